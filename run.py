@@ -1,0 +1,66 @@
+"""From a fresh checkout to a running demo or a passed test suite, with nothing but Python 3.11+ and a package index.
+
+python3 run.py demo    makes .venv, installs the package, runs the demo
+python3 run.py test    makes .venv, installs the package and its tools, runs every check CI runs
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+
+# command: (what to install, the steps by name)
+COMMANDS = {
+    "demo": (".", {"demo": ["pullback.cli", "demo"]}),
+    "test": (
+        ".[dev,jit,io]",
+        {
+            "format": ["ruff", "format", "--check", "."],
+            "lint": ["ruff", "check", "."],
+            "types": ["mypy"],
+            "docs": ["sphinx", "-W", "-E", "-q", "-b", "html", "docs", "build/docs"],
+            "tests": ["pytest", "-n", "auto"],
+        },
+    ),
+}
+
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) != 1 or arguments[0] not in COMMANDS:
+        sys.exit(__doc__)
+    if sys.version_info < (3, 11):  # noqa: UP036 - the one place that any Python may reach
+        sys.exit(f"run.py: pullback needs Python 3.11 or newer, this is {sys.version.split()[0]}.")
+    requirement, steps = COMMANDS[arguments[0]]
+    install(arguments[0], requirement)
+    for name, module in steps.items():
+        run(name, [PYTHON, "-m", *module])
+
+
+def install(command: str, requirement: str) -> None:
+    """Makes .venv and installs into it, unless that was done before for this very pyproject.toml and Python."""
+    stamp = VENV / f"installed-for-{command}"
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    run("environment", [sys.executable, "-m", "venv", str(VENV)])
+    run("install", [PYTHON, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "-e", requirement])
+    stamp.write_text(wanted)
+
+
+def run(step: str, command: list[str]) -> None:
+    print(f"== {step}: python {' '.join(command[1:])}", flush=True)
+    start = time.perf_counter()
+    status = subprocess.run(command, cwd=ROOT).returncode
+    if status:
+        sys.exit(f"run.py: the step '{step}' failed (exit status {status}); the lines above say why.")
+    print(f"   {step}: done in {time.perf_counter() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

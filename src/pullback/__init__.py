@@ -1,0 +1,48 @@
+"""Derivatives of every order for the arrays you already have.
+
+>>> import pullback as pb
+>>> x = pb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+>>> pb.sum(pb.sin(x) ** 2).backward()
+>>> x.grad
+tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
+"""
+
+from . import errors
+from .arrays.dtypes import *  # noqa: F403 - the dtypes' own names
+from .arrays.node import Handle, Node
+from .arrays.spec import Spec, spec_of
+from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
+from .ops.contracting import einsum, matmul, outer, tensordot
+from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.elementwise import (
+    abs, acos, add, asin, atan, atan2, conj, cos, cosh, divide, equal, erf, exp, expm1, greater, greater_equal, heaviside,
+    imag, isfinite, isinf, isnan, less, less_equal, log, log1p, logical_and, logical_not, logical_or, maximum, minimum,
+    multiply, negative, not_equal, positive, power, real, relu, sigmoid, sign, sin, sinh, sqrt, square, stop_gradient,
+    subtract, tan, tanh, where,
+)  # fmt: skip
+from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
+from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
+from .ops.reducing import all, any, argmax, argmin, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.shaping import (
+    astype, broadcast_to, concat, diagonal, expand_dims, flip, matrix_transpose, moveaxis, pad, permute_dims, repeat,
+    reshape, roll, split, squeeze, stack, tile, tril, triu,
+)  # fmt: skip
+from .settings import (
+    detect_anomaly,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    saved_tensors_hooks,
+    set_grad_enabled,
+)
+from .tape.backward import gradients
+from .tape.hooks import register_multi_grad_hook
+from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
+
+__version__ = "0.1.0"
+
+arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
+cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("arrays", "ops", "settings", "tape", "tools")]

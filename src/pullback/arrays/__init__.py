@@ -1,0 +1,1 @@
+"""What a value is: dtypes, specs, array libraries, tensors and the nodes that made them."""

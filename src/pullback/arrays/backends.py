@@ -1,0 +1,77 @@
+"""Array in, its library out: the one place that knows NumPy and CuPy apart."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConversionError, DeviceError, DtypeError
+
+__all__ = ["as_array", "device_of", "is_array", "namespace_of", "special_of"]
+
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+def _is_cupy(x: Any) -> bool:
+    cupy = sys.modules.get("cupy")  # nobody holds a CuPy array before CuPy is imported
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def is_array(x: Any) -> bool:
+    """Whether x is a bare array of a library we know."""
+    return isinstance(x, np.ndarray) or _is_cupy(x)
+
+
+def device_of(x: Any) -> str:
+    """Where an array lives: "cpu", or "cuda:0" and its like."""
+    return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
+
+
+def namespace_of(arrays: tuple[Any, ...]) -> Any:
+    """The library that computes on these arrays; mixing two is an error, not a copy."""
+    on_gpu = on_cpu = False
+    for x in arrays:
+        if _is_cupy(x):
+            on_gpu = True
+        elif type(x) is np.ndarray:
+            on_cpu = True
+    if not on_gpu:
+        return np
+    if on_cpu:
+        raise DeviceError(
+            "a NumPy array and a CuPy array met in one op.\n  Move one of them: cupy.asarray(a) or cupy.asnumpy(a)."
+        )
+    return sys.modules["cupy"]
+
+
+def namespace_on(device: str) -> Any:
+    """The library that makes arrays on a device."""
+    return np if device == "cpu" else importlib.import_module("cupy")
+
+
+def special_of(xp: Any) -> Any:
+    """The library of special functions that goes with an array library."""
+    return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")
+
+
+def as_array(x: Any) -> Any:
+    """A bare array or scalar as it is; lists and their like as a NumPy array."""
+    if type(x) is np.ndarray or isinstance(x, _SCALARS) or _is_cupy(x):
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise DtypeError("masked arrays have no derivative here.\n  Use pb.where with the mask, or x.filled(value).")
+    try:
+        array = np.asarray(x)
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise DtypeError(f"cannot make an array of a {type(x).__name__}: {error}.") from None
+    if array.dtype == object:
+        raise DtypeError(
+            f"expected an array, got {type(x).__name__}, which NumPy would store as Python objects.\n"
+            "  Pass numbers, an array or a tensor; join tensors with pb.stack or pb.concat."
+        )
+    return array

@@ -1,0 +1,16 @@
+"""The dtypes by name, as the array API wants them; bfloat16 is NumPy's by way of `ml_dtypes`, found when asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "bool_", "complex64", "complex128", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64",
+]  # fmt: skip
+
+bool_ = np.dtype("bool")
+int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (np.dtype(f"uint{n}") for n in (8, 16, 32, 64))
+float16, float32, float64 = (np.dtype(f"float{n}") for n in (16, 32, 64))
+complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")

@@ -1,0 +1,157 @@
+"""One step of a recorded computation: what made a value, from what, and what the way back will need."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from ..errors import ArgumentError
+
+__all__ = ["NO_CALL", "Call", "Handle", "Hooks", "Node", "call_site", "leaf_node", "next_order"]
+
+_handles = itertools.count()
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Handle:
+    """What a `register_…` call returns: `remove()` takes the hook out again, also at the end of a `with` block.
+
+    >>> import pullback as pb
+    >>> x = pb.tensor(1.0, requires_grad=True)
+    >>> handle = x.register_hook(print)
+    >>> handle.remove(), handle.remove()
+    (True, False)
+    """
+
+    __slots__ = ("_hooks", "_key")
+
+    def __init__(self, hooks: Hooks, kind: str, hook: Callable[..., Any]) -> None:
+        if not callable(hook):
+            raise ArgumentError(f"a hook must be callable, got {type(hook).__name__}.")
+        self._hooks = weakref.ref(hooks)
+        self._key = next(_handles)
+        hooks.entries[self._key] = (kind, hook)
+
+    def remove(self) -> bool:
+        """Take the hook out, from the next run on; False if it was out already."""
+        hooks = self._hooks()
+        return hooks is not None and hooks.entries.pop(self._key, None) is not None
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of one node in the order they came: kind is "grad", "post_accumulate", "pre" or "post"."""
+
+    __slots__ = ("__weakref__", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[str, Callable[..., Any]]] = {}
+
+
+class Call:
+    """How an op was called, for nodes that are not on the fast path."""
+
+    __slots__ = ("specs", "static")
+
+    def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
+        self.specs = specs
+        self.static = static
+
+
+#: For nodes that no op call made.
+NO_CALL = Call((), {})
+#: Nodes are numbered as they are made, so a parent's number is always below its child's.
+next_order = itertools.count().__next__
+
+
+class Node:
+    """A step on the tape. `parents` are the nodes of the tracked arguments; a leaf has none. `order` counts nodes.
+
+    `call` is None for nodes of the fast path alone: all arguments have the result's spec, and no static, no hook.
+    `bar` belongs to the backward pass that has claimed the node, and is None between passes.
+
+    `kept` holds what the rule needs (None once released); for a leaf, a weak reference to its tensor, so that
+    `x.grad` may itself hang on a graph that ends in x without a reference cycle.
+    """
+
+    __slots__ = ("bar", "call", "code", "hooks", "kept", "lasti", "order", "parents", "rule", "spec")
+
+    bar: Any
+    order: int
+    rule: Any
+    parents: tuple[Node, ...]
+    kept: Any
+    spec: Any
+    call: Call | None
+    hooks: Hooks | None
+    code: CodeType | None
+    lasti: int
+
+    @property
+    def name(self) -> str:
+        """The op that made the value; "leaf" for a tensor that requires its gradient itself."""
+        return "leaf" if self.rule is None else str(self.rule.op.name)
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.rule is None
+
+    def register_pre_hook(self, hook: Callable[[Any], Any]) -> Handle:
+        """Call `hook(cotangent)` before the rule of this node runs; it may return a replacement."""
+        return self.add_hook("pre", hook)
+
+    def register_hook(self, hook: Callable[[tuple[Any, ...], Any], Any]) -> Handle:
+        """Call `hook(shares, cotangent)` after the rule of this node ran; it may return replacements."""
+        return self.add_hook("post", hook)
+
+    def add_hook(self, kind: str, hook: Callable[..., Any]) -> Handle:
+        if self.hooks is None:
+            self.hooks = Hooks()
+            self.call = self.call or Call((self.spec,) * self.rule.count, {})  # off the fast path
+        return Handle(self.hooks, kind, hook)
+
+    def where(self) -> str:
+        """The user's line that made this node, as `file.py:12: y = x * 2`."""
+        if self.code is None:
+            return "an unknown line"
+        return show_line(self.code, self.lasti)
+
+    def __repr__(self) -> str:
+        return f"<node {self.name} {self.spec} made at {self.where()}>"
+
+
+def leaf_node(tensor: Any) -> Node:
+    """A node without parents whose gradient goes to `tensor.grad`, as long as the tensor lives."""
+    node = Node()
+    node.order = next_order()
+    node.rule, node.parents, node.kept, node.spec = None, (), weakref.ref(tensor), tensor.spec
+    node.call, node.hooks, node.bar = NO_CALL, None, None
+    frame = call_site(sys._getframe(1))
+    node.code, node.lasti = frame.f_code, frame.f_lasti
+    return node
+
+
+def call_site(frame: FrameType) -> FrameType:
+    """The innermost frame outside this package: the user's own line."""
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def show_line(code: CodeType, lasti: int) -> str:
+    number = next((line for start, end, line in code.co_lines() if start <= lasti < end and line), None)
+    if number is None:
+        return f"{Path(code.co_filename).name}"
+    text = linecache.getline(code.co_filename, number).strip()
+    return f"{Path(code.co_filename).name}:{number}" + (f": {text}" if text else "")

@@ -1,0 +1,111 @@
+"""Array in, `Spec` out: the shape, dtype and device of a value, without the value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .backends import device_of
+
+__all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "spec_of"]
+
+#: Dtypes whose eager ops have a fast path; a plain spec's `plain` indexes (dtype, 0-d or not).
+PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
+
+
+def is_inexact(dtype: Any) -> bool:
+    """Whether values of this dtype can carry derivatives."""
+    return dtype.kind in "fc" or dtype.name == "bfloat16"
+
+
+class Spec:
+    """Shape, dtype and device. `weak` is the Python type of a scalar, which gives way in promotion.
+
+    `plain` is a small number where the eager fast path applies (real NumPy floats), else None.
+    """
+
+    __slots__ = ("device", "dtype", "guarded_twin", "plain", "scalars", "shape", "weak")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.device = device
+        self.weak = weak
+        self.plain: int | None = None
+        if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
+            self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
+        self.scalars: dict[float, Any] = {}
+        self.guarded_twin: Spec | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def inexact(self) -> bool:
+        return is_inexact(self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def guarded(self) -> Spec:
+        """The same spec, kept off the fast path: for tensors whose use must be checked each time."""
+        if self.guarded_twin is None:
+            twin = Spec(self.shape, self.dtype, self.device, self.weak)
+            twin.plain, twin.guarded_twin = None, twin
+            self.guarded_twin = twin
+        return self.guarded_twin
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.shape, self.dtype, self.device, self.weak
+
+    def __repr__(self) -> str:
+        name = self.weak.__name__ if self.weak else self.dtype.name
+        place = "" if self.device == "cpu" else f" on {self.device}"
+        return f"{name}[{', '.join(map(str, self.shape))}]{place}"
+
+
+_known: dict[tuple[Any, ...], Spec] = {}
+_MOST_KNOWN = 1 << 16
+_scalar_specs = {kind: Spec((), np.dtype(kind), weak=kind) for kind in (bool, int, float, complex)}
+
+
+def make_spec(shape: tuple[int, ...], dtype: Any, device: str = "cpu") -> Spec:
+    """The one `Spec` object for these facts, so that the fast path may compare by identity."""
+    key = (shape, dtype, device)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) > _MOST_KNOWN:
+            _known.clear()
+        found = _known[key] = Spec(shape, dtype, device)
+    return found
+
+
+def spec_of(x: Any) -> Spec:
+    """The spec of a tensor, an array or a Python scalar.
+
+    >>> spec_of(np.zeros((2, 3), "float32"))
+    float32[2, 3]
+    """
+    if type(x) is np.ndarray:
+        return make_spec(x.shape, x.dtype)
+    scalar = _scalar_specs.get(type(x))
+    if scalar is not None:
+        return scalar
+    spec = getattr(x, "spec", None)
+    if type(spec) is Spec:
+        return spec
+    return make_spec(x.shape, x.dtype, device_of(x))

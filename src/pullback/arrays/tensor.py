@@ -1,0 +1,354 @@
+"""The tensor: a variable that points at an array, and at the node that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
+from ..settings import modes
+from .backends import as_array, device_of, is_array
+from .node import Handle, Node, leaf_node
+from .protect import read_only
+from .spec import Spec, make_spec, spec_of
+from .value import Value
+
+__all__ = ["Tensor", "asarray", "from_dlpack", "tensor", "wrap"]
+
+_new = object.__new__
+
+
+class Tensor(Value):
+    """A variable over an array that remembers how it was computed.
+
+    The array a tensor points at is a value and never changes; `x += y` and `x[i] = v` point the tensor at a
+    new one. So nothing that a graph keeps can be overwritten.
+
+    >>> import pullback as pb
+    >>> x = pb.tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.], dtype=float64)
+    """
+
+    __slots__ = ("__weakref__", "_grad", "_status", "node", "spec", "value")
+
+    value: Any
+    spec: Spec
+    node: Node | None
+    _grad: Tensor | None
+    _status: str
+
+    def __init__(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> None:
+        array = fresh_array(data, dtype)
+        self.value, self.spec, self.node = array, spec_of(array), None
+        if modes().inference:
+            self.mark("inference")
+        if requires_grad:
+            self.requires_grad = True
+
+    @property
+    def level(self) -> int:
+        return self.value.level + 1 if isinstance(self.value, Value) else 1
+
+    def mark(self, status: str) -> None:
+        """Note what must be checked at each use ("inference", "shared") and leave the fast path for good."""
+        self._status = status
+        self.spec = self.spec.guarded()
+
+    @property
+    def status(self) -> str:
+        return getattr(self, "_status", "")
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether this was made under `inference_mode` and so can never require a gradient."""
+        return self.status == "inference"
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a backward pass can reach this tensor. Setting it makes a leaf, or drops one."""
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        if bool(wanted) == (self.node is not None):
+            return
+        if not wanted:
+            if not self.is_leaf:
+                raise GraphError("only a leaf can stop requiring its gradient.\n  Use detach() to get a constant.")
+            self.node = None
+            return
+        if self.is_inference and not modes().inference:
+            raise GraphError("a tensor made under inference_mode can never require a gradient.\n  Copy it: pb.tensor(x).")
+        if not self.spec.inexact:
+            raise DtypeError(
+                f"only floating-point and complex tensors can require a gradient, this one is {self.spec.dtype}.\n"
+                "  Convert it first: x.astype(pb.float64)."
+            )
+        self.node = leaf_node(self)
+
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
+        """Set `requires_grad` and return the tensor itself."""
+        self.requires_grad = wanted
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether gradients end here: made by the user, or untracked."""
+        return self.node is None or (self.node.is_leaf and self.node.kept() is self)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that backward passes have added up here, None before the first."""
+        return getattr(self, "_grad", None)
+
+    @grad.setter
+    def grad(self, wanted: Any) -> None:
+        if wanted is None:
+            self._grad = None
+            return
+        gradient = wanted if isinstance(wanted, Tensor) else Tensor(wanted, dtype=self.dtype)
+        if gradient.shape != self.shape or gradient.dtype != self.dtype:
+            raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
+        self._grad = gradient
+
+    def detach(self) -> Tensor:
+        """The same value as a constant."""
+        out = wrap(self.value, self.spec)
+        if self.status:
+            out.mark(self.status)
+        return out
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> Handle:
+        """Call `hook(gradient)` once per backward with the whole gradient of this value.
+
+        What it returns, unless None, replaces the gradient.
+        """
+        return self._tracked_node("register_hook").add_hook("grad", hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
+        """Call `hook(tensor)` after a backward has added to `tensor.grad`. Leaves only."""
+        node = self._tracked_node("register_post_accumulate_grad_hook")
+        if not self.is_leaf:
+            raise GraphError("register_post_accumulate_grad_hook: only a leaf accumulates; use register_hook here.")
+        return node.add_hook("post_accumulate", hook)
+
+    def _tracked_node(self, what: str) -> Node:
+        if self.node is None:
+            raise GraphError(f"{what}: this tensor does not require a gradient, so the hook could never run.")
+        return self.node
+
+    def rebind(self, new: Any, what: str) -> Tensor:
+        """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
+        if not isinstance(new, Tensor):
+            new = wrap(new, spec_of(new))
+        if new.shape != self.shape:
+            raise ShapeError(f"{what}: the result has shape {new.shape}, the tensor has {self.shape} and keeps it.")
+        if new.dtype != self.dtype:
+            if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
+                raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
+            new = new.astype(self.dtype)
+        if not (self.is_leaf and self.node is not None and not modes().grad):  # a parameter update keeps its leaf
+            self.node = new.node
+        self.value = new.value
+        self.spec = make_spec(self.spec.shape, self.spec.dtype, self.spec.device)
+        self._status = ""
+        if new.status:
+            self.mark(new.status)
+        return self
+
+    def numpy(self) -> Any:
+        """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
+        array = self._bare("numpy()")
+        return array.get() if device_of(array) != "cpu" else read_only(array)
+
+    def _bare(self, what: str) -> Any:
+        if self.node is not None:
+            raise ConversionError(
+                f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
+                f"  made at {self.node.where()}\n  Use x.detach() first if that is what you want."
+            )
+        if not is_array(self.value):
+            raise ConversionError(f"{what}: this value is inside a transform and has no numbers of its own.")
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self._bare("np.asarray")
+        if device_of(array) != "cpu":
+            raise ConversionError("np.asarray: this tensor lives on a GPU.\n  Use x.numpy() to copy it to the host.")
+        if copy:
+            return np.array(array, dtype=dtype)
+        return read_only(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self._bare("DLPack")
+        try:
+            return read_only(array).__dlpack__(**options)
+        except BufferError:  # a consumer that does not know read-only memory gets its own
+            if options.get("copy") is False:
+                raise
+            return array.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._bare("DLPack").__dlpack_device__()
+        return device
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: the tensor has shape {self.shape}, item() wants one element.")
+        return self.detach()._bare("item()").item()
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        return self.detach()._bare("tolist()").tolist()
+
+    def _number(self, what: str) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"{what}(): the tensor has shape {self.shape}, a number has one element.")
+        return self._bare(f"{what}()").item()
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
+
+    def __int__(self) -> int:
+        return int(self._number("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number("complex"))
+
+    def __index__(self) -> int:
+        return int(self._number("index").__index__())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x).")
+        return bool(self.detach()._bare("bool()"))
+
+    def __format__(self, form: str) -> str:
+        return format(self.item(), form) if form else str(self)
+
+    def __repr__(self) -> str:
+        if not is_array(self.value):
+            return f"tensor({self.value!r})"
+        numbers = np.array2string(np.asarray(self.detach().numpy()), separator=", ", prefix="tensor(")
+        parts = [numbers, f"dtype={self.dtype}"]
+        if self.device != "cpu":
+            parts.append(f"device={self.device!r}")
+        if self.node is not None:
+            parts.append("requires_grad=True" if self.node.is_leaf else f"op={self.node.name}")
+        return f"tensor({', '.join(parts)})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise GraphError("deepcopy: only leaves can be copied with their identity.\n  Use x.copy() or x.detach().")
+        twin = Tensor(self.detach(), requires_grad=self.requires_grad)
+        twin._grad = None if self.grad is None else Tensor(self.grad.detach())
+        memo[id(self)] = twin
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.is_leaf:
+            raise GraphError("pickle: a graph cannot be stored.\n  Use x.detach().")
+        return _rebuild, (self.detach().numpy().copy(), self.requires_grad)
+
+    if TYPE_CHECKING:  # given by the layers below: `ops.operators` and `tape`
+
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def fill_(self, value: Any) -> Tensor: ...
+        def copy(self) -> Tensor: ...
+        def interpret(self, op: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any: ...
+        def retain_grad(self) -> None: ...
+        def backward(
+            self,
+            seed: Any = None,
+            *,
+            inputs: Any = None,
+            retain_graph: bool = False,
+            create_graph: bool = False,
+            workers: int = 1,
+        ) -> None: ...
+
+
+def _rebuild(array: Any, requires_grad: bool) -> Tensor:
+    return Tensor(array, requires_grad=requires_grad)
+
+
+def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
+    """A tensor over a value as it is: no copy, no check."""
+    out: Tensor = _new(Tensor)
+    out.value, out.spec, out.node = value, spec, node
+    return out
+
+
+def fresh_array(data: Any, dtype: Any = None) -> Any:
+    """An array of our own from numbers, lists, arrays or untracked tensors."""
+    if isinstance(data, Tensor):
+        data = data._bare("pb.tensor")
+    array = as_array(data)
+    if is_array(array):
+        array = array.astype(dtype or array.dtype, copy=True)
+    else:
+        array = np.array(array, dtype=dtype)
+    if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
+        raise DtypeError(f"tensors hold numbers and booleans, got dtype {array.dtype}.")
+    return array
+
+
+def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor with a copy of the data.
+
+    >>> import pullback as pb
+    >>> pb.tensor([1.0, 2.0], requires_grad=True)
+    tensor([1., 2.], dtype=float64, requires_grad=True)
+    """
+    return Tensor(data, dtype=dtype, requires_grad=requires_grad)
+
+
+def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`.
+
+    With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
+    its values, so that a write that would spoil a gradient raises in the line that makes it.
+
+    >>> import numpy as np, pullback as pb
+    >>> a = np.ones(2)
+    >>> x = pb.asarray(a, copy=False).requires_grad_()
+    >>> y = (x * x).sum()
+    >>> a.flags.writeable
+    False
+    >>> y.backward(); a.flags.writeable
+    True
+    """
+    if isinstance(data, Tensor) and not copy:
+        return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    if copy is not False:
+        return Tensor(data, dtype=dtype)
+    if not is_array(data) or (dtype is not None and data.dtype != dtype):
+        raise ArgumentError(f"asarray: copy=False needs an array of the wanted dtype, got {type(data).__name__}.")
+    shared = wrap(data, spec_of(data))
+    shared.mark("shared")
+    return shared
+
+
+def from_dlpack(source: Any, *, copy: bool | None = None) -> Tensor:
+    """A tensor from any library that speaks DLPack. Copies unless `copy=False`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.from_dlpack(np.arange(3.0))
+    tensor([0., 1., 2.], dtype=float64)
+    """
+    if isinstance(source, Tensor):
+        return asarray(source, copy=copy)
+    on_cpu = source.__dlpack_device__()[0] == 1
+    array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)
+    return asarray(array, copy=copy)
+
+
+def _cupy_from_dlpack(source: Any) -> Any:
+    import cupy
+
+    return cupy.from_dlpack(source)

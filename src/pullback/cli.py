@@ -1,0 +1,196 @@
+"""Command-line words in, an exit status out: `pullback doctor`, `pullback demo`, `pullback ops`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pullback import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Part(NamedTuple):
+    """One thing `pullback doctor` looks for. `look` returns what it found, and raises when it is not there."""
+
+    name: str
+    look: Callable[[], str]
+    enables: str
+    extra: str = ""
+
+
+def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
+    """Runs one command and returns the exit status; `console` is where it prints."""
+    from rich.console import Console
+
+    chosen = parser().parse_args(arguments)
+    status: int = chosen.command(console or Console(), chosen)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="pullback", description="Automatic differentiation for NumPy arrays.")
+    top.add_argument("--version", action="version", version=f"pullback {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    doctor_words = commands.add_parser("doctor", help="what is installed and found, and what each part enables")
+    doctor_words.set_defaults(command=doctor)
+
+    demo_words = commands.add_parser("demo", help="fit a small network to handwritten digits by tape")
+    demo_words.add_argument("--steps", type=positive, default=3000, help="training steps (%(default)s)")
+    demo_words.add_argument("--seed", type=int, default=0, help="seed of the random numbers (%(default)s)")
+    demo_words.set_defaults(command=demo)
+
+    ops_words = commands.add_parser("ops", help="the table of ops and what each supports")
+    ops_words.set_defaults(command=ops)
+    return top
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def doctor(console: Console, _: argparse.Namespace) -> int:
+    from rich.markup import escape
+    from rich.table import Table
+
+    how = escape("Get an extra with: pip install 'pullback[NAME]'")
+    table = Table("part", "found", "what it enables", title=f"pullback {__version__}", caption=how)
+    for part in PARTS:
+        table.add_row(part.name, found(part), part.enables)
+    console.print(table)
+    return 0
+
+
+def found(part: Part) -> str:
+    """What the part says of itself; a part that is missing or broken is a finding too, never a crash."""
+    from rich.markup import escape
+
+    try:
+        return f"[green]{escape(part.look())}[/green]"
+    except ModuleNotFoundError:
+        return f"[yellow]not installed[/yellow] (extra {part.extra})" if part.extra else "[red]not installed[/red]"
+    except Exception as error:  # an extension or a driver may fail to load in its own way
+        return f"[red]{escape(f'{type(error).__name__}: {error}')}[/red]"
+
+
+def demo(console: Console, chosen: argparse.Namespace) -> int:
+    from pullback import demo as fitting
+
+    fitting.main(steps=chosen.steps, seed=chosen.seed, console=console)
+    return 0
+
+
+def ops(console: Console, _: argparse.Namespace) -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    heading, *rows = op_rows()
+    legend = "-: the result carries no derivative, or there is no kernel"
+    table = Table(*heading, title=f"{len(rows)} ops", caption=legend, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in table.columns:
+        column.no_wrap = column.header != "reverse"
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    return 0
+
+
+def op_rows() -> list[list[str]]:
+    """A heading, then what each op's record says of it, sorted by family and name; reverse names the arguments."""
+    import numpy as np
+
+    from pullback.ops import OPS
+
+    rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
+    for op in sorted(OPS.values(), key=lambda op: (op.family, op.name)):
+        pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
+        rows.append(
+            [
+                op.name,
+                op.family,
+                "yes" if pulled else "-",
+                ", ".join(pulled) or "-",
+                "-" if op.batch is None else "yes",
+                "-" if op.kernel is None else "yes",
+                str(len(op.samples(np.random.default_rng(0)))),
+            ]
+        )
+    return rows
+
+
+def python_found() -> str:
+    return f"{platform.python_version()} ({platform.system()} {platform.machine()}, {os.cpu_count()} cores)"
+
+
+def package_found(name: str) -> Callable[[], str]:
+    def look() -> str:
+        import_module(name)
+        return version(name)
+
+    return look
+
+
+def blas_found() -> str:
+    import numpy as np
+
+    config: Any = np.show_config(mode="dicts")
+    blas = config["Build Dependencies"]["blas"]
+    return f"{blas['name']} {blas['version']}"
+
+
+def llvm_found() -> str:
+    binding = import_module("llvmlite.binding")
+    return f"LLVM {'.'.join(map(str, binding.llvm_version_info))}, llvmlite {version('llvmlite')}"
+
+
+def cuda_found() -> str:
+    cupy = import_module("cupy")
+    runtime = cupy.cuda.runtime
+    major, minor = divmod(runtime.runtimeGetVersion() // 10, 100)
+    names = [runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())]
+    return f"CuPy {cupy.__version__}, CUDA {major}.{minor}, {', '.join(names)}"
+
+
+def mpi_found() -> str:
+    # Asking for the library's name needs no running MPI, and starting one here could abort the process.
+    mpi4py = import_module("mpi4py")
+    mpi4py.rc.initialize = False
+    library = import_module("mpi4py.MPI").Get_library_version().strip("\0").splitlines()[0]
+    return f"{' '.join(library.split())}, mpi4py {mpi4py.__version__}"
+
+
+def graphviz_found() -> str:
+    module = import_module("graphviz")
+    program = "dot found" if shutil.which("dot") else "but no dot program: install Graphviz itself to draw"
+    return f"{module.__version__}, {program}"
+
+
+PARTS = (
+    Part("Python", python_found, "everything"),
+    Part("NumPy", package_found("numpy"), "arrays on the CPU"),
+    Part("BLAS", blas_found, "matrix products on the CPU"),
+    Part("SciPy", package_found("scipy"), "special functions"),
+    Part("ml_dtypes", package_found("ml_dtypes"), "bfloat16"),
+    Part("optree", package_found("optree"), "trees of arrays (to come)"),
+    Part("CUDA", cuda_found, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
+    Part("LLVM", llvm_found, "native code on the CPU (to come)", extra="jit"),
+    Part("MPI", mpi_found, "many processes (to come)", extra="mpi"),
+    Part("safetensors", package_found("safetensors"), "tensors on disk (to come)", extra="io"),
+    Part("matplotlib", package_found("matplotlib"), "plots (to come)", extra="viz"),
+    Part("graphviz", graphviz_found, "drawings of graphs (to come)", extra="viz"),
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""Everything pullback raises: one small tree, each also the built-in a Python user expects."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnomalyError",
+    "ArgumentError",
+    "ConversionError",
+    "DeviceError",
+    "DtypeError",
+    "GraphError",
+    "HookError",
+    "IndexingError",
+    "PullbackError",
+    "ShapeError",
+    "UnsupportedFunction",
+]
+
+
+class PullbackError(Exception):
+    """The root of the tree: `except pb.errors.PullbackError` catches all of ours."""
+
+
+class ShapeError(PullbackError, ValueError):
+    """Shapes do not fit together."""
+
+
+class DtypeError(PullbackError, TypeError):
+    """A dtype cannot do what was asked of it."""
+
+
+class DeviceError(PullbackError, ValueError):
+    """Arrays of different devices or libraries met in one op."""
+
+
+class ArgumentError(PullbackError, ValueError):
+    """A parameter has a value that makes no sense."""
+
+
+class IndexingError(PullbackError, IndexError):
+    """An index does not fit its array."""
+
+
+class ConversionError(PullbackError, TypeError):
+    """A value that carries derivatives was asked to become a bare array."""
+
+
+class GraphError(PullbackError, RuntimeError):
+    """The graph cannot answer: it was freed, or no path leads to what was asked for."""
+
+
+class HookError(PullbackError, ValueError):
+    """A hook returned something that cannot stand in for a gradient."""
+
+
+class AnomalyError(PullbackError, FloatingPointError):
+    """A NaN or an infinity appeared on the way back under `detect_anomaly`."""
+
+
+class UnsupportedFunction(PullbackError, TypeError):  # noqa: N818 - the name users see in the docs
+    """A NumPy function that has no rule here; it never falls back to a detached array."""

@@ -1,0 +1,13 @@
+"""What can be computed, with its rules: every op is one record in `OPS`."""
+
+from . import basis, contracting, creation, elementwise, functions, indexing, operators, reducing, shaping
+from .op import OPS, Op
+
+__all__ = ["OPS", "Op"]
+
+basis.bind(
+    add=elementwise.add, multiply=elementwise.multiply, negative=elementwise.negative, conj=elementwise.conj,
+    moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
+)  # fmt: skip
+operators.install()
+del contracting, creation, functions, indexing, reducing

@@ -1,0 +1,59 @@
+"""What users write for axes and shapes in, counted-from-the-front tuples out, with errors of our own."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ArgumentError, DtypeError, ShapeError
+
+__all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
+
+
+def whole(number: Any, what: str) -> int:
+    """An integer, or an error that says what should have been one."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise DtypeError(f"{what} must be an integer, got {number!r}.") from None
+
+
+def one_axis(axis: Any, rank: int, what: str) -> int:
+    """One axis counted from the front."""
+    axis = whole(axis, f"{what}: axis")
+    if not -rank <= axis < rank:
+        raise ShapeError(f"{what}: axis {axis} does not exist in an array of {rank} axes.")
+    return axis % rank
+
+
+def all_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
+    """Several axes counted from the front, in rising order; None is all of them."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = sorted(one_axis(a, rank, what) for a in given)
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"{what}: axis {axis} names an axis twice.")
+    return tuple(axes)
+
+
+def shape_tuple(shape: Any, what: str) -> tuple[int, ...]:
+    """A shape as a tuple of integers; a single number is one axis."""
+    entries = shape if isinstance(shape, Iterable) else (shape,)
+    return tuple(whole(n, f"{what}: shape") for n in entries)
+
+
+def filled_shape(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:
+    """The shape with its -1, if any, worked out, checked against the number of elements."""
+    if shape.count(-1) > 1 or any(n < -1 for n in shape):
+        raise ShapeError(f"{what}: shape {shape} may hold one -1 and no other negative number.")
+    if -1 in shape:
+        rest = math.prod(n for n in shape if n != -1)
+        if rest == 0 or size % rest:
+            raise ShapeError(f"{what}: {size} elements do not fill shape {shape}.")
+        return tuple(size // rest if n == -1 else n for n in shape)
+    if math.prod(shape) != size:
+        raise ShapeError(f"{what}: {size} elements do not fill shape {shape}.")
+    return shape

@@ -1,0 +1,58 @@
+"""Arguments with a batch axis in, result with a batch axis out: the ways in which ops batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import basis
+from .dispatch import apply, ndim, shape
+from .op import Op
+
+__all__ = ["lead", "padded", "pointwise", "shifted"]
+
+Axes = Sequence[int | None]
+
+
+def lead(x: Any, axis: int | None, size: int | None = None) -> Any:
+    """The batch axis in front; a value without one gets it by broadcasting if a size is given."""
+    if axis is None:
+        return x if size is None else basis.broadcast_to(x, (size, *shape(x)))
+    return basis.moveaxis(x, axis, 0) if axis else x
+
+
+def pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
+    """Batch axis first, then ones, so that the remaining axes still broadcast from the right."""
+    rank = max(ndim(x) - (axis is not None) for x, axis in zip(args, axes, strict=True))
+    return apply(op, *(padded(x, axis, rank) for x, axis in zip(args, axes, strict=True)), **static), 0
+
+
+def padded(x: Any, axis: int | None, rank: int) -> Any:
+    """The batch axis in front, then ones until `rank` axes follow it."""
+    if axis is None:
+        return x
+    x = lead(x, axis)
+    size, *rest = shape(x)
+    return x if len(rest) == rank else basis.reshape(x, (size, *(1,) * (rank - len(rest)), *rest))
+
+
+def shifted(**how: str) -> Callable[..., tuple[Any, int]]:
+    """Batch axis first, and each static parameter moved along: "axis" (one or many, counted from the front) grows
+    by one, "shape" gets the batch size in front, "pairs" gets a pair of zeros.
+    """
+
+    def batch(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
+        moved = {name: _shift(value, how.get(name), size) for name, value in static.items()}
+        return apply(op, *(lead(x, axis, size) for x, axis in zip(args, axes, strict=True)), **moved), 0
+
+    return batch
+
+
+def _shift(value: Any, how: str | None, size: int) -> Any:
+    if how == "axis":
+        return value + 1 if isinstance(value, int) else tuple(a + 1 for a in value)
+    if how == "order":
+        return (0, *(a + 1 for a in value))
+    if how == "shape":
+        return (size, *value)
+    return value

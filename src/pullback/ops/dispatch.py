@@ -1,0 +1,79 @@
+"""The one door: op and arguments in, result out, by whichever interpreter owns the highest argument."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..arrays.backends import as_array, is_array, namespace_of
+from ..arrays.spec import Spec, spec_of
+from ..arrays.value import Value
+from ..errors import PullbackError
+from .op import Op
+
+__all__ = ["apply", "as_value", "compute", "ndim", "shape"]
+
+_SCALARS = (bool, int, float, complex)
+
+
+def apply(op: Op, *args: Any, **static: Any) -> Any:
+    """Run an op: arrays positional, static parameters by keyword.
+
+    Without tensors the value is computed at once. Otherwise the argument of the highest level interprets, in
+    terms of the levels below it.
+    """
+    top, level = None, 0
+    for x in args:
+        if isinstance(x, Value) and x.level > level:
+            top, level = x, x.level
+    if top is None:
+        return compute(op, args, static)
+    return top.interpret(op, args, static)
+
+
+def compute(op: Op, arrays: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    """The value on bare arrays. Results are arrays, also where NumPy would hand out a scalar."""
+    xp = namespace_of(arrays)
+    try:
+        out = op.value(xp, *arrays, **static)
+    except PullbackError:
+        raise
+    except Exception as error:
+        _explain(op, arrays, static, error)
+    if type(out) is tuple:
+        return tuple(x if type(x) is np.ndarray else xp.asarray(x) for x in out)
+    return out if type(out) is np.ndarray else xp.asarray(out)
+
+
+def _explain(op: Op, arrays: tuple[Any, ...], static: dict[str, Any], error: Exception) -> NoReturn:
+    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's stands."""
+    try:
+        op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
+    except PullbackError as ours:
+        raise ours from None
+    raise error
+
+
+def as_value(x: Any) -> Any:
+    """What a public function does with an argument: values, arrays and scalars stay, lists become arrays."""
+    if isinstance(x, Value) or type(x) is np.ndarray or type(x) in _SCALARS or is_array(x):
+        return x
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    return as_array(x)
+
+
+def shape(x: Any) -> tuple[int, ...]:
+    """The shape of anything an op takes."""
+    return spec_of(x).shape
+
+
+def ndim(x: Any) -> int:
+    """The number of axes of anything an op takes."""
+    return len(spec_of(x).shape)
+
+
+def dtype_argument(spec: Spec) -> Any:
+    """What NumPy's promotion wants to hear of an argument: its dtype, or the Python type of a weak scalar."""
+    return spec.weak or spec.dtype

@@ -1,0 +1,243 @@
+"""What an op states in, a whole record out: each family derives what its ops need not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..errors import ArgumentError, DtypeError, ShapeError
+from . import basis, batching, sampling
+from .dispatch import apply, dtype_argument
+from .eager import entry
+from .op import Op, Selected, Terms, terms
+
+__all__ = ["contraction", "elementwise", "general", "linear"]
+
+Formula = Callable[..., Any]
+
+
+def elementwise(
+    name: str,
+    partials: Mapping[str, Formula | None],
+    *,
+    doc: str,
+    value: str | Formula | None = None,
+    dtype: str = "same",
+    kernel: Formula | None = None,
+    samples: Formula | None = None,
+    push: Formula | None = None,
+    conjugate: bool = True,
+) -> Any:
+    """An op on each element alone: states one partial per argument, or with `bar` among its names, the product of
+    the cotangent with the partial. None: the derivative is zero everywhere. Answers the public function.
+
+    For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False` says that the
+    formula is already the whole pull (for functions that are not holomorphic, which then state `push` too).
+    """
+    ufunc = value if isinstance(value, str) else name if value is None else None
+    args = tuple(partials)
+    op = Op(
+        name=name,
+        family="elementwise",
+        args=args,
+        value=_named(ufunc) if ufunc else _callable(value),
+        spec=_pointwise_spec(name, ufunc, dtype),
+        pulls={a: None if p is None else _pull(terms(p), conjugate) for a, p in partials.items()},
+        push=push or _pointwise_push([None if p is None else terms(p) for p in partials.values()], args),
+        batch=batching.pointwise,
+        kernel=kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
+        samples=samples or sampling.reals(len(args)),
+        doc=doc,
+        ufunc=ufunc,
+        motion="pointwise",
+        differentiable=dtype != "bool",
+    )
+    return entry(op)
+
+
+def linear(
+    name: str,
+    *,
+    doc: str,
+    value: Formula,
+    spec: Formula,
+    transpose: Formula,
+    batch: Formula,
+    samples: Formula,
+    motion: str = "",
+    args: tuple[str, ...] = ("x",),
+) -> Op:
+    """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
+    pull = terms(transpose)
+
+    def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        filled = [zeros_like(x) if t is None else t for t, x in zip(tangents, primals, strict=True)]
+        return apply(op, *filled, **static)
+
+    op = Op(
+        name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
+        batch=batch, samples=samples, doc=doc, motion=motion,
+    )  # fmt: skip
+    return op
+
+
+def contraction(
+    name: str, *, doc: str, value: Formula, spec: Formula, pull: Mapping[str, Formula], batch: Formula, samples: Formula
+) -> Op:
+    """An op linear in each argument apart: the tangent is the sum over arguments of the op with that one replaced."""
+
+    def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        total = None
+        for i, tangent in enumerate(tangents):
+            if tangent is not None:
+                term = apply(op, *(tangent if i == j else x for j, x in enumerate(primals)), **static)
+                total = term if total is None else basis.add(total, term)
+        return total
+
+    op = Op(
+        name=name, family="contraction", args=tuple(pull), value=value, spec=spec,
+        pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
+    )  # fmt: skip
+    return op
+
+
+def general(
+    name: str,
+    *,
+    doc: str,
+    args: tuple[str, ...],
+    value: Formula,
+    spec: Formula,
+    batch: Formula,
+    samples: Formula,
+    pulls: Mapping[str, Formula] | None = None,
+    push: Formula | None = None,
+    family: str = "general",
+) -> Op:
+    """An op that states both derivatives; without any, its results carry none (integers, booleans)."""
+    if (pulls is None) != (push is None):
+        raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
+    return Op(
+        name=name, family=family, args=args, value=value, spec=spec,
+        pulls={a: terms(p) for a, p in (pulls or {}).items()},
+        push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
+        differentiable=pulls is not None,
+    )  # fmt: skip
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros for one value, as a constant of its own library."""
+    return basis.multiply(x, 0)
+
+
+def _named(name: str) -> Formula:
+    return lambda xp, *arrays: getattr(xp, name)(*arrays)
+
+
+def _callable(value: Any) -> Formula:
+    if not callable(value):
+        raise ArgumentError("an op's value is the name of an array function or a function of (xp, *arrays).")
+    return value  # type: ignore[no-any-return]
+
+
+def is_complex(x: Any) -> bool:
+    return spec_of(x).dtype.kind == "c"
+
+
+def _conjugate(x: Any) -> Any:
+    return basis.conj(x) if is_complex(x) else x
+
+
+def _pull(partial: Terms, conjugate: bool) -> Terms:
+    """bar -> bar * conj(partial), from a partial or from a product form: conj(f(conj(bar))) = bar * conj(p)."""
+    if not conjugate:
+        return partial
+    if "bar" in partial.names:
+        at = partial.names.index("bar")
+
+        def product(*values: Any) -> Any:
+            if not any(is_complex(v) for v in values):
+                return partial.formula(*values)
+            return _conjugate(partial.formula(*values[:at], _conjugate(values[at]), *values[at + 1 :]))
+
+        return Terms(product, partial.names)
+    return Terms(lambda bar, *values: scale(bar, _conjugate(partial.formula(*values))), ("bar", *partial.names))
+
+
+def scale(bar: Any, partial: Any) -> Any:
+    """bar * partial, where the constants 1 and -1 cost nothing or little."""
+    if type(partial) is float:
+        return bar if partial == 1.0 else basis.negative(bar) if partial == -1.0 else basis.multiply(bar, partial)
+    return basis.multiply(bar, partial)
+
+
+def _pointwise_push(partials: Sequence[Terms | None], args: tuple[str, ...]) -> Formula:
+    def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        known = {"out": out, **dict(zip(args, primals, strict=True))}
+        total = None
+        for tangent, partial in zip(tangents, partials, strict=True):
+            if tangent is None or partial is None:
+                continue
+            if "bar" in partial.names:
+                term = partial.formula(*(tangent if n == "bar" else known[n] for n in partial.names))
+            else:
+                term = scale(tangent, partial.formula(*(known[n] for n in partial.names)))
+            term = term.bar if isinstance(term, Selected) else term
+            total = term if total is None else basis.add(total, term)
+        return total
+
+    return push
+
+
+def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcasting, with our own words when it fails."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(map(str, shapes))
+        raise ShapeError(f"{name}: shapes {listed} do not broadcast together.") from None
+
+
+def common_device(name: str, specs: Sequence[Spec]) -> str:
+    devices = {s.device for s in specs if s.weak is None}
+    return devices.pop() if len(devices) == 1 else "cpu"
+
+
+def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:
+    def spec(*specs: Spec, **static: Any) -> Spec:
+        shape = broadcast_shape(name, *(s.shape for s in specs))
+        return make_spec(shape, _result_dtype(name, ufunc, dtype, specs), common_device(name, specs))
+
+    return spec
+
+
+_WEAK = {bool: False, int: 0, float: 0.0, complex: 0j}
+
+
+def result_dtype(specs: Sequence[Spec]) -> Any:
+    """NumPy 2's promotion over the arguments, Python scalars being weak."""
+    return np.result_type(*(_WEAK[s.weak] if s.weak else s.dtype for s in specs))
+
+
+def _result_dtype(name: str, ufunc: str | None, dtype: str, specs: Sequence[Spec]) -> Any:
+    if dtype == "bool":
+        return np.dtype(bool)
+    if dtype == "branches":
+        return result_dtype(specs[1:])
+    if dtype == "real":
+        return np.empty(0, result_dtype(specs)).real.dtype
+    function = getattr(np, ufunc) if ufunc else np.sin if dtype == "inexact" else None
+    if not isinstance(function, np.ufunc):
+        return result_dtype(specs)
+    if ufunc is None or function.nin != len(specs):
+        asked: tuple[Any, ...] = (result_dtype(specs), None)
+    else:
+        asked = (*map(dtype_argument, specs), None)
+    try:
+        return function.resolve_dtypes(asked)[-1]
+    except TypeError:
+        dtypes = ", ".join(str(s.dtype) for s in specs)
+        raise DtypeError(f"{name}: no version for dtype {dtypes}.") from None

@@ -1,0 +1,114 @@
+"""Composites: public functions made of ops. They carry no rule, so nothing here can be differentiated wrongly."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import spec_of
+from . import elementwise as pointwise
+from . import reducing, shaping
+from .dispatch import as_value
+
+__all__ = ["clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax", "softplus"]
+
+
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
+    """x held between bounds, each a number, an array or None; at a bound the gradient passes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.clip(np.array([-2.0, 0.5, 3.0]), 0.0, 1.0)
+    array([0. , 0.5, 1. ])
+    """
+    x = as_value(x)
+    lowest, highest = _range(spec_of(x).dtype)
+    return pointwise.clip_to(x, lowest if min is None else min, highest if max is None else max)
+
+
+def _range(dtype: Any) -> tuple[Any, Any]:
+    """Bounds that bind nothing."""
+    if dtype.kind == "b":
+        return False, True
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return -math.inf, math.inf
+
+
+def softmax(x: Any, /, *, axis: Any = -1) -> Any:
+    """exp(x) over its sum along an axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.softmax(np.array([0.0, 0.0]))
+    array([0.5, 0.5])
+    """
+    x = as_value(x)
+    top = pointwise.stop_gradient(reducing.max(x, axis=axis, keepdims=True))
+    weights = pointwise.exp(pointwise.subtract(x, top))
+    return pointwise.divide(weights, reducing.sum(weights, axis=axis, keepdims=True))
+
+
+def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
+    """log(softmax(x)), exact also where softmax underflows.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.log_softmax(np.array([0.0, -1000.0]))
+    array([    0., -1000.])
+    """
+    x = as_value(x)
+    return pointwise.subtract(x, reducing.logsumexp(x, axis=axis, keepdims=True))
+
+
+def softplus(x: Any, /) -> Any:
+    """log(1 + exp(x)), without overflow.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.softplus(np.array([0.0, 1000.0]))
+    array([6.93147181e-01, 1.00000000e+03])
+    """
+    # log(1 + e^x) = log(1 + e^-|x|) + max(x, 0); |x| and max share their corner at 0, where the halves add to 1/2
+    x = as_value(x)
+    return pointwise.add(pointwise.log1p(pointwise.exp(pointwise.negative(pointwise.abs(x)))), pointwise.maximum(x, 0))
+
+
+def silu(x: Any, /) -> Any:
+    """x * sigmoid(x).
+
+    >>> import pullback as pb
+    >>> pb.silu(0.0)
+    array(0.)
+    """
+    x = as_value(x)
+    return pointwise.multiply(x, pointwise.sigmoid(x))
+
+
+def gelu(x: Any, /, *, approximate: bool = False) -> Any:
+    """x times the normal distribution function of x, or its tanh approximation.
+
+    >>> import pullback as pb
+    >>> pb.gelu(0.0)
+    array(0.)
+    """
+    x = as_value(x)
+    if approximate:
+        inner = pointwise.multiply(pointwise.add(x, pointwise.multiply(pointwise.power(x, 3), 0.044715)), math.sqrt(2 / math.pi))
+        share = pointwise.tanh(inner)
+    else:
+        share = pointwise.erf(pointwise.multiply(x, math.sqrt(0.5)))
+    return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
+
+
+def mean_squared_error(x: Any, y: Any, /) -> Any:
+    """The mean of (x - y)^2 over all elements.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.mean_squared_error(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    array(2.)
+    """
+    return reducing.mean(pointwise.square(pointwise.subtract(x, y)))
+
+
+def copied(x: Any) -> Any:
+    """The value itself under a name of its own."""
+    return pointwise.positive(x) if spec_of(x).dtype.kind != "b" else shaping.reshape(x, spec_of(x).shape)

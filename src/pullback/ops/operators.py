@@ -1,0 +1,186 @@
+"""Python's operators, methods and NumPy's ufuncs on values, each given to the op that means it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.value import Value
+from ..errors import DtypeError, GraphError, IndexingError, UnsupportedFunction
+from . import contracting, functions, indexing, reducing, shaping
+from . import elementwise as pointwise
+from .dispatch import as_value
+from .op import OPS
+
+__all__ = ["install"]
+
+_BINARY = {
+    "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
+    "matmul": contracting.matmul,
+}  # fmt: skip
+_COMPARE = {
+    "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
+    "gt": pointwise.greater, "ge": pointwise.greater_equal,
+}  # fmt: skip
+_METHODS: dict[str, Any] = {
+    "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
+    "var": reducing.var, "std": reducing.std, "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
+    "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": shaping.repeat,
+    "take": indexing.take, "conj": pointwise.conj, "clip": functions.clip, "dot": contracting.matmul,
+    "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
+    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square,
+}  # fmt: skip
+
+
+def _takes(other: Any) -> bool:
+    return isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple)) or hasattr(other, "__cuda_array_interface__")
+
+
+def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    def operator(self: Value, other: Any) -> Any:
+        return function(self, other) if _takes(other) else NotImplemented
+
+    return operator
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    def operator(self: Value, other: Any) -> Any:
+        return function(other, self) if _takes(other) else NotImplemented
+
+    return operator
+
+
+def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def operator(self: Tensor, other: Any) -> Any:
+        return self.rebind(function(self, other), f"in-place {name}")
+
+    return operator
+
+
+def power(x: Any, y: Any) -> Any:
+    """x ** y, with the square, the root and the reciprocal by their own ops."""
+    if type(y) is int and y == 2:
+        return pointwise.square(x)
+    if type(y) is float and y == 0.5:
+        return pointwise.sqrt(x)
+    return pointwise.power(x, y)
+
+
+def _invert(x: Any) -> Any:
+    if spec_of(x).dtype.kind != "b":
+        raise DtypeError(f"~ is for booleans, this value is {spec_of(x).dtype}.")
+    return pointwise.logical_not(x)
+
+
+def _reshape(self: Any, *shape: Any) -> Any:
+    return shaping.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
+def _iterate(self: Value) -> Iterator[Any]:
+    if not self.ndim:
+        raise IndexingError("a 0-d tensor cannot be iterated.")
+    return (self[i] for i in range(self.shape[0]))
+
+
+def _set_item(self: Tensor, index: Any, value: Any) -> None:
+    if sys.getrefcount(self) <= _HELD_BY_NOBODY:
+        raise GraphError(
+            "this assignment would be lost: `x[i]` is a new value, not a window into x.\n"
+            "  Write x[i, j] = v instead of x[i][j] = v."
+        )
+    self.rebind(indexing.set_at(self, index, value), "x[index] = value")
+
+
+def _references_to_a_temporary() -> int:
+    """How many references a tensor has inside `__setitem__` when no variable holds it: x[0][1] = v."""
+
+    class Probe:
+        count = 0
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            Probe.count = sys.getrefcount(self)
+
+    [Probe()][0:1].pop()[0] = None
+    return Probe.count
+
+
+_HELD_BY_NOBODY = _references_to_a_temporary()
+
+
+def _fill(self: Tensor, value: Any) -> Tensor:
+    """Point the tensor at a constant value of its own shape."""
+    whole = shaping.broadcast_to(shaping.astype(as_value(value), self.dtype), self.shape)
+    return self.rebind(whole, "fill_")
+
+
+def _ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    """NumPy's ufuncs on our values, by the op that has the same ufunc; anything else raises."""
+    function = _UFUNCS.get(ufunc.__name__)
+    if function is None or method != "__call__" or options:
+        asked = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        with_options = f" with {', '.join(options)}" if options else ""
+        raise UnsupportedFunction(f"np.{asked}{with_options} has no rule here.\n  Use the function of pullback, or x.detach().numpy().")
+    return function(*inputs)
+
+
+def _array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    raise UnsupportedFunction(
+        f"np.{function.__name__} has no rule here.\n  Use pb.{function.__name__} if there is one, or x.detach().numpy()."
+    )
+
+
+_UFUNCS: dict[str, Any] = {}
+
+
+def install() -> None:
+    """Give `Value` and `Tensor` their operators and methods. Called once by the package."""
+    for name, function in _BINARY.items():
+        setattr(Value, f"__{name}__", function if hasattr(function, "op") else _forward(function))
+        setattr(Value, f"__r{name}__", _reflected(function))
+        setattr(Tensor, f"__i{name}__", _in_place(function, name))
+    for name, function in _COMPARE.items():
+        setattr(Value, f"__{name}__", _forward(function))
+    for name, function in _METHODS.items():
+        setattr(Value, name, _method(function))
+    given: dict[str, Any] = {
+        "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative, "__pos__": functions.copied,
+        "__abs__": pointwise.abs, "__invert__": _invert, "__and__": _forward(pointwise.logical_and),
+        "__or__": _forward(pointwise.logical_or), "__rand__": _reflected(pointwise.logical_and),
+        "__ror__": _reflected(pointwise.logical_or), "__getitem__": indexing.getitem, "__iter__": _iterate,
+        "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
+        "real": property(pointwise.real), "imag": property(pointwise.imag), "flatten": lambda x: shaping.reshape(x, (-1,)),
+        "ravel": lambda x: shaping.reshape(x, (-1,)), "transpose": _transpose,
+        "__array_ufunc__": _ufunc, "__array_function__": _array_function,
+    }  # fmt: skip
+    for name, function in given.items():
+        setattr(Value, name, function)
+    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copied, "__copy__": functions.copied, "__ipow__": _in_place(power, "pow")}
+    for name, function in own.items():
+        setattr(Tensor, name, function)
+    for op in OPS.values():
+        if op.ufunc:
+            _UFUNCS[getattr(np, op.ufunc).__name__] = _public(op)
+
+
+def _public(op: Any) -> Any:
+    found = [f for f in vars(pointwise).values() if getattr(f, "op", None) is op]
+    return found[-1]
+
+
+def _method(function: Any) -> Any:
+    def method(self: Value, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    method.__name__ = function.__name__
+    method.__doc__ = function.__doc__
+    return method
+
+
+def _transpose(self: Value, *axes: Any) -> Any:
+    order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+    return shaping.permute_dims(self, order or None)

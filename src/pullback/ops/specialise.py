@@ -1,0 +1,169 @@
+"""Rule in, one plain Python function out: a step back for NumPy floats of one spec, with temporaries reused.
+
+The rule is run once on symbols, which writes down the ops it uses; if all of them are NumPy ufuncs the program
+is rendered to the lines one would write by hand. For tanh:
+
+    def step(node, bar, waiting):
+        out, = node.kept
+        parent0, = node.parents
+        t0 = multiply(out, out)
+        t1 = subtract(c1, t0, t0)
+        t2 = multiply(bar, t1, t1)
+        held = parent0.bar
+        if held is waiting: parent0.bar = t2
+        elif type(held) is ndarray and getrefcount(held) == 3 and held.base is None: add(held, t2, held)
+        else: parent0.bar = accumulate(held, t2)
+
+Three references to a held sum are the node's, the variable's and the call's own: nobody else can see it, so it
+may be added to in place. A rule that does not fit runs as it stands, on raw arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..arrays.value import Value, fresh_level
+from .op import OUT, Op, Rule
+
+__all__ = ["Equation", "Symbol", "plain_step", "write_down"]
+
+Step = Callable[[Any, Any, Any], None]
+Accumulate = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One line of a program: `result = op(*args, **static)`."""
+
+    result: Symbol
+    op: Op
+    args: tuple[Any, ...]
+    static: dict[str, Any]
+
+
+class Symbol(Value):
+    """A value known only by its spec. Ops on it are written down instead of computed."""
+
+    __slots__ = ("_level", "equations", "spec")
+
+    def __init__(self, spec: Spec, level: int, equations: list[Equation]) -> None:
+        self.spec = spec
+        self._level = level
+        self.equations = equations
+
+    @property
+    def level(self) -> int:
+        return self._level
+
+    def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        made = op.spec(*map(spec_of, args), **static)
+        result = Symbol(made, self._level, self.equations)
+        self.equations.append(Equation(result, op, args, static))
+        return result
+
+    def __repr__(self) -> str:
+        return f"<symbol {self.spec}>"
+
+
+def write_down(function: Callable[..., Any], *specs: Spec) -> tuple[list[Symbol], list[Equation], Any]:
+    """Run a function on symbols: its inputs, the equations it wrote, and what it returned."""
+    equations: list[Equation] = []
+    level = fresh_level()
+    inputs = [Symbol(spec, level, equations) for spec in specs]
+    return inputs, equations, function(*inputs)
+
+
+def plain_step(rule: Rule, kind: int, accumulate: Accumulate) -> Step:
+    """The step back of a rule for one plain kind: rendered where that is possible, else the rule itself."""
+    spec = make_spec(() if kind % 2 else (2,), PLAIN_KINDS[kind // 2])
+    return _rendered(rule, spec, accumulate) or _as_it_stands(rule, accumulate)
+
+
+def _as_it_stands(rule: Rule, accumulate: Accumulate) -> Step:
+    def step(node: Any, bar: Any, waiting: Any) -> None:
+        out, args = _unpack(rule, node.kept)
+        for i, parent in zip(rule.needs, node.parents, strict=True):
+            share = rule.share(i, bar, out, args, (), {})
+            if share is not None:
+                held = parent.bar
+                parent.bar = share if held is waiting else accumulate(held, share)
+
+    return step
+
+
+def _unpack(rule: Rule, kept: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    args: list[Any] = [None] * rule.count
+    out = None
+    for position, value in zip(rule.keeps, kept, strict=True):
+        if position == OUT:
+            out = value
+        else:
+            args[position] = value
+    return out, args
+
+
+def _rendered(rule: Rule, spec: Spec, accumulate: Accumulate) -> Step | None:
+    def shares(bar: Symbol, *kept: Symbol) -> tuple[Any, ...]:
+        out, args = _unpack(rule, kept)
+        return tuple(rule.share(i, bar, out, args, (), {}) for i in rule.needs)
+
+    inputs, equations, results = write_down(shares, *[spec] * (1 + len(rule.keeps)))
+    fits = all(e.op.ufunc and not e.static and e.result.spec in (spec, _as_bool(spec)) for e in equations)
+    if not fits or not all(isinstance(r, Symbol) and r.spec == spec for r in results):
+        return None
+    names = {"asarray": np.asarray, "ndarray": np.ndarray, "getrefcount": sys.getrefcount, "accumulate": accumulate, "add": np.add}
+    text = _text(inputs, equations, results, spec, names)
+    exec(compile(text, f"<pullback: the rule of {rule.op.name}>", "exec"), names)
+    step: Step = names["step"]  # type: ignore[assignment]
+    return step
+
+
+def _as_bool(spec: Spec) -> Spec:
+    return make_spec(spec.shape, np.dtype(bool))
+
+
+def _text(
+    inputs: list[Symbol], equations: list[Equation], results: tuple[Any, ...], spec: Spec, names: dict[str, Any]
+) -> str:
+    """The lines of the function; what they refer to is put into `names`."""
+    called = {id(s): f"k{i}" for i, s in enumerate(inputs)}
+    called[id(inputs[0])] = "bar"
+    last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
+    last_use |= {id(r): len(equations) for r in results}
+    lines = ["def step(node, bar, waiting):"]
+    if len(inputs) > 1:
+        lines.append(f"    {', '.join(called[id(s)] for s in inputs[1:])}, = node.kept")
+    lines.append(f"    {', '.join(f'parent{i}' for i in range(len(results)))}, = node.parents")
+    for n, equation in enumerate(equations):
+        ufunc = str(equation.op.ufunc)
+        names[ufunc] = getattr(np, ufunc)
+        args = [called[id(a)] if isinstance(a, Symbol) else _constant(a, spec, names) for a in equation.args]
+        done = [a for a in equation.args if called.get(id(a), "").startswith("t") and last_use[id(a)] == n]
+        reuse = [called[id(a)] for a in done if a.spec == equation.result.spec][:1] if spec.shape else []
+        called[id(equation.result)] = f"t{n}"
+        lines.append(f"    t{n} = {ufunc}({', '.join(args + reuse)})")
+    for i, result in enumerate(results):
+        share = called[id(result)] if spec.shape else f"asarray({called[id(result)]})"
+        lines += _adding(f"parent{i}", share)
+    return "\n".join(lines)
+
+
+def _adding(parent: str, share: str) -> list[str]:
+    return [
+        f"    held = {parent}.bar",
+        f"    if held is waiting: {parent}.bar = {share}",
+        f"    elif type(held) is ndarray and getrefcount(held) == 3 and held.base is None: add(held, {share}, held)",
+        f"    else: {parent}.bar = accumulate(held, {share})",
+    ]
+
+
+def _constant(number: Any, spec: Spec, names: dict[str, Any]) -> str:
+    name = f"c{len(names)}"
+    names[name] = np.asarray(number, spec.dtype)
+    return name

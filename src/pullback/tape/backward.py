@@ -1,0 +1,274 @@
+"""Output and seed in, gradients out: the public ways of asking the tape for derivatives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import as_array, namespace_on
+from ..arrays.node import Node
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..arrays.value import Value
+from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
+from ..ops import elementwise as pointwise
+from ..ops.shaping import astype
+from ..settings import switched
+from .cotangents import owned, plain_bar
+from .parallel import run_threads
+from .sweep import Sweep
+
+__all__ = ["backward", "gradients"]
+
+_writing_gradients = threading.Lock()
+
+
+def backward(
+    self: Tensor,
+    seed: Any = None,
+    *,
+    inputs: Any = None,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    workers: int = 1,
+) -> None:
+    """Add the gradient of this tensor to the `.grad` of every leaf it was computed from, or of `inputs` only.
+
+    The seed is the cotangent to start from: ones for a single element, else it must be given. What the graph
+    kept is released on the way, unless `retain_graph`; with `create_graph` the gradients can be differentiated
+    again. Independent branches run on up to `workers` threads, with the same bits as on one. If anything
+    raises, every `.grad` is as it was before.
+
+    >>> import pullback as pb
+    >>> x = pb.tensor([1.0, 2.0], requires_grad=True)
+    >>> pb.sum(x * x * x).backward()
+    >>> x.grad.tolist()
+    [3.0, 12.0]
+    """
+    start = checked_seed(self, seed, create_graph)
+    only = None if inputs is None else _input_tensors(inputs)
+    log = _Log(only, create_graph)
+    targets = None if only is None else frozenset(_tracked(t, i) for i, t in enumerate(only))
+    try:
+        sweep([(_root(self), start)], targets, log.take, log, retain_graph, create_graph, workers)
+        log.settle(targets)
+    except BaseException:
+        log.undo()
+        raise
+
+
+def gradients(
+    outputs: Any,
+    inputs: Any,
+    seeds: Any = None,
+    *,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,
+    allow_unused: bool = False,
+    workers: int = 1,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of one or more outputs with respect to one or more inputs, as a tuple; no `.grad` is touched.
+
+    >>> import pullback as pb
+    >>> x = pb.tensor(2.0, requires_grad=True)
+    >>> (first,) = pb.gradients(x**3, x, create_graph=True)
+    >>> (second,) = pb.gradients(first, x)
+    >>> first.item(), second.item()
+    (12.0, 12.0)
+    """
+    roots = _sequence(outputs, "outputs")
+    wanted = _input_tensors(inputs)
+    given = [None] * len(roots) if seeds is None else _sequence(seeds, "seeds")
+    if len(given) != len(roots):
+        raise ArgumentError(f"gradients: got {len(given)} seeds for {len(roots)} outputs.")
+    starts = [(_root(t), checked_seed(t, s, create_graph)) for t, s in zip(roots, given, strict=True)]
+    nodes = [_tracked(t, i) for i, t in enumerate(wanted)]
+    found: dict[Node, Any] = {}
+    log = _Log(None, create_graph)
+    retain = create_graph if retain_graph is None else retain_graph
+    try:
+        sweep(starts, frozenset(nodes), found.__setitem__, log, retain, create_graph, workers)
+    except BaseException:
+        log.undo()
+        raise
+    return tuple(_answer(t, n, found, i, allow_unused) for i, (t, n) in enumerate(zip(wanted, nodes, strict=True)))
+
+
+def sweep(
+    starts: list[tuple[Node, Any]],
+    targets: frozenset[Node] | None,
+    sink: Any,
+    log: _Log,
+    retain: bool,
+    create_graph: bool,
+    workers: int,
+) -> None:
+    if not isinstance(workers, int) or workers < 1:
+        raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
+    with np.errstate(all="ignore"):  # infinities on the way back are answers; detect_anomaly is there to find them
+        if not create_graph:
+            _run(Sweep(starts, targets, sink, log.add, retain=retain, linked=False, alone=workers == 1), workers)
+            return
+        with switched(grad=True):
+            _run(Sweep(starts, targets, sink, log.add, retain=True, linked=True, alone=workers == 1), workers)
+
+
+def _run(one_pass: Sweep, workers: int) -> None:
+    if workers == 1:
+        one_pass.run(one_pass.order)
+    else:
+        run_threads(one_pass, workers)
+
+
+class _Log:
+    """Writes gradients to tensors and remembers what was there, so that a failed backward leaves no trace."""
+
+    __slots__ = ("_before", "_linked", "_only", "_seen")
+
+    def __init__(self, only: list[Tensor] | None, linked: bool) -> None:
+        self._before: list[tuple[Tensor, Tensor | None]] = []
+        self._only = only
+        self._linked = linked
+        self._seen: set[Node] = set()
+
+    def take(self, node: Node, bar: Any) -> None:
+        """The gradient of a leaf, or of an input that was asked for, has arrived."""
+        self._seen.add(node)
+        for tensor in self._tensors(node):
+            self.add(tensor, zeros_of(tensor.spec) if bar is None else bar)
+            if node.is_leaf and node.hooks is not None:
+                for kind, hook in tuple(node.hooks.entries.values()):
+                    if kind == "post_accumulate":
+                        hook(tensor)
+
+    def _tensors(self, node: Node) -> list[Tensor]:
+        if self._only is not None:
+            return [t for t in self._only if t.node is node]
+        tensor = node.kept()
+        return [] if tensor is None else [tensor]
+
+    def add(self, tensor: Tensor, bar: Any) -> None:
+        """tensor.grad += bar, in memory of its own."""
+        bar = plain_bar(bar)
+        with _writing_gradients:
+            old = tensor.grad
+            self._before.append((tensor, old))
+            if old is not None:
+                total = pointwise.add(old if self._linked else old.value, bar)
+            else:
+                total = bar if isinstance(bar, Value) else owned(bar, 5)
+            tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
+
+    def settle(self, targets: frozenset[Node] | None) -> None:
+        """Inputs that were asked for but never reached: an error, not a silent None."""
+        for node in (targets or frozenset()) - self._seen:
+            raise _unused(node, 0)
+
+    def undo(self) -> None:
+        for tensor, old in reversed(self._before):
+            tensor._grad = old
+
+
+def zeros_of(spec: Spec) -> Any:
+    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
+
+
+def _sequence(given: Any, what: str) -> list[Any]:
+    if isinstance(given, (list, tuple)):
+        if not given:
+            raise ArgumentError(f"gradients: {what} is empty.")
+        return list(given)
+    return [given]
+
+
+def _input_tensors(inputs: Any) -> list[Tensor]:
+    found = _sequence(inputs, "inputs")
+    for i, tensor in enumerate(found):
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"input {i} is a {type(tensor).__name__}, wanted a tensor.")
+    return found
+
+
+def _tracked(tensor: Tensor, i: int) -> Node:
+    if tensor.node is None:
+        raise GraphError(f"input {i} ({tensor.spec}) does not require a gradient.\n  Make it with requires_grad=True.")
+    return tensor.node
+
+
+def _root(tensor: Any) -> Node:
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"backward: wants a tensor, got {type(tensor).__name__}.")
+    if tensor.node is None:
+        raise GraphError(
+            "backward: this tensor does not require a gradient: nothing it was computed from does.\n"
+            "  Make an input with requires_grad=True, and check for no_grad and detach on the way."
+        )
+    return tensor.node
+
+
+def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
+    """The cotangent to start from, in memory of its own."""
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"backward: wants a tensor, got {type(tensor).__name__}.")
+    spec = tensor.spec
+    if seed is None:
+        return _implicit_seed(tensor, linked)
+    tracked = isinstance(seed, Value) and not (isinstance(seed, Tensor) and not linked)
+    value = seed if tracked else seed.value if isinstance(seed, Tensor) else as_array(seed)
+    found = spec_of(value)
+    made = f"  output made at {tensor.node.where()}\n" if tensor.node is not None else ""
+    if found.shape != spec.shape:
+        raise ShapeError(
+            f"backward: seed has shape {found.shape}, the output has shape {spec.shape}.\n{made}"
+            f"  Pass a seed of shape {spec.shape}, or reduce the output to a scalar first."
+        )
+    if found.device != spec.device and found.weak is None:
+        raise DeviceError(f"backward: the seed is on {found.device}, the output on {spec.device}.\n{made}")
+    if found.dtype.kind == "c" and spec.dtype.kind != "c":
+        raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{made}  Pass a real seed.")
+    if isinstance(value, Value):
+        return astype(value, spec.dtype)
+    return namespace_on(spec.device).array(value, dtype=spec.dtype)
+
+
+def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
+    spec = tensor.spec
+    node = _root(tensor)
+    if spec.size != 1:
+        raise ShapeError(
+            f"backward: the output has shape {spec.shape}; only a single element has a seed of its own.\n"
+            f"  output made at {node.where()}\n"
+            f"  Pass a seed of shape {spec.shape}, or reduce the output to a scalar first."
+        )
+    if spec.dtype.kind == "c":
+        raise DtypeError(f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed.")
+    ones = namespace_on(spec.device).ones(spec.shape, spec.dtype)
+    return wrap(ones, spec) if linked else ones
+
+
+def _answer(tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_unused: bool) -> Tensor | None:
+    if node not in found:
+        if allow_unused:
+            return None
+        raise _unused(node, i)
+    bar = plain_bar(found[node])
+    if bar is None:
+        bar = zeros_of(tensor.spec)
+    if isinstance(bar, Tensor):
+        return bar
+    return wrap(bar if isinstance(bar, Value) else owned(bar, 4), tensor.spec)
+
+
+def _unused(node: Node, i: int) -> GraphError:
+    return GraphError(
+        f"input {i} ({node.spec}) was not used: no path leads from the outputs to it.\n"
+        f"  input made at {node.where()}\n  Pass allow_unused=True to get None for it."
+    )
+
+
+
+
+Tensor.backward = backward  # type: ignore[method-assign]

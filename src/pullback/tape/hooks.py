@@ -1,0 +1,159 @@
+"""Hooks and a gradient in, the gradient that goes on out: everything users can hang on a backward pass."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..arrays.node import Handle, Node
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..errors import ArgumentError, HookError
+
+__all__ = ["Group", "HookRun", "register_multi_grad_hook", "retain_grad"]
+
+
+class Group:
+    """A hook over several tensors: `mode` "all" waits for every gradient, "any" takes the first."""
+
+    __slots__ = ("hook", "mode", "size")
+
+    def __init__(self, hook: Callable[[Any], None], size: int, mode: str) -> None:
+        self.hook = hook
+        self.size = size
+        self.mode = mode
+
+    def __call__(self) -> None:
+        """Groups are called by the engine through `HookRun`."""
+
+
+class _Member:
+    """One tensor's place in a group."""
+
+    __slots__ = ("group", "index")
+
+    def __init__(self, group: Group, index: int) -> None:
+        self.group = group
+        self.index = index
+
+    def __call__(self) -> None:
+        """Marks a place only."""
+
+
+class MultiHandle:
+    """Removes a multi-tensor hook from all its tensors."""
+
+    __slots__ = ("_handles",)
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = tuple(handles)
+
+    def remove(self) -> bool:
+        return any([handle.remove() for handle in self._handles])
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], hook: Callable[[Any], None], *, mode: str = "all") -> MultiHandle:
+    """Call `hook(gradients)` once per backward, when those of all tensors it reaches are known (None for the
+    others), or with `mode="any"` call `hook(gradient)` with the first.
+
+    >>> import pullback as pb
+    >>> x, y = pb.tensor(2.0, requires_grad=True), pb.tensor(3.0, requires_grad=True)
+    >>> handle = pb.register_multi_grad_hook([x, y], lambda gs: print([g.item() for g in gs]))
+    >>> (x * y).backward()
+    [3.0, 2.0]
+    """
+    if mode not in ("all", "any"):
+        raise ArgumentError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}.")
+    if not callable(hook):
+        raise ArgumentError("register_multi_grad_hook: the hook must be callable.")
+    group = Group(hook, len(tensors), mode)
+    nodes = [t._tracked_node("register_multi_grad_hook") for t in tensors]
+    return MultiHandle([node.add_hook("multi", _Member(group, i)) for i, node in enumerate(nodes)])
+
+
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient of this intermediate tensor in `.grad` when a backward passes it."""
+    if not self.is_leaf:
+        self._tracked_node("retain_grad").add_hook("retain", weakref.ref(self))
+
+
+class HookRun:
+    """The hooks of one backward run, as they were when it began: changes made inside a hook act from the next."""
+
+    __slots__ = ("_groups", "_linked", "entries")
+
+    def __init__(self, nodes: Sequence[Node], linked: bool) -> None:
+        self._linked = linked
+        self.entries = {n: tuple(n.hooks.entries.values()) for n in nodes if n.hooks is not None and n.hooks.entries}
+        self._groups: dict[Group, dict[int, Any]] = {}
+        for entries in self.entries.values():
+            for kind, member in entries:
+                if kind == "multi":
+                    self._groups.setdefault(member.group, {})[member.index] = None
+
+    def of(self, node: Node, kind: str) -> list[Callable[..., Any]]:
+        return [hook for found, hook in self.entries.get(node, ()) if found == kind]
+
+    def on_gradient(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
+        """Gradient hooks in the order they came, then those that only look."""
+        for hook in self.of(node, "grad"):
+            bar = self._replaced(bar, hook(self.shown(bar)), node, "hook")
+        for tensor_of in self.of(node, "retain"):
+            tensor = tensor_of()
+            if tensor is not None:
+                retain(tensor, bar)
+        for member in self.of(node, "multi"):
+            self._note(member, bar)
+        return bar
+
+    def before(self, node: Node, bar: Any) -> Any:
+        for hook in self.of(node, "pre"):
+            bar = self._replaced(bar, hook(self.shown(bar)), node, "pre hook")
+        return bar
+
+    def after(self, node: Node, shares: tuple[Any, ...], bar: Any) -> tuple[Any, ...]:
+        for hook in self.of(node, "post"):
+            shown = tuple(None if s is None else self.shown(s) for s in shares)
+            found = hook(shown, self.shown(bar))
+            if found is not None:
+                found = found if isinstance(found, (tuple, list)) else (found,)
+                if len(found) != len(shares):
+                    raise HookError(f"post hook of {node.name}: returned {len(found)} shares, wanted {len(shares)}.")
+                shares = tuple(self._replaced(s, f, node, "post hook") for s, f in zip(shares, found, strict=True))
+        return shares
+
+    def shown(self, bar: Any) -> Any:
+        """A cotangent as the user sees it: a tensor."""
+        if hasattr(bar, "bars"):
+            return tuple(None if b is None else self.shown(b) for b in bar.bars)
+        bar = getattr(bar, "bar", bar)
+        return bar if isinstance(bar, Tensor) else wrap(bar, spec_of(bar))
+
+    def _replaced(self, bar: Any, given: Any, node: Node, what: str) -> Any:
+        if given is None:
+            return bar
+        wanted = spec_of(getattr(bar, "bar", bar)) if bar is not None else None
+        try:
+            found = spec_of(given)
+        except AttributeError:
+            raise HookError(f"{what} of {node.name}: returned {type(given).__name__}, wanted a tensor or None.") from None
+        if wanted is not None and (found.shape != wanted.shape or found.dtype != wanted.dtype):
+            raise HookError(f"{what} of {node.name}: returned {found}, wanted {wanted}.\n  made at {node.where()}")
+        return given.value if isinstance(given, Tensor) and not self._linked else given
+
+    def _note(self, member: _Member, bar: Any) -> None:
+        group = member.group
+        waiting = self._groups.get(group)
+        if waiting is None:
+            return
+        waiting[member.index] = self.shown(bar)
+        if group.mode == "any":
+            del self._groups[group]
+            group.hook(waiting[member.index])
+        elif all(g is not None for g in waiting.values()):
+            del self._groups[group]
+            group.hook([waiting.get(i) for i in range(group.size)])
+
+
+Tensor.retain_grad = retain_grad  # type: ignore[method-assign]

@@ -1,0 +1,106 @@
+"""Node and cotangent in, shares of its parents out: one step of the chain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..arrays.node import Node
+from ..arrays.spec import spec_of
+from ..arrays.tensor import wrap
+from ..errors import AnomalyError, GraphError
+from ..ops import elementwise as pointwise
+from ..ops.eager import Packed, PartRule, part_of
+from ..ops.op import OUT, Rule, Selected
+from ..ops.shaping import fit
+from .cotangents import Parts, plain_bar
+
+__all__ = ["check_finite", "freed", "pull"]
+
+
+def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bool) -> tuple[Any, ...]:
+    """The shares of a node's parents, each in its parent's shape and dtype; None where there is none.
+
+    With `linked`, kept values come back as tensors on the graph they were on, so that the result can be
+    differentiated again.
+    """
+    if node.kept is None:
+        raise freed(node)
+    if type(node.rule) is PartRule:
+        return (Parts.at(node.rule.index, len(node.parents[0].spec), plain_bar(bar)),)
+    rule: Rule = node.rule
+    specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
+    out, args = _kept_values(node, rule, specs, linked)
+    mask = bar.mask if type(bar) is Selected and rule.op.motion else None
+    bar = bar.bars if type(bar) is Parts else plain_bar(bar)
+    shares = []
+    for position, parent in zip(rule.needs, node.parents, strict=True):
+        if wanted is not None and not wanted(parent):
+            shares.append(None)
+            continue
+        share = rule.share(position, bar, out, args, specs, static)
+        if mask is not None and share is not None:
+            moved = mask if rule.op.motion == "pointwise" else rule.share(position, mask, out, args, specs, static)
+            share = _narrowed(share, moved)
+        shares.append(None if share is None else _fitted(share, specs[position]))
+    return tuple(shares)
+
+
+def _kept_values(node: Node, rule: Rule, specs: tuple[Any, ...], linked: bool) -> tuple[Any, list[Any]]:
+    """The result and the arguments as the rule sees them; what it did not ask to keep stands as its spec."""
+    args, out = list(specs), None
+    for position, value in zip(rule.keeps, node.kept, strict=True):
+        if type(value) is Packed:
+            value = value.value()
+        if position == OUT:
+            out = _linked_result(node, value) if linked else value
+        else:
+            tracked = linked and position in rule.needs
+            args[position] = wrap(value, spec_of(value), node.parents[rule.needs.index(position)]) if tracked else value
+    return out, args
+
+
+def _linked_result(node: Node, value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(wrap(v, spec_of(v), part_of(node, i, spec_of(v))) for i, v in enumerate(value))
+    return wrap(value, spec_of(value), node)
+
+
+def _narrowed(share: Any, mask: Any) -> Any:
+    """A share of a selected cotangent: computed everywhere, but there only where the mask holds."""
+    if type(share) is Selected:
+        return Selected(pointwise.where(mask, share.bar, 0), pointwise.logical_and(mask, share.mask))
+    return Selected(pointwise.where(mask, share, 0), mask)
+
+
+def _fitted(share: Any, spec: Any) -> Any:
+    if type(share) is not Selected:
+        return fit(share, spec)
+    bar = fit(share.bar, spec)
+    return Selected(bar, share.mask) if spec_of(share.bar).shape == spec.shape else bar
+
+
+def freed(node: Node) -> GraphError:
+    return GraphError(
+        f"backward: this graph was freed; what {node.name} kept was released by an earlier backward.\n"
+        f"  made at {node.where()}\n"
+        "  Pass retain_graph=True to the earlier backward, or compute the output anew."
+    )
+
+
+def check_finite(node: Node, shares: tuple[Any, ...], nan_only: bool) -> None:
+    """Raise at the first NaN (or infinity) among the shares of a node."""
+    for i, share in enumerate(shares):
+        value = plain_bar(share)
+        while hasattr(value, "value"):
+            value = value.value
+        if value is None or not hasattr(value, "dtype"):
+            continue
+        bad = pointwise.isnan(value) if nan_only else pointwise.logical_not(pointwise.isfinite(value))
+        if bad.any():
+            position = node.rule.needs[i]
+            kind = "nan" if pointwise.isnan(value).any() else "inf"
+            raise AnomalyError(
+                f"backward: the rule of {node.name} returned {kind} for argument {node.rule.op.argument(position)}.\n"
+                f"  made at {node.where()}"
+            )

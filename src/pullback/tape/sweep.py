@@ -1,0 +1,203 @@
+"""Roots and seeds in, cotangents of leaves and targets out: the order of a backward pass and its inner loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import Node
+from ..ops.specialise import plain_step
+from ..settings import modes
+from .cotangents import accumulate
+from .hooks import HookRun
+from .pull import check_finite, freed, pull
+
+__all__ = ["Sweep", "newest_first"]
+
+_ndarray = np.ndarray
+_claiming = threading.Lock()
+
+
+class Sweep:
+    """One backward pass: the nodes that take part, newest first, and what to do at each.
+
+    `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any.
+    A pass claims its nodes and adds their cotangents up in `node.bar`, where the mark `waiting` stands until the
+    first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
+    one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
+    """
+
+    __slots__ = ("_anomaly", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink", "table", "targets", "waiting", "wanted")  # fmt: skip
+
+    def __init__(
+        self,
+        seeds: Sequence[tuple[Node, Any]],
+        targets: frozenset[Node] | None,
+        sink: Callable[[Node, Any], None],
+        retain_grad: Callable[[Any, Any], None],
+        *,
+        retain: bool,
+        linked: bool,
+        alone: bool,
+    ) -> None:
+        self.targets, self.sink, self.retain, self.retain_grad = targets, sink, retain, retain_grad
+        mode = modes()
+        self._linked, self._anomaly, self._nan_only = linked, mode.anomaly, mode.nan_only
+        self.waiting = object()
+        self.table: dict[Node, Any] = {}
+        roots = [node for node, _ in seeds]
+        mine = claim(roots, self.waiting) if alone else None
+        self.claimed = mine is not None
+        order = newest_first(roots) if mine is None else mine
+        self.wanted = None if targets is None else leading_to(targets, order)
+        if self.wanted is not None:
+            if self.claimed:
+                release(n for n in order if n not in self.wanted)
+            order = [n for n in order if n in self.wanted]
+        self.hooks = HookRun([n for n in order if n.hooks is not None], linked)
+        self.order = early_leaves(order, self.hooks) if self.hooks.entries else order
+        for node, seed in seeds:
+            if self.wanted is None or node in self.wanted:
+                self.add(node, seed)
+
+    def run(self, order: Sequence[Node]) -> None:
+        """For each node: take its cotangent, pull it back, add the shares to its parents'."""
+        if not self.claimed:
+            for node in order:
+                self.visit(node, self.table.pop(node, None))
+            return
+        try:
+            self._run_claimed(order)
+        except BaseException:
+            release(order)
+            raise
+
+    def _run_claimed(self, order: Sequence[Node]) -> None:
+        """The plain case stands here by itself, since this loop is most of what a small backward costs."""
+        retain, waiting = self.retain, self.waiting
+        plain = not self._linked and not self._anomaly and self.wanted is None
+        stops = frozenset(n for n in self.targets or () if n.rule is not None)
+        for node in order:
+            bar = node.bar
+            node.bar = None
+            if plain and node.call is None and type(bar) is _ndarray and not (stops and node in stops):
+                if node.kept is None:
+                    raise freed(node)
+                rule, kind = node.rule, node.spec.plain
+                (rule.plain[kind] or _specialised(rule, kind))(node, bar, waiting)
+                if not retain:
+                    node.kept = None
+            else:
+                self.visit(node, None if bar is waiting else bar)
+
+    def visit(self, node: Node, bar: Any) -> None:
+        """One node, with everything that may go with it."""
+        bar = self.arrive(node, bar)
+        if bar is not None and node.rule is not None:
+            for parent, share in zip(node.parents, self.shares(node, bar), strict=True):
+                if share is not None:
+                    self.add(parent, share)
+
+    def add(self, node: Node, share: Any) -> None:
+        """One more share of a node's cotangent."""
+        if self.claimed:
+            held = node.bar
+            if held is not None:  # a node without a mark leads to no target
+                node.bar = share if held is self.waiting else accumulate(held, share)
+        else:
+            held = self.table.get(node)
+            self.table[node] = share if held is None else accumulate(held, share)
+
+    def arrive(self, node: Node, bar: Any) -> Any:
+        """A node's cotangent is complete: hooks see it, then whoever asked for it gets it."""
+        if bar is not None and node in self.hooks.entries:
+            bar = self.hooks.on_gradient(node, bar, self.retain_grad)
+        if node.rule is None if self.targets is None else node in self.targets:
+            self.sink(node, bar)
+        return bar
+
+    def shares(self, node: Node, bar: Any) -> tuple[Any, ...]:
+        """One step of the chain rule: hooks before, the rule, checks, hooks after."""
+        hooked = node in self.hooks.entries
+        if hooked:
+            bar = self.hooks.before(node, bar)
+        wanted = None if self.wanted is None else self.wanted.__contains__
+        try:
+            shares = pull(node, bar, wanted, self._linked)
+        except Exception as error:
+            error.add_note(f"  while going back through {node.name}, made at {node.where()}")
+            raise
+        if not self.retain:
+            node.kept = None
+        if self._anomaly:
+            check_finite(node, shares, self._nan_only)
+        return self.hooks.after(node, shares, bar) if hooked else shares
+
+
+def _specialised(rule: Any, kind: int) -> Any:
+    made = rule.plain[kind] = plain_step(rule, kind, accumulate)
+    return made
+
+
+def claim(roots: Sequence[Node], waiting: object) -> list[Node] | None:
+    """Every node that leads to the roots, marked as this pass's own, newest first; None if another holds one."""
+    source = Node()  # above all roots, so that they are met like any parent
+    source.parents = tuple(roots)
+    found = [source]
+    with _claiming:
+        for node in found:  # grows as it goes
+            for parent in node.parents:
+                bar = parent.bar
+                if bar is None:
+                    parent.bar = waiting
+                    found.append(parent)
+                elif bar is not waiting:
+                    release(found)
+                    return None
+    del found[0]
+    found.sort(key=attrgetter("order"), reverse=True)
+    return found
+
+
+def release(nodes: Iterable[Node]) -> None:
+    """Give nodes back: no pass holds them."""
+    for node in nodes:
+        node.bar = None
+
+
+def newest_first(roots: Iterable[Node]) -> list[Node]:
+    """Every node that leads to the roots. A node is always newer than its parents, so this is the order to go in."""
+    seen = set(roots)
+    found = list(seen)
+    for node in found:  # grows as it goes
+        for parent in node.parents:
+            if parent not in seen:
+                seen.add(parent)
+                found.append(parent)
+    found.sort(key=attrgetter("order"), reverse=True)
+    return found
+
+
+def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
+    """The nodes on a way to a target, in one pass from the oldest; None if all are."""
+    if all(n in targets for n in order if n.rule is None):
+        return None
+    wanted: set[Node] = set()
+    for node in reversed(order):
+        if node in targets or any(parent in wanted for parent in node.parents):
+            wanted.add(node)
+    return wanted
+
+
+def early_leaves(order: list[Node], hooks: HookRun) -> list[Node]:
+    """Leaves with hooks right after the last node that adds to them, so that a hook may use and drop a gradient."""
+    waiting = {n for n in order if n.rule is None and n in hooks.entries}
+    last = {parent: node for node in order for parent in node.parents if parent in waiting}
+    after: dict[Node, list[Node]] = {}
+    for leaf, node in last.items():
+        after.setdefault(node, []).append(leaf)
+    return [m for n in order if n not in last for m in (n, *after.get(n, ()))]

@@ -1,0 +1,1 @@
+"""Seeing and checking: derivatives against finite differences."""

@@ -1,0 +1,179 @@
+"""Function and arrays in, a report out: derivatives compared with finite differences, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import is_inexact
+from ..arrays.tensor import Tensor, tensor
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops import elementwise as pointwise
+from ..ops import reducing
+from ..settings import enable_grad
+from ..tape.backward import gradients
+
+__all__ = ["CheckReport", "gradcheck", "gradgradcheck"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check found: whether all elements agree, and the worst of them.
+
+    `worst` is (input, index, analytic, numeric); `error` its distance in units of the tolerance.
+    """
+
+    ok: bool
+    checked: int
+    error: float
+    worst: tuple[int, tuple[int, ...], complex, complex] | None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        verdict = "agree" if self.ok else "DISAGREE"
+        if self.worst is None:
+            return f"derivatives {verdict}: nothing to compare"
+        place, index, analytic, numeric = self.worst
+        return (
+            f"derivatives {verdict}: {self.checked} elements; worst is input {place} at {list(index)}: "
+            f"rule {analytic:.10g}, differences {numeric:.10g} ({self.error:.2g} of the tolerance)"
+        )
+
+
+def gradcheck(
+    f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-7, seed: int = 0
+) -> CheckReport:
+    """Compare the gradient of f with central differences at float64 or complex128 arrays.
+
+    f takes tensors and returns one tensor or a tuple of them; outputs of any shape are weighted at random
+    (fixed by `seed`) and summed. Non-finite numbers on either side never agree. Integer arguments stay fixed.
+
+    >>> import numpy as np, pullback as pb
+    >>> bool(pb.gradcheck(lambda x: pb.sin(x) * x, np.array([0.5, 1.5])))
+    True
+    """
+    _check_numbers(eps, rtol, atol)
+    inputs = [_prepared(a, i) for i, a in enumerate(arrays)]
+    weights: list[np.ndarray[Any, Any]] = []
+
+    def loss(values: Sequence[Any], track: bool) -> tuple[Tensor, list[Tensor]]:
+        tensors = [tensor(v, requires_grad=track and is_inexact(np.asarray(v).dtype)) for v in values]
+        with enable_grad():
+            total = _weighted(f(*tensors), weights, np.random.default_rng(seed))
+        return total, [t for t in tensors if t.requires_grad]
+
+    total, tracked = loss(inputs, track=True)
+    if not tracked:
+        raise DtypeError("gradcheck: no argument is float64 or complex128, so there is nothing to check.")
+    found = gradients(total, tracked, allow_unused=True) if total.requires_grad else [None] * len(tracked)
+    analytic = [np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in zip(tracked, found, strict=True)]
+    places = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
+    return _compare(lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol)
+
+
+def gradgradcheck(
+    f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-6, seed: int = 0
+) -> CheckReport:
+    """Compare the gradient of a random combination of f's gradient with central differences of that gradient.
+
+    >>> import numpy as np, pullback as pb
+    >>> bool(pb.gradgradcheck(lambda x: pb.exp(x) * x, np.array([0.5, 1.5])))
+    True
+    """
+
+    def first(*tensors: Tensor) -> tuple[Any, ...]:
+        rng = np.random.default_rng(seed + 1)
+        tracked = [t if t.requires_grad else tensor(t, requires_grad=True) for t in tensors if is_inexact(t.dtype)]
+        swap = iter(tracked)
+        full = [next(swap) if is_inexact(t.dtype) else t for t in tensors]
+        total = _weighted(f(*full), [], rng)
+        if not total.requires_grad:
+            return (total,)
+        found = gradients(total, tracked, create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
+
+    return gradcheck(first, *arrays, eps=eps, rtol=rtol, atol=atol, seed=seed)
+
+
+def _check_numbers(eps: float, rtol: float, atol: float) -> None:
+    if not (math.isfinite(eps) and eps > 0):
+        raise ArgumentError(f"gradcheck: eps must be a positive number, got {eps}.")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ArgumentError(f"gradcheck: {name} must be a number from 0 up, got {value}.")
+
+
+def _prepared(array: Any, i: int) -> np.ndarray[Any, Any]:
+    value = np.array(array.detach().numpy() if isinstance(array, Tensor) else array)
+    if is_inexact(value.dtype) and value.dtype not in (np.float64, np.complex128):
+        raise DtypeError(f"gradcheck: argument {i} is {value.dtype}; differences need float64 or complex128.")
+    return value
+
+
+def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Tensor:
+    """One real number from all outputs, by fixed random weights; shapes must not change between calls."""
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    first = not weights
+    total: Any = None
+    for i, out in enumerate(outputs):
+        if not isinstance(out, Tensor) or not out.spec.inexact:
+            continue
+        if first:
+            weights.append((i, rng.normal(size=out.shape) + (1j * rng.normal(size=out.shape) if out.dtype.kind == "c" else 0)))
+        weight = next((w for j, w in weights if j == i), None)
+        if weight is None or weight.shape != out.shape:
+            raise ShapeError(f"gradcheck: output {i} changed its shape to {out.shape} when an input was moved a little.")
+        term = reducing.sum(pointwise.real(pointwise.multiply(out, np.conj(weight))))
+        total = term if total is None else total + term
+    if total is None:
+        raise DtypeError("gradcheck: f returned no floating-point tensor.")
+    result: Tensor = total
+    return result
+
+
+def _compare(
+    value: Callable[[Sequence[Any]], float],
+    inputs: list[Any],
+    places: list[int],
+    analytic: list[Any],
+    eps: float,
+    rtol: float,
+    atol: float,
+) -> CheckReport:
+    worst, worst_error, checked, agree = None, -1.0, 0, True
+    for place, gradient in zip(places, analytic, strict=True):
+        for index in np.ndindex(inputs[place].shape):
+            numeric = _difference(value, inputs, place, index, eps)
+            rule = complex(gradient[index])
+            error = abs(rule - numeric) / (atol + rtol * abs(numeric) or 1e-300)
+            finite = math.isfinite(error)
+            error = error if finite else math.inf
+            agree = agree and finite and error <= 1
+            checked += 1
+            if error > worst_error:
+                worst_error, worst = error, (place, index, _real(rule), _real(numeric))
+    return CheckReport(agree, checked, max(worst_error, 0.0), worst)
+
+
+def _real(z: complex) -> complex:
+    return z.real if z.imag == 0 else z
+
+
+def _difference(value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, index: Any, eps: float) -> complex:
+    """Central differences in one element; for a complex one along both axes: df/da + i df/db."""
+
+    def along(step: complex) -> float:
+        moved = [a.copy() if i == place else a for i, a in enumerate(inputs)]
+        moved[place][index] += step
+        high = value(moved)
+        moved[place][index] -= 2 * step
+        return (high - value(moved)) / (2 * eps)
+
+    real = along(eps)
+    return complex(real, along(1j * eps)) if inputs[place].dtype.kind == "c" else complex(real)
