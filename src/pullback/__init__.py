@@ -8,7 +8,9 @@ tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
 from . import errors
-from .arrays.dtypes import *  # noqa: F403 - the dtypes' own names
+from .arrays.dtypes import (
+    bool_, complex64, complex128, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+)  # fmt: skip
 from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
@@ -45,4 +47,21 @@ __version__ = "0.1.0"
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
 cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("arrays", "ops", "settings", "tape", "tools")]
+__all__ = [
+    "CheckReport", "Handle", "Node", "Spec", "Tensor", "__version__", "abs", "absolute", "acos", "add", "add_at",
+    "all", "any", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "astype",
+    "atan", "atan2", "bool_", "broadcast_to", "clip", "complex128", "complex64", "concat", "concatenate", "conj",
+    "cos", "cosh", "cumsum", "cumulative_sum", "detect_anomaly", "diagonal", "divide", "einsum", "empty",
+    "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye", "flip", "float16", "float32",
+    "float64", "from_dlpack", "full", "full_like", "gelu", "getitem", "gradcheck", "gradgradcheck", "gradients",
+    "greater", "greater_equal", "heaviside", "imag", "inference_mode", "int16", "int32", "int64", "int8",
+    "is_grad_enabled", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace", "log", "log1p", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean",
+    "mean_squared_error", "min", "minimum", "moveaxis", "multiply", "negative", "no_grad", "not_equal", "ones",
+    "ones_like", "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis", "real",
+    "register_multi_grad_hook", "relu", "repeat", "reshape", "roll", "saved_tensors_hooks", "set_at",
+    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "spec_of", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "take", "take_along_axis", "tan", "tanh",
+    "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "var", "where",
+    "zeros", "zeros_like",
+]  # fmt: skip

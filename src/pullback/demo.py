@@ -49,7 +49,8 @@ class Network:
 
     def __call__(self, images: NDArray[np.float32]) -> pb.Tensor:
         w1, b1, w2, b2 = self.parameters
-        return pb.tanh(images @ w1 + b1) @ w2 + b2
+        scores: pb.Tensor = pb.tanh(images @ w1 + b1) @ w2 + b2
+        return scores
 
 
 class Momentum:
@@ -62,6 +63,7 @@ class Momentum:
     def step(self) -> None:
         with pb.no_grad():
             for parameter, velocity in zip(self.parameters, self.velocities, strict=True):
+                assert parameter.grad is not None, "every parameter takes part in the loss"
                 velocity *= MOMENTUM
                 velocity += parameter.grad.numpy()
                 parameter -= RATE * velocity
@@ -71,7 +73,8 @@ class Momentum:
 def cross_entropy(scores: pb.Tensor, labels: NDArray[Any]) -> pb.Tensor:
     """The mean of -log(probability given to the true class)."""
     chosen = pb.take_along_axis(pb.log_softmax(scores, axis=-1), labels[:, None], axis=-1)
-    return -pb.mean(chosen)
+    loss: pb.Tensor = -pb.mean(chosen)
+    return loss
 
 
 def batches(random: np.random.Generator, rows: int, size: int, count: int) -> Iterable[NDArray[Any]]:

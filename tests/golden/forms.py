@@ -106,6 +106,13 @@ def grid(x, dim, index):
     return tuple(own)
 
 
+def scattered(x, dim, index, values):
+    """Assignment along one axis; where the index is shorter than `x` along another, at the grid it means."""
+    if x.ndim and all(n == m for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if k != dim % x.ndim):
+        return pb.put_along_axis(x, index, values, axis=dim)
+    return pb.set_at(x, grid(x, dim, index), values)
+
+
 def diagonal_at(x, offset, length):
     """The integer-array index of a diagonal."""
     return np.arange(length) + max(-offset, 0), np.arange(length) + max(offset, 0)

@@ -32,29 +32,15 @@ from .forms import (
     put_flat,
     reduction,
     scaled,
+    scattered,
     spread,
     swapped,
     unflattened,
 )
 
 SAME = (
-    *(
-        "acos",
-        "asin",
-        "atan",
-        "cos",
-        "cosh",
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sigmoid",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-    ),
-    *("tan", "atan2", "maximum", "minimum", "matmul", "outer", "real", "conj"),
+    *("acos", "asin", "atan", "atan2", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sinh"),
+    *("sqrt", "square", "tan", "maximum", "minimum", "matmul", "outer", "real", "conj"),
 )
 
 TORCH = {name: getattr(pb, name) for name in SAME} | {
@@ -217,7 +203,7 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "take": lambda x, index: pb.take(x, index),
     "gather": lambda x, dim, index: pb.take_along_axis(x if x.ndim else pb.reshape(x, (1,)), index, axis=dim),
     "take_along_dim": lambda x, index, dim: pb.take_along_axis(x, index, axis=dim),
-    "scatter": lambda x, dim, index, values: pb.set_at(x, grid(x, dim, index), values),
+    "scatter": scattered,
     "scatter_add": lambda x, dim, index, values: pb.add_at(x, grid(x, dim, index), values),
     "index_put": index_put,
     "index_add": index_added,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def device_of(x: Any) -> str:
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 
 
-def namespace_of(arrays: tuple[Any, ...]) -> Any:
+def namespace_of(arrays: Sequence[Any]) -> Any:
     """The library that computes on these arrays; mixing two is an error, not a copy."""
     on_gpu = on_cpu = False
     for x in arrays:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 __all__ = ["NO_CALL", "Call", "Handle", "Hooks", "Node", "call_site", "leaf_node", "next_order"]
 
 _handles = itertools.count()
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Handle:
@@ -152,6 +152,6 @@ def call_site(frame: FrameType) -> FrameType:
 def show_line(code: CodeType, lasti: int) -> str:
     number = next((line for start, end, line in code.co_lines() if start <= lasti < end and line), None)
     if number is None:
-        return f"{Path(code.co_filename).name}"
+        return os.path.basename(code.co_filename)
     text = linecache.getline(code.co_filename, number).strip()
-    return f"{Path(code.co_filename).name}:{number}" + (f": {text}" if text else "")
+    return f"{os.path.basename(code.co_filename)}:{number}" + (f": {text}" if text else "")

@@ -101,7 +101,8 @@ def spec_of(x: Any) -> Spec:
     float32[2, 3]
     """
     if type(x) is np.ndarray:
-        return make_spec(x.shape, x.dtype)
+        key = (x.shape, x.dtype, "cpu")
+        return _known.get(key) or make_spec(*key)
     scalar = _scalar_specs.get(type(x))
     if scalar is not None:
         return scalar

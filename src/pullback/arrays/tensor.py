@@ -51,7 +51,8 @@ class Tensor(Value):
 
     @property
     def level(self) -> int:
-        return self.value.level + 1 if isinstance(self.value, Value) else 1
+        value = self.value
+        return 1 if type(value) is np.ndarray or not isinstance(value, Value) else value.level + 1
 
     def mark(self, status: str) -> None:
         """Note what must be checked at each use ("inference", "shared") and leave the fast path for good."""

@@ -23,6 +23,8 @@ def fresh_level() -> int:
 class Value:
     """Something that stands for an array in an op call. The highest level among the arguments interprets.
 
+    The spec of a wrapper is a guarded one, so that tensors over it stay off the fast path.
+
     Abstract, but not an ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
     """
 
@@ -63,6 +65,11 @@ class Value:
     def size(self) -> int:
         """The number of elements."""
         return self.spec.size
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes the elements take."""
+        return self.spec.nbytes
 
     def __len__(self) -> int:
         if not self.spec.shape:

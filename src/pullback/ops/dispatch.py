@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..arrays.backends import as_array, is_array, namespace_of
+from ..arrays.backends import as_array, namespace_of
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import PullbackError
@@ -14,7 +16,9 @@ from .op import Op
 
 __all__ = ["apply", "as_value", "compute", "ndim", "shape"]
 
-_SCALARS = (bool, int, float, complex)
+_SCALARS = frozenset((bool, int, float, complex))
+_ndarray = np.ndarray
+_modules = sys.modules
 
 
 def apply(op: Op, *args: Any, **static: Any) -> Any:
@@ -25,28 +29,32 @@ def apply(op: Op, *args: Any, **static: Any) -> Any:
     """
     top, level = None, 0
     for x in args:
-        if isinstance(x, Value) and x.level > level:
-            top, level = x, x.level
+        if type(x) is not _ndarray and isinstance(x, Value):
+            found = x.level
+            if found > level:
+                top, level = x, found
     if top is None:
         return compute(op, args, static)
     return top.interpret(op, args, static)
 
 
-def compute(op: Op, arrays: tuple[Any, ...], static: dict[str, Any]) -> Any:
+def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     """The value on bare arrays. Results are arrays, also where NumPy would hand out a scalar."""
-    xp = namespace_of(arrays)
+    xp = np if "cupy" not in _modules else namespace_of(arrays)
     try:
         out = op.value(xp, *arrays, **static)
     except PullbackError:
         raise
     except Exception as error:
         _explain(op, arrays, static, error)
+    if type(out) is _ndarray:
+        return out
     if type(out) is tuple:
-        return tuple(x if type(x) is np.ndarray else xp.asarray(x) for x in out)
-    return out if type(out) is np.ndarray else xp.asarray(out)
+        return tuple(x if type(x) is _ndarray else xp.asarray(x) for x in out)
+    return xp.asarray(out)
 
 
-def _explain(op: Op, arrays: tuple[Any, ...], static: dict[str, Any], error: Exception) -> NoReturn:
+def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
     """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's stands."""
     try:
         op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
@@ -57,7 +65,8 @@ def _explain(op: Op, arrays: tuple[Any, ...], static: dict[str, Any], error: Exc
 
 def as_value(x: Any) -> Any:
     """What a public function does with an argument: values, arrays and scalars stay, lists become arrays."""
-    if isinstance(x, Value) or type(x) is np.ndarray or type(x) in _SCALARS or is_array(x):
+    kind = type(x)
+    if kind is _ndarray or kind in _SCALARS or isinstance(x, Value):
         return x
     if isinstance(x, np.generic):
         return np.asarray(x)

@@ -20,7 +20,7 @@ from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import GraphError
 from ..settings import PLAIN, Modes, modes, switched
-from .dispatch import apply, as_value
+from .dispatch import apply, as_value, compute
 from .op import BOTH, OUT, Op
 
 __all__ = ["Packed", "PartRule", "entry", "part_of", "record"]
@@ -52,7 +52,7 @@ def _n_ary(op: Op) -> Any:
 def _unary(op: Op) -> Any:
     if not op.ufunc or not op.differentiable:
         return lambda x, /: apply(op, as_value(x))
-    compute = getattr(np, op.ufunc)
+    ufunc = getattr(np, op.ufunc)
     rule = op.rule((0,), 1)
     keeps_x, keeps_out = 0 in rule.keeps, OUT in rule.keeps
 
@@ -60,7 +60,7 @@ def _unary(op: Op) -> Any:
         if type(x) is not Tensor or x.spec.plain is None or modes() is not PLAIN:
             return apply(op, as_value(x))
         a = x.value
-        value = compute(a)
+        value = ufunc(a)
         if type(value) is not _ndarray:
             value = _asarray(value)
         out = _new(Tensor)
@@ -88,7 +88,7 @@ def _unary(op: Op) -> Any:
 def _binary(op: Op) -> Any:
     if not op.ufunc or not op.differentiable:
         return lambda x, y, /: apply(op, as_value(x), as_value(y))
-    compute = getattr(np, op.ufunc)
+    ufunc = getattr(np, op.ufunc)
     both, left, right = op.rule((0, 1), 2), op.rule((0,), 2), op.rule((1,), 2)
 
     def function(x: Any, y: Any, /) -> Any:
@@ -108,7 +108,7 @@ def _binary(op: Op) -> Any:
             plain = False
         if not plain or modes() is not PLAIN:
             return apply(op, as_value(x), as_value(y))
-        value = compute(a, b)
+        value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)
         out = _new(Tensor)
@@ -179,21 +179,29 @@ class Packed:
 def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
     """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
     level = top.level
-    mine = [type(x) is Tensor and x.level == level for x in args]
-    values = [x.value if own else x for x, own in zip(args, mine, strict=True)]
-    out = apply(op, *values, **static)
+    values: list[Any] = []
+    needs: list[int] = []
+    shared = False
+    for i, x in enumerate(args):
+        if type(x) is Tensor and (level == 1 or x.level == level):
+            values.append(x.value)
+            if x.node is not None:
+                needs.append(i)
+            if x.spec.plain is None and x.status == "shared":
+                shared = True
+        else:
+            values.append(x)
+    out = compute(op, values, static) if level == 1 else apply(op, *values, **static)
     mode = modes()
-    needs = tuple(i for i, own in enumerate(mine) if own and args[i].node is not None)
-    shared = any(own and x.status == "shared" for x, own in zip(args, mine, strict=True))
     if type(out) is tuple:
-        return _many(op, args, values, out, static, needs, mode)
+        return _many(op, args, values, out, static, tuple(needs), mode)
     result = wrap(out, spec_of(out))
-    if mode.inference:
+    if mode is not PLAIN and mode.inference:
         result.mark("inference")
     elif shared and getattr(out, "base", None) is not None:
         result.mark("shared")
     if needs and mode.grad and op.differentiable and result.spec.inexact:
-        result.node = _node(op, args, values, out, static, needs, mode)
+        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode)
     return result
 
 
@@ -202,6 +210,7 @@ def _node(
     args: tuple[Any, ...],
     values: list[Any],
     out: Any,
+    spec: Any,
     static: dict[str, Any],
     needs: tuple[int, ...],
     mode: Modes,
@@ -209,10 +218,10 @@ def _node(
     rule = op.rule(needs, len(args))
     node = Node()
     node.order, node.rule = next_order(), rule
-    node.parents = tuple(args[i].node for i in needs)
-    node.kept = tuple(_keep(op, k, args, values, out, mode) for k in rule.keeps)
-    node.spec = tuple(map(spec_of, out)) if type(out) is tuple else spec_of(out)
-    node.call = Call(tuple(map(spec_of, values)), static)
+    node.parents = tuple([args[i].node for i in needs])
+    node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
+    node.spec = spec
+    node.call = Call(tuple([spec_of(x) for x in values]), static)
     node.bar = node.hooks = None
     frame = call_site(_getframe(2))
     node.code, node.lasti = frame.f_code, frame.f_lasti
@@ -255,7 +264,8 @@ def _many(
         for result in results:
             result.mark("inference")
     if needs and mode.grad and op.differentiable:
-        node = _node(op, args, values, outs, static, needs, mode)
+        specs = tuple(result.spec for result in results)
+        node = _node(op, args, values, outs, specs, static, needs, mode)
         for i, result in enumerate(results):
             if result.spec.inexact:
                 result.node = part_of(node, i, result.spec)

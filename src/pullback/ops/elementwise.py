@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..arrays.backends import special_of
+from ..arrays.spec import is_inexact
 from .dispatch import as_value
 from .families import elementwise, is_complex
 from .op import Selected
@@ -20,6 +21,14 @@ __all__ = [
 ]  # fmt: skip
 
 _SCALARS = (bool, int, float)
+
+
+def _special(xp: Any, name: str, x: Any) -> Any:
+    """SciPy's function in the dtype NumPy's own functions would answer: SciPy widens half precision."""
+    x = xp.asarray(x)
+    wanted = x.dtype if is_inexact(x.dtype) else xp.sin(xp.zeros(0, x.dtype)).dtype
+    wide = x if x.dtype.itemsize > 2 else x.astype("float32")
+    return getattr(special_of(xp), name)(wide).astype(wanted, copy=False)
 
 
 def only(mask: Any, bar: Any) -> Selected:
@@ -94,12 +103,12 @@ atan2 = elementwise(
     value="arctan2", doc="The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero.",
 )  # fmt: skip
 sigmoid = elementwise(
-    "sigmoid", {"x": lambda out: multiply(out, subtract(1, out))}, value=lambda xp, x: special_of(xp).expit(x),
+    "sigmoid", {"x": lambda out: multiply(out, subtract(1, out))}, value=lambda xp, x: _special(xp, "expit", x),
     dtype="inexact", doc="1 / (1 + exp(-x)), without overflow.\n\n>>> import pullback as pb\n>>> pb.sigmoid(0.0)\narray(0.5)",
 )  # fmt: skip
 erf = elementwise(
     "erf", {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
-    value=lambda xp, x: special_of(xp).erf(x), dtype="inexact",
+    value=lambda xp, x: _special(xp, "erf", x), dtype="inexact",
     doc="The error function.\n\n>>> import pullback as pb\n>>> pb.erf(0.0)\narray(0.)",
 )  # fmt: skip
 heaviside = elementwise("heaviside", {"x": None, "y": lambda x: equal(x, 0)}, doc="0 below zero, 1 above, y at zero.", samples=away_from(0, 2))

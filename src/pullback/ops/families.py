@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import namespace_on
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from . import basis, batching, sampling
@@ -74,6 +75,8 @@ def linear(
     pull = terms(transpose)
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        if all(t is None for t in tangents):
+            return None
         filled = [zeros_like(x) if t is None else t for t, x in zip(tangents, primals, strict=True)]
         return apply(op, *filled, **static)
 
@@ -116,6 +119,7 @@ def general(
     pulls: Mapping[str, Formula] | None = None,
     push: Formula | None = None,
     family: str = "general",
+    motion: str = "",
 ) -> Op:
     """An op that states both derivatives; without any, its results carry none (integers, booleans)."""
     if (pulls is None) != (push is None):
@@ -124,13 +128,14 @@ def general(
         name=name, family=family, args=args, value=value, spec=spec,
         pulls={a: terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
-        differentiable=pulls is not None,
+        differentiable=pulls is not None, motion=motion,
     )  # fmt: skip
 
 
 def zeros_like(x: Any) -> Any:
     """Zeros for one value, as a constant of its own library."""
-    return basis.multiply(x, 0)
+    spec = spec_of(x)
+    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
 
 
 def _named(name: str) -> Formula:

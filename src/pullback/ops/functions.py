@@ -44,8 +44,9 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     array([0.5, 0.5])
     """
     x = as_value(x)
-    top = pointwise.stop_gradient(reducing.max(x, axis=axis, keepdims=True))
-    weights = pointwise.exp(pointwise.subtract(x, top))
+    if spec_of(x).size:
+        x = pointwise.subtract(x, pointwise.stop_gradient(reducing.max(x, axis=axis, keepdims=True)))
+    weights = pointwise.exp(x)
     return pointwise.divide(weights, reducing.sum(weights, axis=axis, keepdims=True))
 
 

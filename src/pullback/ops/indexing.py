@@ -113,7 +113,9 @@ def _index_arrays(x: Any, entry: Any) -> list[Any]:
     xp = namespace_for(x)
     if kind == "b":
         mask = _known(entry)
-        return list(xp.nonzero(xp.asarray(mask))) if mask.ndim else [xp.zeros(int(mask), np.intp)]
+        if not mask.ndim:
+            raise IndexingError("a single True or False can be an index only by itself: x[flag].")
+        return list(xp.nonzero(xp.asarray(mask)))
     if kind not in "iu":
         if spec_of(entry).size:
             raise IndexingError(f"indices must be integers or booleans, got {spec_of(entry).dtype}.")
@@ -207,6 +209,7 @@ _getitem = general(
     push=_push_getitem,
     batch=_batch_getitem,
     samples=_index_samples,
+    motion="rearrange",
 )
 
 
@@ -260,6 +263,7 @@ _scatter = general(
     push=_push_scatter,
     batch=_batch_scatter,
     samples=_scatter_samples,
+    motion="rearrange",
 )
 
 
@@ -342,6 +346,7 @@ _set = general(
     push=_push_set,
     batch=_batch_set,
     samples=_set_samples,
+    motion="rearrange",
 )
 
 
@@ -363,8 +368,17 @@ def getitem(x: Any, index: Any, /) -> Any:
     array([0, 0, 3])
     """
     x = as_value(x)
+    if _is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
+        x, index = shaping.expand_dims(x, 0), slice(0, int(bool(_known(index))))
     plain, arrays = normal_index(x, index)
     return _checked(_getitem, x, *arrays, index=plain)
+
+
+def _is_one_truth(index: Any) -> bool:
+    if isinstance(index, (tuple, list, slice)) or index is None or index is Ellipsis:
+        return False
+    spec = spec_of(as_value(index))
+    return spec.dtype.kind == "b" and not spec.shape
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
@@ -439,7 +453,7 @@ def _along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, tuple[
         for i, n in enumerate(sizes)
     ]
     for i, n in enumerate(shape(indices)):
-        if i != axis and n not in (1, sizes[i]):
+        if i != axis and sizes[i] != 1 and n not in (1, sizes[i]):
             raise ShapeError(f"{what}: indices of shape {shape(indices)} do not fit an array of shape {sizes}.")
     return axis, tuple(places)
 

@@ -61,7 +61,8 @@ class Op:
     result without computing, `pulls` maps an argument to its cotangent's formula (None: derivative zero),
     `push(tangents, out, args, static)` is the forward derivative, `batch(op, size, args, axes, static)` answers
     (result, axis), `kernel(k, *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists
-    (arguments, static) to test on. `motion` is "pointwise", "rearrange" (elements only move) or "".
+    (arguments, static) to test on. `motion` is "pointwise", "rearrange" (a
+    pull only moves, copies or drops elements, so it can move a mask too) or "".
     """
 
     name: str

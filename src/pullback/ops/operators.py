@@ -15,7 +15,6 @@ from ..errors import DtypeError, GraphError, IndexingError, UnsupportedFunction
 from . import contracting, functions, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
-from .op import OPS
 
 __all__ = ["install"]
 
@@ -33,7 +32,8 @@ _METHODS: dict[str, Any] = {
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": shaping.repeat,
     "take": indexing.take, "conj": pointwise.conj, "clip": functions.clip, "dot": contracting.matmul,
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
-    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square,
+    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": reducing.cumulative_sum,
+    "diagonal": shaping.diagonal,
 }  # fmt: skip
 
 
@@ -97,7 +97,9 @@ def _set_item(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _references_to_a_temporary() -> int:
-    """How many references a tensor has inside `__setitem__` when no variable holds it: x[0][1] = v."""
+    """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v; 0 where
+    this interpreter counts a variable's no differently, so that nothing is ever refused by mistake.
+    """
 
     class Probe:
         count = 0
@@ -105,8 +107,11 @@ def _references_to_a_temporary() -> int:
         def __setitem__(self, index: Any, value: Any) -> None:
             Probe.count = sys.getrefcount(self)
 
-    [Probe()][0:1].pop()[0] = None
-    return Probe.count
+    [Probe()].pop()[0] = None
+    alone = Probe.count
+    variable = Probe()
+    variable[0] = None
+    return alone if Probe.count > alone else 0
 
 
 _HELD_BY_NOBODY = _references_to_a_temporary()
@@ -162,14 +167,11 @@ def install() -> None:
     own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copied, "__copy__": functions.copied, "__ipow__": _in_place(power, "pow")}
     for name, function in own.items():
         setattr(Tensor, name, function)
-    for op in OPS.values():
-        if op.ufunc:
-            _UFUNCS[getattr(np, op.ufunc).__name__] = _public(op)
-
-
-def _public(op: Any) -> Any:
-    found = [f for f in vars(pointwise).values() if getattr(f, "op", None) is op]
-    return found[-1]
+    for function in vars(pointwise).values():
+        op = getattr(function, "op", None)
+        if op is not None and op.ufunc:
+            _UFUNCS[getattr(np, op.ufunc).__name__] = function
+    _UFUNCS.update(matmul=contracting.matmul, power=power)
 
 
 def _method(function: Any) -> Any:

@@ -38,9 +38,9 @@ def _summed_dtype(dtype: Any) -> Any:
 
 def unfolded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any:
     """A folded value stretched over the axes that were folded away."""
-    if not keepdims:
+    if not keepdims and len(axis) < spec.ndim:  # a 0-d value stretches as it is
         bar = shaping.reshape(bar, _folded(spec, axis, True))
-    return shaping.broadcast_to(bar, spec.shape)
+    return shaping.stretched(bar, spec.shape)
 
 
 _sum = linear(
@@ -54,6 +54,7 @@ _sum = linear(
         one(3, axis=(0,), keepdims=False), one(2, 3, axis=(1,), keepdims=True), one(2, 3, 4, axis=(0, 2), keepdims=False),
         one(axis=(), keepdims=False), one(0, 2, axis=(0,), keepdims=False),
     ),
+    motion="rearrange",
 )  # fmt: skip
 
 
@@ -213,8 +214,8 @@ def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) over some axes, or over all, without overflow.
 
     >>> import numpy as np, pullback as pb
-    >>> pb.logsumexp(np.array([1000.0, 1000.0])) - 1000
-    array(0.69314718)
+    >>> pb.logsumexp(np.array([1000.0, 1000.0]))
+    array(1000.69314718)
     """
     x = as_value(x)
     x = x if spec_of(x).inexact else shaping.astype(x, np.float64)

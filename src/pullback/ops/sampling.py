@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:  # the module behind it is slow to import
+    from numpy.random import Generator
+
 __all__ = ["above", "away_from", "between", "reals"]
 
-Sampler = Callable[[np.random.Generator], list[tuple[tuple[Any, ...], dict[str, Any]]]]
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
+Sampler = Callable[["Generator"], list[tuple[tuple[Any, ...], dict[str, Any]]]]
+Draw = Callable[["Generator", tuple[int, ...]], Any]
 
 #: Shapes for one, two and three arguments: equal, 0-d, empty, broadcast on either side, strange ranks.
 _SHAPES: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
@@ -43,7 +46,7 @@ def above(low: float, count: int = 1) -> Sampler:
 def away_from(point: float, count: int = 1) -> Sampler:
     """On both sides of a point, at least a quarter away."""
 
-    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    def draw(rng: Generator, shape: tuple[int, ...]) -> Any:
         return np.asarray(point + rng.choice([-1.0, 1.0], size=shape) * rng.uniform(0.25, 2.0, size=shape))
 
     return drawn(count, draw)

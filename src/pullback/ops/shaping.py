@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -180,6 +181,15 @@ def _broadcast_spec(x: Spec, shape: tuple[int, ...]) -> Spec:
     return make_spec(shape, x.dtype, x.device)
 
 
+def _stretched(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A view where memory counts; small arrays are filled, which is faster than making NumPy's view."""
+    if math.prod(shape) > 4096:
+        return xp.broadcast_to(x, shape)
+    out = xp.empty(shape, spec_of(x).dtype)
+    out[...] = x
+    return out
+
+
 def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     x, wanted = batching.lead(args[0], axes[0]), static["shape"]
     inner = shape(x)[1:]
@@ -189,11 +199,12 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 _broadcast = linear(
     "broadcast_to",
     doc="Repeated along new axes and axes of size one.",
-    value=lambda xp, x, shape: xp.broadcast_to(x, shape),
+    value=lambda xp, x, shape: _stretched(xp, x, shape),
     spec=_broadcast_spec,
     transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
     batch=_batch_broadcast,
     samples=several(one(3, shape=(2, 3)), one(shape=(2,)), one(2, 1, shape=(4, 2, 3)), one(1, shape=(0,))),
+    motion="rearrange",
 )
 
 
@@ -214,12 +225,22 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     return apply(_broadcast, x, shape=wanted)
 
 
+def stretched(x: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """`broadcast_to` for rules, whose shapes are known to fit."""
+    return x if shape(x) == shape_wanted else apply(_broadcast, x, shape=shape_wanted)
+
+
 def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
     """The transpose of broadcasting: sums over every axis that broadcasting made or stretched."""
     given = shape(bar)
     extra = len(given) - len(shape_wanted)
     stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
     return reshape(reducing.sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
+
+
+def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """For each element that was broadcast, whether the mask holds for any of its copies."""
+    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
 
 
 def fit(bar: Any, spec: Spec) -> Any:
@@ -259,7 +280,7 @@ def _parts(rng: Any) -> Any:
 _concat = linear(
     "concat", args=("*xs",), doc="Arrays joined along an axis.",
     value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
-    transpose=_concat_share, batch=batching.shifted(axis="axis"), samples=_parts,
+    transpose=_concat_share, batch=batching.shifted(axis="axis"), samples=_parts, motion="rearrange",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ is rendered to the lines one would write by hand. For tanh:
         else: parent0.bar = accumulate(held, t2)
 
 Three references to a held sum are the node's, the variable's and the call's own: nobody else can see it, so it
-may be added to in place. A rule that does not fit runs as it stands, on raw arrays.
+may be added to in place; likewise three to `bar` are the engine's, the parameter's and the call's. A rule that does not fit runs as it stands, on raw arrays.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Accumulate = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One line of a program: `result = op(*args, **static)`."""
+    """One line of a program: `results = op(*args, **static)`."""
 
-    result: Symbol
+    results: tuple[Symbol, ...]
     op: Op
     args: tuple[Any, ...]
     static: dict[str, Any]
@@ -53,7 +53,7 @@ class Symbol(Value):
     __slots__ = ("_level", "equations", "spec")
 
     def __init__(self, spec: Spec, level: int, equations: list[Equation]) -> None:
-        self.spec = spec
+        self.spec = spec.guarded()
         self._level = level
         self.equations = equations
 
@@ -63,9 +63,10 @@ class Symbol(Value):
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         made = op.spec(*map(spec_of, args), **static)
-        result = Symbol(made, self._level, self.equations)
-        self.equations.append(Equation(result, op, args, static))
-        return result
+        specs = made if type(made) is tuple else (made,)
+        results = tuple(Symbol(spec, self._level, self.equations) for spec in specs)
+        self.equations.append(Equation(results, op, args, static))
+        return results if type(made) is tuple else results[0]
 
     def __repr__(self) -> str:
         return f"<symbol {self.spec}>"
@@ -114,7 +115,7 @@ def _rendered(rule: Rule, spec: Spec, accumulate: Accumulate) -> Step | None:
         return tuple(rule.share(i, bar, out, args, (), {}) for i in rule.needs)
 
     inputs, equations, results = write_down(shares, *[spec] * (1 + len(rule.keeps)))
-    fits = all(e.op.ufunc and not e.static and e.result.spec in (spec, _as_bool(spec)) for e in equations)
+    fits = all(e.op.ufunc and not e.static and e.results[0].spec in (spec, _as_bool(spec)) for e in equations)
     if not fits or not all(isinstance(r, Symbol) and r.spec == spec for r in results):
         return None
     names = {"asarray": np.asarray, "ndarray": np.ndarray, "getrefcount": sys.getrefcount, "accumulate": accumulate, "add": np.add}
@@ -145,8 +146,10 @@ def _text(
         names[ufunc] = getattr(np, ufunc)
         args = [called[id(a)] if isinstance(a, Symbol) else _constant(a, spec, names) for a in equation.args]
         done = [a for a in equation.args if called.get(id(a), "").startswith("t") and last_use[id(a)] == n]
-        reuse = [called[id(a)] for a in done if a.spec == equation.result.spec][:1] if spec.shape else []
-        called[id(equation.result)] = f"t{n}"
+        reuse = [called[id(a)] for a in done if a.spec == equation.results[0].spec][:1] if spec.shape else []
+        if not reuse and spec.shape and equation.results[0].spec == spec and last_use.get(id(inputs[0])) == n:
+            reuse = ["bar if getrefcount(bar) == 3 and bar.base is None else None"]
+        called[id(equation.results[0])] = f"t{n}"
         lines.append(f"    t{n} = {ufunc}({', '.join(args + reuse)})")
     for i, result in enumerate(results):
         share = called[id(result)] if spec.shape else f"asarray({called[id(result)]})"

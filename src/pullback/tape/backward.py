@@ -164,8 +164,9 @@ class _Log:
 
     def settle(self, targets: frozenset[Node] | None) -> None:
         """Inputs that were asked for but never reached: an error, not a silent None."""
-        for node in (targets or frozenset()) - self._seen:
-            raise _unused(node, 0)
+        for i, tensor in enumerate(self._only or ()):
+            if tensor.node in (targets or frozenset()) - self._seen:
+                raise _unused(_tracked(tensor, i), i)
 
     def undo(self) -> None:
         for tensor, old in reversed(self._before):
@@ -253,7 +254,7 @@ def _answer(tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_un
     if node not in found:
         if allow_unused:
             return None
-        raise _unused(node, i)
+        raise _unused(node, i, "Pass allow_unused=True to get None for it.")
     bar = plain_bar(found[node])
     if bar is None:
         bar = zeros_of(tensor.spec)
@@ -262,10 +263,10 @@ def _answer(tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_un
     return wrap(bar if isinstance(bar, Value) else owned(bar, 4), tensor.spec)
 
 
-def _unused(node: Node, i: int) -> GraphError:
+def _unused(node: Node, i: int, advice: str = "Leave it out of inputs.") -> GraphError:
     return GraphError(
         f"input {i} ({node.spec}) was not used: no path leads from the outputs to it.\n"
-        f"  input made at {node.where()}\n  Pass allow_unused=True to get None for it."
+        f"  input made at {node.where()}\n  {advice}"
     )
 
 

@@ -12,7 +12,7 @@ from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
 from ..ops.eager import Packed, PartRule, part_of
 from ..ops.op import OUT, Rule, Selected
-from ..ops.shaping import fit
+from ..ops.shaping import any_to, fit, stretched
 from .cotangents import Parts, plain_bar
 
 __all__ = ["check_finite", "freed", "pull"]
@@ -41,7 +41,7 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
         share = rule.share(position, bar, out, args, specs, static)
         if mask is not None and share is not None:
             moved = mask if rule.op.motion == "pointwise" else rule.share(position, mask, out, args, specs, static)
-            share = _narrowed(share, moved)
+            share = _narrowed(share, plain_bar(moved))
         shares.append(None if share is None else _fitted(share, specs[position]))
     return tuple(shares)
 
@@ -76,8 +76,8 @@ def _narrowed(share: Any, mask: Any) -> Any:
 def _fitted(share: Any, spec: Any) -> Any:
     if type(share) is not Selected:
         return fit(share, spec)
-    bar = fit(share.bar, spec)
-    return Selected(bar, share.mask) if spec_of(share.bar).shape == spec.shape else bar
+    mask = stretched(share.mask, spec_of(share.bar).shape)
+    return Selected(fit(share.bar, spec), mask if spec_of(mask).shape == spec.shape else any_to(mask, spec.shape))
 
 
 def freed(node: Node) -> GraphError:

@@ -1,0 +1,5 @@
+"""The program as data: functions run on symbols, written down as equations."""
+
+from .program import Program, stage
+
+__all__ = ["Program", "stage"]

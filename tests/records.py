@@ -1,0 +1,82 @@
+"""Op records in, test cases out: what the generated tests run on."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from pullback.ops import OPS, Op
+from pullback.ops.dispatch import apply
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one op: its arguments, and which of them carry derivatives."""
+
+    op: Op
+    number: int
+    args: tuple[Any, ...]
+    static: dict[str, Any]
+
+    @property
+    def moving(self) -> list[int]:
+        """Positions of floating-point arguments."""
+        return [i for i, a in enumerate(self.args) if np.asarray(a).dtype.kind == "f"]
+
+    @property
+    def floats(self) -> list[Any]:
+        return [self.args[i] for i in self.moving]
+
+    def function(self, *floats: Any) -> Any:
+        """The op of its floating-point arguments, the others held fixed."""
+        args = list(self.args)
+        for i, value in zip(self.moving, floats, strict=True):
+            args[i] = value
+        return apply(self.op, *args, **self.static)
+
+    def scalar(self, *floats: Any) -> Any:
+        """A weighted sum of the results: one number to differentiate, in which no direction is special."""
+        outs = self.function(*floats)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        rng = np.random.default_rng(7)
+        total: Any = 0.0
+        for out in outs:
+            total = total + pb.sum(out * rng.normal(size=out.shape))
+        return total
+
+    def direction(self, seed: int) -> list[Any]:
+        rng = np.random.default_rng(seed)
+        return [np.asarray(rng.normal(size=np.shape(a))) for a in self.floats]
+
+    def cast(self, dtype: Any) -> Case:
+        args = tuple(np.asarray(a).astype(dtype) if i in self.moving else a for i, a in enumerate(self.args))
+        return Case(self.op, self.number, args, self.static)
+
+
+def cases(wanted: Callable[[Op], bool] = lambda op: True) -> list[Case]:
+    """Every sample of every op that is wanted, the same ones each time."""
+    found = []
+    for op in OPS.values():
+        if wanted(op):
+            rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+            found += [Case(op, i, args, static) for i, (args, static) in enumerate(op.samples(rng))]
+    return found
+
+
+def name(case: Case) -> str:
+    return f"{case.op.name}-{case.number}"
+
+
+def flat(values: Any) -> Any:
+    """Arrays and tuples of arrays as one vector, for comparing."""
+    values = values if isinstance(values, (tuple, list)) else (values,)
+    return np.concatenate([np.asarray(v).ravel() for v in values]) if values else np.zeros(0)
+
+
+def inner(left: Any, right: Any) -> float:
+    return float(np.dot(flat(left), flat(right)))

@@ -1,0 +1,239 @@
+"""Tests generated from the op records: every op, every sample, every role."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+from records import Case, cases, flat, inner, name
+
+import pullback as pb
+from pullback.arrays.spec import spec_of
+from pullback.graph import stage
+from pullback.graph.scalar import render_loop
+from pullback.ops import OPS
+from pullback.ops.dispatch import apply
+from pullback.ops.indexing import _filled
+from pullback.transforms import grad, jvp, vjp, vmap
+
+ALL = cases()
+SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
+
+#: What each op that is no NumPy ufunc should compute, said in plain NumPy.
+ORACLES = {
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.where(x > 0, x, 0),
+    "erf": lambda x: np.vectorize(__import__("math").erf, otypes=[float])(x),
+    "real": np.real,
+    "imag": np.imag,
+    "stop_gradient": lambda x: x,
+    "where": np.where,
+    "clip": np.clip,
+    "astype": lambda x, dtype: np.asarray(x, dtype),
+    "reshape": lambda x, shape: np.asarray(list(x.flat)).reshape(shape),
+    "permute_dims": lambda x, axes: np.einsum(x, list(range(x.ndim)), list(axes)),
+    "broadcast_to": lambda x, shape: x + np.zeros(shape),
+    "concat": lambda *xs, axis: np.concatenate(xs, axis),
+    "split": lambda x, cuts, axis: tuple(np.split(x, cuts, axis)),
+    "flip": lambda x, axis: x[tuple(slice(None, None, -1) if i in axis else slice(None) for i in range(x.ndim))],
+    "roll": lambda x, shift, axis: np.roll(x, shift, axis),
+    "getitem": lambda x, *indices, index: x[_filled(index, indices)],
+    "scatter": lambda x, *indices, index, wanted: _added(np.zeros(wanted), x, _filled(index, indices)),
+    "set_at": lambda x, v, *indices, index: _written(x.copy(), v, _filled(index, indices)),
+    "sum": lambda x, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
+    "max": lambda x, axis, keepdims: np.maximum.reduce(x, axis=axis, keepdims=keepdims),
+    "min": lambda x, axis, keepdims: np.minimum.reduce(x, axis=axis, keepdims=keepdims),
+    "cumulative_sum": lambda x, axis: np.add.accumulate(x, axis=axis),
+    "argmax": lambda x, axis, keepdims: np.argmax(x, axis=axis, keepdims=keepdims),
+    "argmin": lambda x, axis, keepdims: np.argmin(x, axis=axis, keepdims=keepdims),
+    "any": lambda x, axis, keepdims: np.logical_or.reduce(x, axis=axis, keepdims=keepdims),
+    "all": lambda x, axis, keepdims: np.logical_and.reduce(x, axis=axis, keepdims=keepdims),
+    "matmul": lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
+    "einsum": lambda *xs, labels, result: np.einsum(f"{','.join(labels)}->{result}", *xs),
+}
+
+
+def _added(target, x, index):
+    np.add.at(target, index, x)
+    return target
+
+
+def _written(target, values, index):
+    target[index] = values
+    return target
+
+
+def test_every_op_has_samples():
+    without = [op.name for op in OPS.values() if not op.samples(np.random.default_rng(0))]
+    assert without == []
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_value_agrees_with_numpy(case: Case):
+    oracle = getattr(np, case.op.ufunc) if case.op.ufunc else ORACLES[case.op.name]
+    out = apply(case.op, *case.args, **case.static)
+    for x in out if isinstance(out, tuple) else (out,):
+        assert type(x) is np.ndarray, "0-d results stay arrays"
+    np.testing.assert_allclose(flat(out), flat(oracle(*case.args, **case.static)), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_spec_says_what_the_value_is(case: Case, dtype: str):
+    case = case.cast(dtype)
+    out = apply(case.op, *case.args, **case.static)
+    said = case.op.spec(*map(spec_of, case.args), **case.static)
+    for spec, x in zip(said, out, strict=True) if isinstance(out, tuple) else [(said, out)]:
+        assert (spec.shape, spec.dtype) == (x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_push_agrees_with_differences(case: Case):
+    step, along = 1e-6, case.direction(1)
+    high = case.scalar(*(a + step * v for a, v in zip(case.floats, along, strict=True)))
+    low = case.scalar(*(a - step * v for a, v in zip(case.floats, along, strict=True)))
+    _, tangent = jvp(case.scalar, case.floats, along)
+    if case.op.name not in ("stop_gradient", "astype"):  # the first is a lie by design, the second may drop digits
+        np.testing.assert_allclose(tangent, (high - low) / (2 * step), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_pull_is_the_transpose_of_push(case: Case):
+    """<u, J v> = <J^T u, v> to the last digits."""
+    along = case.direction(2)
+    out, tangent = jvp(case.function, case.floats, along)
+    rng = np.random.default_rng(3)
+    outs = out if isinstance(out, tuple) else (out,)
+    bars = [np.asarray(rng.normal(size=o.shape)).astype(o.dtype) for o in outs]
+    weighted = vjp(lambda *xs: _combined(case.function(*xs), bars), *case.floats)[1]
+    shares = weighted(np.asarray(1.0))
+    for share, a in zip(shares, case.floats, strict=True):
+        assert (share.shape, share.dtype) == (np.shape(a), np.asarray(a).dtype)
+    scale = 1 + np.abs(flat(bars) * flat(tangent)).sum()
+    tolerance = 1e-6 if case.static.get("dtype") == np.float32 else 1e-13
+    assert abs(inner(bars, tangent) - inner(shares, along)) <= tolerance * scale
+
+
+def _combined(out, bars):
+    outs = out if isinstance(out, tuple) else (out,)
+    total = 0.0
+    for o, bar in zip(outs, bars, strict=True):
+        total = total + pb.sum(o * bar)
+    return total
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_four_second_orders_agree(case: Case):
+    """v^T H w by forward-forward, forward-reverse, reverse-forward and reverse-reverse."""
+    v, w, xs = case.direction(4), case.direction(5), case.floats
+    count = range(len(xs))
+
+    def pushed(*ys):
+        return jvp(case.scalar, ys, v)[1]
+
+    def pulled(*ys):
+        total = 0.0
+        for i in count:
+            total = total + pb.sum(grad(case.scalar, i)(*ys) * v[i])
+        return total
+
+    ff = jvp(pushed, xs, w)[1]
+    fr = jvp(pulled, xs, w)[1]
+    rf = sum(inner(grad(pushed, i)(*xs), w[i]) for i in count)
+    rr = sum(inner(grad(pulled, i)(*xs), w[i]) for i in count)
+    found = np.array([float(np.asarray(f)) for f in (ff, fr, rf, rr)])
+    np.testing.assert_allclose(found, found[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_vmap_agrees_with_a_loop(case: Case):
+    size, rng = 3, np.random.default_rng(6)
+    slots = range(len(case.args))
+    choices = [c for c in itertools.product((None, 0, -1), repeat=len(case.args)) if any(a is not None for a in c)]
+    if len(choices) > 8:
+        choices = [choices[i] for i in sorted(rng.choice(len(choices), 8, replace=False))]
+    for axes in choices:
+        rows = [[_varied(case.args[i], rng) if axes[i] is not None else case.args[i] for i in slots] for _ in range(size)]
+        stacked = [
+            case.args[i] if axes[i] is None else np.moveaxis(np.stack([r[i] for r in rows]), 0, axes[i]) for i in slots
+        ]
+        found = vmap(lambda *xs: apply(case.op, *xs, **case.static), axes)(*stacked)
+        looped = [apply(case.op, *row, **case.static) for row in rows]
+        if isinstance(found, tuple):
+            expected = tuple(np.stack(parts) for parts in zip(*looped, strict=True))
+        else:
+            expected = np.stack(looped)
+        np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-12, atol=1e-14)
+
+
+def _varied(a, rng):
+    """Another array of the same kind, inside the same domain."""
+    a = np.asarray(a)
+    return a if a.dtype.kind == "b" else np.asarray(rng.permutation(a.ravel()).reshape(a.shape))
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_staged_program_computes_the_same(case: Case):
+    program = stage(case.function, *case.floats)
+    np.testing.assert_array_equal(flat(program.run(*case.floats)), flat(case.function(*case.floats)))
+    pulled = stage(grad(case.scalar), *case.floats)
+    np.testing.assert_allclose(flat(pulled.run(*case.floats)), flat(grad(case.scalar)(*case.floats)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_gradients_keep_their_dtype(case: Case, dtype: str):
+    case = case.cast(dtype)
+    xs = [pb.tensor(a, requires_grad=True) for a in case.floats]
+    outs = case.function(*xs)
+    for out in outs if isinstance(outs, tuple) else (outs,):
+        found = pb.gradients(out, xs, np.ones(out.shape), retain_graph=True, allow_unused=True)
+        for g, x in zip(found, xs, strict=True):
+            assert g is not None
+            assert (g.dtype, g.shape) == (x.dtype, x.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("case", [c for c in SMOOTH if c.op.family == "elementwise"], ids=name)
+def test_fast_path_is_the_general_path(case: Case, dtype: str):
+    """Saved-value hooks force the general path; both must give the same bits. All arguments get one shape."""
+    case = case.cast(dtype)
+    shape = np.broadcast_shapes(*(np.shape(a) for a in case.args))
+    values = [np.array(np.broadcast_to(a, shape)) for a in case.args]
+    public = next(f for f in vars(pb.ops.elementwise).values() if getattr(f, "op", None) is case.op)
+
+    def both_ways():
+        xs = [pb.tensor(v, requires_grad=v.dtype.kind == "f") for v in values]
+        out = public(*xs)
+        tracked = [x for x in xs if x.requires_grad]
+        return [out.detach(), *pb.gradients(out, tracked, np.full(shape, 0.7, dtype), allow_unused=True)]
+
+    fast = both_ways()
+    with pb.saved_tensors_hooks(lambda t: t, lambda t: t):
+        general = both_ways()
+    for a, b in zip(fast, general, strict=True):
+        assert a is not None
+        assert b is not None
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("case", [c for c in ALL if c.op.kernel and np.size(c.args[0]) > 0], ids=name)
+def test_kernel_text_computes_the_value(case: Case):
+    llvm = pytest.importorskip("llvmlite.binding")
+    shape = np.broadcast_shapes(*(np.shape(a) for a in case.args))
+    inputs = [np.ascontiguousarray(np.broadcast_to(np.asarray(a, float), shape)) for a in case.args]
+    text = render_loop(stage(lambda *xs: apply(case.op, *xs), *inputs))
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    out = np.empty(shape)
+    types = [ctypes.c_void_p] * (len(inputs) + 1) + [ctypes.c_int64]
+    kernel = ctypes.CFUNCTYPE(None, *types)(engine.get_function_address("kernel"))
+    kernel(*(a.ctypes.data for a in inputs), out.ctypes.data, out.size)
+    np.testing.assert_allclose(out, np.asarray(apply(case.op, *case.args), float), rtol=1e-14, atol=1e-15)
