@@ -155,7 +155,9 @@ def test_vmap_agrees_with_a_loop(case: Case):
     if len(choices) > 8:
         choices = [choices[i] for i in sorted(rng.choice(len(choices), 8, replace=False))]
     for axes in choices:
-        rows = [[_varied(case.args[i], rng) if axes[i] is not None else case.args[i] for i in slots] for _ in range(size)]
+        rows = [
+            [_varied(case.args[i], rng) if axes[i] is not None else case.args[i] for i in slots] for _ in range(size)
+        ]
         stacked = [
             case.args[i] if axes[i] is None else np.moveaxis(np.stack([r[i] for r in rows]), 0, axes[i]) for i in slots
         ]

@@ -61,7 +61,9 @@ class switched:
         self._before.append(before)
         switch_to(replace(before, **self._changes))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         switch_to(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

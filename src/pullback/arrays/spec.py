@@ -53,7 +53,7 @@ class Spec:
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return self.size * int(self.dtype.itemsize)
 
     def guarded(self) -> Spec:
         """The same spec, kept off the fast path: for tensors whose use must be checked each time."""

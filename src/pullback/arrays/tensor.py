@@ -83,7 +83,9 @@ class Tensor(Value):
             self.node = None
             return
         if self.is_inference and not modes().inference:
-            raise GraphError("a tensor made under inference_mode can never require a gradient.\n  Copy it: pb.tensor(x).")
+            raise GraphError(
+                "a tensor made under inference_mode can never require a gradient.\n  Copy it: pb.tensor(x)."
+            )
         if not self.spec.inexact:
             raise DtypeError(
                 f"only floating-point and complex tensors can require a gradient, this one is {self.spec.dtype}.\n"
@@ -226,7 +228,9 @@ class Tensor(Value):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            raise ShapeError(f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x).")
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
+            )
         return bool(self.detach()._bare("bool()"))
 
     def __format__(self, form: str) -> str:
@@ -290,10 +294,7 @@ def fresh_array(data: Any, dtype: Any = None) -> Any:
     if isinstance(data, Tensor):
         data = data._bare("pb.tensor")
     array = as_array(data)
-    if is_array(array):
-        array = array.astype(dtype or array.dtype, copy=True)
-    else:
-        array = np.array(array, dtype=dtype)
+    array = array.astype(dtype or array.dtype, copy=True) if is_array(array) else np.array(array, dtype=dtype)
     if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
         raise DtypeError(f"tensors hold numbers and booleans, got dtype {array.dtype}.")
     return array

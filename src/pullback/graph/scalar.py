@@ -6,6 +6,7 @@ This is the proof that a record carries its kernel; fusing, vectorising and link
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
@@ -20,7 +21,14 @@ _LIBM = {
     "acos": "acos", "atan": "atan", "atan2": "atan2", "erf": "erf",
 }  # fmt: skip
 _ARITHMETIC = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
-_COMPARE = {"equal": "oeq", "not_equal": "une", "less": "olt", "less_equal": "ole", "greater": "ogt", "greater_equal": "oge"}
+_COMPARE = {
+    "equal": "oeq",
+    "not_equal": "une",
+    "less": "olt",
+    "less_equal": "ole",
+    "greater": "ogt",
+    "greater_equal": "oge",
+}
 
 
 class LlvmScalars:
@@ -103,7 +111,7 @@ class LlvmScalars:
     def logical_or(self, x: str, y: str) -> str:
         return self._truth(self.emit(f"or i1 {self._holds(x)}, {self._holds(y)}"))
 
-    def __getattr__(self, word: str) -> Any:
+    def __getattr__(self, word: str) -> Callable[..., str]:
         """The words that are one instruction or one call."""
         if word in _ARITHMETIC:
             return lambda x, y: self.emit(f"{_ARITHMETIC[word]} double {x}, {y}")

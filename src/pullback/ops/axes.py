@@ -22,10 +22,10 @@ def whole(number: Any, what: str) -> int:
 
 def one_axis(axis: Any, rank: int, what: str) -> int:
     """One axis counted from the front."""
-    axis = whole(axis, f"{what}: axis")
-    if not -rank <= axis < rank:
-        raise ShapeError(f"{what}: axis {axis} does not exist in an array of {rank} axes.")
-    return axis % rank
+    place = whole(axis, f"{what}: axis")
+    if not -rank <= place < rank:
+        raise ShapeError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
+    return place % rank
 
 
 def all_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:

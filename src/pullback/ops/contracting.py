@@ -19,7 +19,9 @@ __all__ = ["einsum", "matmul", "outer", "tensordot"]
 
 def _matmul_spec(x: Spec, y: Spec) -> Spec:
     if x.shape[-1] != y.shape[-2]:
-        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape} differ in the axis to sum over ({x.shape[-1]} and {y.shape[-2]}).")
+        raise ShapeError(
+            f"matmul: shapes {x.shape} and {y.shape} differ in the axis to sum over ({x.shape[-1]} and {y.shape[-2]})."
+        )
     batch = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2])
     return make_spec((*batch, x.shape[-2], y.shape[-1]), result_dtype((x, y)), common_device("matmul", (x, y)))
 
@@ -59,7 +61,9 @@ def matmul(x: Any, y: Any, /) -> Any:
     """
     x, y = as_value(x), as_value(y)
     if not ndim(x) or not ndim(y):
-        raise ShapeError(f"matmul: wants arrays of one axis or more, got shapes {shape(x)} and {shape(y)}.\n  Use * for numbers.")
+        raise ShapeError(
+            f"matmul: wants arrays of one axis or more, got shapes {shape(x)} and {shape(y)}.\n  Use * for numbers."
+        )
     row, column = ndim(x) == 1, ndim(y) == 1
     if not row and not column:
         return apply(_matmul, x, y)
@@ -135,15 +139,27 @@ def _einsum_share(bar: Any, index: int, others: list[Any], labels: tuple[str, ..
 def _batch_einsum(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     used = set("".join(static["labels"]))
     letter = next(c for c in string.ascii_letters if c not in used)
-    labels = tuple(letter + label if ax is not None else label for label, ax in zip(static["labels"], axes, strict=True))
+    labels = tuple(
+        letter + label if ax is not None else label for label, ax in zip(static["labels"], axes, strict=True)
+    )
     moved = [batching.lead(x, ax) for x, ax in zip(args, axes, strict=True)]
     return apply(op, *moved, labels=labels, result=letter + static["result"]), 0
 
 
 def _equations(rng: Any) -> Any:
-    cases = (("ij,jk->ik", (2, 3), (3, 4)), ("i,j->ij", (2,), (3,)), ("bij,bkj->bik", (2, 3, 2), (2, 4, 2)), ("ij->ji", (2, 3)), (",i->i", (), (3,)), ("ij,jk,kl->il", (2, 3), (3, 2), (2, 2)))  # fmt: skip
+    cases = (
+        ("ij,jk->ik", (2, 3), (3, 4)),
+        ("i,j->ij", (2,), (3,)),
+        ("bij,bkj->bik", (2, 3, 2), (2, 4, 2)),
+        ("ij->ji", (2, 3)),
+        (",i->i", (), (3,)),
+        ("ij,jk,kl->il", (2, 3), (3, 2), (2, 2)),
+    )
     return [
-        (tuple(rng.normal(size=s) for s in shapes), {"labels": tuple(eq.split("->")[0].split(",")), "result": eq.split("->")[1]})
+        (
+            tuple(rng.normal(size=s) for s in shapes),
+            {"labels": tuple(eq.split("->")[0].split(",")), "result": eq.split("->")[1]},
+        )
         for eq, *shapes in cases
     ]
 
@@ -181,7 +197,10 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]
     if not set(text.replace("...", "").replace("->", "")) <= set(string.ascii_letters + ","):
         raise ArgumentError(f"einsum: {subscripts!r} may hold letters, commas, '->' and '...'.")
     free = [c for c in string.ascii_letters if c not in text][::-1]
-    dots = max((rank - len(label.replace("...", "")) for label, rank in zip(labels, ranks, strict=True) if "..." in label), default=0)
+    dots = max(
+        (rank - len(label.replace("...", "")) for label, rank in zip(labels, ranks, strict=True) if "..." in label),
+        default=0,
+    )
     spelled = "".join(free.pop() for _ in range(max(dots, 0)))
     full = []
     for label, rank in zip(labels, ranks, strict=True):
@@ -245,4 +264,3 @@ def _squeezed(x: Any, label: str, widest: dict[str, int]) -> tuple[Any, str]:
     if not narrow:
         return x, label
     return shaping.squeeze(x, narrow), "".join(c for n, c in enumerate(label) if n not in narrow)
-

@@ -74,7 +74,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None)
     tensor([0, 1, 2], dtype=int64)
     """
     start, stop = (0, start) if stop is None else (start, stop)
-    return _made(np.arange(start, stop, step, dtype))
+    return _made(np.arange(start, stop, step, dtype=dtype))
 
 
 def linspace(start: Any, stop: Any, /, num: int, *, dtype: Any = None, endpoint: bool = True) -> Tensor:

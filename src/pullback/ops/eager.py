@@ -92,6 +92,10 @@ def _binary(op: Op) -> Any:
     both, left, right = op.rule((0, 1), 2), op.rule((0,), 2), op.rule((1,), 2)
 
     def function(x: Any, y: Any, /) -> Any:
+        a: Any
+        b: Any
+        n: Any
+        m: Any
         if type(x) is Tensor:
             spec, a, n = x.spec, x.value, x.node
             if type(y) is Tensor:

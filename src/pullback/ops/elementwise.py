@@ -13,11 +13,11 @@ from .op import Selected
 from .sampling import above, away_from, between
 
 __all__ = [
-    "abs", "acos", "add", "asin", "atan", "atan2", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp", "expm1",
-    "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log1p",
-    "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply", "negative", "not_equal", "positive",
-    "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "subtract", "tan", "tanh",
-    "where",
+    "abs", "acos", "add", "asin", "atan", "atan2", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
+    "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
+    "log", "log1p", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply", "negative",
+    "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
+    "stop_gradient", "subtract", "tan", "tanh", "where",
 ]  # fmt: skip
 
 _SCALARS = (bool, int, float)
@@ -36,15 +36,16 @@ def only(mask: Any, bar: Any) -> Selected:
     return Selected(where(mask, bar, 0), mask)
 
 
-add = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.")
-subtract = elementwise("subtract", {"x": lambda: 1.0, "y": lambda: -1.0}, doc="x - y.")
-multiply = elementwise("multiply", {"x": lambda y: y, "y": lambda x: x}, doc="x * y.")
+add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.")
+subtract: Any = elementwise("subtract", {"x": lambda: 1.0, "y": lambda: -1.0}, doc="x - y.")
+multiply: Any = elementwise("multiply", {"x": lambda y: y, "y": lambda x: x}, doc="x * y.")
 # The quotient rule in terms of the result, so that the divisor is never squared: 1e10 / 1e20 stays in float32.
-divide = elementwise(
+divide: Any = elementwise(
     "divide",
     {"x": lambda bar, y: divide(bar, y), "y": lambda bar, out, y: negative(divide(multiply(bar, out), y))},
-    doc="x / y.", samples=away_from(0, 2),
-)  # fmt: skip
+    doc="x / y.",
+    samples=away_from(0, 2),
+)
 
 
 def _power_in_base(x: Any, y: Any) -> Any:
@@ -63,21 +64,25 @@ def _power_in_exponent(out: Any, x: Any) -> Any:
     return where(at_zero, 0.0, multiply(out, log(where(at_zero, 1.0, x))))
 
 
-power = elementwise("power", {"x": _power_in_base, "y": _power_in_exponent}, doc="x ** y.", samples=above(0, 2))
-negative = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
-positive = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.")
-square = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
-sqrt = elementwise("sqrt", {"x": lambda bar, out: divide(bar, multiply(out, 2))}, doc="Square root; sqrt'(0) = inf.", samples=above(0))
-exp = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
-expm1 = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
-log = elementwise("log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=above(0))
-log1p = elementwise("log1p", {"x": lambda bar, x: divide(bar, add(x, 1))}, doc="log(1 + x), exact near zero.", samples=above(-0.9))
-sin = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
-cos = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
-tan = elementwise("tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=between(-1.2, 1.2))
-sinh = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
-cosh = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
-tanh = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
+power: Any = elementwise("power", {"x": _power_in_base, "y": _power_in_exponent}, doc="x ** y.", samples=above(0, 2))
+negative: Any = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
+positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.")
+square: Any = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
+sqrt: Any = elementwise(
+    "sqrt", {"x": lambda bar, out: divide(bar, multiply(out, 2))}, doc="Square root; sqrt'(0) = inf.", samples=above(0)
+)
+exp: Any = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
+expm1: Any = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
+log: Any = elementwise("log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=above(0))
+log1p: Any = elementwise(
+    "log1p", {"x": lambda bar, x: divide(bar, add(x, 1))}, doc="log(1 + x), exact near zero.", samples=above(-0.9)
+)
+sin: Any = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
+cos: Any = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
+tan: Any = elementwise("tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=between(-1.2, 1.2))
+sinh: Any = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
+cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
+tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
 def _beside_one(x: Any) -> Any:
@@ -85,9 +90,23 @@ def _beside_one(x: Any) -> Any:
     return sqrt(multiply(subtract(1, x), add(x, 1)))
 
 
-asin = elementwise("asin", {"x": lambda bar, x: divide(bar, _beside_one(x))}, value="arcsin", doc="Inverse sine.", samples=between(-0.9, 0.9))
-acos = elementwise("acos", {"x": lambda bar, x: negative(divide(bar, _beside_one(x)))}, value="arccos", doc="Inverse cosine.", samples=between(-0.9, 0.9))
-atan = elementwise("atan", {"x": lambda bar, x: divide(bar, add(square(x), 1))}, value="arctan", doc="Inverse tangent.")
+asin: Any = elementwise(
+    "asin",
+    {"x": lambda bar, x: divide(bar, _beside_one(x))},
+    value="arcsin",
+    doc="Inverse sine.",
+    samples=between(-0.9, 0.9),
+)
+acos: Any = elementwise(
+    "acos",
+    {"x": lambda bar, x: negative(divide(bar, _beside_one(x)))},
+    value="arccos",
+    doc="Inverse cosine.",
+    samples=between(-0.9, 0.9),
+)
+atan: Any = elementwise(
+    "atan", {"x": lambda bar, x: divide(bar, add(square(x), 1))}, value="arctan", doc="Inverse tangent."
+)
 
 
 def _over_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
@@ -97,25 +116,42 @@ def _over_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
     return divide(multiply(bar, part), where(origin, 1.0, radius))
 
 
-atan2 = elementwise(
+atan2: Any = elementwise(
     "atan2",
     {"y": lambda bar, y, x: _over_radius(bar, x, x, y), "x": lambda bar, y, x: negative(_over_radius(bar, y, x, y))},
-    value="arctan2", doc="The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero.",
-)  # fmt: skip
-sigmoid = elementwise(
-    "sigmoid", {"x": lambda out: multiply(out, subtract(1, out))}, value=lambda xp, x: _special(xp, "expit", x),
-    dtype="inexact", doc="1 / (1 + exp(-x)), without overflow.\n\n>>> import pullback as pb\n>>> pb.sigmoid(0.0)\narray(0.5)",
-)  # fmt: skip
-erf = elementwise(
-    "erf", {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
-    value=lambda xp, x: _special(xp, "erf", x), dtype="inexact",
-    doc="The error function.\n\n>>> import pullback as pb\n>>> pb.erf(0.0)\narray(0.)",
-)  # fmt: skip
-heaviside = elementwise("heaviside", {"x": None, "y": lambda x: equal(x, 0)}, doc="0 below zero, 1 above, y at zero.", samples=away_from(0, 2))
-relu = elementwise(
-    "relu", {"x": lambda out: heaviside(out, 0)}, value=lambda xp, x: xp.maximum(x, 0),
-    doc="max(x, 0); relu'(0) = 0.\n\n>>> import pullback as pb\n>>> pb.relu([-1.0, 2.0])\narray([0., 2.])", samples=away_from(0),
-)  # fmt: skip
+    value="arctan2",
+    doc="The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero.",
+)
+sigmoid: Any = elementwise(
+    "sigmoid",
+    {"x": lambda out: multiply(out, subtract(1, out))},
+    value=lambda xp, x: _special(xp, "expit", x),
+    dtype="inexact",
+    doc="1 / (1 + exp(-x)), without overflow.",
+    example=("0.0", "array(0.5)"),
+)
+erf: Any = elementwise(
+    "erf",
+    {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
+    value=lambda xp, x: _special(xp, "erf", x),
+    dtype="inexact",
+    doc="The error function.",
+    example=("0.0", "array(0.)"),
+)
+heaviside: Any = elementwise(
+    "heaviside",
+    {"x": None, "y": lambda x: equal(x, 0)},
+    doc="0 below zero, 1 above, y at zero.",
+    samples=away_from(0, 2),
+)
+relu: Any = elementwise(
+    "relu",
+    {"x": lambda out: heaviside(out, 0)},
+    value=lambda xp, x: xp.maximum(x, 0),
+    doc="max(x, 0); relu'(0) = 0.",
+    example=("[-1.0, 2.0]", "array([0., 2.])"),
+    samples=away_from(0),
+)
 
 
 def _wins(x: Any, y: Any) -> Any:
@@ -123,8 +159,16 @@ def _wins(x: Any, y: Any) -> Any:
     return heaviside(where(equal(x, y), 0.0, subtract(x, y)), 0.5)
 
 
-maximum = elementwise("maximum", {"x": lambda x, y: _wins(x, y), "y": lambda x, y: _wins(y, x)}, doc="The greater of x and y; a tie sends half to each.")
-minimum = elementwise("minimum", {"x": lambda x, y: _wins(y, x), "y": lambda x, y: _wins(x, y)}, doc="The lesser of x and y; a tie sends half to each.")
+maximum: Any = elementwise(
+    "maximum",
+    {"x": lambda x, y: _wins(x, y), "y": lambda x, y: _wins(y, x)},
+    doc="The greater of x and y; a tie sends half to each.",
+)
+minimum: Any = elementwise(
+    "minimum",
+    {"x": lambda x, y: _wins(y, x), "y": lambda x, y: _wins(x, y)},
+    doc="The lesser of x and y; a tie sends half to each.",
+)
 
 
 def _push_abs(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -140,11 +184,16 @@ def _direction(x: Any) -> Any:
     return divide(x, where(equal(size, 0), 1.0, size))
 
 
-abs = elementwise(
-    "abs", {"x": lambda bar, x: multiply(bar, _direction(x))}, push=_push_abs, conjugate=False, dtype="real",
-    doc="|x|; abs'(0) = 0.", samples=away_from(0),
-)  # fmt: skip
-_sign = elementwise("sign", {"x": None}, doc="", samples=away_from(0))
+abs: Any = elementwise(
+    "abs",
+    {"x": lambda bar, x: multiply(bar, _direction(x))},
+    push=_push_abs,
+    conjugate=False,
+    dtype="real",
+    doc="|x|; abs'(0) = 0.",
+    samples=away_from(0),
+)
+_sign: Any = elementwise("sign", {"x": None}, doc="", samples=away_from(0))
 
 
 def sign(x: Any, /) -> Any:
@@ -158,15 +207,23 @@ def sign(x: Any, /) -> Any:
 
 
 sign.op = _sign.op  # type: ignore[attr-defined]
-conj = elementwise(
-    "conj", {"x": lambda bar: conj(bar)}, conjugate=False, doc="The complex conjugate.",
+conj: Any = elementwise(
+    "conj",
+    {"x": lambda bar: conj(bar)},
+    conjugate=False,
+    doc="The complex conjugate.",
     push=lambda tangents, out, primals, static: conj(tangents[0]),
-)  # fmt: skip
-real = elementwise(
-    "real", {"x": lambda bar: bar}, value=lambda xp, x: xp.real(x), conjugate=False, dtype="real",
+)
+real: Any = elementwise(
+    "real",
+    {"x": lambda bar: bar},
+    value=lambda xp, x: xp.real(x),
+    conjugate=False,
+    dtype="real",
     push=lambda tangents, out, primals, static: real(tangents[0]),
-    doc="The real part.\n\n>>> import pullback as pb\n>>> pb.real(1 + 2j)\narray(1.)",
-)  # fmt: skip
+    doc="The real part.",
+    example=("1 + 2j", "array(1.)"),
+)
 
 
 def _push_imag(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -174,15 +231,23 @@ def _push_imag(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
 
 
 # The gradient of the imaginary part points along i; for a real argument there is none.
-imag = elementwise(
-    "imag", {"x": lambda bar, x_spec: multiply(bar, 1j) if x_spec.dtype.kind == "c" else multiply(bar, 0)},
-    value=lambda xp, x: xp.imag(x), conjugate=False, dtype="real", push=_push_imag,
-    doc="The imaginary part.\n\n>>> import pullback as pb\n>>> pb.imag(1 + 2j)\narray(2.)",
-)  # fmt: skip
-stop_gradient = elementwise(
-    "stop_gradient", {"x": None}, value=lambda xp, x: x,
-    doc="The value itself, as a constant to every derivative.\n\n>>> import pullback as pb\n>>> pb.stop_gradient(2.0)\narray(2.)",
-)  # fmt: skip
+imag: Any = elementwise(
+    "imag",
+    {"x": lambda bar, x_spec: multiply(bar, 1j) if x_spec.dtype.kind == "c" else multiply(bar, 0)},
+    value=lambda xp, x: xp.imag(x),
+    conjugate=False,
+    dtype="real",
+    push=_push_imag,
+    doc="The imaginary part.",
+    example=("1 + 2j", "array(2.)"),
+)
+stop_gradient: Any = elementwise(
+    "stop_gradient",
+    {"x": None},
+    value=lambda xp, x: x,
+    doc="The value itself, as a constant to every derivative.",
+    example=("2.0", "array(2.)"),
+)
 
 
 def _push_where(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -192,14 +257,27 @@ def _push_where(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
 
 def _choices(rng: Any) -> Any:
     shapes = (((3,), (3,), (3,)), ((2, 3), (3,), (2, 1)), ((), (2,), ()), ((0,), (1,), ()))
-    return [((rng.random(c) > 0.5 if c else rng.random() > 0.5, rng.normal(size=x), rng.normal(size=y)), {}) for c, x, y in shapes]
+    return [
+        ((rng.random(c) > 0.5 if c else rng.random() > 0.5, rng.normal(size=x), rng.normal(size=y)), {})
+        for c, x, y in shapes
+    ]
 
 
-_select = elementwise(
-    "where", {"condition": None, "x": lambda bar, condition: only(condition, bar), "y": lambda bar, condition: only(logical_not(condition), bar)},
-    value=lambda xp, c, x, y: xp.where(c, x, y), conjugate=False, dtype="branches", push=_push_where, samples=_choices,
-    doc="", kernel=lambda k, c, x, y: k.select(c, x, y),
-)  # fmt: skip
+_select: Any = elementwise(
+    "where",
+    {
+        "condition": None,
+        "x": lambda bar, condition: only(condition, bar),
+        "y": lambda bar, condition: only(logical_not(condition), bar),
+    },
+    value=lambda xp, c, x, y: xp.where(c, x, y),
+    conjugate=False,
+    dtype="branches",
+    push=_push_where,
+    samples=_choices,
+    doc="",
+    kernel=lambda k, c, x, y: k.select(c, x, y),
+)
 
 
 def where(condition: Any, x: Any, y: Any, /) -> Any:
@@ -221,36 +299,44 @@ def _within(x: Any, lower: Any, upper: Any) -> Any:
     return logical_and(greater_equal(x, lower), less_equal(x, upper))
 
 
+def _at_upper(x: Any, lower: Any, upper: Any) -> Any:
+    """Above the upper bound, or between bounds that are crossed: the upper one wins."""
+    return logical_or(greater(x, upper), logical_and(less_equal(x, upper), less(upper, lower)))
+
+
 def _bounds(rng: Any) -> Any:
     shapes = (((4,), (4,), (4,)), ((2, 3), (), (3,)), ((), (), ()), ((0,), (), ()))
     return [((rng.normal(size=x), -1 + 0.3 * rng.random(lo), 1 - 0.3 * rng.random(hi)), {}) for x, lo, hi in shapes]
 
 
-clip_to = elementwise(
+clip_to: Any = elementwise(
     "clip",
     {
         "x": lambda bar, x, lower, upper: only(_within(x, lower, upper), bar),
         "lower": lambda bar, x, lower, upper: only(logical_and(less(x, lower), less_equal(lower, upper)), bar),
-        "upper": lambda bar, x, lower, upper: only(logical_or(greater(x, upper), logical_and(less_equal(x, upper), less(upper, lower))), bar),
+        "upper": lambda bar, x, lower, upper: only(_at_upper(x, lower, upper), bar),
     },
-    value=lambda xp, x, lower, upper: xp.minimum(xp.maximum(x, lower), upper), conjugate=False, samples=_bounds,
-    doc="", kernel=lambda k, x, lower, upper: k.minimum(k.maximum(x, lower), upper),
-)  # fmt: skip
+    value=lambda xp, x, lower, upper: xp.minimum(xp.maximum(x, lower), upper),
+    conjugate=False,
+    samples=_bounds,
+    doc="",
+    kernel=lambda k, x, lower, upper: k.minimum(k.maximum(x, lower), upper),
+)
 
 
 def _compared(name: str, doc: str) -> Any:
     return elementwise(name, {"x": None, "y": None}, dtype="bool", doc=doc)
 
 
-equal = _compared("equal", "x == y.")
-not_equal = _compared("not_equal", "x != y.")
-less = _compared("less", "x < y.")
-less_equal = _compared("less_equal", "x <= y.")
-greater = _compared("greater", "x > y.")
-greater_equal = _compared("greater_equal", "x >= y.")
-logical_and = _compared("logical_and", "Both x and y hold.")
-logical_or = _compared("logical_or", "x or y holds.")
-logical_not = elementwise("logical_not", {"x": None}, dtype="bool", doc="x does not hold.")
-isnan = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
-isinf = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
-isfinite = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
+equal: Any = _compared("equal", "x == y.")
+not_equal: Any = _compared("not_equal", "x != y.")
+less: Any = _compared("less", "x < y.")
+less_equal: Any = _compared("less_equal", "x <= y.")
+greater: Any = _compared("greater", "x > y.")
+greater_equal: Any = _compared("greater_equal", "x >= y.")
+logical_and: Any = _compared("logical_and", "Both x and y hold.")
+logical_or: Any = _compared("logical_or", "x or y holds.")
+logical_not: Any = elementwise("logical_not", {"x": None}, dtype="bool", doc="x does not hold.")
+isnan: Any = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
+isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
+isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")

@@ -31,6 +31,7 @@ def elementwise(
     samples: Formula | None = None,
     push: Formula | None = None,
     conjugate: bool = True,
+    example: tuple[str, str] | None = None,
 ) -> Any:
     """An op on each element alone: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Answers the public function.
@@ -51,7 +52,7 @@ def elementwise(
         batch=batching.pointwise,
         kernel=kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
         samples=samples or sampling.reals(len(args)),
-        doc=doc,
+        doc=_with_example(name, args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
         differentiable=dtype != "bool",
@@ -138,6 +139,21 @@ def zeros_like(x: Any) -> Any:
     return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
 
 
+def _with_example(
+    name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None
+) -> str:
+    """The docstring, with an example that runs: the one given, or that it agrees with NumPy's own."""
+    if not doc:
+        return doc
+    if example:
+        return f"{doc}\n\n    >>> import pullback as pb\n    >>> pb.{name}({example[0]})\n    {example[1]}\n    "
+    call = ", ".join("x" for _ in args)
+    return (
+        f"{doc}\n\n    >>> import numpy as np, pullback as pb\n    >>> x = np.array([0.25, 0.5])\n"
+        f"    >>> bool(np.all(pb.{name}({call}) == np.{ufunc}({call})))\n    True\n    "
+    )
+
+
 def _named(name: str) -> Formula:
     return lambda xp, *arrays: getattr(xp, name)(*arrays)
 
@@ -149,7 +165,7 @@ def _callable(value: Any) -> Formula:
 
 
 def is_complex(x: Any) -> bool:
-    return spec_of(x).dtype.kind == "c"
+    return bool(spec_of(x).dtype.kind == "c")
 
 
 def _conjugate(x: Any) -> Any:

@@ -93,7 +93,9 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """
     x = as_value(x)
     if approximate:
-        inner = pointwise.multiply(pointwise.add(x, pointwise.multiply(pointwise.power(x, 3), 0.044715)), math.sqrt(2 / math.pi))
+        inner = pointwise.multiply(
+            pointwise.add(x, pointwise.multiply(pointwise.power(x, 3), 0.044715)), math.sqrt(2 / math.pi)
+        )
         share = pointwise.tanh(inner)
     else:
         share = pointwise.erf(pointwise.multiply(x, math.sqrt(0.5)))

@@ -20,7 +20,8 @@ from . import batching, shaping
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import add, equal, only
-from .families import general, linear
+from .families import general
+from .op import Op
 
 __all__ = ["SLOT", "add_at", "getitem", "put_along_axis", "scatter", "set_at", "take", "take_along_axis"]
 
@@ -198,7 +199,7 @@ def _push_getitem(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     return None if tangents[0] is None else apply(_getitem, tangents[0], *primals[1:], **static)
 
 
-_getitem = general(
+_getitem: Op = general(
     "getitem",
     family="linear",
     args=("x", "*indices"),
@@ -252,7 +253,7 @@ def _push_scatter(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     return None if tangents[0] is None else apply(_scatter, tangents[0], *primals[1:], **static)
 
 
-_scatter = general(
+_scatter: Op = general(
     "scatter",
     family="linear",
     args=("x", "*indices"),
@@ -307,7 +308,9 @@ def _zeros(spec: Spec, dtype: Any) -> Any:
 
 
 def _push_set(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    x_dot, v_dot = (_zeros(spec_of(p), spec_of(p).dtype) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True))
+    x_dot, v_dot = (
+        _zeros(spec_of(p), spec_of(p).dtype) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True)
+    )
     return apply(_set, x_dot, v_dot, *primals[2:], **static)
 
 
@@ -335,7 +338,7 @@ def _set_samples(rng: Any) -> Any:
     ]
 
 
-_set = general(
+_set: Op = general(
     "set_at",
     family="linear",
     args=("x", "values", "*indices"),
@@ -478,4 +481,3 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int = -1) -> Any:
     """
     x, indices = as_value(x), as_value(indices)
     return set_at(x, _along_axis(x, indices, axis, "put_along_axis")[1], values)
-

@@ -38,7 +38,9 @@ _METHODS: dict[str, Any] = {
 
 
 def _takes(other: Any) -> bool:
-    return isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple)) or hasattr(other, "__cuda_array_interface__")
+    return isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple)) or hasattr(
+        other, "__cuda_array_interface__"
+    )
 
 
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +80,13 @@ def _invert(x: Any) -> Any:
 
 
 def _reshape(self: Any, *shape: Any) -> Any:
+    """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
     return shaping.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+
+def _flattened(self: Any) -> Any:
+    """The elements along one axis."""
+    return shaping.reshape(self, (-1,))
 
 
 def _iterate(self: Value) -> Iterator[Any]:
@@ -129,14 +137,15 @@ def _ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: A
     if function is None or method != "__call__" or options:
         asked = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         with_options = f" with {', '.join(options)}" if options else ""
-        raise UnsupportedFunction(f"np.{asked}{with_options} has no rule here.\n  Use the function of pullback, or x.detach().numpy().")
+        raise UnsupportedFunction(
+            f"np.{asked}{with_options} has no rule here.\n  Use the function of pullback, or x.detach().numpy()."
+        )
     return function(*inputs)
 
 
 def _array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    raise UnsupportedFunction(
-        f"np.{function.__name__} has no rule here.\n  Use pb.{function.__name__} if there is one, or x.detach().numpy()."
-    )
+    name = function.__name__
+    raise UnsupportedFunction(f"np.{name} has no rule here.\n  Use pb.{name} if there is one, or x.detach().numpy().")
 
 
 _UFUNCS: dict[str, Any] = {}
@@ -153,18 +162,25 @@ def install() -> None:
     for name, function in _METHODS.items():
         setattr(Value, name, _method(function))
     given: dict[str, Any] = {
-        "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative, "__pos__": functions.copied,
-        "__abs__": pointwise.abs, "__invert__": _invert, "__and__": _forward(pointwise.logical_and),
+        "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
+        "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": _invert,
+        "__and__": _forward(pointwise.logical_and),
         "__or__": _forward(pointwise.logical_or), "__rand__": _reflected(pointwise.logical_and),
         "__ror__": _reflected(pointwise.logical_or), "__getitem__": indexing.getitem, "__iter__": _iterate,
         "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
-        "real": property(pointwise.real), "imag": property(pointwise.imag), "flatten": lambda x: shaping.reshape(x, (-1,)),
-        "ravel": lambda x: shaping.reshape(x, (-1,)), "transpose": _transpose,
+        "real": property(pointwise.real), "imag": property(pointwise.imag),
+        "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
         "__array_ufunc__": _ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
-    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copied, "__copy__": functions.copied, "__ipow__": _in_place(power, "pow")}
+    own = {
+        "__setitem__": _set_item,
+        "fill_": _fill,
+        "copy": functions.copied,
+        "__copy__": functions.copied,
+        "__ipow__": _in_place(power, "pow"),
+    }
     for name, function in own.items():
         setattr(Tensor, name, function)
     for function in vars(pointwise).values():
@@ -184,5 +200,6 @@ def _method(function: Any) -> Any:
 
 
 def _transpose(self: Value, *axes: Any) -> Any:
+    """The axes in another order; without any, reversed."""
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return shaping.permute_dims(self, order or None)

@@ -14,6 +14,7 @@ from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .families import general, is_complex, linear
+from .op import Op
 from .sampling import one, several
 
 __all__ = [
@@ -51,11 +52,14 @@ _sum = linear(
     transpose=lambda bar, x_spec, axis, keepdims: unfolded(bar, x_spec, axis, keepdims),
     batch=batching.shifted(axis="axis"),
     samples=several(
-        one(3, axis=(0,), keepdims=False), one(2, 3, axis=(1,), keepdims=True), one(2, 3, 4, axis=(0, 2), keepdims=False),
-        one(axis=(), keepdims=False), one(0, 2, axis=(0,), keepdims=False),
+        one(3, axis=(0,), keepdims=False),
+        one(2, 3, axis=(1,), keepdims=True),
+        one(2, 3, 4, axis=(0, 2), keepdims=False),
+        one(axis=(), keepdims=False),
+        one(0, 2, axis=(0,), keepdims=False),
     ),
     motion="rearrange",
-)  # fmt: skip
+)
 
 
 def sum(x: Any, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
@@ -165,9 +169,12 @@ def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any])
 
 
 _EXTREME_SAMPLES = several(
-    one(3, axis=(0,), keepdims=False), one(2, 3, axis=(1,), keepdims=True), one(2, 3, 4, axis=(0, 2), keepdims=False),
-    one(axis=(), keepdims=False), one(0, 2, axis=(1,), keepdims=False),
-)  # fmt: skip
+    one(3, axis=(0,), keepdims=False),
+    one(2, 3, axis=(1,), keepdims=True),
+    one(2, 3, 4, axis=(0, 2), keepdims=False),
+    one(axis=(), keepdims=False),
+    one(0, 2, axis=(1,), keepdims=False),
+)
 
 
 def _extreme(name: str) -> Any:
@@ -229,7 +236,7 @@ def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return out if keepdims else shaping.reshape(out, _folded(spec_of(x), axes, False))
 
 
-_cumsum = linear(
+_cumsum: Op = linear(
     "cumulative_sum",
     doc="Running sums along an axis.",
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
@@ -267,9 +274,15 @@ def _position(name: str) -> Any:
         return make_spec(_folded(x, (axis,), keepdims), np.dtype(np.intp), x.device)
 
     op = general(
-        name, family="reduction", args=("x",), doc=f"The index of the {name[3:]}imum along an axis.", value=value, spec=spec,
-        batch=batching.shifted(axis="axis"), samples=several(one(3, axis=0, keepdims=False), one(2, 3, axis=1, keepdims=True)),
-    )  # fmt: skip
+        name,
+        family="reduction",
+        args=("x",),
+        doc=f"The index of the {name[3:]}imum along an axis.",
+        value=value,
+        spec=spec,
+        batch=batching.shifted(axis="axis"),
+        samples=several(one(3, axis=0, keepdims=False), one(2, 3, axis=1, keepdims=True)),
+    )
 
     def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
         x = as_value(x)
@@ -293,11 +306,15 @@ argmax, argmin = _position("argmax"), _position("argmin")
 
 def _truth(name: str) -> Any:
     return general(
-        name, family="reduction", args=("x",), doc=f"Whether {name} element holds.",
+        name,
+        family="reduction",
+        args=("x",),
+        doc=f"Whether {name} element holds.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), np.dtype(bool), x.device),
-        batch=batching.shifted(axis="axis"), samples=several(one(3, axis=(0,), keepdims=False), one(2, 3, axis=(0, 1), keepdims=True)),
-    )  # fmt: skip
+        batch=batching.shifted(axis="axis"),
+        samples=several(one(3, axis=(0,), keepdims=False), one(2, 3, axis=(0, 1), keepdims=True)),
+    )
 
 
 _any, _all = _truth("any"), _truth("all")

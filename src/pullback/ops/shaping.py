@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple, whole
 from .dispatch import apply, as_value, ndim, shape
 from .families import broadcast_shape, common_device, is_complex, linear, result_dtype
+from .op import Op
 from .sampling import one, several
 
 __all__ = [
@@ -34,7 +36,9 @@ _astype = linear(
     spec=_astype_spec,
     transpose=lambda bar: bar,
     batch=batching.shifted(),
-    samples=several(one(3, dtype=np.dtype("float64")), one(2, 2, dtype=np.dtype("float32")), one(dtype=np.dtype("float32"))),
+    samples=several(
+        one(3, dtype=np.dtype("float64")), one(2, 2, dtype=np.dtype("float32")), one(dtype=np.dtype("float32"))
+    ),
     motion="rearrange",
 )
 
@@ -137,7 +141,10 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     x = as_value(x)
     rank = ndim(x)
     froms = [one_axis(a, rank, "moveaxis") for a in (source if isinstance(source, (tuple, list)) else (source,))]
-    tos = [one_axis(a, rank, "moveaxis") for a in (destination if isinstance(destination, (tuple, list)) else (destination,))]
+    tos = [
+        one_axis(a, rank, "moveaxis")
+        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
+    ]
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
         raise ArgumentError(f"moveaxis: source {source} and destination {destination} do not pair up.")
     rest = iter([a for a in range(rank) if a not in froms])
@@ -258,7 +265,9 @@ def fit(bar: Any, spec: Spec) -> Any:
 def _concat_spec(*xs: Spec, axis: int) -> Spec:
     first = xs[0].shape
     for x in xs:
-        if x.ndim != len(first) or any(i != axis and n != m for i, (n, m) in enumerate(zip(x.shape, first, strict=True))):
+        if x.ndim != len(first) or any(
+            i != axis and n != m for i, (n, m) in enumerate(zip(x.shape, first, strict=True))
+        ):
             raise ShapeError(f"concat: shapes {first} and {x.shape} differ beside axis {axis}.")
     joined = (*first[:axis], sum(x.shape[axis] for x in xs), *first[axis + 1 :])
     return make_spec(joined, result_dtype(xs), common_device("concat", xs))
@@ -327,7 +336,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Any:
 
 def _split_spec(x: Spec, cuts: tuple[int, ...], axis: int) -> tuple[Spec, ...]:
     ends = (0, *cuts, x.shape[axis])
-    sizes = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+    sizes = [b - a for a, b in itertools.pairwise(ends)]
     return tuple(make_spec((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.device) for n in sizes)
 
 
@@ -403,14 +412,16 @@ def flip(x: Any, /, *, axis: Any = None) -> Any:
     return apply(_flip, x, axis=all_axes(axis, ndim(x), "flip"))
 
 
-_roll = linear(
+_roll: Op = linear(
     "roll",
     doc="The elements moved along axes, those that leave coming in at the other end.",
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
     spec=lambda x, shift, axis: x,
     transpose=lambda bar, shift, axis: apply(_roll, bar, shift=tuple(-s for s in shift), axis=axis),
     batch=batching.shifted(axis="axis"),
-    samples=several(one(4, shift=(1,), axis=(0,)), one(2, 3, shift=(-1, 5), axis=(0, 1)), one(0, shift=(2,), axis=(0,))),
+    samples=several(
+        one(4, shift=(1,), axis=(0,)), one(2, 3, shift=(-1, 5), axis=(0, 1)), one(0, shift=(2,), axis=(0,))
+    ),
     motion="rearrange",
 )
 

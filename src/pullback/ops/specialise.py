@@ -15,7 +15,8 @@ is rendered to the lines one would write by hand. For tanh:
         else: parent0.bar = accumulate(held, t2)
 
 Three references to a held sum are the node's, the variable's and the call's own: nobody else can see it, so it
-may be added to in place; likewise three to `bar` are the engine's, the parameter's and the call's. A rule that does not fit runs as it stands, on raw arrays.
+may be added to in place; likewise three to `bar` are the engine's, the parameter's and the call's. A rule that does
+not fit runs as it stands, on raw arrays.
 """
 
 from __future__ import annotations
@@ -118,7 +119,13 @@ def _rendered(rule: Rule, spec: Spec, accumulate: Accumulate) -> Step | None:
     fits = all(e.op.ufunc and not e.static and e.results[0].spec in (spec, _as_bool(spec)) for e in equations)
     if not fits or not all(isinstance(r, Symbol) and r.spec == spec for r in results):
         return None
-    names = {"asarray": np.asarray, "ndarray": np.ndarray, "getrefcount": sys.getrefcount, "accumulate": accumulate, "add": np.add}
+    names = {
+        "asarray": np.asarray,
+        "ndarray": np.ndarray,
+        "getrefcount": sys.getrefcount,
+        "accumulate": accumulate,
+        "add": np.add,
+    }
     text = _text(inputs, equations, results, spec, names)
     exec(compile(text, f"<pullback: the rule of {rule.op.name}>", "exec"), names)
     step: Step = names["step"]  # type: ignore[assignment]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -245,7 +244,9 @@ def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
             f"  Pass a seed of shape {spec.shape}, or reduce the output to a scalar first."
         )
     if spec.dtype.kind == "c":
-        raise DtypeError(f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed.")
+        raise DtypeError(
+            f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed."
+        )
     ones = namespace_on(spec.device).ones(spec.shape, spec.dtype)
     return wrap(ones, spec) if linked else ones
 
@@ -268,8 +269,6 @@ def _unused(node: Node, i: int, advice: str = "Leave it out of inputs.") -> Grap
         f"input {i} ({node.spec}) was not used: no path leads from the outputs to it.\n"
         f"  input made at {node.where()}\n  {advice}"
     )
-
-
 
 
 Tensor.backward = backward  # type: ignore[method-assign]

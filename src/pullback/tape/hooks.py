@@ -50,10 +50,13 @@ class MultiHandle:
         self._handles = tuple(handles)
 
     def remove(self) -> bool:
-        return any([handle.remove() for handle in self._handles])
+        removed = [handle.remove() for handle in self._handles]
+        return any(removed)
 
 
-def register_multi_grad_hook(tensors: Sequence[Tensor], hook: Callable[[Any], None], *, mode: str = "all") -> MultiHandle:
+def register_multi_grad_hook(
+    tensors: Sequence[Tensor], hook: Callable[[Any], None], *, mode: str = "all"
+) -> MultiHandle:
     """Call `hook(gradients)` once per backward, when those of all tensors it reaches are known (None for the
     others), or with `mode="any"` call `hook(gradient)` with the first.
 
@@ -89,10 +92,10 @@ class HookRun:
         self._groups: dict[Group, dict[int, Any]] = {}
         for entries in self.entries.values():
             for kind, member in entries:
-                if kind == "multi":
+                if kind == "multi" and isinstance(member, _Member):
                     self._groups.setdefault(member.group, {})[member.index] = None
 
-    def of(self, node: Node, kind: str) -> list[Callable[..., Any]]:
+    def of(self, node: Node, kind: str) -> list[Any]:
         return [hook for found, hook in self.entries.get(node, ()) if found == kind]
 
     def on_gradient(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
@@ -137,7 +140,9 @@ class HookRun:
         try:
             found = spec_of(given)
         except AttributeError:
-            raise HookError(f"{what} of {node.name}: returned {type(given).__name__}, wanted a tensor or None.") from None
+            raise HookError(
+                f"{what} of {node.name}: returned {type(given).__name__}, wanted a tensor or None."
+            ) from None
         if wanted is not None and (found.shape != wanted.shape or found.dtype != wanted.dtype):
             raise HookError(f"{what} of {node.name}: returned {found}, wanted {wanted}.\n  made at {node.where()}")
         return given.value if isinstance(given, Tensor) and not self._linked else given

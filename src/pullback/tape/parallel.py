@@ -26,7 +26,7 @@ def is_large(node: Node) -> bool:
     spec = node.spec
     sizes = [s.size for s in spec] if isinstance(spec, tuple) else [spec.size]
     parents = [p.spec.size for p in node.parents if not isinstance(p.spec, tuple)]
-    return max(sizes + parents) >= _LARGE
+    return bool(max(sizes + parents) >= _LARGE)
 
 
 def run_threads(sweep: Sweep, workers: int) -> None:
@@ -53,7 +53,9 @@ class _Crew:
 
     def work(self) -> None:
         threads = [
-            threading.Thread(target=contextvars.copy_context().run, args=(self._help,), daemon=True, name=f"pullback-{i}")
+            threading.Thread(
+                target=contextvars.copy_context().run, args=(self._help,), daemon=True, name=f"pullback-{i}"
+            )
             for i in range(1, self._workers)
         ]
         for thread in threads:

@@ -33,7 +33,7 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     out, args = _kept_values(node, rule, specs, linked)
     mask = bar.mask if type(bar) is Selected and rule.op.motion else None
     bar = bar.bars if type(bar) is Parts else plain_bar(bar)
-    shares = []
+    shares: list[Any] = []
     for position, parent in zip(rule.needs, node.parents, strict=True):
         if wanted is not None and not wanted(parent):
             shares.append(None)

@@ -31,7 +31,10 @@ class Sweep:
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
     """
 
-    __slots__ = ("_anomaly", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink", "table", "targets", "waiting", "wanted")  # fmt: skip
+    __slots__ = (
+        "_anomaly", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink", "table",
+        "targets", "waiting", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self,

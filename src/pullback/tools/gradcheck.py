@@ -72,7 +72,9 @@ def gradcheck(
     if not tracked:
         raise DtypeError("gradcheck: no argument is float64 or complex128, so there is nothing to check.")
     found = gradients(total, tracked, allow_unused=True) if total.requires_grad else [None] * len(tracked)
-    analytic = [np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in zip(tracked, found, strict=True)]
+    analytic = [
+        np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in zip(tracked, found, strict=True)
+    ]
     places = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
     return _compare(lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol)
 
@@ -125,10 +127,14 @@ def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Ten
         if not isinstance(out, Tensor) or not out.spec.inexact:
             continue
         if first:
-            weights.append((i, rng.normal(size=out.shape) + (1j * rng.normal(size=out.shape) if out.dtype.kind == "c" else 0)))
+            weights.append(
+                (i, rng.normal(size=out.shape) + (1j * rng.normal(size=out.shape) if out.dtype.kind == "c" else 0))
+            )
         weight = next((w for j, w in weights if j == i), None)
         if weight is None or weight.shape != out.shape:
-            raise ShapeError(f"gradcheck: output {i} changed its shape to {out.shape} when an input was moved a little.")
+            raise ShapeError(
+                f"gradcheck: output {i} changed its shape to {out.shape} when an input was moved a little."
+            )
         term = reducing.sum(pointwise.real(pointwise.multiply(out, np.conj(weight))))
         total = term if total is None else total + term
     if total is None:
@@ -165,7 +171,9 @@ def _real(z: complex) -> complex:
     return z.real if z.imag == 0 else z
 
 
-def _difference(value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, index: Any, eps: float) -> complex:
+def _difference(
+    value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, index: Any, eps: float
+) -> complex:
     """Central differences in one element; for a complex one along both axes: df/da + i df/db."""
 
     def along(step: complex) -> float:

@@ -9,7 +9,7 @@ from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.value import Value, fresh_level
 from ..errors import ArgumentError, ConversionError, ShapeError
 from ..ops.axes import one_axis
-from ..ops.dispatch import apply, as_value
+from ..ops.dispatch import as_value
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
 
@@ -68,12 +68,19 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(values)
         if len(axes) != len(values):
             raise ArgumentError(f"vmap: in_axes names {len(axes)} arguments, got {len(values)}.")
-        axes = [None if ax is None else one_axis(ax, spec_of(v).ndim, "vmap") for v, ax in zip(values, axes, strict=True)]
+        axes = [
+            None if ax is None else one_axis(ax, spec_of(v).ndim, "vmap") for v, ax in zip(values, axes, strict=True)
+        ]
         sizes = {spec_of(v).shape[ax] for v, ax in zip(values, axes, strict=True) if ax is not None}
         if len(sizes) != 1:
             raise ShapeError(f"vmap: the batch axes have sizes {sorted(sizes)}, they must be one and the same.")
         (size,), level = sizes, fresh_level()
-        return _unwrap(f(*(v if ax is None else Batched(v, ax, size, level) for v, ax in zip(values, axes, strict=True))), level, size, out_axes)
+        return _unwrap(
+            f(*(v if ax is None else Batched(v, ax, size, level) for v, ax in zip(values, axes, strict=True))),
+            level,
+            size,
+            out_axes,
+        )
 
     return batched
 
