@@ -269,9 +269,15 @@ _scatter: Op = general(
 
 
 def _written(xp: Any, x: Any, values: Any, *indices: Any, index: Index) -> Any:
-    out = xp.array(x)
-    out[_filled(index, indices)] = values
-    return out
+    if xp is np or not indices or not values.size:
+        out = xp.array(x)
+        out[_filled(index, indices)] = values
+        return out
+    # A GPU writes in any order, so let each place find the last value that was sent to it.
+    ticket = xp.arange(1, values.size + 1).reshape(values.shape)
+    board = xp.zeros(x.shape, ticket.dtype)
+    xp.maximum.at(board, _filled(index, indices), ticket)
+    return xp.where(board > 0, values.reshape(-1)[xp.maximum(board - 1, 0)], x)
 
 
 def _set_spec(x: Spec, values: Spec, *indices: Spec, index: Index) -> Spec:

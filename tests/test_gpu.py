@@ -1,0 +1,125 @@
+"""The generated tests once more with CuPy arrays: same records, same rules, the array's own library. Needs a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from records import Case, cases, flat, inner, name
+
+import pullback as pb
+from pullback.ops.dispatch import apply
+from pullback.transforms import grad, jvp, vjp, vmap
+
+cupy = pytest.importorskip("cupy")
+try:
+    cupy.cuda.runtime.getDeviceCount()
+except cupy.cuda.runtime.CUDARuntimeError:
+    pytest.skip("no CUDA device", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+ALL = cases()
+SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
+
+
+def on_cpu(values):
+    values = values if isinstance(values, (tuple, list)) else (values,)
+    for v in values:
+        assert isinstance(v, cupy.ndarray), "what goes in comes out"
+    return flat([cupy.asnumpy(v) for v in values])
+
+
+class GpuCase(Case):
+    """A case whose arguments lie on the GPU; the floating-point ones are found by dtype all the same."""
+
+    @property
+    def moving(self) -> list[int]:
+        return [i for i, a in enumerate(self.args) if a.dtype.kind == "f"]
+
+    def scalar(self, *floats):
+        outs = self.function(*floats)
+        rng = np.random.default_rng(7)
+        total = cupy.zeros(())
+        for out in outs if isinstance(outs, tuple) else (outs,):
+            total = total + pb.sum(out * cupy.asarray(rng.normal(size=out.shape)))
+        return total
+
+
+def lifted(case: Case) -> GpuCase:
+    return GpuCase(case.op, case.number, tuple(cupy.asarray(a) for a in case.args), case.static)
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_value(case: Case):
+    out = apply(case.op, *lifted(case).args, **case.static)
+    np.testing.assert_allclose(on_cpu(out), flat(apply(case.op, *case.args, **case.static)), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_push_and_pull(case: Case):
+    gpu, along = lifted(case), case.direction(1)
+    _, tangent = jvp(gpu.scalar, gpu.floats, [cupy.asarray(v) for v in along])
+    _, expected = jvp(case.scalar, case.floats, along)
+    np.testing.assert_allclose(float(tangent), float(expected), rtol=1e-10, atol=1e-10)
+    shares = vjp(gpu.scalar, *gpu.floats)[1](cupy.ones(()))
+    np.testing.assert_allclose(
+        on_cpu(shares), flat(vjp(case.scalar, *case.floats)[1](np.ones(()))), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_second_order(case: Case):
+    gpu, v = lifted(case), case.direction(4)
+
+    def pulled(which, weights):
+        def f(*ys):
+            total = 0.0
+            for i, w in enumerate(weights):
+                total = total + pb.sum(grad(which.scalar, i)(*ys) * w)
+            return total
+
+        return f
+
+    found = [grad(pulled(gpu, [cupy.asarray(w) for w in v]), i)(*gpu.floats) for i in range(len(v))]
+    expected = [grad(pulled(case, v), i)(*case.floats) for i in range(len(v))]
+    np.testing.assert_allclose(on_cpu(found), flat(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ALL, ids=name)
+def test_vmap(case: Case):
+    stacked = [np.stack([np.asarray(a)] * 2) for a in case.args]
+    found = vmap(lambda *xs: apply(case.op, *xs, **case.static))(*map(cupy.asarray, stacked))
+    expected = vmap(lambda *xs: apply(case.op, *xs, **case.static))(*stacked)
+    np.testing.assert_allclose(on_cpu(found), flat(expected), rtol=1e-12, atol=1e-14)
+
+
+def test_a_training_step_by_tape():
+    rng = np.random.default_rng(0)
+    x, y = cupy.asarray(rng.normal(size=(16, 4))), cupy.asarray(rng.normal(size=(16, 1)))
+    w = pb.tensor(cupy.asarray(rng.normal(size=(4, 1))), requires_grad=True)
+    losses = []
+    for _ in range(20):
+        loss = pb.mean_squared_error(pb.tanh(pb.asarray(x) @ w), y)
+        loss.backward()
+        assert w.grad is not None
+        assert w.grad.device == "cuda:0"
+        with pb.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_numpy_and_cupy_do_not_mix_silently():
+    with pytest.raises(pb.errors.DeviceError, match="CuPy"):
+        pb.tensor(cupy.ones(2)) * np.ones(2)
+
+
+def test_seed_on_the_wrong_device_is_refused():
+    x = pb.tensor(cupy.ones(2), requires_grad=True)
+    with pytest.raises(pb.errors.DeviceError):
+        (x * x).backward(np.ones(2))
+
+
+def test_inner_products_survive_the_way_to_the_gpu():
+    a = np.arange(3.0)
+    assert inner(on_cpu(cupy.asarray(a)), a) == 5.0
