@@ -118,8 +118,13 @@ class Node:
     def add_hook(self, kind: str, hook: Callable[..., Any]) -> Handle:
         if self.hooks is None:
             self.hooks = Hooks()
-            self.call = self.call or Call((self.spec,) * self.rule.count, {})  # off the fast path
+            self.leave_fast_path()
         return Handle(self.hooks, kind, hook)
+
+    def leave_fast_path(self) -> None:
+        """From now on the engine looks at this node each time it passes."""
+        if self.call is None:
+            self.call = Call((self.spec,) * self.rule.count, {})
 
     def where(self) -> str:
         """The user's line that made this node, as `file.py:12: y = x * 2`."""

@@ -17,12 +17,11 @@ from .value import Value
 
 __all__ = ["Tensor", "asarray", "from_dlpack", "tensor", "wrap"]
 
-_new = object.__new__
-
 
 class Tensor(Value):
     """A variable over an array that remembers how it was computed.
 
+    Made by `pb.tensor`, `pb.asarray` and the like; the class itself takes no arguments, which makes ops faster.
     The array a tensor points at is a value and never changes; `x += y` and `x[i] = v` point the tensor at a
     new one. So nothing that a graph keeps can be overwritten.
 
@@ -40,14 +39,6 @@ class Tensor(Value):
     node: Node | None
     _grad: Tensor | None
     _status: str
-
-    def __init__(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> None:
-        array = fresh_array(data, dtype)
-        self.value, self.spec, self.node = array, spec_of(array), None
-        if modes().inference:
-            self.mark("inference")
-        if requires_grad:
-            self.requires_grad = True
 
     @property
     def level(self) -> int:
@@ -113,7 +104,7 @@ class Tensor(Value):
         if wanted is None:
             self._grad = None
             return
-        gradient = wanted if isinstance(wanted, Tensor) else Tensor(wanted, dtype=self.dtype)
+        gradient = wanted if isinstance(wanted, Tensor) else tensor(wanted, dtype=self.dtype)
         if gradient.shape != self.shape or gradient.dtype != self.dtype:
             raise ShapeError(f"grad: got {gradient.spec}, the tensor is {self.spec}.")
         self._grad = gradient
@@ -250,8 +241,8 @@ class Tensor(Value):
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if not self.is_leaf:
             raise GraphError("deepcopy: only leaves can be copied with their identity.\n  Use x.copy() or x.detach().")
-        twin = Tensor(self.detach(), requires_grad=self.requires_grad)
-        twin._grad = None if self.grad is None else Tensor(self.grad.detach())
+        twin = tensor(self.detach(), requires_grad=self.requires_grad)
+        twin._grad = None if self.grad is None else tensor(self.grad.detach())
         memo[id(self)] = twin
         return twin
 
@@ -279,12 +270,12 @@ class Tensor(Value):
 
 
 def _rebuild(array: Any, requires_grad: bool) -> Tensor:
-    return Tensor(array, requires_grad=requires_grad)
+    return tensor(array, requires_grad=requires_grad)
 
 
 def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
     """A tensor over a value as it is: no copy, no check."""
-    out: Tensor = _new(Tensor)
+    out = Tensor()
     out.value, out.spec, out.node = value, spec, node
     return out
 
@@ -307,7 +298,11 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     >>> pb.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], dtype=float64, requires_grad=True)
     """
-    return Tensor(data, dtype=dtype, requires_grad=requires_grad)
+    array = fresh_array(data, dtype)
+    made = wrap(array, spec_of(array))
+    if modes().inference:
+        made.mark("inference")
+    return made.requires_grad_() if requires_grad else made
 
 
 def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor:
@@ -328,7 +323,7 @@ def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     if copy is not False:
-        return Tensor(data, dtype=dtype)
+        return tensor(data, dtype=dtype)
     if not is_array(data) or (dtype is not None and data.dtype != dtype):
         raise ArgumentError(f"asarray: copy=False needs an array of the wanted dtype, got {type(data).__name__}.")
     shared = wrap(data, spec_of(data))

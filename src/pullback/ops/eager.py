@@ -21,11 +21,10 @@ from ..arrays.value import Value
 from ..errors import GraphError
 from ..settings import PLAIN, Modes, modes, switched
 from .dispatch import apply, as_value, compute
-from .op import BOTH, OUT, Op
+from .op import BOTH, OUT, SECOND, Op
 
 __all__ = ["Packed", "PartRule", "entry", "part_of", "record"]
 
-_new = object.__new__
 _getframe = sys._getframe
 _ndarray = np.ndarray
 _asarray = np.asarray
@@ -54,7 +53,7 @@ def _unary(op: Op) -> Any:
         return lambda x, /: apply(op, as_value(x))
     ufunc = getattr(np, op.ufunc)
     rule = op.rule((0,), 1)
-    keeps_x, keeps_out = 0 in rule.keeps, OUT in rule.keeps
+    keeps_out, keeps_nothing, keeps_both = rule.keeps == (OUT,), not rule.keeps, rule.keeps == (0, OUT)
 
     def function(x: Any, /) -> Any:
         if type(x) is not Tensor or x.spec.plain is None or modes() is not PLAIN:
@@ -63,7 +62,7 @@ def _unary(op: Op) -> Any:
         value = ufunc(a)
         if type(value) is not _ndarray:
             value = _asarray(value)
-        out = _new(Tensor)
+        out = Tensor()
         out.value = value
         out.spec = spec = x.spec
         parent = x.node
@@ -74,7 +73,7 @@ def _unary(op: Op) -> Any:
         node.order = next_order()
         node.rule = rule
         node.parents = (parent,)
-        node.kept = ((a, value) if keeps_out else (a,)) if keeps_x else (value,) if keeps_out else ()
+        node.kept = (value,) if keeps_out else () if keeps_nothing else (a, value) if keeps_both else (a,)
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
@@ -115,7 +114,7 @@ def _binary(op: Op) -> Any:
         value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)
-        out = _new(Tensor)
+        out = Tensor()
         out.value = value
         out.spec = spec
         if n is None and m is None:
@@ -133,7 +132,12 @@ def _binary(op: Op) -> Any:
             node.rule = rule = both
             node.parents = (n, m)
         keeps = rule.keeps
-        node.kept = (a, b) if keeps is BOTH else () if not keeps else _pick(keeps, a, b, value)
+        if keeps is BOTH:
+            node.kept = (a, b)
+        elif keeps is SECOND:
+            node.kept = (b,)
+        else:
+            node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
@@ -142,10 +146,6 @@ def _binary(op: Op) -> Any:
         return out
 
     return function
-
-
-def _pick(keeps: tuple[int, ...], a: Any, b: Any, value: Any) -> tuple[Any, ...]:
-    return tuple(value if k == OUT else b if k else a for k in keeps)
 
 
 def _weak_constant(spec: Spec, number: Any) -> Any:

@@ -15,8 +15,8 @@ __all__ = ["OPS", "OUT", "Op", "Rule", "Selected", "Terms", "terms"]
 OPS: dict[str, Op] = {}
 #: Stands for the result among the things a rule keeps; the arguments stand as their positions.
 OUT = -1
-#: What rules of two arguments mostly keep; one object, so that the fast path may ask `keeps is BOTH`.
-BOTH = (0, 1)
+#: What rules of two arguments mostly keep; one object each, so that the fast path may ask `keeps is BOTH`.
+BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Rule:
             for name in pull.names if pull else ():
                 wanted |= self._positions(name, position)
         keeps = tuple(sorted(wanted - {OUT})) + ((OUT,) if OUT in wanted else ())
-        return BOTH if keeps == BOTH else keeps
+        return next((common for common in (BOTH, FIRST, SECOND) if common == keeps), keeps)
 
     def _positions(self, name: str, position: int) -> set[int]:
         if name == "out":

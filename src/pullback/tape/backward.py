@@ -247,8 +247,9 @@ def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
         raise DtypeError(
             f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed."
         )
-    ones = namespace_on(spec.device).ones(spec.shape, spec.dtype)
-    return wrap(ones, spec) if linked else ones
+    one = namespace_on(spec.device).asarray(1, spec.dtype)
+    one = one.reshape(spec.shape) if spec.shape else one
+    return wrap(one, spec) if linked else one
 
 
 def _answer(tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_unused: bool) -> Tensor | None:

@@ -56,7 +56,11 @@ class Sweep:
         mine = claim(roots, self.waiting) if alone else None
         self.claimed = mine is not None
         order = newest_first(roots) if mine is None else mine
-        self.wanted = None if targets is None else leading_to(targets, order)
+        self.wanted = None
+        if targets is not None:
+            self.wanted = leading_to(targets, order)
+            for node in targets:
+                node.leave_fast_path()
         if self.wanted is not None:
             if self.claimed:
                 release(n for n in order if n not in self.wanted)
@@ -83,11 +87,10 @@ class Sweep:
         """The plain case stands here by itself, since this loop is most of what a small backward costs."""
         retain, waiting = self.retain, self.waiting
         plain = not self._linked and not self._anomaly and self.wanted is None
-        stops = frozenset(n for n in self.targets or () if n.rule is not None)
         for node in order:
             bar = node.bar
             node.bar = None
-            if plain and node.call is None and type(bar) is _ndarray and not (stops and node in stops):
+            if plain and node.call is None and type(bar) is _ndarray:
                 if node.kept is None:
                     raise freed(node)
                 rule, kind = node.rule, node.spec.plain
