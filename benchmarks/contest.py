@@ -1,13 +1,15 @@
 """Contestants in, one table out: the same work timed side by side, on one core and with one thread.
 
 Noise only ever adds time, so the best of many repeats is what is compared; and contestants take turns in short bursts,
-so that a slow spell of the machine or a grown heap is shared by all.
+so that a slow spell of the machine is shared by all. In one process they also share the heap, and loading one library
+changes how the allocator serves the others; `alone` measures each in a process of its own, as its users have it.
 """
 
 import argparse
 import math
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ def start(doc: str, cores: int = 1) -> argparse.Namespace:
     """Reads the command line and makes the process single-threaded on `cores` cores; call it first."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a short run: rough numbers")
+    parser.add_argument("--only", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     pin(cores)
     return options
@@ -100,6 +103,17 @@ def race(steps: dict[str, Callable], seconds: float) -> dict[str, float]:
     while perf_counter() < until or math.inf in best.values():
         for name, step in steps.items():
             best[name] = min(best[name], burst(step))
+    return best
+
+
+def alone(names: list[str], case: str, rounds: int) -> dict[str, float]:
+    """The best time of each contestant in fresh processes of its own; the script answers `--only NAME CASE`."""
+    best = dict.fromkeys(names, math.inf)
+    for _ in range(rounds):
+        for name in names:
+            command = [sys.executable, sys.argv[0], "--only", name, case]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            best[name] = min(best[name], float(done.stdout))
     return best
 
 

@@ -8,6 +8,7 @@ tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
 from . import errors
+from .arrays import dtypes
 from .arrays.dtypes import (
     bool_,
     complex64,
@@ -118,11 +119,19 @@ from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
 
 __version__ = "0.1.0"
 
+
+def __getattr__(name: str) -> object:
+    """`pb.bfloat16`, whose package is imported only when it is asked for."""
+    if name == "bfloat16":
+        return dtypes.bfloat16()
+    raise AttributeError(f"module 'pullback' has no attribute {name!r}")
+
+
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
 cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
 
 __all__ = [
-    "CheckReport", "Handle", "Node", "Spec", "Tensor", "__version__", "abs", "absolute", "acos", "add", "add_at",
+    "CheckReport", "Handle", "Node", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at",
     "all", "any", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "astype",
     "atan", "atan2", "bool_", "broadcast_to", "clip", "complex128", "complex64", "concat", "concatenate", "conj",
     "cos", "cosh", "cumsum", "cumulative_sum", "detect_anomaly", "diagonal", "divide", "einsum", "empty",

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ..settings import modes
 from .backends import as_array, device_of, is_array
+from .dtypes import as_dtype
 from .node import Handle, Node, leaf_node
 from .protect import read_only
 from .spec import Spec, make_spec, spec_of
@@ -285,7 +286,8 @@ def fresh_array(data: Any, dtype: Any = None) -> Any:
     if isinstance(data, Tensor):
         data = data._bare("pb.tensor")
     array = as_array(data)
-    array = array.astype(dtype or array.dtype, copy=True) if is_array(array) else np.array(array, dtype=dtype)
+    wanted = None if dtype is None else as_dtype(dtype)
+    array = array.astype(wanted or array.dtype, copy=True) if is_array(array) else np.array(array, dtype=wanted)
     if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
         raise DtypeError(f"tensors hold numbers and booleans, got dtype {array.dtype}.")
     return array

@@ -10,6 +10,7 @@ from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, ShapeError
 from ..ops.dispatch import apply
 from ..ops.specialise import Equation, Symbol, write_down
+from ..transforms.lifted import running
 
 __all__ = ["Program", "stage"]
 
@@ -69,6 +70,7 @@ def stage(f: Callable[..., Any], *examples: Any) -> Program:
       return t2
     """
     specs = [x if isinstance(x, Spec) else spec_of(x) for x in examples]
-    inputs, equations, out = write_down(f, *specs)
+    with running():
+        inputs, equations, out = write_down(f, *specs)
     outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     return Program(tuple(inputs), tuple(equations), outputs)

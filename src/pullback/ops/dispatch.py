@@ -41,6 +41,8 @@ def apply(op: Op, *args: Any, **static: Any) -> Any:
 def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     """The value on bare arrays. Results are arrays, also where NumPy would hand out a scalar."""
     xp = np if "cupy" not in _modules else namespace_of(arrays)
+    if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
+        arrays = with_weak_scalars(xp, arrays)
     try:
         out = op.value(xp, *arrays, **static)
     except PullbackError:
@@ -52,6 +54,15 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     if type(out) is tuple:
         return tuple(x if type(x) is _ndarray else xp.asarray(x) for x in out)
     return xp.asarray(out)
+
+
+def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+    """NumPy does not know that Python scalars give way to bfloat16, so they are converted here."""
+    dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
+    narrow = [d for d in dtypes if d.name == "bfloat16"]
+    if not narrow or any(d.kind in "fc" for d in dtypes):
+        return arrays
+    return [xp.asarray(x, narrow[0]) if type(x) in (int, float) else x for x in arrays]
 
 
 def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:

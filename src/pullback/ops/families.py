@@ -235,12 +235,19 @@ def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:
     return spec
 
 
-_WEAK = {bool: False, int: 0, float: 0.0, complex: 0j}
-
-
 def result_dtype(specs: Sequence[Spec]) -> Any:
-    """NumPy 2's promotion over the arguments, Python scalars being weak."""
-    return np.result_type(*(_WEAK[s.weak] if s.weak else s.dtype for s in specs))
+    """NumPy 2's promotion over the arguments, Python scalars being weak, also beside bfloat16."""
+    return np.result_type(*(d() if isinstance(d, type) else d for d in _promotable(specs)))
+
+
+def _promotable(specs: Sequence[Spec]) -> list[Any]:
+    """Dtypes, and Python types for weak scalars, in which NumPy promotes as we do."""
+    given = [dtype_argument(s) for s in specs]
+    strong = [s.dtype for s in specs if not s.weak]
+    narrow = [d for d in strong if d.name == "bfloat16"]
+    if narrow and not any(d.kind in "fc" for d in strong):
+        return [narrow[0] if d in (int, float) else d for d in given]
+    return given
 
 
 def _result_dtype(name: str, ufunc: str | None, dtype: str, specs: Sequence[Spec]) -> Any:
@@ -256,7 +263,7 @@ def _result_dtype(name: str, ufunc: str | None, dtype: str, specs: Sequence[Spec
     if ufunc is None or function.nin != len(specs):
         asked: tuple[Any, ...] = (result_dtype(specs), None)
     else:
-        asked = (*map(dtype_argument, specs), None)
+        asked = (*_promotable(specs), None)
     try:
         return function.resolve_dtypes(asked)[-1]
     except TypeError:

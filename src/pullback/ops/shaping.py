@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, ShapeError
 from . import batching, indexing, reducing
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple, whole
@@ -55,10 +56,7 @@ def astype(x: Any, dtype: Any, /) -> Any:
     dtype('float32')
     """
     x = as_value(x)
-    try:
-        wanted = np.dtype(dtype)
-    except TypeError:
-        raise DtypeError(f"astype: {dtype!r} is no dtype.") from None
+    wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return x
     return apply(_astype, x, dtype=wanted)

@@ -216,8 +216,10 @@ def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
     spec = tensor.spec
     if seed is None:
         return _implicit_seed(tensor, linked)
-    tracked = isinstance(seed, Value) and not (isinstance(seed, Tensor) and not linked)
-    value = seed if tracked else seed.value if isinstance(seed, Tensor) else as_array(seed)
+    if isinstance(seed, Tensor) and not linked and seed.level == tensor.level:
+        value = seed.value
+    else:
+        value = seed if isinstance(seed, Value) else as_array(seed)
     found = spec_of(value)
     made = f"  output made at {tensor.node.where()}\n" if tensor.node is not None else ""
     if found.shape != spec.shape:

@@ -12,6 +12,7 @@ from ..ops.axes import one_axis
 from ..ops.dispatch import as_value
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
+from .lifted import running
 
 __all__ = ["Batched", "vmap"]
 
@@ -75,12 +76,10 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable
         if len(sizes) != 1:
             raise ShapeError(f"vmap: the batch axes have sizes {sorted(sizes)}, they must be one and the same.")
         (size,), level = sizes, fresh_level()
-        return _unwrap(
-            f(*(v if ax is None else Batched(v, ax, size, level) for v, ax in zip(values, axes, strict=True))),
-            level,
-            size,
-            out_axes,
-        )
+        inputs = [v if ax is None else Batched(v, ax, size, level) for v, ax in zip(values, axes, strict=True)]
+        with running():
+            out = f(*inputs)
+        return _unwrap(out, level, size, out_axes)
 
     return batched
 

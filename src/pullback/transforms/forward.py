@@ -11,6 +11,7 @@ from ..errors import ArgumentError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op
 from ..ops.shaping import astype, stretched, zeros
+from .lifted import running
 
 __all__ = ["Dual", "jvp"]
 
@@ -72,7 +73,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         if spec_of(primal).shape != spec_of(tangent).shape:
             raise ShapeError(f"jvp: a tangent has shape {spec_of(tangent).shape}, its primal {spec_of(primal).shape}.")
         inputs.append(Dual(primal, tangent, level))
-    return _parts(f(*inputs), level)
+    with running():
+        out = f(*inputs)
+    return _parts(out, level)
 
 
 def _parts(out: Any, level: int) -> tuple[Any, Any]:

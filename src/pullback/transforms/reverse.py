@@ -7,6 +7,7 @@ from typing import Any
 
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.value import fresh_level
 from ..errors import ArgumentError, DtypeError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
@@ -14,6 +15,7 @@ from ..ops.shaping import zeros
 from ..settings import enable_grad
 from ..tape.backward import gradients
 from ..tape.sweep import newest_first
+from .lifted import Lifted, inside_transform, lowered
 
 __all__ = ["grad", "vjp"]
 
@@ -28,11 +30,11 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
     (array([ 2., 60.]),)
     """
     xs = [as_value(x) for x in primals]
+    level = fresh_level() if inside_transform() else 0
     with enable_grad():
-        inputs = [_variable(x) for x in xs]
+        inputs = [_variable(Lifted(x, level) if level else x) for x in xs]
         out = f(*inputs)
-    level = max(x.level for x in inputs)
-    if not isinstance(out, Tensor) or out.level != level or out.node is None:
+    if not isinstance(out, Tensor) or out.level != max(x.level for x in inputs) or out.node is None:
         return out, lambda bar: tuple(zeros(spec_of(x)) for x in xs)
     mine = {x.node for x in inputs}
     # Leaves of calls that are over lead nowhere; any other leaf is somebody's who may differentiate the answer again.
@@ -40,13 +42,13 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
 
     def pull(bar: Any) -> tuple[Any, ...]:
         found = gradients(out, inputs, bar, create_graph=outside, retain_graph=True, allow_unused=True)
-        return tuple(_given_back(g, x) for g, x in zip(found, xs, strict=True))
+        return tuple(_given_back(g, x, level) for g, x in zip(found, xs, strict=True))
 
-    return (out if outside else out.value), pull
+    return (out if outside else lowered(out.value, level)), pull
 
 
 def _variable(x: Any) -> Tensor:
-    """A tensor that this call alone differentiates: a leaf over a bare value, a new node over a tensor."""
+    """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
     if not spec_of(x).inexact:
         raise DtypeError(f"only floating-point and complex values can be differentiated, got {spec_of(x)}.")
     if isinstance(x, Tensor) and x.node is not None:
@@ -55,10 +57,12 @@ def _variable(x: Any) -> Tensor:
     return (wrap(x.value, x.spec) if isinstance(x, Tensor) else wrap(x, spec_of(x))).requires_grad_()
 
 
-def _given_back(gradient: Tensor | None, x: Any) -> Any:
+def _given_back(gradient: Tensor | None, x: Any, level: int) -> Any:
     if gradient is None:
         return zeros(spec_of(x))
-    return gradient if isinstance(x, Tensor) or gradient.node is not None else gradient.value
+    if gradient.node is not None or (isinstance(x, Tensor) and not level):
+        return gradient
+    return lowered(gradient.value, level)
 
 
 def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
