@@ -133,7 +133,21 @@ def test_second_pass_over_a_retained_graph_adds():
     np.testing.assert_array_equal(x.grad.numpy(), 2 * once)
 
 
-@pytest.mark.parametrize("f", [lambda x: x * x, lambda x: pb.tanh(x), lambda x: x + x, lambda x: pb.reshape(x, (1, 1))])
+FREED = {
+    "product": lambda x: x * x,
+    "function": lambda x: pb.tanh(x),
+    "sum": lambda x: x + x,
+    "reshape": lambda x: pb.reshape(x, (1, 1)),
+    "square": lambda x: x**2,
+    "reflected": lambda x: 2.0 - x,
+    "composite": lambda x: pb.silu(x),
+    "method": lambda x: x.mean(),
+    "ufunc": lambda x: np.sin(x),
+    "array beside it": lambda x: np.ones(1) * x,
+}
+
+
+@pytest.mark.parametrize("f", FREED.values(), ids=FREED)
 @pytest.mark.parametrize("again", ["backward", "gradients"])
 def test_freed_graph_names_op_line_and_cure(f, again):
     x = leaf([2.0])

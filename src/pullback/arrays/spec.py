@@ -103,10 +103,10 @@ def spec_of(x: Any) -> Spec:
     if type(x) is np.ndarray:
         key = (x.shape, x.dtype, "cpu")
         return _known.get(key) or make_spec(*key)
-    scalar = _scalar_specs.get(type(x))
-    if scalar is not None:
-        return scalar
     spec = getattr(x, "spec", None)
     if type(spec) is Spec:
         return spec
+    scalar = _scalar_specs.get(type(x))
+    if scalar is not None:
+        return scalar
     return make_spec(x.shape, x.dtype, device_of(x))

@@ -85,6 +85,10 @@ class LlvmScalars:
     def sigmoid(self, x: str) -> str:
         return self.divide(self.constant(1), self.add(self.constant(1), self.exp(self.negative(x))))
 
+    def logaddexp(self, x: str, y: str) -> str:
+        gap = self.negative(self.abs(self.subtract(x, y)))
+        return self.add(self.maximum(x, y), self.log1p(self.exp(gap)))
+
     def sign(self, x: str) -> str:
         up, down = self.greater(x, self.constant(0)), self.less(x, self.constant(0))
         return self.select(self.isnan(x), x, self.subtract(up, down))

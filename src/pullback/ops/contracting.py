@@ -27,7 +27,7 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
 
 
 def _adjoint(x: Any) -> Any:
-    swapped = shaping.matrix_transpose(x)
+    swapped = shaping.swapped(x)
     return pointwise.conj(swapped) if is_complex(x) else swapped
 
 
@@ -60,13 +60,14 @@ def matmul(x: Any, y: Any, /) -> Any:
     array([3., 7.])
     """
     x, y = as_value(x), as_value(y)
-    if not ndim(x) or not ndim(y):
+    ranks = ndim(x), ndim(y)
+    if min(ranks) > 1:
+        return apply(_matmul, x, y)
+    if not min(ranks):
         raise ShapeError(
             f"matmul: wants arrays of one axis or more, got shapes {shape(x)} and {shape(y)}.\n  Use * for numbers."
         )
-    row, column = ndim(x) == 1, ndim(y) == 1
-    if not row and not column:
-        return apply(_matmul, x, y)
+    row, column = ranks[0] == 1, ranks[1] == 1
     if shape(x)[-1] != shape(y)[0 if column else -2]:
         raise ShapeError(f"matmul: shapes {shape(x)} and {shape(y)} differ in the axis to sum over.")
     out = apply(_matmul, shaping.expand_dims(x, 0) if row else x, shaping.expand_dims(y, 1) if column else y)
@@ -129,11 +130,11 @@ def _einsum_value(xp: Any, *xs: Any, labels: tuple[str, ...], result: str) -> An
     return xp.einsum(f"{','.join(labels)}->{result}", *xs, optimize=len(xs) > 1)
 
 
-def _einsum_share(bar: Any, index: int, others: list[Any], labels: tuple[str, ...], result: str) -> Any:
+def _einsum_share(bar: Any, position: int, others: list[Any], labels: tuple[str, ...], result: str) -> Any:
     """Exchange the result and one operand: the equation stays true read from either side."""
     beside = [pointwise.conj(x) if is_complex(x) else x for x in others]
-    rest = tuple(label for i, label in enumerate(labels) if i != index)
-    return _contract([bar, *beside], (result, *rest), labels[index])
+    rest = tuple(label for i, label in enumerate(labels) if i != position)
+    return _contract([bar, *beside], (result, *rest), labels[position])
 
 
 def _batch_einsum(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:

@@ -86,12 +86,13 @@ def as_value(x: Any) -> Any:
 
 def shape(x: Any) -> tuple[int, ...]:
     """The shape of anything an op takes."""
-    return spec_of(x).shape
+    found: tuple[int, ...] = x.shape if type(x) is _ndarray else spec_of(x).shape
+    return found
 
 
 def ndim(x: Any) -> int:
     """The number of axes of anything an op takes."""
-    return len(spec_of(x).shape)
+    return x.ndim if type(x) is _ndarray else len(spec_of(x).shape)
 
 
 def dtype_argument(spec: Spec) -> Any:

@@ -225,7 +225,7 @@ def _node(
     node.parents = tuple([args[i].node for i in needs])
     node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
     node.spec = spec
-    node.call = Call(tuple([spec_of(x) for x in values]), static)
+    node.call = Call(tuple([spec_of(x) for x in args]), static)
     node.bar = node.hooks = None
     frame = call_site(_getframe(2))
     node.code, node.lasti = frame.f_code, frame.f_lasti
@@ -238,7 +238,9 @@ def _keep(op: Op, position: int, args: tuple[Any, ...], values: list[Any], out: 
         value, given = out, None
     else:
         value, given = values[position], args[position]
-        if isinstance(given, Tensor):
+        if type(given) is Tensor:
+            if given.spec.plain is not None and mode is PLAIN:
+                return value
             if given.is_inference and not mode.inference:
                 raise GraphError(
                     f"{op.name}: backward would have to keep a tensor made under inference_mode.\n"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..arrays.backends import special_of
 from ..arrays.spec import is_inexact
+from ..errors import DtypeError
 from .dispatch import as_value
 from .families import elementwise, is_complex
 from .op import Selected
@@ -15,8 +16,8 @@ from .sampling import above, away_from, between
 __all__ = [
     "abs", "acos", "add", "asin", "atan", "atan2", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
     "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
-    "log", "log1p", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply", "negative",
-    "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
+    "log", "log1p", "logaddexp", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply",
+    "negative", "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
     "stop_gradient", "subtract", "tan", "tanh", "where",
 ]  # fmt: skip
 
@@ -26,6 +27,8 @@ _SCALARS = (bool, int, float)
 def _special(xp: Any, name: str, x: Any) -> Any:
     """SciPy's function in the dtype NumPy's own functions would answer: SciPy widens half precision."""
     x = xp.asarray(x)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"{name}: complex arguments are not supported, got {x.dtype}.")
     wanted = x.dtype if is_inexact(x.dtype) else xp.sin(xp.zeros(0, x.dtype)).dtype
     wide = x if x.dtype.itemsize > 2 else x.astype("float32")
     return getattr(special_of(xp), name)(wide).astype(wanted, copy=False)
@@ -113,7 +116,7 @@ def _over_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
     """bar part / (x^2 + y^2), and zero at the origin, where the angle has no direction to grow in."""
     radius = add(square(x), square(y))
     origin = equal(radius, 0)
-    return divide(multiply(bar, part), where(origin, 1.0, radius))
+    return where(origin, 0.0, divide(multiply(bar, part), where(origin, 1.0, radius)))
 
 
 atan2: Any = elementwise(
@@ -137,6 +140,19 @@ erf: Any = elementwise(
     dtype="inexact",
     doc="The error function.",
     example=("0.0", "array(0.)"),
+)
+
+
+def _apart(x: Any, y: Any) -> Any:
+    """x - y, and 0 for two equal infinities."""
+    return where(logical_and(isinf(x), equal(x, y)), 0.0, subtract(x, y))
+
+
+# exp(x) / (exp(x) + exp(y)) = sigmoid(x - y)
+logaddexp: Any = elementwise(
+    "logaddexp",
+    {"x": lambda x, y: sigmoid(_apart(x, y)), "y": lambda x, y: sigmoid(_apart(y, x))},
+    doc="log(exp(x) + exp(y)), without overflow.",
 )
 heaviside: Any = elementwise(
     "heaviside",
@@ -181,7 +197,8 @@ def _direction(x: Any) -> Any:
     if not is_complex(x):
         return _sign(x)
     size = abs(x)
-    return divide(x, where(equal(size, 0), 1.0, size))
+    at_zero = equal(size, 0)
+    return where(at_zero, 0.0, divide(x, where(at_zero, 1.0, size)))
 
 
 abs: Any = elementwise(

@@ -68,9 +68,7 @@ def softplus(x: Any, /) -> Any:
     >>> pb.softplus(np.array([0.0, 1000.0]))
     array([6.93147181e-01, 1.00000000e+03])
     """
-    # log(1 + e^x) = log(1 + e^-|x|) + max(x, 0); |x| and max share their corner at 0, where the halves add to 1/2
-    x = as_value(x)
-    return pointwise.add(pointwise.log1p(pointwise.exp(pointwise.negative(pointwise.abs(x)))), pointwise.maximum(x, 0))
+    return pointwise.logaddexp(x, 0.0)
 
 
 def silu(x: Any, /) -> Any:

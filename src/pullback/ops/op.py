@@ -22,7 +22,7 @@ BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 @dataclass(frozen=True, slots=True)
 class Terms:
     """A formula and the names it uses: `bar` the cotangent, `out` the result, an argument, `x_spec` the spec of
-    argument x, a static parameter; for ops of many arguments `index` (which one), `others`, `specs`.
+    argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`.
 
     The names are the declaration: what a formula names is what the tape keeps for it, and nothing else.
     """
@@ -110,35 +110,47 @@ class Rule:
     `plain` holds for each plain kind of spec a function made by `specialise` that takes a step back.
     """
 
-    __slots__ = ("count", "keeps", "needs", "op", "plain")
+    __slots__ = ("_lookups", "count", "keeps", "needs", "op", "plain")
 
     def __init__(self, op: Op, needs: tuple[int, ...], count: int) -> None:
         self.op = op
         self.needs = needs
         self.count = count
+        self._lookups = {i: self._lookups_of(i) for i in needs}
         self.keeps = self._what_to_keep()
         self.plain: list[Any] = [None] * 6
 
+    def _lookups_of(self, position: int) -> tuple[tuple[str, Any], ...]:
+        """For each name in a formula, where its value will be found."""
+        pull = self.op.pull_of(position)
+        return () if pull is None else tuple(self._lookup(name) for name in pull.names)
+
+    def _lookup(self, name: str) -> tuple[str, Any]:
+        if name in ("bar", "out", "position", "others", "specs"):
+            return name, None
+        for i, argument in enumerate(self.op.args):
+            if name == argument:
+                return "argument", i
+            if name == argument + "_spec":
+                return "spec", i
+            if "*" + name == argument:
+                return "rest", i
+        return "static", name
+
     def _what_to_keep(self) -> tuple[int, ...]:
         wanted: set[int] = set()
-        for position in self.needs:
-            pull = self.op.pull_of(position)
-            for name in pull.names if pull else ():
-                wanted |= self._positions(name, position)
+        for position, lookups in self._lookups.items():
+            for kind, key in lookups:
+                if kind == "out":
+                    wanted.add(OUT)
+                elif kind == "argument":
+                    wanted.add(key)
+                elif kind == "rest":
+                    wanted.update(range(key, self.count))
+                elif kind == "others":
+                    wanted.update(set(range(self.count)) - {position})
         keeps = tuple(sorted(wanted - {OUT})) + ((OUT,) if OUT in wanted else ())
         return next((common for common in (BOTH, FIRST, SECOND) if common == keeps), keeps)
-
-    def _positions(self, name: str, position: int) -> set[int]:
-        if name == "out":
-            return {OUT}
-        if name == "others":
-            return set(range(self.count)) - {position}
-        for i, argument in enumerate(self.op.args):
-            if argument == name:
-                return {i}
-            if argument == "*" + name:
-                return set(range(i, self.count))
-        return set()
 
     def share(
         self, position: int, bar: Any, out: Any, args: list[Any], specs: tuple[Spec, ...], static: dict[str, Any]
@@ -147,36 +159,29 @@ class Rule:
         pull = self.op.pull_of(position)
         if pull is None:
             return None
-        values = [self._resolve(name, position, bar, out, args, specs, static) for name in pull.names]
+        values: list[Any] = []
+        for kind, key in self._lookups[position]:
+            if kind == "bar":
+                values.append(bar)
+            elif kind == "argument":
+                values.append(args[key])
+            elif kind == "out":
+                values.append(out)
+            elif kind == "spec":
+                values.append(specs[key])
+            elif kind == "static":
+                values.append(self._static(key, static))
+            else:
+                values.append(self._of_many(kind, key, position, args, specs))
         return pull.formula(*values)
 
-    def _resolve(
-        self,
-        name: str,
-        position: int,
-        bar: Any,
-        out: Any,
-        args: list[Any],
-        specs: tuple[Spec, ...],
-        static: dict[str, Any],
-    ) -> Any:
-        if name == "bar":
-            return bar
-        if name == "out":
-            return out
-        if name in static:
-            return static[name]
-        if name == "specs":
-            return specs
-        if name == "index":
-            return position
-        if name == "others":
+    def _static(self, name: str, static: dict[str, Any]) -> Any:
+        if name not in static:
+            raise ArgumentError(f"the rule of {self.op.name} uses {name!r}, which is no argument or static of it.")
+        return static[name]
+
+    def _of_many(self, kind: str, start: int, position: int, args: list[Any], specs: tuple[Spec, ...]) -> Any:
+        """What only ops of any number of arguments name."""
+        if kind == "others":
             return [a for i, a in enumerate(args) if i != position]
-        for i, argument in enumerate(self.op.args):
-            if name == argument:
-                return args[i]
-            if name == argument + "_spec":
-                return specs[i]
-            if argument == "*" + name:
-                return args[i:]
-        raise ArgumentError(f"the rule of {self.op.name} uses {name!r}, which is no argument or static of it.")
+        return position if kind == "position" else specs if kind == "specs" else args[start:]

@@ -38,8 +38,10 @@ _METHODS: dict[str, Any] = {
 
 
 def _takes(other: Any) -> bool:
-    return isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple)) or hasattr(
-        other, "__cuda_array_interface__"
+    return (
+        type(other) is Tensor
+        or isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple))
+        or hasattr(other, "__cuda_array_interface__")
     )
 
 

@@ -91,7 +91,7 @@ def reshape(x: Any, /, shape: Any) -> Any:
 _permute = linear(
     "permute_dims",
     doc="The axes in another order.",
-    value=lambda xp, x, axes: xp.transpose(x, axes),
+    value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
     batch=batching.shifted(axes="order"),
@@ -125,8 +125,13 @@ def matrix_transpose(x: Any, /) -> Any:
     x = as_value(x)
     if ndim(x) < 2:
         raise ShapeError(f"matrix_transpose: wants two axes or more, got shape {shape(x)}.")
+    return swapped(x)
+
+
+def swapped(x: Any) -> Any:
+    """`matrix_transpose` for rules, whose arguments are known to be matrices."""
     rank = ndim(x)
-    return permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+    return apply(_permute, x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
@@ -271,9 +276,9 @@ def _concat_spec(*xs: Spec, axis: int) -> Spec:
     return make_spec(joined, result_dtype(xs), common_device("concat", xs))
 
 
-def _concat_share(bar: Any, index: int, specs: tuple[Spec, ...], axis: int) -> Any:
-    start = sum(s.shape[axis] for s in specs[:index])
-    return bar[(slice(None),) * axis + (slice(start, start + specs[index].shape[axis]),)]
+def _concat_share(bar: Any, position: int, specs: tuple[Spec, ...], axis: int) -> Any:
+    start = sum(s.shape[axis] for s in specs[:position])
+    return bar[(slice(None),) * axis + (slice(start, start + specs[position].shape[axis]),)]
 
 
 def _parts(rng: Any) -> Any:
