@@ -149,9 +149,21 @@ def leaf_node(tensor: Any) -> Node:
 
 def call_site(frame: FrameType) -> FrameType:
     """The innermost frame outside this package: the user's own line."""
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while _is_ours.get(name := frame.f_code.co_filename) or _belongs_here(name):
+        if frame.f_back is None:
+            break
         frame = frame.f_back
     return frame
+
+
+_is_ours: dict[str, bool] = {}
+
+
+def _belongs_here(filename: str) -> bool:
+    ours = filename.startswith((_PACKAGE, "<pullback"))
+    if ours:
+        _is_ours[filename] = True
+    return ours
 
 
 def show_line(code: CodeType, lasti: int) -> str:

@@ -17,22 +17,24 @@ PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 
 def is_inexact(dtype: Any) -> bool:
     """Whether values of this dtype can carry derivatives."""
-    return dtype.kind in "fc" or dtype.name == "bfloat16"
+    return bool(dtype.kind in "fc" or dtype.name == "bfloat16")
 
 
 class Spec:
     """Shape, dtype and device. `weak` is the Python type of a scalar, which gives way in promotion.
 
-    `plain` is a small number where the eager fast path applies (real NumPy floats), else None.
+    `plain` is a small number where the eager fast path applies (real NumPy floats), else None; `inexact` says
+    whether such values can carry derivatives.
     """
 
-    __slots__ = ("device", "dtype", "guarded_twin", "plain", "scalars", "shape", "weak")
+    __slots__ = ("device", "dtype", "guarded_twin", "inexact", "plain", "scalars", "shape", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.device = device
         self.weak = weak
+        self.inexact = is_inexact(self.dtype)
         self.plain: int | None = None
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
@@ -46,10 +48,6 @@ class Spec:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def inexact(self) -> bool:
-        return is_inexact(self.dtype)
 
     @property
     def nbytes(self) -> int:

@@ -41,6 +41,8 @@ def all_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
 
 def shape_tuple(shape: Any, what: str) -> tuple[int, ...]:
     """A shape as a tuple of integers; a single number is one axis."""
+    if type(shape) is tuple and all(type(n) is int for n in shape):
+        return shape
     entries = shape if isinstance(shape, Iterable) else (shape,)
     return tuple(whole(n, f"{what}: shape") for n in entries)
 

@@ -57,7 +57,7 @@ def _unary(op: Op) -> Any:
 
     def function(x: Any, /) -> Any:
         if type(x) is not Tensor or x.spec.plain is None or modes() is not PLAIN:
-            return apply(op, as_value(x))
+            return _raw(op, ufunc, x) if type(x) is _ndarray else apply(op, as_value(x))
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -107,6 +107,8 @@ def _binary(op: Op) -> Any:
             spec, b, m = y.spec, y.value, y.node
             a, n = _weak_constant(spec, x), None
             plain = a is not None
+        elif type(x) is _ndarray and type(y) is _ndarray:
+            return _raw(op, ufunc, x, y)
         else:
             plain = False
         if not plain or modes() is not PLAIN:
@@ -146,6 +148,15 @@ def _binary(op: Op) -> Any:
         return out
 
     return function
+
+
+def _raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
+    """The value on bare arrays, most often in a rule; if NumPy refuses, the general path words the error."""
+    try:
+        value = ufunc(*arrays)
+    except (TypeError, ValueError):
+        return apply(op, *arrays)
+    return value if type(value) is _ndarray else _asarray(value)
 
 
 def _weak_constant(spec: Spec, number: Any) -> Any:

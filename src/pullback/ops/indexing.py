@@ -84,7 +84,9 @@ def _shape_when_empty(x: Spec, arrays: Sequence[Spec], index: Index) -> tuple[in
 
 def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
     """What a user wrote in brackets as an index with slots and its arrays; shapes and kinds checked."""
-    entries = list(index) if isinstance(index, tuple) else [index]
+    entries = index if isinstance(index, tuple) else (index,)
+    if all(_is_basic(entry) for entry in entries):
+        return _without_ellipsis(entries, ndim(x)), []
     plain: list[Any] = []
     arrays: list[Any] = []
     for entry in entries:
@@ -99,6 +101,18 @@ def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
             arrays.extend(found)
             plain.extend([SLOT] * len(found))
     return _without_ellipsis(tuple(plain), ndim(x)), arrays
+
+
+def _is_basic(entry: Any) -> bool:
+    """A plain integer, a slice of plain integers, None or an ellipsis: nothing to normalise."""
+    if type(entry) is slice:
+        start, stop, step = entry.start, entry.stop, entry.step
+        return (
+            (start is None or type(start) is int)
+            and (stop is None or type(stop) is int)
+            and (step is None or type(step) is int)
+        )
+    return type(entry) is int or entry is None or entry is Ellipsis
 
 
 def _as_int(e: Any) -> int:
@@ -383,8 +397,11 @@ def getitem(x: Any, index: Any, /) -> Any:
     return _checked(_getitem, x, *arrays, index=plain)
 
 
+_NEVER_ONE_TRUTH = frozenset((int, slice, tuple, list, type(None), type(Ellipsis)))
+
+
 def _is_one_truth(index: Any) -> bool:
-    if isinstance(index, (tuple, list, slice)) or index is None or index is Ellipsis:
+    if type(index) in _NEVER_ONE_TRUTH:
         return False
     spec = spec_of(as_value(index))
     return spec.dtype.kind == "b" and not spec.shape

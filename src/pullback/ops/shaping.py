@@ -316,9 +316,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
         xs, axis = [reshape(x, (-1,)) for x in xs], 0
     if ndim(xs[0]) == 0:
         raise ShapeError("concat: 0-d arrays cannot be joined.\n  Use pb.stack.")
-    axis = one_axis(axis, ndim(xs[0]), "concat")
-    _concat_spec(*map(spec_of, xs), axis=axis)
-    return apply(_concat, *xs, axis=axis)
+    return apply(_concat, *xs, axis=one_axis(axis, ndim(xs[0]), "concat"))
 
 
 def stack(arrays: Any, /, *, axis: int = 0) -> Any:
