@@ -86,7 +86,7 @@ MISTAKES = {
     "take": (lambda: pb.take(A, [5]), errors.IndexingError, ["5", "(3,)"]),
     "take_along_axis": (lambda: pb.take_along_axis(M, np.array([0])), errors.ShapeError, ["take_along_axis", "1", "2"]),
     "set_at": (lambda: pb.set_at(A, 0, A), errors.ShapeError, ["(3,)", "()"]),
-    "values of another kind": (lambda: pb.set_at(np.ones(2, int), 0, np.array(1.5)), errors.DtypeError, ["float64", "int64"]),
+    "values of another kind": (lambda: pb.set_at(np.ones(2, int), 0, A[0]), errors.DtypeError, ["float64", "int64"]),
     "astype": (lambda: pb.astype(A, "no dtype"), errors.DtypeError, ["no dtype"]),
     "operand that is no array": (lambda: pb.sin(object()), errors.DtypeError, ["object"]),
     "operand of text": (lambda: pb.sin("text"), errors.DtypeError, []),
@@ -95,7 +95,7 @@ MISTAKES = {
     "~ of floats": (lambda: ~pb.tensor(A), errors.DtypeError, ["float64"]),
     "truth of many": (lambda: bool(pb.tensor(A)), errors.ShapeError, ["(3,)", "any", "all"]),
     "len of a number": (lambda: len(pb.tensor(1.0)), TypeError, ["0-d"]),
-    "tracked to array": (lambda: np.asarray(leaf(1.0)), errors.ConversionError, ["np.asarray", "detach()", "test_errors.py"]),
+    "tracked to array": (lambda: np.asarray(leaf(1.0)), errors.ConversionError, ["detach()", "test_errors.py"]),
     "no rule": (lambda: np.sort(leaf([1.0])), errors.UnsupportedFunction, ["np.sort"]),
     "root that tracks nothing": (lambda: pb.tensor(1.0).backward(), errors.GraphError, ["requires_grad=True"]),
     "root that is no tensor": (lambda: pb.gradients(1.0, leaf(1.0)), errors.ArgumentError, ["float"]),
@@ -156,7 +156,9 @@ def test_error_in_a_rule_carries_a_note_with_the_forward_line():
     assert any("sin" in note and "test_errors.py" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("f", [lambda x: pb.add(x), lambda x: pb.sin(x, x), lambda x: pb.where(x, x), lambda x: pb.clip(x, foo=1)])
+@pytest.mark.parametrize(
+    "f", [lambda x: pb.add(x), lambda x: pb.sin(x, x), lambda x: pb.where(x, x), lambda x: pb.clip(x, foo=1)]
+)
 def test_wrong_count_of_arguments_is_pythons_own_type_error(f):
     with pytest.raises(TypeError):
         f(pb.ones(2))

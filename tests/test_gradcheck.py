@@ -1,4 +1,4 @@
-"""`gradcheck` and `gradgradcheck`: they pass what is right, fail what is wrong, and never pass on what is not finite."""
+"""`gradcheck` and `gradgradcheck` pass what is right, fail what is wrong, and never pass on what is not finite."""
 
 import math
 
@@ -55,7 +55,7 @@ WRONG = {
     "one input hidden": (lambda x, y: pb.sin(x) * pb.exp(y.detach()), X, Y),
     "scaled a little": (lambda x: pb.exp(x) * 1.0001 - pb.exp(x.detach()) * 0.0001, X),
     "complex half": (lambda z: pb.real(z) * 1.0 + 0.0 * pb.imag(z) + pb.imag(z.detach()), np.array([0.5 + 1j])),
-    "one element of many": (lambda x: pb.where(np.arange(50) == 37, pb.sin(x.detach()), pb.sin(x)), np.linspace(0.1, 1, 50)),
+    "one element of many": (lambda x: pb.where(np.arange(50) == 37, x.detach() * 2, x), np.linspace(0.1, 1, 50)),
 }  # fmt: skip
 
 
@@ -113,12 +113,12 @@ def test_what_is_not_finite_never_passes(case, check):
 
 @pytest.mark.parametrize("check", BOTH)
 @pytest.mark.parametrize(
-    "options",
-    [{"eps": 0}, {"eps": -1e-6}, {"eps": math.nan}, {"eps": math.inf}, {"rtol": -1.0}, {"rtol": math.nan}, {"atol": -1e-9}, {"atol": math.nan}, {"atol": math.inf}, {"rtol": math.inf}],
-)  # fmt: skip
-def test_numbers_that_would_let_anything_pass_are_refused(check, options):
-    with pytest.raises(errors.ArgumentError, match=next(iter(options))):
-        check(lambda x: x, X, **options)
+    ("name", "value"),
+    [("eps", 0), ("eps", -1e-6), *((n, v) for n in ("eps", "rtol", "atol") for v in (-1.0, math.nan, math.inf))],
+)
+def test_numbers_that_would_let_anything_pass_are_refused(check, name, value):
+    with pytest.raises(errors.ArgumentError, match=name):
+        check(lambda x: x, X, **{name: value})
 
 
 @pytest.mark.parametrize("check", BOTH)

@@ -59,7 +59,7 @@ FUNCTIONS = {
     "through an index": (lambda x: pb.stack([x, x * x])[np.array([1, 1, 0])][0] * x, 3.0, [27.0, 27.0, 18.0, 6.0, 0.0]),
     "through where": (lambda x: pb.where(x > 0, x**3, x), 1.0, [1.0, 3.0, 6.0, 6.0, 0.0]),
     "through max": (lambda x: pb.max(pb.stack([x**3, x])), 2.0, [8.0, 12.0, 12.0, 6.0, 0.0]),
-    "through einsum": (lambda x: pb.einsum("i,i->", pb.stack([x, x]), pb.stack([x, x * x])), 1.0, [2.0, 5.0, 8.0, 6.0, 0.0]),
+    "through einsum": (lambda x: pb.einsum("i,i->", pb.stack([x, x]), pb.stack([x, x * x])), 1.0, [2, 5, 8, 6, 0]),
     "through set_at": (lambda x: pb.sum(pb.set_at(pb.stack([x * x, x]), 0, x**3)), 2.0, [10.0, 13.0, 12.0, 6.0, 0.0]),
 }  # fmt: skip
 
@@ -70,17 +70,20 @@ def test_four_orders(case):
     np.testing.assert_allclose(derivatives(f, x, 4), wanted, rtol=1e-12, atol=1e-14)
 
 
+P = np.array([0.5, 2.0, 5.0])
+
+
 @pytest.mark.parametrize(
     ("f", "points", "first", "second"),
     [
         (lambda x: x * x, [2.0, 3.0], [4.0, 6.0], [2.0, 2.0]),
         (lambda x: pb.mean(x * x), [2.0, 4.0], [2.0, 4.0], [1.0, 1.0]),
         (lambda x: pb.sum(x * x, axis=1), [[1.0, 2.0], [3.0, 4.0]], [[2.0, 4.0], [6.0, 8.0]], [[2.0, 2.0], [2.0, 2.0]]),
-        (lambda x: pb.mean(x * x, axis=1), [[1.5, 3.0, 4.5], [6.0, 7.5, 9.0]], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[2 / 3] * 3] * 2),
+        (lambda x: pb.mean(x * x, axis=1), [[1.5, 3, 4.5], [6, 7.5, 9]], [[1, 2, 3], [4, 5, 6]], [[2 / 3] * 3] * 2),
         (pb.relu, [-1.0, 0.0, 2.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]),
         (pb.abs, [-2.0, 0.0, 3.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]),
-        (pb.sqrt, [0.5, 2.0, 5.0], [0.7071067812, 0.3535533906, 0.2236067977], [-0.7071067812, -0.0883883476, -0.0223606798]),
-        (lambda x: 1 / pb.sqrt(x), [0.5, 2.0, 5.0], [-1.4142135624, -0.1767766953, -0.04472135955], [4.2426406871, 0.1325825215, 0.0134164079]),
+        (pb.sqrt, [0.5, 2.0, 5.0], P**-0.5 / 2, -(P**-1.5) / 4),
+        (lambda x: 1 / pb.sqrt(x), [0.5, 2.0, 5.0], -(P**-1.5) / 2, P**-2.5 * 0.75),
         (lambda x: 1 / x, [0.5, 2.0, 5.0], [-4.0, -0.25, -0.04], [16.0, 0.25, 0.016]),
         (lambda x: x**0.0, [0.0, 2.0, -1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
         (lambda x: pb.power(x, np.zeros(3)), [0.0, 2.0, -1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
@@ -99,8 +102,8 @@ def test_first_and_second_gradient(f, points, first, second):
 
 
 CONNECTED = {
-    "relu": pb.relu, "abs": pb.abs, "max": pb.max, "sort of clip": lambda x: pb.clip(x, 0.0, 1.0), "maximum": lambda x: pb.maximum(x, 0.5),
-    "power 0": lambda x: pb.power(x, 0.0) * x,
+    "relu": pb.relu, "abs": pb.abs, "max": pb.max, "clip": lambda x: pb.clip(x, 0.0, 1.0),
+    "maximum": lambda x: pb.maximum(x, 0.5), "power 0": lambda x: pb.power(x, 0.0) * x,
 }  # fmt: skip
 
 
@@ -140,7 +143,9 @@ def test_mixed_second_derivatives():
     f = pb.sin(x * y) * y
     (of_x,) = pb.gradients(f, x, create_graph=True)
     (of_y,) = pb.gradients(f, y, create_graph=True)
-    np.testing.assert_allclose(pb.gradients(of_x, y, retain_graph=True)[0].item(), pb.gradients(of_y, x)[0].item(), rtol=1e-14)
+    np.testing.assert_allclose(
+        pb.gradients(of_x, y, retain_graph=True)[0].item(), pb.gradients(of_y, x)[0].item(), rtol=1e-14
+    )
 
 
 def test_mixed_derivatives_of_a_broadcast_product():
@@ -189,7 +194,7 @@ def hessian(f, x):
         (hessian, lambda x: pb.logsumexp(x), [0.0, 0.0], [[0.25, -0.25], [-0.25, 0.25]]),
         (hessian, lambda x: pb.max(x) * x[0], [2.0, 1.0], [[2.0, 0.0], [0.0, 0.0]]),
         (hessian, lambda x: pb.sum(pb.take(x, [0, 0, 1]) ** 2), [1.0, 2.0], [[4.0, 0.0], [0.0, 2.0]]),
-        (hessian, lambda x: pb.sum((x @ pb.tensor([[1.0, 2.0], [3.0, 4.0]])) ** 2), [1.0, 2.0], [[10.0, 22.0], [22.0, 50.0]]),
+        (hessian, lambda x: pb.sum((x @ np.array([[1.0, 2.0], [3.0, 4.0]])) ** 2), [1.0, 2.0], [[10, 22], [22, 50]]),
         (hessian, lambda x: pb.var(x), [1.0, 3.0], [[0.5, -0.5], [-0.5, 0.5]]),
     ],
 )  # fmt: skip
@@ -207,7 +212,9 @@ def test_gradient_penalties():
     assert penalty(lambda x: x * x, [2.0], 5.0).item() == 45.0
     w = leaf([2.0, 3.0])
     penalty(lambda x: w * x, [1.0, 1.0], 10.0).backward()
-    np.testing.assert_allclose(w.grad.numpy(), 20 * (math.sqrt(13) - 1) / math.sqrt(13) * np.array([2.0, 3.0]), rtol=1e-14)
+    np.testing.assert_allclose(
+        w.grad.numpy(), 20 * (math.sqrt(13) - 1) / math.sqrt(13) * np.array([2.0, 3.0]), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize(("f", "x", "wanted"), [(lambda x: x**2, [3.0, 4.0], 10.0), (lambda x: x**3, [2.0], 12.0)])

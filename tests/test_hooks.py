@@ -1,4 +1,4 @@
-"""What can be hung on a backward pass: who is called, once, in which order, with what, and what is left after an error."""
+"""What can be hung on a backward pass: who is called, in which order, with what, and what an error leaves behind."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ def leaf(data, dtype=np.float64):
     return pb.tensor(data, dtype=dtype, requires_grad=True)
 
 
-class Boom(Exception):
+class BoomError(Exception):
     """What a failing hook raises."""
 
 
 def boom(*args):
-    raise Boom
+    raise BoomError
 
 
 def calls_of(log, name):
@@ -97,7 +97,13 @@ def test_hook_may_answer_with_a_tensor_or_an_array(answer, shape, place):
 
 
 @pytest.mark.parametrize("shape", [(), (2,)])
-@pytest.mark.parametrize("answer", [7, "text", [1.0, 2.0], np.ones(3), np.ones((2, 1)), np.float32(1), np.ones(2, np.float32), np.ones(2, int), object(), pb.ones((1, 2))])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        7, "text", [1.0, 2.0], np.ones(3), np.ones((2, 1)), np.float32(1), np.ones(2, np.float32), np.ones(2, int),
+        object(), pb.ones((1, 2)),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("place", ["leaf", "middle", "pre", "post"])
 def test_answer_that_is_no_gradient_is_refused_and_nothing_is_written(answer, shape, place):
     x = leaf(np.full(shape, 2.0))
@@ -170,7 +176,12 @@ def test_handles_say_whether_there_was_something_to_remove():
 def test_hook_that_cannot_be_called_is_refused(bad):
     x = leaf(1.0)
     y = x * x
-    for register in (x.register_hook, x.register_post_accumulate_grad_hook, y.node.register_pre_hook, y.node.register_hook):
+    for register in (
+        x.register_hook,
+        x.register_post_accumulate_grad_hook,
+        y.node.register_pre_hook,
+        y.node.register_hook,
+    ):
         with pytest.raises(errors.ArgumentError, match="callable"):
             register(bad)
     with pytest.raises(errors.ArgumentError, match="callable"):
@@ -234,7 +245,13 @@ def test_hook_registered_on_an_older_node_during_the_pass_waits_too():
     x, log = leaf(1.0), []
     early = pb.sin(x)
     late = pb.exp(early)
-    late.register_hook(lambda g: (early.register_hook(calls_of(log, "early")), early.node.register_pre_hook(calls_of(log, "pre")), None)[2])
+    late.register_hook(
+        lambda g: (
+            early.register_hook(calls_of(log, "early")),
+            early.node.register_pre_hook(calls_of(log, "pre")),
+            None,
+        )[2]
+    )
     late.backward(retain_graph=True)
     assert log == []
     late.backward()
@@ -348,9 +365,9 @@ def test_retain_grad_said_again_adds_nothing(times):
 
 
 def test_retain_grad_needs_a_tracked_tensor():
+    with pb.no_grad():
+        hidden = leaf(1.0) * 2
     with pytest.raises(errors.GraphError, match="retain_grad"):
-        with pb.no_grad():
-            hidden = leaf(1.0) * 2
         hidden.retain_grad()
 
 
@@ -433,7 +450,7 @@ def test_error_in_a_hook_leaves_everything_as_it_was(place, workers, linked):
 
     def fail(*args):
         if broken:
-            raise Boom
+            raise BoomError
 
     def restore(value):
         fail()
@@ -454,7 +471,7 @@ def test_error_in_a_hook_leaves_everything_as_it_was(place, workers, linked):
     }[place]()
     before = w.grad
     for _ in range(2):
-        with pytest.raises(Boom):
+        with pytest.raises(BoomError):
             loss.backward(retain_graph=True, create_graph=linked, workers=workers)
         assert w.grad is before
         assert (x.grad, early.grad) == (None, None)
@@ -467,11 +484,22 @@ def test_error_in_a_hook_leaves_everything_as_it_was(place, workers, linked):
     np.testing.assert_array_equal(early.grad.detach().numpy(), np.full(size, 2.0))
 
 
+def test_gradient_that_a_hook_dropped_comes_back_when_a_later_hook_fails():
+    x, w = leaf(1.0), leaf(2.0)
+    w.grad = np.asarray(7.0)
+    w.register_post_accumulate_grad_hook(lambda t: setattr(t, "grad", None))
+    early = pb.sin(x)
+    early.register_hook(boom)
+    with pytest.raises(BoomError):
+        (early * w).backward()
+    assert (x.grad, w.grad.item()) == (None, 7.0)
+
+
 def test_errors_in_gradients_leave_no_state():
     x = leaf(2.0)
     y = x * x
     handle = y.register_hook(boom)
-    with pytest.raises(Boom):
+    with pytest.raises(BoomError):
         pb.gradients(y, x, retain_graph=True)
     handle.remove()
     assert pb.gradients(y, x)[0].item() == 4.0

@@ -114,7 +114,11 @@ def test_what_was_computed_before_a_write_keeps_its_value_and_derivative():
     x[1] = 0.0
     x += 10.0
     x.fill_(5.0)
-    for value, wanted in zip(before, (lambda v: v * 2, np.exp, lambda v: 1 - np.tanh(v) ** 2, lambda v: 1 / (v + 1) ** 2, lambda v: [0, 0, 1]), strict=True):
+    for value, wanted in zip(
+        before,
+        (lambda v: v * 2, np.exp, lambda v: 1 - np.tanh(v) ** 2, lambda v: 1 / (v + 1) ** 2, lambda v: [0, 0, 1]),
+        strict=True,
+    ):
         a.grad = None
         pb.sum(value).backward(retain_graph=True)
         np.testing.assert_allclose(a.grad.numpy(), wanted(np.array([1.0, 2.0, 3.0])), rtol=1e-14)
@@ -209,7 +213,10 @@ def test_leaf_written_where_ops_are_recorded_passes_the_gradient_to_itself():
     assert x.grad.tolist() == [18.0, 36.0]
 
 
-@pytest.mark.parametrize("write", [lambda x: add(x, 1.0), lambda x: assign(x, 0, 9.0), lambda x: x.fill_(2.0), lambda x: multiply(x, np.ones(2))])
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: add(x, 1.0), lambda x: assign(x, 0, 9.0), lambda x: x.fill_(2.0), lambda x: multiply(x, np.ones(2))],
+)
 def test_parameter_update_keeps_leaf_hooks_and_grad(write):
     x, seen = leaf([1.0, 2.0]), []
     x.register_hook(lambda g: seen.append(g.tolist()))
@@ -221,6 +228,15 @@ def test_parameter_update_keeps_leaf_hooks_and_grad(write):
     values = x.tolist()
     pb.sum(x * x).backward()
     assert seen == [[2.0, 4.0], [2 * v for v in values]]
+
+
+def test_retain_grad_follows_the_variable_to_its_new_value():
+    x = leaf(1.0)
+    y = x * 3.0
+    y.retain_grad()
+    y *= 2.0
+    (y * y).backward()
+    assert (y.item(), y.grad.item(), x.grad.item()) == (6.0, 12.0, 72.0)
 
 
 def test_tracked_value_written_where_nothing_is_recorded_becomes_a_constant():
@@ -318,7 +334,16 @@ def test_tensors_in_containers_can_be_written():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("write", [lambda x: add(x, np.ones((3, 2))), lambda x: multiply(x, pb.ones((2, 2))), lambda x: assign(x, 0, np.ones(2)), lambda x: assign(x, slice(None), np.ones(3)), lambda x: x.fill_(np.ones(3))])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: add(x, np.ones((3, 2))),
+        lambda x: multiply(x, pb.ones((2, 2))),
+        lambda x: assign(x, 0, np.ones(2)),
+        lambda x: assign(x, slice(None), np.ones(3)),
+        lambda x: x.fill_(np.ones(3)),
+    ],
+)
 def test_shape_of_a_tensor_never_changes(write):
     x = pb.ones(2)
     with pytest.raises(errors.ShapeError):
@@ -326,7 +351,10 @@ def test_shape_of_a_tensor_never_changes(write):
     assert x.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("write", [lambda x: add(x, 0.5), lambda x: divide(x, 2), lambda x: assign(x, 0, np.array(0.5)), lambda x: add(x, 1j)])
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: add(x, 0.5), lambda x: divide(x, 2), lambda x: assign(x, 0, np.array(0.5)), lambda x: add(x, 1j)],
+)
 def test_values_of_another_kind_do_not_fit(write):
     x = pb.tensor([1, 2])
     with pytest.raises(errors.DtypeError):
@@ -354,7 +382,20 @@ def test_index_that_does_not_fit_is_an_index_error():
     assert x.tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("f", [lambda x, a: x * a, lambda x, a: pb.divide(x, a), lambda x, a: a**x, lambda x, a: pb.maximum(x, a), lambda x, a: pb.where(a > 1, x, a), lambda x, a: pb.matmul(x, a), lambda x, a: pb.einsum("i,i->i", x, a), lambda x, a: pb.atan2(x, a), lambda x, a: pb.clip(x, a, a + 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, a: x * a,
+        lambda x, a: pb.divide(x, a),
+        lambda x, a: a**x,
+        lambda x, a: pb.maximum(x, a),
+        lambda x, a: pb.where(a > 1, x, a),
+        lambda x, a: pb.matmul(x, a),
+        lambda x, a: pb.einsum("i,i->i", x, a),
+        lambda x, a: pb.atan2(x, a),
+        lambda x, a: pb.clip(x, a, a + 1),
+    ],
+)
 def test_array_beside_a_tensor_may_be_written_after_the_op(f):
     a = np.array([1.5, 0.5])
     x, twin = leaf([2.0, 1.0]), leaf([2.0, 1.0])
@@ -376,7 +417,16 @@ def test_index_array_may_be_written_after_the_op(index):
     assert kept.any()
 
 
-@pytest.mark.parametrize("make", [lambda a: pb.tensor(a), lambda a: pb.asarray(a), lambda a: pb.asarray(a, copy=True), lambda a: pb.from_dlpack(a), lambda a: pb.full(2, a[0])])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: pb.tensor(a),
+        lambda a: pb.asarray(a),
+        lambda a: pb.asarray(a, copy=True),
+        lambda a: pb.from_dlpack(a),
+        lambda a: pb.full(2, a[0]),
+    ],
+)
 def test_creation_copies(make):
     a = np.array([2.0, 2.0])
     x = make(a).requires_grad_()
@@ -504,7 +554,16 @@ def test_writing_to_a_tensor_that_shares_leaves_the_array_alone():
     y.backward()
 
 
-@pytest.mark.parametrize("take", [lambda x: x.numpy(), np.asarray, lambda x: x.T.numpy(), lambda x: x[0:1].numpy(), lambda x: np.from_dlpack(x)])
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda x: x.numpy(),
+        np.asarray,
+        lambda x: x.T.numpy(),
+        lambda x: x[0:1].numpy(),
+        lambda x: np.from_dlpack(x, copy=False),
+    ],
+)
 def test_arrays_handed_out_cannot_be_written(take):
     x = pb.tensor([1.0, 2.0])
     w = leaf([1.0, 1.0])

@@ -1,6 +1,8 @@
 """What is switched on: modes nest, end with their block however it ends, and belong to one thread."""
 
+import asyncio
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -107,6 +109,21 @@ def test_decorated_generator_keeps_its_mode_to_itself():
     next(run)
     run.close()
     assert closed == [False] * 3
+
+
+def test_decorated_coroutine_runs_in_the_mode_and_keeps_it_to_itself():
+    @pb.no_grad()
+    async def asked():
+        before = pb.is_grad_enabled()
+        await asyncio.sleep(0)
+        return before, pb.is_grad_enabled()
+
+    async def both():
+        inner = asyncio.create_task(asked())
+        await asyncio.sleep(0)
+        return pb.is_grad_enabled(), await inner, pb.is_grad_enabled()
+
+    assert asyncio.run(both()) == (True, (False, False), True)
 
 
 def test_set_grad_enabled_is_a_statement_too():
@@ -240,7 +257,7 @@ def test_saved_hooks_hold_inside_their_block_only():
 
     with noted("outer"):
         pb.sin(x)
-        with pytest.raises(KeyError), noted("inner"):
+        with suppress(KeyError), noted("inner"):
             pb.sin(x)
             raise KeyError
         pb.sin(x)
@@ -301,9 +318,14 @@ def test_anomaly_names_op_argument_and_line(workers, linked):
     x = leaf([1.0, 2.0, 3.0])
     with pb.detect_anomaly():
         loss = pb.sum(pb.sqrt(x * 0.0))
-        with pytest.raises(errors.AnomalyError, match=r"rule of sqrt returned inf for argument x(.|\n)*test_modes.py:\d+: loss ="):
+        with pytest.raises(
+            errors.AnomalyError, match=r"rule of sqrt returned inf for argument x(.|\n)*test_modes.py:\d+: loss ="
+        ):
             loss.backward(workers=workers, retain_graph=True, create_graph=linked)
-    with pb.detect_anomaly(nan_only=True), pytest.raises(errors.AnomalyError, match="rule of multiply returned nan for argument x"):
+    with (
+        pb.detect_anomaly(nan_only=True),
+        pytest.raises(errors.AnomalyError, match="rule of multiply returned nan for argument x"),
+    ):
         loss.backward(workers=workers, retain_graph=True, create_graph=linked)
     assert x.grad is None
     loss.backward(workers=workers)

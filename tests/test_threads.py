@@ -72,7 +72,7 @@ def wrong_answers(count):
 
 
 def test_independent_nested_gradients_on_eight_threads():
-    assert wrong_answers(12_000) == 0
+    assert wrong_answers(8_000) == 0
 
 
 @pytest.mark.slow

@@ -46,8 +46,14 @@ def within(seconds, f):
     return value
 
 
-UNARY = [pb.sin, pb.tanh, pb.exp, pb.square, pb.relu, pb.sigmoid, pb.abs, lambda x: x * 0.5, lambda x: -x, lambda x: x[::-1], lambda x: pb.reshape(pb.reshape(x, (-1,)), SHAPE)]  # fmt: skip
-BINARY = [pb.add, pb.subtract, pb.multiply, pb.maximum, lambda a, b: a / (b * b + 1.5), lambda a, b: pb.where(a > b, a, pb.sin(b)), lambda a, b: a + pb.sum(b, axis=0, keepdims=True) * 0.01]  # fmt: skip
+UNARY = [
+    pb.sin, pb.tanh, pb.exp, pb.square, pb.relu, pb.sigmoid, pb.abs, lambda x: x * 0.5, lambda x: -x, lambda x: x[::-1],
+    lambda x: pb.reshape(pb.reshape(x, (-1,)), SHAPE),
+]  # fmt: skip
+BINARY = [
+    pb.add, pb.subtract, pb.multiply, pb.maximum, lambda a, b: a / (b * b + 1.5),
+    lambda a, b: pb.where(a > b, a, pb.sin(b)), lambda a, b: a + pb.sum(b, axis=0, keepdims=True) * 0.01,
+]  # fmt: skip
 
 
 def random_graph(seed, leaves, ops=14):
@@ -168,12 +174,12 @@ def branches(count=4, spoil=None):
     return leaves, pb.sum(total)
 
 
-class Boom(Exception):
+class BoomError(Exception):
     """What a failing hook raises."""
 
 
 def boom(*args):
-    raise Boom("here")
+    raise BoomError("here")
 
 
 FAILURES = {
@@ -194,7 +200,9 @@ def interrupt(bar):
 @pytest.mark.parametrize("workers", [2, 8])
 def test_error_on_a_worker_is_raised_in_the_caller_and_nothing_is_written(case, workers):
     leaves, loss = branches(4, FAILURES[case])
-    kind = {"wrong answer": errors.HookError, "interrupt": KeyboardInterrupt, "freed": errors.GraphError}.get(case, Boom)
+    kind = {"wrong answer": errors.HookError, "interrupt": KeyboardInterrupt, "freed": errors.GraphError}.get(
+        case, BoomError
+    )
     for _ in range(3):
         with pytest.raises(kind):
             within(60, lambda: loss.backward(workers=workers, retain_graph=True))
@@ -205,7 +213,7 @@ def test_error_in_every_branch_at_once_is_one_error():
     leaves, loss = branches(6)
     for x in leaves:
         x.register_hook(boom)
-    with pytest.raises(Boom, match="here"):
+    with pytest.raises(BoomError, match="here"):
         within(60, lambda: loss.backward(workers=6))
 
 
@@ -213,7 +221,7 @@ def test_error_in_a_rule_names_the_line_that_made_the_node():
     x = leaf(np.ones(LARGE))
     with pb.saved_tensors_hooks(lambda t: t, boom):
         hidden = pb.sin(x)
-    with pytest.raises(Boom) as caught:
+    with pytest.raises(BoomError) as caught:
         within(60, lambda: pb.sum(hidden + x).backward(workers=2))
     assert any("sin" in note and "test_workers.py" in note for note in caught.value.__notes__)
 
@@ -270,4 +278,6 @@ def test_hooks_on_workers_are_called_once_each():
         x.register_post_accumulate_grad_hook(lambda t, i=i: calls.append(("accumulated", i)))
     pb.register_multi_grad_hook(leaves, lambda gs: calls.append(("all", len([g for g in gs if g is not None]))))
     within(60, lambda: loss.backward(workers=5))
-    assert sorted(map(str, calls)) == sorted(map(str, [("grad", i) for i in range(5)] + [("accumulated", i) for i in range(5)] + [("all", 5)]))
+    assert sorted(map(str, calls)) == sorted(
+        map(str, [("grad", i) for i in range(5)] + [("accumulated", i) for i in range(5)] + [("all", 5)])
+    )

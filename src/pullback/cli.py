@@ -9,12 +9,17 @@ import shutil
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from pullback import __version__
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from pullback import demo as fitting
+from pullback.ops import OPS
 
 
 class Part(NamedTuple):
@@ -28,8 +33,6 @@ class Part(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
     """Runs one command and returns the exit status; `console` is where it prints."""
-    from rich.console import Console
-
     chosen = parser().parse_args(arguments)
     status: int = chosen.command(console or Console(), chosen)
     return status
@@ -61,9 +64,6 @@ def positive(text: str) -> int:
 
 
 def doctor(console: Console, _: argparse.Namespace) -> int:
-    from rich.markup import escape
-    from rich.table import Table
-
     how = escape("Get an extra with: pip install 'pullback[NAME]'")
     table = Table("part", "found", "what it enables", title=f"pullback {__version__}", caption=how)
     for part in PARTS:
@@ -74,8 +74,6 @@ def doctor(console: Console, _: argparse.Namespace) -> int:
 
 def found(part: Part) -> str:
     """What the part says of itself; a part that is missing or broken is a finding too, never a crash."""
-    from rich.markup import escape
-
     try:
         return f"[green]{escape(part.look())}[/green]"
     except ModuleNotFoundError:
@@ -85,16 +83,11 @@ def found(part: Part) -> str:
 
 
 def demo(console: Console, chosen: argparse.Namespace) -> int:
-    from pullback import demo as fitting
-
     fitting.main(steps=chosen.steps, seed=chosen.seed, console=console)
     return 0
 
 
 def ops(console: Console, _: argparse.Namespace) -> int:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     heading, *rows = op_rows()
     legend = "-: the result carries no derivative, or there is no kernel"
     table = Table(*heading, title=f"{len(rows)} ops", caption=legend, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -108,10 +101,6 @@ def ops(console: Console, _: argparse.Namespace) -> int:
 
 def op_rows() -> list[list[str]]:
     """A heading, then what each op's record says of it, sorted by family and name; reverse names the arguments."""
-    import numpy as np
-
-    from pullback.ops import OPS
-
     rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
     for op in sorted(OPS.values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
@@ -142,8 +131,6 @@ def package_found(name: str) -> Callable[[], str]:
 
 
 def blas_found() -> str:
-    import numpy as np
-
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     return f"{blas['name']} {blas['version']}"

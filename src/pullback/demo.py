@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 
 import pullback as pb
 from pullback.data import digits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-    from rich.console import Console
 
 HIDDEN = 64
 HELD_OUT = 360
@@ -89,9 +87,6 @@ def batches(random: np.random.Generator, rows: int, size: int, count: int) -> It
 
 def main(steps: int = 3000, batch: int = 64, seed: int = 0, console: Console | None = None) -> Report:
     """Fits the network to four fifths of the digits, measures it on the rest, prints and returns what it did."""
-    from rich.console import Console
-    from rich.progress import track
-
     console = console or Console()
     random = np.random.default_rng(seed)
     images, labels = digits()

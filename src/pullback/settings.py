@@ -70,6 +70,8 @@ class switched:
         changes = self._changes
         if inspect.isgeneratorfunction(function):
             return _switched_generator(function, changes)
+        if inspect.iscoroutinefunction(function):
+            return _switched_coroutine(function, changes)
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,6 +79,15 @@ class switched:
                 return function(*args, **kwargs)
 
         return wrapped
+
+
+def _switched_coroutine(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
+    @functools.wraps(function)
+    async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        with switched(**changes):
+            return await function(*args, **kwargs)
+
+    return wrapped
 
 
 def _switched_generator(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
@@ -160,7 +171,7 @@ class set_grad_enabled(switched):
         switch_to(replace(self._outside, grad=bool(enabled)))
 
     def __enter__(self) -> None:
-        self._before.append(self._outside)
+        self._before.append(modes() if self._before else self._outside)
         switch_to(replace(modes(), **self._changes))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

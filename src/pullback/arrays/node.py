@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 
-__all__ = ["NO_CALL", "Call", "Handle", "Hooks", "Node", "call_site", "leaf_node", "next_order"]
+__all__ = ["NO_CALL", "OURS", "Call", "Handle", "Hooks", "Node", "call_site", "leaf_node", "next_order"]
 
 _handles = itertools.count()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -121,6 +121,14 @@ class Node:
             self.leave_fast_path()
         return Handle(self.hooks, kind, hook)
 
+    def forget(self, tensor: Any) -> bool:
+        """Stop keeping the gradient for a tensor that now points elsewhere; whether it was kept."""
+        entries = self.hooks.entries if self.hooks else {}
+        found = [key for key, (kind, hook) in entries.items() if kind == "retain" and hook() is tensor]
+        for key in found:
+            del entries[key]
+        return bool(found)
+
     def leave_fast_path(self) -> None:
         """From now on the engine looks at this node each time it passes."""
         if self.call is None:
@@ -149,21 +157,20 @@ def leaf_node(tensor: Any) -> Node:
 
 def call_site(frame: FrameType) -> FrameType:
     """The innermost frame outside this package: the user's own line."""
-    while _is_ours.get(name := frame.f_code.co_filename) or _belongs_here(name):
-        if frame.f_back is None:
-            break
+    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
-_is_ours: dict[str, bool] = {}
+#: Files whose lines were met: whether they belong to this package.
+OURS: dict[str, bool] = {}
 
 
-def _belongs_here(filename: str) -> bool:
-    ours = filename.startswith((_PACKAGE, "<pullback"))
-    if ours:
-        _is_ours[filename] = True
-    return ours
+def is_ours(filename: str) -> bool:
+    known = OURS.get(filename)
+    if known is None:
+        known = OURS[filename] = filename.startswith((_PACKAGE, "<pullback"))
+    return known
 
 
 def show_line(code: CodeType, lasti: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,27 @@ __all__ = ["locked", "read_only", "settled"]
 
 _guard = threading.Lock()
 _locks: dict[int, _Lock] = {}
+_released: deque[_Lock] = deque()
 
 
 class _Lock:
-    """How many kept values need one array, and whether it was writeable before the first of them."""
+    """How many kept values need one array, and which arrays over its memory were writeable before."""
 
     __slots__ = ("array", "count", "writeable")
 
     def __init__(self, array: Any) -> None:
         self.array = array
         self.count = 0
-        self.writeable = bool(array.flags.writeable)
+        self.writeable: list[Any] = []
+
+    def close(self, array: Any) -> None:
+        if array.flags.writeable:
+            self.writeable.append(array)
+            array.flags.writeable = False
+
+    def open(self) -> None:
+        for array in self.writeable:  # the owner first: a view may be written to only if its owner may
+            array.flags.writeable = True
 
 
 class _Holder:
@@ -39,13 +50,24 @@ class _Holder:
         self._lock = lock
 
     def __del__(self) -> None:
-        with _guard:
-            lock = self._lock
-            lock.count -= 1
-            if lock.count == 0:
-                _locks.pop(id(lock.array), None)
-                if lock.writeable:
-                    lock.array.flags.writeable = True
+        _released.append(self._lock)
+        _settle()
+
+
+def _settle() -> None:
+    """Open what was released. The collector may run `__del__` anywhere, also where the guard is held; then whoever
+    holds it settles afterwards.
+    """
+    while _released and _guard.acquire(blocking=False):
+        try:
+            while _released:
+                lock = _released.popleft()
+                lock.count -= 1
+                if lock.count == 0:
+                    _locks.pop(id(lock.array), None)
+                    lock.open()
+        finally:
+            _guard.release()
 
 
 def locked(array: Any) -> Any:
@@ -60,9 +82,9 @@ def locked(array: Any) -> Any:
         if lock is None:
             lock = _locks[id(owner)] = _Lock(owner)
         lock.count += 1
-        owner.flags.writeable = False
-        if array is not owner and array.flags.writeable:
-            array.flags.writeable = False
+        lock.close(owner)
+        lock.close(array)
+    _settle()
     return np.asarray(_Holder(array, lock))
 
 

@@ -13,10 +13,10 @@ from .backends import as_array, device_of, is_array
 from .dtypes import as_dtype
 from .node import Handle, Node, leaf_node
 from .protect import read_only
-from .spec import Spec, make_spec, spec_of
+from .spec import Spec, spec_of
 from .value import Value
 
-__all__ = ["Tensor", "asarray", "from_dlpack", "tensor", "wrap"]
+__all__ = ["Tensor", "another", "asarray", "from_dlpack", "tensor", "wrap"]
 
 
 class Tensor(Value):
@@ -112,9 +112,8 @@ class Tensor(Value):
 
     def detach(self) -> Tensor:
         """The same value as a constant."""
-        out = wrap(self.value, self.spec)
-        if self.status:
-            out.mark(self.status)
+        out: Tensor = another(self)
+        out.node = None
         return out
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Handle:
@@ -146,12 +145,17 @@ class Tensor(Value):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
-        if not (self.is_leaf and self.node is not None and not modes().grad):  # a parameter update keeps its leaf
+        retained = self.node is not None and self.node.forget(self)
+        is_parameter = self.is_leaf and self.node is not None and not modes().grad
+        if not is_parameter:  # an update of a parameter keeps its leaf
             self.node = new.node
+        retained = retained and self.node is not None
+        if retained:
+            self.retain_grad()
         self.value = new.value
-        self.spec = make_spec(self.spec.shape, self.spec.dtype, self.spec.device)
         self._status = ""
-        if new.status:
+        self.spec = spec_of(self.value)
+        if new.status and not (is_parameter and new.is_inference):
             self.mark(new.status)
         return self
 
@@ -180,12 +184,9 @@ class Tensor(Value):
 
     def __dlpack__(self, **options: Any) -> Any:
         array = self._bare("DLPack")
-        try:
+        if options.get("copy") is False:
             return read_only(array).__dlpack__(**options)
-        except BufferError:  # a consumer that does not know read-only memory gets its own
-            if options.get("copy") is False:
-                raise
-            return array.copy().__dlpack__(**options)
+        return array.copy().__dlpack__(**options)  # some consumers ignore the read-only flag, so they get their own
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._bare("DLPack").__dlpack_device__()
@@ -281,12 +282,24 @@ def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
     return out
 
 
+def another(x: Any) -> Any:
+    """The same value under a variable of its own, so that writing to one leaves the other alone."""
+    if type(x) is not Tensor:
+        return x
+    twin = wrap(x.value, x.spec, x.node)
+    if x.status:
+        twin.mark(x.status)
+    return twin
+
+
 def fresh_array(data: Any, dtype: Any = None) -> Any:
     """An array of our own from numbers, lists, arrays or untracked tensors."""
     if isinstance(data, Tensor):
         data = data._bare("pb.tensor")
     array = as_array(data)
     wanted = None if dtype is None else as_dtype(dtype)
+    if is_array(array) and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     array = array.astype(wanted or array.dtype, copy=True) if is_array(array) else np.array(array, dtype=wanted)
     if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
         raise DtypeError(f"tensors hold numbers and booleans, got dtype {array.dtype}.")

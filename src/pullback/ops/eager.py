@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import NO_CALL, Call, Node, call_site, next_order
+from ..arrays.backends import is_array
+from ..arrays.node import NO_CALL, OURS, Call, Node, call_site, next_order
 from ..arrays.protect import locked, settled
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
-from ..errors import GraphError
+from ..errors import GraphError, HookError
 from ..settings import PLAIN, Modes, modes, switched
 from .dispatch import apply, as_value, compute
 from .op import BOTH, OUT, SECOND, Op
 
-__all__ = ["Packed", "PartRule", "entry", "part_of", "record"]
+__all__ = ["Packed", "PartRule", "entry", "is_operand", "operator_of", "part_of", "record"]
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -32,8 +33,7 @@ _asarray = np.asarray
 
 def entry(op: Op) -> Any:
     """The public function of an elementwise op."""
-    makers = {1: _unary, 2: _binary}
-    public = makers.get(len(op.args), _n_ary)(op)
+    public = _unary(op) if len(op.args) == 1 else _binary(op) if len(op.args) == 2 else _n_ary(op)
     public.__name__ = public.__qualname__ = op.name
     public.__doc__ = op.doc
     public.__module__ = "pullback"
@@ -77,6 +77,8 @@ def _unary(op: Op) -> Any:
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
+        if OURS.get(frame.f_code.co_filename) is not False:  # a composite of ours, or a file not met before
+            frame = call_site(frame)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out
@@ -84,7 +86,18 @@ def _unary(op: Op) -> Any:
     return function
 
 
-def _binary(op: Op) -> Any:
+def operator_of(op: Op) -> Any:
+    """The same function as a Python operator: it lets classes it does not know have their turn."""
+    return _binary(op, as_operator=True)
+
+
+def is_operand(x: Any) -> bool:
+    """Whether an operator of ours takes this on its other side."""
+    known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple)
+    return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
+
+
+def _binary(op: Op, as_operator: bool = False) -> Any:
     if not op.ufunc or not op.differentiable:
         return lambda x, y, /: apply(op, as_value(x), as_value(y))
     ufunc = getattr(np, op.ufunc)
@@ -112,6 +125,8 @@ def _binary(op: Op) -> Any:
         else:
             plain = False
         if not plain or modes() is not PLAIN:
+            if as_operator and not is_operand(y):
+                return NotImplemented
             return apply(op, as_value(x), as_value(y))
         value = ufunc(a, b)
         if type(value) is not _ndarray:
@@ -143,6 +158,8 @@ def _binary(op: Op) -> Any:
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
+        if OURS.get(frame.f_code.co_filename) is not False:  # a composite of ours, or a file not met before
+            frame = call_site(frame)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out
@@ -178,17 +195,23 @@ def _weak_constant(spec: Spec, number: Any) -> Any:
 class Packed:
     """A kept value that went through a user's `pack`; `unpack` brings it back when a rule asks."""
 
-    __slots__ = ("stored", "unpack")
+    __slots__ = ("spec", "stored", "unpack")
 
     def __init__(self, tensor: Tensor, hooks: tuple[Any, Any]) -> None:
         pack, self.unpack = hooks
+        self.spec = tensor.spec
         with switched(grad=False, saved=None):
             self.stored = pack(tensor)
 
     def value(self) -> Any:
         with switched(grad=False, saved=None):
             found = self.unpack(self.stored)
-        return found.value if isinstance(found, Tensor) else found
+        value = found.value if isinstance(found, Tensor) else found
+        if not (is_array(value) or isinstance(value, Value)):
+            raise HookError(f"unpack returned a {type(found).__name__}, wanted a tensor or an array of {self.spec}.")
+        if spec_of(value) != self.spec:
+            raise HookError(f"unpack returned {spec_of(value)}, what was packed is {self.spec}.")
+        return value
 
 
 def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
@@ -209,15 +232,19 @@ def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -
     out = compute(op, values, static) if level == 1 else apply(op, *values, **static)
     mode = modes()
     if type(out) is tuple:
-        return _many(op, args, values, out, static, tuple(needs), mode)
+        return _many(op, args, values, out, static, tuple(needs), mode, shared)
     result = wrap(out, spec_of(out))
     if mode is not PLAIN and mode.inference:
         result.mark("inference")
-    elif shared and getattr(out, "base", None) is not None:
+    elif shared and _same_memory(out, values):
         result.mark("shared")
     if needs and mode.grad and op.differentiable and result.spec.inexact:
         result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode)
     return result
+
+
+def _same_memory(out: Any, values: list[Any]) -> bool:
+    return getattr(out, "base", None) is not None or any(out is value for value in values)
 
 
 def _node(
@@ -274,12 +301,15 @@ def _many(
     static: dict[str, Any],
     needs: tuple[int, ...],
     mode: Modes,
+    shared: bool,
 ) -> tuple[Tensor, ...]:
     """An op with several results has one node, and each result a part of it."""
     results = tuple(wrap(x, spec_of(x)) for x in outs)
-    if mode.inference:
-        for result in results:
+    for result in results:
+        if mode.inference:
             result.mark("inference")
+        elif shared and _same_memory(result.value, values):
+            result.mark("shared")
     if needs and mode.grad and op.differentiable:
         specs = tuple(result.spec for result in results)
         node = _node(op, args, values, outs, specs, static, needs, mode)

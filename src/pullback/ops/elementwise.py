@@ -11,10 +11,11 @@ from ..errors import DtypeError
 from .dispatch import as_value
 from .families import elementwise, is_complex
 from .op import Selected
-from .sampling import above, away_from, between
+from .sampling import above, away_from, between, whole_numbers
 
 __all__ = [
-    "abs", "acos", "add", "asin", "atan", "atan2", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
+    "abs", "acos", "add", "asin", "atan", "atan2", "bitwise_and", "bitwise_invert", "bitwise_or",
+    "bitwise_xor", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
     "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
     "log", "log1p", "logaddexp", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply",
     "negative", "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
@@ -317,8 +318,8 @@ def _within(x: Any, lower: Any, upper: Any) -> Any:
 
 
 def _at_upper(x: Any, lower: Any, upper: Any) -> Any:
-    """Above the upper bound, or between bounds that are crossed: the upper one wins."""
-    return logical_or(greater(x, upper), logical_and(less_equal(x, upper), less(upper, lower)))
+    """Above the upper bound, or anywhere if the bounds are crossed: the upper one wins."""
+    return logical_or(greater(x, upper), less(upper, lower))
 
 
 def _bounds(rng: Any) -> Any:
@@ -357,3 +358,31 @@ logical_not: Any = elementwise("logical_not", {"x": None}, dtype="bool", doc="x 
 isnan: Any = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
 isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
 isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
+
+
+def _bits(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
+    none = dict.fromkeys(args)
+    samples = whole_numbers(len(args))
+    return elementwise(name, none, value=ufunc or name, dtype="bits", doc=doc, samples=samples, example=example)
+
+
+bitwise_and: Any = _bits(
+    "bitwise_and", "The bits x and y share; for booleans, both hold.", "x", "y", example=("[1, 2], 3", "array([1, 2])")
+)
+bitwise_or: Any = _bits(
+    "bitwise_or", "The bits of x and y; for booleans, either holds.", "x", "y", example=("[1, 2], 3", "array([3, 3])")
+)
+bitwise_xor: Any = _bits(
+    "bitwise_xor",
+    "The bits x and y do not share; for booleans, one holds.",
+    "x",
+    "y",
+    example=("[1, 2], 3", "array([2, 1])"),
+)
+bitwise_invert: Any = _bits(
+    "bitwise_invert",
+    "The bits x does not have; for booleans, x does not hold.",
+    "x",
+    example=("[1, 2]", "array([-2, -3])"),
+    ufunc="bitwise_not",
+)

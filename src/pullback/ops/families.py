@@ -55,7 +55,7 @@ def elementwise(
         doc=_with_example(name, args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
-        differentiable=dtype != "bool",
+        differentiable=dtype not in ("bool", "bits"),
     )
     return entry(op)
 

@@ -89,6 +89,7 @@ def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
         return _without_ellipsis(entries, ndim(x)), []
     plain: list[Any] = []
     arrays: list[Any] = []
+    seen: list[Any] = []
     for entry in entries:
         if entry is None or entry is Ellipsis:
             plain.append(entry)
@@ -97,9 +98,10 @@ def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
         elif isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_)):
             plain.append(int(entry))
         else:
-            found = _index_arrays(x, entry)
+            found = _index_arrays(x, entry, _axis_of(entries, len(seen), ndim(x)))
             arrays.extend(found)
             plain.extend([SLOT] * len(found))
+        seen.append(entry)
     return _without_ellipsis(tuple(plain), ndim(x)), arrays
 
 
@@ -122,7 +124,23 @@ def _as_int(e: Any) -> int:
         raise IndexingError(f"a slice is made of integers, got {e!r}.") from None
 
 
-def _index_arrays(x: Any, entry: Any) -> list[Any]:
+def _axis_of(entries: Sequence[Any], place: int, rank: int) -> int:
+    """The first axis that an entry of an index stands for, counted from the back if an ellipsis comes before."""
+    if any(e is Ellipsis for e in entries[:place]):
+        return rank - sum(map(_axes_taken, entries[place:]))
+    return sum(map(_axes_taken, entries[:place]))
+
+
+def _axes_taken(entry: Any) -> int:
+    if entry is None or entry is Ellipsis:
+        return 0
+    if isinstance(entry, (slice, int, np.integer)):
+        return 1
+    spec = spec_of(as_value(entry))
+    return spec.ndim if spec.dtype.kind == "b" else 1
+
+
+def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
     entry = as_value(entry)
     kind = spec_of(entry).dtype.kind
     xp = namespace_for(x)
@@ -130,6 +148,11 @@ def _index_arrays(x: Any, entry: Any) -> list[Any]:
         mask = _known(entry)
         if not mask.ndim:
             raise IndexingError("a single True or False can be an index only by itself: x[flag].")
+        over = shape(x)[axis : axis + mask.ndim]
+        if mask.shape != over:
+            raise IndexingError(
+                f"a mask of shape {mask.shape} stands over axes of shape {over}, the array has {shape(x)}."
+            )
         return list(xp.nonzero(xp.asarray(mask)))
     if kind not in "iu":
         if spec_of(entry).size:

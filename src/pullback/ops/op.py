@@ -62,7 +62,8 @@ class Op:
     `push(tangents, out, args, static)` is the forward derivative, `batch(op, size, args, axes, static)` answers
     (result, axis), `kernel(k, *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists
     (arguments, static) to test on. `motion` is "pointwise", "rearrange" (a
-    pull only moves, copies or drops elements, so it can move a mask too) or "".
+    pull moves, copies, drops or adds up elements with weights that are not negative, so it can carry a mask along: what
+    comes out not zero is where some cotangent can be) or "".
     """
 
     name: str

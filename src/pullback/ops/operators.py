@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import DtypeError, GraphError, IndexingError, UnsupportedFunction
+from ..errors import GraphError, IndexingError, UnsupportedFunction
 from . import contracting, functions, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
+from .eager import is_operand, operator_of
 
 __all__ = ["install"]
 
 _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
-    "matmul": contracting.matmul,
+    "matmul": contracting.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
+    "xor": pointwise.bitwise_xor,
 }  # fmt: skip
 _COMPARE = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
@@ -37,24 +38,16 @@ _METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _takes(other: Any) -> bool:
-    return (
-        type(other) is Tensor
-        or isinstance(other, (Value, np.ndarray, np.generic, bool, int, float, complex, list, tuple))
-        or hasattr(other, "__cuda_array_interface__")
-    )
-
-
 def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Value, other: Any) -> Any:
-        return function(self, other) if _takes(other) else NotImplemented
+        return function(self, other) if is_operand(other) else NotImplemented
 
     return operator
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Value, other: Any) -> Any:
-        return function(other, self) if _takes(other) else NotImplemented
+        return function(other, self) if is_operand(other) else NotImplemented
 
     return operator
 
@@ -73,12 +66,6 @@ def power(x: Any, y: Any) -> Any:
     if type(y) is float and y == 0.5:
         return pointwise.sqrt(x)
     return pointwise.power(x, y)
-
-
-def _invert(x: Any) -> Any:
-    if spec_of(x).dtype.kind != "b":
-        raise DtypeError(f"~ is for booleans, this value is {spec_of(x).dtype}.")
-    return pointwise.logical_not(x)
 
 
 def _reshape(self: Any, *shape: Any) -> Any:
@@ -156,7 +143,7 @@ _UFUNCS: dict[str, Any] = {}
 def install() -> None:
     """Give `Value` and `Tensor` their operators and methods. Called once by the package."""
     for name, function in _BINARY.items():
-        setattr(Value, f"__{name}__", function if hasattr(function, "op") else _forward(function))
+        setattr(Value, f"__{name}__", operator_of(function.op) if hasattr(function, "op") else _forward(function))
         setattr(Value, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function, name))
     for name, function in _COMPARE.items():
@@ -165,10 +152,8 @@ def install() -> None:
         setattr(Value, name, _method(function))
     given: dict[str, Any] = {
         "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
-        "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": _invert,
-        "__and__": _forward(pointwise.logical_and),
-        "__or__": _forward(pointwise.logical_or), "__rand__": _reflected(pointwise.logical_and),
-        "__ror__": _reflected(pointwise.logical_or), "__getitem__": indexing.getitem, "__iter__": _iterate,
+        "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
+        "__getitem__": indexing.getitem, "__iter__": _iterate,
         "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,

@@ -160,7 +160,10 @@ def any_zero(sizes: Any) -> bool:
 
 
 def _pull_extreme(bar: Any, x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return pointwise.multiply(unfolded(bar, spec_of(x), axis, keepdims), _extreme_shares(x, out, axis, keepdims))
+    weights = _extreme_shares(x, out, axis, keepdims)
+    return pointwise.only(
+        pointwise.not_equal(weights, 0), pointwise.multiply(unfolded(bar, spec_of(x), axis, keepdims), weights)
+    )
 
 
 def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
@@ -189,6 +192,7 @@ def _extreme(name: str) -> Any:
         push=_push_extreme,
         batch=batching.shifted(axis="axis"),
         samples=_EXTREME_SAMPLES,
+        motion="rearrange",
     )
 
 
@@ -244,6 +248,7 @@ _cumsum: Op = linear(
     transpose=lambda bar, axis: shaping.flip(apply(_cumsum, shaping.flip(bar, axis=axis), axis=axis), axis=axis),
     batch=batching.shifted(axis="axis"),
     samples=several(one(3, axis=0), one(2, 3, axis=1), one(0, axis=0), one(2, 1, 3, axis=0)),
+    motion="rearrange",
 )
 
 
@@ -271,6 +276,8 @@ def _position(name: str) -> Any:
         return getattr(xp, name)(x, axis=axis, keepdims=keepdims)
 
     def spec(x: Spec, axis: int, keepdims: bool) -> Spec:
+        if not x.shape[axis]:
+            raise ShapeError(f"{name}: shape {x.shape} has no elements along axis {axis}, so there is no extreme.")
         return make_spec(_folded(x, (axis,), keepdims), np.dtype(np.intp), x.device)
 
     op = general(

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:  # the module behind it is slow to import
     from numpy.random import Generator
 
-__all__ = ["above", "away_from", "between", "reals"]
+__all__ = ["above", "away_from", "between", "reals", "whole_numbers"]
 
 Sampler = Callable[["Generator"], list[tuple[tuple[Any, ...], dict[str, Any]]]]
 Draw = Callable[["Generator", tuple[int, ...]], Any]
@@ -50,6 +50,11 @@ def away_from(point: float, count: int = 1) -> Sampler:
         return np.asarray(point + rng.choice([-1.0, 1.0], size=shape) * rng.uniform(0.25, 2.0, size=shape))
 
     return drawn(count, draw)
+
+
+def whole_numbers(count: int = 1) -> Sampler:
+    """Integers of either sign."""
+    return drawn(count, lambda rng, shape: np.asarray(rng.integers(-9, 9, size=shape)))
 
 
 def one(*shape: int, **static: Any) -> Sampler:

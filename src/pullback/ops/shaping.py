@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
+from ..arrays.tensor import another
 from ..errors import ArgumentError, ShapeError
 from . import batching, indexing, reducing
 from . import elementwise as pointwise
@@ -58,7 +59,7 @@ def astype(x: Any, dtype: Any, /) -> Any:
     x = as_value(x)
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
-        return x
+        return another(x)
     return apply(_astype, x, dtype=wanted)
 
 
@@ -85,7 +86,7 @@ def reshape(x: Any, /, shape: Any) -> Any:
     x = as_value(x)
     spec = spec_of(x)
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")
-    return x if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
+    return another(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
 
 
 _permute = linear(
@@ -112,7 +113,7 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     order = tuple(range(rank))[::-1] if axes is None else tuple(one_axis(a, rank, "permute_dims") for a in axes)
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {axes} are not an order of the {rank} axes.")
-    return x if order == tuple(range(rank)) else apply(_permute, x, axes=order)
+    return another(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
 
 
 def matrix_transpose(x: Any, /) -> Any:
@@ -230,7 +231,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     wanted = shape_tuple(shape, "broadcast_to")
     spec = spec_of(x)
     if spec.shape == wanted and spec.weak is None:
-        return x
+        return another(x)
     _broadcast_spec(spec, wanted)
     return apply(_broadcast, x, shape=wanted)
 
@@ -365,6 +366,7 @@ _split = linear(
     transpose=_join_parts,
     batch=_batch_split,
     samples=several(one(5, cuts=(2,), axis=0), one(2, 6, cuts=(1, 4), axis=1), one(3, cuts=(0, 3), axis=0)),
+    motion="rearrange",
 )
 
 

@@ -3,9 +3,9 @@
 The rule is run once on symbols, which writes down the ops it uses; if all of them are NumPy ufuncs the program
 is rendered to the lines one would write by hand. For tanh:
 
-    def step(node, bar, waiting):
-        out, = node.kept
-        parent0, = node.parents
+    def step(kept, parents, bar, waiting):
+        out, = kept
+        parent0, = parents
         t0 = multiply(out, out)
         t1 = subtract(c1, t0, t0)
         t2 = multiply(bar, t1, t1)
@@ -34,7 +34,7 @@ from .op import OUT, Op, Rule
 
 __all__ = ["Equation", "Symbol", "plain_step", "write_down"]
 
-Step = Callable[[Any, Any, Any], None]
+Step = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
 
 
@@ -88,9 +88,9 @@ def plain_step(rule: Rule, kind: int, accumulate: Accumulate) -> Step:
 
 
 def _as_it_stands(rule: Rule, accumulate: Accumulate) -> Step:
-    def step(node: Any, bar: Any, waiting: Any) -> None:
-        out, args = _unpack(rule, node.kept)
-        for i, parent in zip(rule.needs, node.parents, strict=True):
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        out, args = _unpack(rule, kept)
+        for i, parent in zip(rule.needs, parents, strict=True):
             share = rule.share(i, bar, out, args, (), {})
             if share is not None:
                 held = parent.bar
@@ -144,10 +144,10 @@ def _text(
     called[id(inputs[0])] = "bar"
     last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
     last_use |= {id(r): len(equations) for r in results}
-    lines = ["def step(node, bar, waiting):"]
+    lines = ["def step(kept, parents, bar, waiting):"]
     if len(inputs) > 1:
-        lines.append(f"    {', '.join(called[id(s)] for s in inputs[1:])}, = node.kept")
-    lines.append(f"    {', '.join(f'parent{i}' for i in range(len(results)))}, = node.parents")
+        lines.append(f"    {', '.join(called[id(s)] for s in inputs[1:])}, = kept")
+    lines.append(f"    {', '.join(f'parent{i}' for i in range(len(results)))}, = parents")
     for n, equation in enumerate(equations):
         ufunc = str(equation.op.ufunc)
         names[ufunc] = getattr(np, ufunc)

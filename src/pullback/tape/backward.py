@@ -16,7 +16,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeEr
 from ..ops import elementwise as pointwise
 from ..ops.shaping import astype
 from ..settings import switched
-from .cotangents import owned, plain_bar
+from .cotangents import Delivery, plain_bar
 from .parallel import run_threads
 from .sweep import Sweep
 
@@ -48,11 +48,11 @@ def backward(
     [3.0, 12.0]
     """
     start = checked_seed(self, seed, create_graph)
-    only = None if inputs is None else _input_tensors(inputs)
+    only = None if inputs is None else list(dict.fromkeys(_input_tensors(inputs)))
     log = _Log(only, create_graph)
     targets = None if only is None else frozenset(_tracked(t, i) for i, t in enumerate(only))
     try:
-        sweep([(_root(self), start)], targets, log.take, log, retain_graph, create_graph, workers)
+        sweep([(_root(self), start)], targets, log.take, log.add, retain_graph, create_graph, workers)
         log.settle(targets)
     except BaseException:
         log.undo()
@@ -86,21 +86,19 @@ def gradients(
     starts = [(_root(t), checked_seed(t, s, create_graph)) for t, s in zip(roots, given, strict=True)]
     nodes = [_tracked(t, i) for i, t in enumerate(wanted)]
     found: dict[Node, Any] = {}
-    log = _Log(None, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    try:
-        sweep(starts, frozenset(nodes), found.__setitem__, log, retain, create_graph, workers)
-    except BaseException:
-        log.undo()
-        raise
-    return tuple(_answer(t, n, found, i, allow_unused) for i, (t, n) in enumerate(zip(wanted, nodes, strict=True)))
+    sweep(starts, frozenset(nodes), found.__setitem__, _leave_alone, retain, create_graph, workers)
+    delivery = Delivery()
+    return tuple(
+        _answer(t, n, found, i, allow_unused, delivery) for i, (t, n) in enumerate(zip(wanted, nodes, strict=True))
+    )
 
 
 def sweep(
     starts: list[tuple[Node, Any]],
     targets: frozenset[Node] | None,
     sink: Any,
-    log: _Log,
+    retain_grad: Any,
     retain: bool,
     create_graph: bool,
     workers: int,
@@ -109,10 +107,14 @@ def sweep(
         raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
     with np.errstate(all="ignore"):  # infinities on the way back are answers; detect_anomaly is there to find them
         if not create_graph:
-            _run(Sweep(starts, targets, sink, log.add, retain=retain, linked=False, alone=workers == 1), workers)
+            _run(Sweep(starts, targets, sink, retain_grad, retain=retain, linked=False, alone=workers == 1), workers)
             return
         with switched(grad=True):
-            _run(Sweep(starts, targets, sink, log.add, retain=True, linked=True, alone=workers == 1), workers)
+            _run(Sweep(starts, targets, sink, retain_grad, retain=True, linked=True, alone=workers == 1), workers)
+
+
+def _leave_alone(tensor: Tensor, bar: Any) -> None:
+    """`gradients` touches no `.grad`, retained or not."""
 
 
 def _run(one_pass: Sweep, workers: int) -> None:
@@ -125,23 +127,22 @@ def _run(one_pass: Sweep, workers: int) -> None:
 class _Log:
     """Writes gradients to tensors and remembers what was there, so that a failed backward leaves no trace."""
 
-    __slots__ = ("_before", "_linked", "_only", "_seen")
+    __slots__ = ("_before", "_delivery", "_linked", "_only", "_seen")
 
     def __init__(self, only: list[Tensor] | None, linked: bool) -> None:
         self._before: list[tuple[Tensor, Tensor | None]] = []
-        self._only = only
+        self._delivery = Delivery()
         self._linked = linked
+        self._only = only
         self._seen: set[Node] = set()
 
-    def take(self, node: Node, bar: Any) -> None:
-        """The gradient of a leaf, or of an input that was asked for, has arrived."""
+    def take(self, node: Node, bar: Any) -> list[Tensor]:
+        """The gradient of a leaf, or of an input that was asked for, has arrived; answers who got it."""
         self._seen.add(node)
-        for tensor in self._tensors(node):
+        tensors = self._tensors(node)
+        for tensor in tensors:
             self.add(tensor, zeros_of(tensor.spec) if bar is None else bar)
-            if node.is_leaf and node.hooks is not None:
-                for kind, hook in tuple(node.hooks.entries.values()):
-                    if kind == "post_accumulate":
-                        hook(tensor)
+        return tensors
 
     def _tensors(self, node: Node) -> list[Tensor]:
         if self._only is not None:
@@ -151,14 +152,11 @@ class _Log:
 
     def add(self, tensor: Tensor, bar: Any) -> None:
         """tensor.grad += bar, in memory of its own."""
-        bar = plain_bar(bar)
         with _writing_gradients:
             old = tensor.grad
             self._before.append((tensor, old))
-            if old is not None:
-                total = pointwise.add(old if self._linked else old.value, bar)
-            else:
-                total = bar if isinstance(bar, Value) else owned(bar, 5)
+            total = bar if old is None else pointwise.add(old if self._linked else old.value, plain_bar(bar))
+            total = self._delivery.own(total)
             tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
 
     def settle(self, targets: frozenset[Node] | None) -> None:
@@ -229,11 +227,16 @@ def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
         )
     if found.device != spec.device and found.weak is None:
         raise DeviceError(f"backward: the seed is on {found.device}, the output on {spec.device}.\n{made}")
-    if found.dtype.kind == "c" and spec.dtype.kind != "c":
-        raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{made}  Pass a real seed.")
+    if found.weak is None and not _may_seed(found, spec):
+        raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{made}  Convert one of them.")
     if isinstance(value, Value):
         return astype(value, spec.dtype)
     return namespace_on(spec.device).array(value, dtype=spec.dtype)
+
+
+def _may_seed(seed: Spec, output: Spec) -> bool:
+    """Of the same kind, real or complex floating-point; a real seed may start a complex output."""
+    return seed.inexact and (seed.dtype.kind != "c" or output.dtype.kind == "c")
 
 
 def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
@@ -254,17 +257,16 @@ def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
     return wrap(one, spec) if linked else one
 
 
-def _answer(tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_unused: bool) -> Tensor | None:
+def _answer(
+    tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_unused: bool, delivery: Delivery
+) -> Tensor | None:
     if node not in found:
         if allow_unused:
             return None
         raise _unused(node, i, "Pass allow_unused=True to get None for it.")
-    bar = plain_bar(found[node])
-    if bar is None:
-        bar = zeros_of(tensor.spec)
-    if isinstance(bar, Tensor):
-        return bar
-    return wrap(bar if isinstance(bar, Value) else owned(bar, 4), tensor.spec)
+    bar = found[node]
+    bar = delivery.own(zeros_of(tensor.spec) if bar is None else bar)
+    return bar if isinstance(bar, Tensor) else wrap(bar, tensor.spec)
 
 
 def _unused(node: Node, i: int, advice: str = "Leave it out of inputs.") -> GraphError:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-import numpy as np
-
-from ..arrays.protect import settled
+from ..arrays.tensor import Tensor, another
+from ..arrays.value import Value
 from ..ops import elementwise as pointwise
 from ..ops.op import Selected
 
-__all__ = ["Parts", "accumulate", "owned", "plain_bar"]
-
-_ndarray = np.ndarray
-_getrefcount = sys.getrefcount
+__all__ = ["Delivery", "Parts", "accumulate", "plain_bar"]
 
 
 class Parts:
@@ -48,15 +43,29 @@ def _sum(a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else accumulate(a, b)
 
 
-def is_exclusive(array: Any, holders: int) -> bool:
-    """Whether nobody but the caller's `holders` references can see this memory, so that it may be written."""
-    return (
-        type(array) is _ndarray and array.base is None and _getrefcount(array) <= holders + 2 and array.flags.writeable
-    )
+class Delivery:
+    """Hands cotangents out to the user, each in memory of its own: a view, or what was handed out before, is copied.
 
+    Memory that the engine still works with is safe too: it writes only where it holds the one reference.
+    """
 
-def owned(bar: Any, holders: int) -> Any:
-    """A cotangent whose memory nobody else holds: itself where that is so, else a copy."""
-    if type(bar) is not _ndarray:
-        return settled(bar) if hasattr(bar, "flags") else bar
-    return bar if is_exclusive(bar, holders + 1) else bar.copy()
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given: dict[int, Any] = {}
+
+    def own(self, bar: Any) -> Any:
+        bar = plain_bar(bar)
+        if isinstance(bar, Value):
+            return self._own_tensor(bar) if type(bar) is Tensor else bar
+        if bar.base is not None or id(bar) in self._given:
+            bar = bar.copy()
+        self._given[id(bar)] = bar
+        return bar
+
+    def _own_tensor(self, bar: Tensor) -> Tensor:
+        if isinstance(bar.value, Value):
+            return bar
+        twin: Tensor = another(bar)
+        twin.value = self.own(bar.value)
+        return twin

@@ -6,9 +6,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..arrays.backends import is_array, namespace_on
 from ..arrays.node import Handle, Node
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.value import Value
 from ..errors import ArgumentError, HookError
 
 __all__ = ["Group", "HookRun", "register_multi_grad_hook", "retain_grad"]
@@ -77,8 +81,10 @@ def register_multi_grad_hook(
 
 def retain_grad(self: Tensor) -> None:
     """Keep the gradient of this intermediate tensor in `.grad` when a backward passes it."""
-    if not self.is_leaf:
-        self._tracked_node("retain_grad").add_hook("retain", weakref.ref(self))
+    node = self._tracked_node("retain_grad")
+    entries = node.hooks.entries.values() if node.hooks else ()
+    if not self.is_leaf and not any(kind == "retain" and hook() is self for kind, hook in entries):
+        node.add_hook("retain", weakref.ref(self))
 
 
 class HookRun:
@@ -99,7 +105,11 @@ class HookRun:
         return [hook for found, hook in self.entries.get(node, ()) if found == kind]
 
     def on_gradient(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
-        """Gradient hooks in the order they came, then those that only look."""
+        """Gradient hooks in the order they came, then those that only look. No cotangent at all is zeros to them."""
+        if bar is None:
+            if isinstance(node.spec, tuple):
+                return None
+            bar = namespace_on(node.spec.device).zeros(node.spec.shape, node.spec.dtype)
         for hook in self.of(node, "grad"):
             bar = self._replaced(bar, hook(self.shown(bar)), node, "hook")
         for tensor_of in self.of(node, "retain"):
@@ -137,15 +147,14 @@ class HookRun:
         if given is None:
             return bar
         wanted = spec_of(getattr(bar, "bar", bar)) if bar is not None else None
-        try:
-            found = spec_of(given)
-        except AttributeError:
-            raise HookError(
-                f"{what} of {node.name}: returned {type(given).__name__}, wanted a tensor or None."
-            ) from None
+        given = np.asarray(given) if isinstance(given, np.generic) else given
+        if not (isinstance(given, Value) or is_array(given)):
+            raise HookError(f"{what} of {node.name}: returned a {type(given).__name__}, wanted a tensor or None.")
+        found = spec_of(given)
         if wanted is not None and (found.shape != wanted.shape or found.dtype != wanted.dtype):
             raise HookError(f"{what} of {node.name}: returned {found}, wanted {wanted}.\n  made at {node.where()}")
-        return given.value if isinstance(given, Tensor) and not self._linked else given
+        value = given.value if isinstance(given, Tensor) and not self._linked else given
+        return value if isinstance(value, Value) else value.copy()  # the engine may add to it
 
     def _note(self, member: _Member, bar: Any) -> None:
         group = member.group

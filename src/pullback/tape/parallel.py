@@ -66,8 +66,12 @@ class _Crew:
             self._fail(error)
         for thread in threads:
             thread.join()
-        if self._error is not None:
-            raise self._error
+        failure, self._error = self._error, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback leads back to this frame
 
     def _help(self) -> None:
         while (node := self._next()) is not None:

@@ -24,15 +24,16 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     With `linked`, kept values come back as tensors on the graph they were on, so that the result can be
     differentiated again.
     """
-    if node.kept is None:
+    kept = node.kept  # read once: another thread's pass over the same graph may release it
+    if kept is None:
         raise freed(node)
     if type(node.rule) is PartRule:
-        return (Parts.at(node.rule.index, len(node.parents[0].spec), plain_bar(bar)),)
+        return (Parts.at(node.rule.index, len(node.parents[0].spec), bar),)
     rule: Rule = node.rule
     specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
-    out, args = _kept_values(node, rule, specs, linked)
-    mask = bar.mask if type(bar) is Selected and rule.op.motion else None
-    bar = bar.bars if type(bar) is Parts else plain_bar(bar)
+    out, args = _kept_values(node, kept, rule, specs, linked)
+    mask = _mask_of(bar) if rule.op.motion else None
+    bar = tuple(map(plain_bar, bar.bars)) if type(bar) is Parts else plain_bar(bar)
     shares: list[Any] = []
     for position, parent in zip(rule.needs, node.parents, strict=True):
         if wanted is not None and not wanted(parent):
@@ -40,16 +41,20 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
             continue
         share = rule.share(position, bar, out, args, specs, static)
         if mask is not None and share is not None:
-            moved = mask if rule.op.motion == "pointwise" else rule.share(position, mask, out, args, specs, static)
-            share = _narrowed(share, plain_bar(moved))
+            moved = mask
+            if rule.op.motion == "rearrange":
+                moved = _as_mask(plain_bar(rule.share(position, mask, out, args, specs, static)))
+            share = _narrowed(share, moved)
         shares.append(None if share is None else _fitted(share, specs[position]))
     return tuple(shares)
 
 
-def _kept_values(node: Node, rule: Rule, specs: tuple[Any, ...], linked: bool) -> tuple[Any, list[Any]]:
+def _kept_values(
+    node: Node, kept: tuple[Any, ...], rule: Rule, specs: tuple[Any, ...], linked: bool
+) -> tuple[Any, list[Any]]:
     """The result and the arguments as the rule sees them; what it did not ask to keep stands as its spec."""
     args, out = list(specs), None
-    for position, value in zip(rule.keeps, node.kept, strict=True):
+    for position, value in zip(rule.keeps, kept, strict=True):
         if type(value) is Packed:
             value = value.value()
         if position == OUT:
@@ -64,6 +69,19 @@ def _linked_result(node: Node, value: Any) -> Any:
     if type(value) is tuple:
         return tuple(wrap(v, spec_of(v), part_of(node, i, spec_of(v))) for i, v in enumerate(value))
     return wrap(value, spec_of(value), node)
+
+
+def _mask_of(bar: Any) -> Any:
+    """Where a cotangent can be other than zero, in its own shape; None for everywhere."""
+    if type(bar) is Parts:
+        masks = [None if b is None else _mask_of(b) for b in bar.bars]
+        whole = any(b is not None and m is None for b, m in zip(bar.bars, masks, strict=True))
+        return None if whole else tuple(masks)
+    return stretched(bar.mask, spec_of(bar.bar).shape) if type(bar) is Selected else None
+
+
+def _as_mask(x: Any) -> Any:
+    return x if spec_of(x).dtype.kind == "b" else pointwise.not_equal(x, 0)
 
 
 def _narrowed(share: Any, mask: Any) -> Any:

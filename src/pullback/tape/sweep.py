@@ -25,7 +25,8 @@ _claiming = threading.Lock()
 class Sweep:
     """One backward pass: the nodes that take part, newest first, and what to do at each.
 
-    `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any.
+    `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any, and
+    answers the tensors whose `.grad` took it.
     A pass claims its nodes and adds their cotangents up in `node.bar`, where the mark `waiting` stands until the
     first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
@@ -40,7 +41,7 @@ class Sweep:
         self,
         seeds: Sequence[tuple[Node, Any]],
         targets: frozenset[Node] | None,
-        sink: Callable[[Node, Any], None],
+        sink: Callable[[Node, Any], Any],
         retain_grad: Callable[[Any, Any], None],
         *,
         retain: bool,
@@ -91,10 +92,11 @@ class Sweep:
             bar = node.bar
             node.bar = None
             if plain and node.call is None and type(bar) is _ndarray:
-                if node.kept is None:
+                kept = node.kept
+                if kept is None:
                     raise freed(node)
                 rule, kind = node.rule, node.spec.plain
-                (rule.plain[kind] or _specialised(rule, kind))(node, bar, waiting)
+                (rule.plain[kind] or _specialised(rule, kind))(kept, node.parents, bar, waiting)
                 if not retain:
                     node.kept = None
             else:
@@ -120,10 +122,14 @@ class Sweep:
 
     def arrive(self, node: Node, bar: Any) -> Any:
         """A node's cotangent is complete: hooks see it, then whoever asked for it gets it."""
-        if bar is not None and node in self.hooks.entries:
+        hooked = node in self.hooks.entries
+        if hooked:
             bar = self.hooks.on_gradient(node, bar, self.retain_grad)
         if node.rule is None if self.targets is None else node in self.targets:
-            self.sink(node, bar)
+            took = self.sink(node, bar)
+            for hook in self.hooks.of(node, "post_accumulate") if hooked else ():
+                for tensor in took or ():
+                    hook(tensor)
         return bar
 
     def shares(self, node: Node, bar: Any) -> tuple[Any, ...]:

@@ -89,12 +89,14 @@ def gradgradcheck(
     True
     """
 
+    weights: list[Any] = []
+
     def first(*tensors: Tensor) -> tuple[Any, ...]:
         rng = np.random.default_rng(seed + 1)
         tracked = [t if t.requires_grad else tensor(t, requires_grad=True) for t in tensors if is_inexact(t.dtype)]
         swap = iter(tracked)
         full = [next(swap) if is_inexact(t.dtype) else t for t in tensors]
-        total = _weighted(f(*full), [], rng)
+        total = _weighted(f(*full), weights, rng)
         if not total.requires_grad:
             return (total,)
         found = gradients(total, tracked, create_graph=True, allow_unused=True)

@@ -1,0 +1,140 @@
+"""The order of the package: a module imports only from layers above its own, and at the top of its file."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pullback
+
+ROOT = Path(pullback.__file__).parent
+#: From the top down: each line may import from the lines above it and from itself.
+LAYERS = [
+    ["errors"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["graph"], ["tools"],
+    ["data", "demo", "cli", "__init__"],
+]  # fmt: skip
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+#: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.
+OPTIONAL = {"cupy", "cupyx", "graphviz", "llvmlite", "ml_dtypes", "mpi4py", "scipy"}
+#: What `import pullback` may load beside the standard library.
+AT_ONCE = {"numpy", "pullback"}
+
+MODULES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def layer_of(module):
+    return module.split(".")[0]
+
+
+def package_of(module):
+    """The package that the module's relative imports start from."""
+    return ["pullback", *module.split(".")[:-1]]
+
+
+def imports_in(module):
+    """(absolute name, line, inside a function, only for types) for each import of a module."""
+    tree = ast.parse(MODULES[module].read_text())
+    found = []
+
+    def visit(node, inside, typing):
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, node.lineno, inside, typing) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package_of(module)
+            base = base[: len(base) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            found.extend((f"{start}.{alias.name}", node.lineno, inside, typing) for alias in node.names)
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing = typing or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside, typing)
+
+    visit(tree, False, False)
+    return found
+
+
+def ours(name):
+    """The layer an absolute name of this package lies in; None for other packages."""
+    parts = name.split(".")
+    if parts[0] != "pullback":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in LEVEL else "__init__"
+
+
+def test_every_module_has_a_layer():
+    assert {layer_of(m) for m in MODULES} <= set(LEVEL)
+    assert set(LEVEL) == {layer_of(m) for m in MODULES}, "a layer that is gone must leave the list"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_only_from_layers_above(module):
+    mine = LEVEL[layer_of(module)]
+    upward = [
+        f"line {line}: {name}"
+        for name, line, _, _ in imports_in(module)
+        if (layer := ours(name)) is not None and LEVEL[layer] > mine
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_inside_functions_are_of_optional_packages(module):
+    hidden = [
+        f"line {line}: {name}"
+        for name, line, inside, _ in imports_in(module)
+        if inside and name.split(".")[0] not in OPTIONAL
+    ]
+    assert hidden == []
+
+
+def imports_by_name(module):
+    """What a module imports by `importlib.import_module("…")`, which is an import too."""
+    calls = (n for n in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(n, ast.Call) and n.args)
+    asked = [
+        c.args[0]
+        for c in calls
+        if getattr(c.func, "attr", getattr(c.func, "id", "")) in ("import_module", "__import__")
+    ]
+    return [n.value for a in asked for n in ast.walk(a) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_imported_by_name_is_an_optional_package(module):
+    assert [name for name in imports_by_name(module) if name.split(".")[0] not in OPTIONAL] == []
+
+
+def test_every_optional_package_is_used():
+    late = {name for m in MODULES for name, _, inside, _ in imports_in(m) if inside}
+    named = {name for m in MODULES for name in imports_by_name(m)}
+    assert {name.split(".")[0] for name in late | named} >= OPTIONAL
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_says_what_it_is_and_imports_no_stars_but_dtypes(module):
+    tree = ast.parse(MODULES[module].read_text())
+    assert ast.get_docstring(tree), "the first line of a module says what enters and what leaves"
+    stars = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)]
+    assert stars in ([], ["arrays.dtypes"])
+
+
+def test_importing_the_package_loads_only_what_it_must():
+    program = "import sys; before = set(sys.modules); import pullback; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {m.split(".")[0] for m in done.stdout.split()}
+    others = {m for m in loaded if m not in sys.stdlib_module_names and not m.startswith("_")}
+    assert others <= AT_ONCE
+
+
+def test_rules_and_engine_do_not_name_numpy_functions():
+    """`np.` in a rule would pin it to the CPU: the backward pass asks the arrays for their own library."""
+    for module in ("tape.pull", "tape.cotangents", "tape.parallel", "tape.hooks", "ops.elementwise"):
+        used = {
+            node.attr
+            for node in ast.walk(ast.parse(MODULES[module].read_text()))
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
+        }
+        assert used <= {"ndarray", "dtype", "float64", "generic", "asarray"}, module
