@@ -104,6 +104,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=value, spec=spec,
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
+        motion="contract",
     )  # fmt: skip
     return op
 

@@ -230,7 +230,7 @@ def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
     if found.weak is None and not _may_seed(found, spec):
         raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{made}  Convert one of them.")
     if isinstance(value, Value):
-        return astype(value, spec.dtype)
+        return pointwise.positive(astype(value, spec.dtype))  # in memory of its own
     return namespace_on(spec.device).array(value, dtype=spec.dtype)
 
 

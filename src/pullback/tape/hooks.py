@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.backends import is_array, namespace_on
 from ..arrays.node import Handle, Node
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.value import Value
 from ..errors import ArgumentError, HookError
 
@@ -137,11 +137,13 @@ class HookRun:
         return shares
 
     def shown(self, bar: Any) -> Any:
-        """A cotangent as the user sees it: a tensor."""
+        """A cotangent as the user sees it: a tensor, which the user may keep."""
         if hasattr(bar, "bars"):
             return tuple(None if b is None else self.shown(b) for b in bar.bars)
         bar = getattr(bar, "bar", bar)
-        return bar if isinstance(bar, Tensor) else wrap(bar, spec_of(bar))
+        if isinstance(bar, Tensor):
+            return another(bar)
+        return wrap(bar if isinstance(bar, Value) else bar.copy(), spec_of(bar))
 
     def _replaced(self, bar: Any, given: Any, node: Node, what: str) -> Any:
         if given is None:

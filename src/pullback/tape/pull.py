@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.backends import namespace_on
 from ..arrays.node import Node
 from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
@@ -12,7 +13,7 @@ from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
 from ..ops.eager import Packed, PartRule, part_of
 from ..ops.op import OUT, Rule, Selected
-from ..ops.shaping import any_to, fit, stretched
+from ..ops.shaping import any_to, astype, fit, stretched
 from .cotangents import Parts, plain_bar
 
 __all__ = ["check_finite", "freed", "pull"]
@@ -41,10 +42,7 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
             continue
         share = rule.share(position, bar, out, args, specs, static)
         if mask is not None and share is not None:
-            moved = mask
-            if rule.op.motion == "rearrange":
-                moved = _as_mask(plain_bar(rule.share(position, mask, out, args, specs, static)))
-            share = _narrowed(share, moved)
+            share = _narrowed(share, _moved(mask, rule, position, out, args, specs, static))
         shares.append(None if share is None else _fitted(share, specs[position]))
     return tuple(shares)
 
@@ -80,8 +78,17 @@ def _mask_of(bar: Any) -> Any:
     return stretched(bar.mask, spec_of(bar.bar).shape) if type(bar) is Selected else None
 
 
-def _as_mask(x: Any) -> Any:
-    return x if spec_of(x).dtype.kind == "b" else pointwise.not_equal(x, 0)
+def _moved(
+    mask: Any, rule: Rule, position: int, out: Any, args: list[Any], specs: tuple[Any, ...], static: dict[str, Any]
+) -> Any:
+    """Where the share of an argument can be other than zero, given where the cotangent can."""
+    if rule.op.motion == "pointwise":
+        return mask
+    if rule.op.motion == "contract":
+        mask = astype(mask, specs[position].dtype)
+        args = [namespace_on(s.device).ones(s.shape, s.dtype) for s in specs]
+    found = plain_bar(rule.share(position, mask, out, args, specs, static))
+    return found if spec_of(found).dtype.kind == "b" else pointwise.not_equal(found, 0)
 
 
 def _narrowed(share: Any, mask: Any) -> Any:
