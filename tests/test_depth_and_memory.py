@@ -290,6 +290,25 @@ def test_passes_on_workers_leave_nothing_behind(fails, collector_off):
     assert alive() == before
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_gradient_that_a_hook_drops_is_gone_before_the_next_comes(workers, collector_off):
+    parameters = [pb.tensor(np.ones(1 << 17), requires_grad=True) for _ in range(8)]
+    given, alive_then = [], []
+
+    def drop(t):
+        given.append(weakref.ref(t.grad.value))
+        t.grad = None
+        alive_then.append(sum(ref() is not None for ref in given))
+
+    total = pb.zeros(())
+    for w in parameters:
+        w.register_post_accumulate_grad_hook(drop)
+        total = total + pb.sum(pb.sin(w))
+    total.backward(workers=workers)
+    assert len(alive_then) == 8
+    assert max(alive_then) <= 1 + workers
+
+
 def test_tensor_dies_with_its_last_name(collector_off):
     x = pb.tensor([1.0, 2.0], requires_grad=True)
     y = x * x

@@ -288,6 +288,21 @@ def test_result_of_an_op_is_a_value_of_its_own(make, tracked):
     assert z.tolist() == before
 
 
+@pytest.mark.parametrize("name", sorted(set(NEW_VALUES) - {"detach", "stop_gradient"}))
+@pytest.mark.parametrize("of", ["leaf", "result"])
+def test_result_of_an_op_has_a_gradient_of_its_own(name, of):
+    """Also where shape or dtype were that already: what a gradient means must not hang on a shape."""
+    x, seen = leaf([[1.0, 2.0], [3.0, 4.0]]), []
+    start = x if of == "leaf" else x * 1.0
+    y = NEW_VALUES[name](start)
+    y.register_hook(lambda g: seen.append(np.unique(g.numpy()).tolist()))
+    loss = pb.sum(y * 2.0) + pb.sum(start * 3.0)
+    assert np.unique(pb.gradients(loss, y, retain_graph=True)[0].numpy()).tolist() == [2.0]
+    loss.backward()
+    assert seen == [[2.0], [2.0]]
+    assert x.grad.numpy().max() == 5.0
+
+
 def test_copy_of_booleans_is_a_value_of_its_own():
     x = pb.tensor([True, False])
     for y in (x.copy(), +x):

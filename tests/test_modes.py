@@ -138,10 +138,22 @@ def test_set_grad_enabled_is_a_statement_too():
     assert modes() is PLAIN
 
 
+CHANGES_NOTHING = [
+    lambda x: x.reshape(x.shape),
+    lambda x: pb.permute_dims(x, tuple(range(x.ndim))),
+    lambda x: x.astype(x.dtype),
+    lambda x: pb.broadcast_to(x, x.shape),
+    lambda x: pb.squeeze(x),
+    lambda x: pb.einsum("i->i", x),
+    lambda x: x.copy(),
+]
+
+
 def test_nothing_is_recorded_without_grad_also_where_an_input_tracks():
     x = leaf([1.0, 2.0])
     with pb.no_grad():
         made = [x * 2, pb.sum(x), x[0], pb.where(x > 0, x, 0), *pb.split(x, 2), pb.sigmoid(x)]
+        made += [f(x) for f in CHANGES_NOTHING]
         fresh = leaf(1.0)
     assert [y.requires_grad for y in made] == [False] * len(made)
     assert fresh.requires_grad
@@ -165,7 +177,8 @@ def test_inference_tensors_stay_constants_for_ever():
         y = x * 2
         made = pb.tensor([1.0, 1.0])
         inside = pb.tensor([1.0]).requires_grad_()
-    assert [t.is_inference for t in (y, made, y.detach(), inside)] == [True] * 4
+        same = [f(x) for f in CHANGES_NOTHING]
+    assert [t.is_inference for t in (y, made, y.detach(), inside, *same)] == [True] * (4 + len(same))
     assert inside.requires_grad
     for t in (y, made):
         with pytest.raises(errors.GraphError, match="inference_mode"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import os
@@ -9,11 +10,26 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ..errors import ArgumentError
 
-__all__ = ["NO_CALL", "OURS", "Call", "Handle", "Hooks", "Node", "call_site", "leaf_node", "next_order"]
+__all__ = [
+    "NO_CALL",
+    "Call",
+    "Handle",
+    "Hooks",
+    "Node",
+    "leaf_node",
+    "next_order",
+    "sign",
+    "sign_back",
+    "signed",
+    "user_line",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _handles = itertools.count()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -150,27 +166,50 @@ def leaf_node(tensor: Any) -> Node:
     node.order = next_order()
     node.rule, node.parents, node.kept, node.spec = None, (), weakref.ref(tensor), tensor.spec
     node.call, node.hooks, node.bar = NO_CALL, None, None
-    frame = call_site(sys._getframe(1))
-    node.code, node.lasti = frame.f_code, frame.f_lasti
+    sign(node, sys._getframe(1))
     return node
 
 
-def call_site(frame: FrameType) -> FrameType:
-    """The innermost frame outside this package: the user's own line."""
-    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
+def _is_ours(code: CodeType | None) -> bool:
+    return code is not None and code.co_filename.startswith((_PACKAGE, "<pullback"))
+
+
+def user_line(frame: FrameType) -> tuple[CodeType, int]:
+    """The innermost line outside this package, as code and instruction."""
+    while _is_ours(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
-    return frame
+    return frame.f_code, frame.f_lasti
 
 
-#: Files whose lines were met: whether they belong to this package.
-OURS: dict[str, bool] = {}
+def sign(node: Node, frame: FrameType) -> None:
+    """Note the user's own line on a node."""
+    node.code, node.lasti = user_line(frame)
 
 
-def is_ours(filename: str) -> bool:
-    known = OURS.get(filename)
-    if known is None:
-        known = OURS[filename] = filename.startswith((_PACKAGE, "<pullback"))
-    return known
+def sign_back(node: Any, line: tuple[CodeType, int]) -> None:
+    """Note the user's line on a node and on those it came from that have a line of ours."""
+    stack = [node] if isinstance(node, Node) and _is_ours(node.code) else []
+    while stack:
+        node = stack.pop()
+        node.code, node.lasti = line
+        stack += [parent for parent in node.parents if _is_ours(parent.code)]
+
+
+def signed(function: Callable[P, R]) -> Callable[P, R]:
+    """For functions of ours that call ops: the nodes they make get the user's line instead of ours.
+
+    The fast path notes the line of whoever calls it, without asking who that is; asking would cost every op.
+    """
+
+    @functools.wraps(function)
+    def composite(*args: P.args, **kwargs: P.kwargs) -> R:
+        out = function(*args, **kwargs)
+        node = getattr(out, "node", None)
+        if node is not None and _is_ours(node.code):
+            sign_back(node, user_line(sys._getframe(1)))
+        return out
+
+    return composite
 
 
 def show_line(code: CodeType, lasti: int) -> str:

@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, ShapeError
 from . import batching, reducing, shaping
@@ -101,6 +102,7 @@ def tensordot(x: Any, y: Any, /, *, axes: Any = 2) -> Any:
     return einsum(f"{''.join(names_x)},{''.join(names_y)}->{''.join(kept)}", x, y)
 
 
+@signed
 def outer(x: Any, y: Any, /) -> Any:
     """The product of each element of x with each of y, both flattened.
 
@@ -237,7 +239,7 @@ def _contract(xs: Sequence[Any], labels: Sequence[str], result: str) -> Any:
     present = "".join(c for c in result if c in have)
     values, names = [x for x, _ in tidy], tuple(label for _, label in tidy)
     if len(values) == 1 and names[0] == present:
-        out = values[0]
+        out = shaping.unchanged(values[0])
     else:
         _sizes(names, [spec_of(x) for x in values])
         out = apply(_einsum, *values, labels=names, result=present)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.node import NO_CALL, OURS, Call, Node, call_site, next_order
+from ..arrays.node import NO_CALL, Call, Node, next_order, sign
 from ..arrays.protect import locked, settled
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -77,8 +77,6 @@ def _unary(op: Op) -> Any:
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
-        if OURS.get(frame.f_code.co_filename) is not False:  # a composite of ours, or a file not met before
-            frame = call_site(frame)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out
@@ -158,8 +156,6 @@ def _binary(op: Op, as_operator: bool = False) -> Any:
         node.spec = spec
         node.bar = node.call = node.hooks = None
         frame = _getframe(1)
-        if OURS.get(frame.f_code.co_filename) is not False:  # a composite of ours, or a file not met before
-            frame = call_site(frame)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out
@@ -265,8 +261,7 @@ def _node(
     node.spec = spec
     node.call = Call(tuple([spec_of(x) for x in args]), static)
     node.bar = node.hooks = None
-    frame = call_site(_getframe(2))
-    node.code, node.lasti = frame.f_code, frame.f_lasti
+    sign(node, _getframe(2))
     return node
 
 

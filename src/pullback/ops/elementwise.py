@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..arrays.backends import special_of
+from ..arrays.node import signed
 from ..arrays.spec import is_inexact
 from ..errors import DtypeError
 from .dispatch import as_value
@@ -214,6 +215,7 @@ abs: Any = elementwise(
 _sign: Any = elementwise("sign", {"x": None}, doc="", samples=away_from(0))
 
 
+@signed
 def sign(x: Any, /) -> Any:
     """-1, 0 or 1 as x is negative, zero or positive, with derivative zero; for complex x the direction x / |x|.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from . import elementwise as pointwise
 from . import reducing, shaping
@@ -15,6 +16,7 @@ from .dispatch import as_value
 __all__ = ["clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax", "softplus"]
 
 
+@signed
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """x held between bounds, each a number, an array or None; at a bound the gradient passes.
 
@@ -36,6 +38,7 @@ def _range(dtype: Any) -> tuple[Any, Any]:
     return -math.inf, math.inf
 
 
+@signed
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
 
@@ -50,6 +53,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.divide(weights, reducing.sum(weights, axis=axis, keepdims=True))
 
 
+@signed
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
 
@@ -61,6 +65,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.subtract(x, reducing.logsumexp(x, axis=axis, keepdims=True))
 
 
+@signed
 def softplus(x: Any, /) -> Any:
     """log(1 + exp(x)), without overflow.
 
@@ -71,6 +76,7 @@ def softplus(x: Any, /) -> Any:
     return pointwise.logaddexp(x, 0.0)
 
 
+@signed
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
 
@@ -82,6 +88,7 @@ def silu(x: Any, /) -> Any:
     return pointwise.multiply(x, pointwise.sigmoid(x))
 
 
+@signed
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
 
@@ -100,6 +107,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 
+@signed
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.
 
@@ -110,6 +118,7 @@ def mean_squared_error(x: Any, y: Any, /) -> Any:
     return reducing.mean(pointwise.square(pointwise.subtract(x, y)))
 
 
+@signed
 def copied(x: Any) -> Any:
     """The value itself under a name of its own."""
     return pointwise.positive(x) if spec_of(x).dtype.kind != "b" else shaping.reshape(x, spec_of(x).shape)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
+from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
@@ -458,6 +459,7 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     return _checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
 
+@signed
 def add_at(x: Any, index: Any, values: Any, /) -> Any:
     """A new array: x with the values added at the index, repeated places adding up.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, UnsupportedFunction
@@ -46,6 +47,7 @@ def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    @signed
     def operator(self: Value, other: Any) -> Any:
         return function(other, self) if is_operand(other) else NotImplemented
 
@@ -53,12 +55,14 @@ def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @signed
     def operator(self: Tensor, other: Any) -> Any:
         return self.rebind(function(self, other), f"in-place {name}")
 
     return operator
 
 
+@signed
 def power(x: Any, y: Any) -> Any:
     """x ** y, with the square, the root and the reciprocal by their own ops."""
     if type(y) is int and y == 2:
@@ -120,6 +124,7 @@ def _fill(self: Tensor, value: Any) -> Tensor:
     return self.rebind(whole, "fill_")
 
 
+@signed
 def _ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
     """NumPy's ufuncs on our values, by the op that has the same ufunc; anything else raises."""
     function = _UFUNCS.get(ufunc.__name__)
@@ -149,7 +154,7 @@ def install() -> None:
     for name, function in _COMPARE.items():
         setattr(Value, f"__{name}__", _forward(function))
     for name, function in _METHODS.items():
-        setattr(Value, name, _method(function))
+        setattr(Value, name, function if hasattr(function, "op") else _method(function))
     given: dict[str, Any] = {
         "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
@@ -178,6 +183,7 @@ def install() -> None:
 
 
 def _method(function: Any) -> Any:
+    @signed
     def method(self: Value, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ShapeError
 from . import batching, shaping
@@ -75,6 +76,7 @@ def sum(x: Any, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = Fals
     return apply(_sum, x, axis=all_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims))
 
 
+@signed
 def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The mean over some axes, or over all.
 
@@ -95,6 +97,7 @@ def _count(x: Any, axis: Any, what: str) -> int:
     return math.prod(shape(x)[a] for a in all_axes(axis, ndim(x), what))
 
 
+@signed
 def var(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = False) -> Any:
     """The variance: the mean squared distance from the mean, over n - correction.
 
@@ -108,6 +111,7 @@ def var(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = 
     return pointwise.divide(sum(squares, axis=axis, keepdims=keepdims), _count(x, axis, "var") - correction)
 
 
+@signed
 def std(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = False) -> Any:
     """The standard deviation; where all elements are equal, its derivative is zero.
 
@@ -120,6 +124,7 @@ def std(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = 
     return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, variance)))
 
 
+@signed
 def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The product over some axes, or over all, by halves, so that every derivative is right at zeros too.
 
@@ -221,6 +226,7 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return apply(_min, x, axis=all_axes(axis, ndim(x), "min"), keepdims=bool(keepdims))
 
 
+@signed
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) over some axes, or over all, without overflow.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
-from ..arrays.tensor import another
+from ..arrays.tensor import Tensor, another
 from ..errors import ArgumentError, ShapeError
 from . import batching, indexing, reducing
 from . import elementwise as pointwise
@@ -59,7 +59,7 @@ def astype(x: Any, dtype: Any, /) -> Any:
     x = as_value(x)
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
-        return another(x)
+        return unchanged(x)
     return apply(_astype, x, dtype=wanted)
 
 
@@ -86,7 +86,7 @@ def reshape(x: Any, /, shape: Any) -> Any:
     x = as_value(x)
     spec = spec_of(x)
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")
-    return another(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
+    return unchanged(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
 
 
 _permute = linear(
@@ -101,6 +101,13 @@ _permute = linear(
 )
 
 
+def unchanged(x: Any) -> Any:
+    """What an op with nothing to do answers: a variable of its own, and if tracked, a gradient of its own."""
+    if type(x) is Tensor and x.node is not None:
+        return apply(_reshape, x, shape=x.shape)
+    return another(x)
+
+
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """The axes in another order; without `axes`, reversed.
 
@@ -113,7 +120,7 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     order = tuple(range(rank))[::-1] if axes is None else tuple(one_axis(a, rank, "permute_dims") for a in axes)
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {axes} are not an order of the {rank} axes.")
-    return another(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
+    return unchanged(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
 
 
 def matrix_transpose(x: Any, /) -> Any:
@@ -231,7 +238,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     wanted = shape_tuple(shape, "broadcast_to")
     spec = spec_of(x)
     if spec.shape == wanted and spec.weak is None:
-        return another(x)
+        return unchanged(x)
     _broadcast_spec(spec, wanted)
     return apply(_broadcast, x, shape=wanted)
 

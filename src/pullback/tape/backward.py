@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_on
-from ..arrays.node import Node
+from ..arrays.node import Node, sign_back, user_line
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
@@ -158,6 +159,8 @@ class _Log:
             total = bar if old is None else pointwise.add(old if self._linked else old.value, plain_bar(bar))
             total = self._delivery.own(total)
             tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
+            if self._linked:
+                sign_back(tensor._grad.node, user_line(sys._getframe(1)))
 
     def settle(self, targets: frozenset[Node] | None) -> None:
         """Inputs that were asked for but never reached: an error, not a silent None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ..arrays.tensor import Tensor, another
@@ -52,15 +53,16 @@ class Delivery:
     __slots__ = ("_given",)
 
     def __init__(self) -> None:
-        self._given: dict[int, Any] = {}
+        self._given: dict[int, weakref.ref[Any]] = {}
 
     def own(self, bar: Any) -> Any:
         bar = plain_bar(bar)
         if isinstance(bar, Value):
             return self._own_tensor(bar) if type(bar) is Tensor else bar
-        if bar.base is not None or id(bar) in self._given:
+        before = self._given.get(id(bar))
+        if bar.base is not None or (before is not None and before() is bar):
             bar = bar.copy()
-        self._given[id(bar)] = bar
+        self._given[id(bar)] = weakref.ref(bar)
         return bar
 
     def _own_tensor(self, bar: Tensor) -> Tensor:

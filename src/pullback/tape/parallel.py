@@ -12,7 +12,6 @@ from collections import Counter
 from typing import Any
 
 from ..arrays.node import Node
-from .cotangents import accumulate
 from .sweep import Sweep
 
 __all__ = ["run_threads"]
@@ -94,7 +93,7 @@ class _Crew:
         with self._changed:
             bar = self._sweep.table.pop(node, None)
             for _, _, share in sorted(self._shares.pop(node, ()), key=lambda entry: entry[:2]):
-                bar = share if bar is None else accumulate(bar, share)
+                bar = share if bar is None else self._sweep.sum(bar, share)
             bar = self._sweep.arrive(node, bar)
         return () if bar is None or node.is_leaf else self._sweep.shares(node, bar)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
@@ -9,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node
+from ..arrays.node import Node, sign_back, user_line
 from ..ops.specialise import plain_step
 from ..settings import modes
-from .cotangents import accumulate
+from .cotangents import accumulate, plain_bar
 from .hooks import HookRun
 from .pull import check_finite, freed, pull
 
@@ -33,8 +34,8 @@ class Sweep:
     """
 
     __slots__ = (
-        "_anomaly", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink", "table",
-        "targets", "waiting", "wanted",
+        "_anomaly", "_line", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink",
+        "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,7 @@ class Sweep:
         self.targets, self.sink, self.retain, self.retain_grad = targets, sink, retain, retain_grad
         mode = modes()
         self._linked, self._anomaly, self._nan_only = linked, mode.anomaly, mode.nan_only
+        self._line = user_line(sys._getframe(1)) if linked else None
         self.waiting = object()
         self.table: dict[Node, Any] = {}
         roots = [node for node, _ in seeds]
@@ -115,10 +117,21 @@ class Sweep:
         if self.claimed:
             held = node.bar
             if held is not None:  # a node without a mark leads to no target
-                node.bar = share if held is self.waiting else accumulate(held, share)
+                node.bar = share if held is self.waiting else self.sum(held, share)
         else:
             held = self.table.get(node)
-            self.table[node] = share if held is None else accumulate(held, share)
+            self.table[node] = share if held is None else self.sum(held, share)
+
+    def sum(self, held: Any, share: Any) -> Any:
+        """Two shares of one cotangent, added."""
+        total = accumulate(held, share)
+        self._sign(total)
+        return total
+
+    def _sign(self, bar: Any) -> None:
+        """What a linked pass makes was made on the line that asked for it."""
+        if self._line is not None:
+            sign_back(getattr(plain_bar(bar), "node", None), self._line)
 
     def arrive(self, node: Node, bar: Any) -> Any:
         """A node's cotangent is complete: hooks see it, then whoever asked for it gets it."""
@@ -145,6 +158,8 @@ class Sweep:
             raise
         if not self.retain:
             node.kept = None
+        for share in shares:
+            self._sign(share)
         if self._anomaly:
             check_finite(node, shares, self._nan_only)
         return self.hooks.after(node, shares, bar) if hooked else shares
