@@ -484,6 +484,19 @@ def test_error_in_a_hook_leaves_everything_as_it_was(place, workers, linked):
     np.testing.assert_array_equal(early.grad.detach().numpy(), np.full(size, 2.0))
 
 
+def test_failed_pass_gives_its_nodes_back():
+    x, w = leaf(1.0), leaf(2.0)
+    early = pb.sin(x) * w
+    loss = pb.exp(early) + early
+    with early.register_hook(boom), pytest.raises(BoomError):
+        loss.backward(retain_graph=True)
+    nodes = [loss.node]
+    for node in nodes:
+        nodes.extend(node.parents)
+        assert node.bar is None
+    assert len(nodes) > 5
+
+
 def test_gradient_that_a_hook_dropped_comes_back_when_a_later_hook_fails():
     x, w = leaf(1.0), leaf(2.0)
     w.grad = np.asarray(7.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 
@@ -239,3 +240,43 @@ def test_kernel_text_computes_the_value(case: Case):
     kernel = ctypes.CFUNCTYPE(None, *types)(engine.get_function_address("kernel"))
     kernel(*(a.ctypes.data for a in inputs), out.ctypes.data, out.size)
     np.testing.assert_allclose(out, np.asarray(apply(case.op, *case.args), float), rtol=1e-14, atol=1e-15)
+
+
+def _turned(case: Case) -> Case:
+    """The sample with its floating-point arguments turned into the complex plane."""
+    args = tuple(np.asarray(a * np.exp(0.4j) + 0.05j) if i in case.moving else a for i, a in enumerate(case.args))
+    return Case(case.op, case.number, args, case.static)
+
+
+@pytest.mark.parametrize("case", SMOOTH, ids=name)
+def test_complex_pull_is_the_transpose_of_push(case: Case):
+    """Re <u, J v> = Re <J^H u, v>, or the op says that it knows no complex numbers."""
+    with contextlib.suppress(pb.errors.DtypeError):
+        left, right = _complex_products(case, _turned(case))
+        single = case.static.get("dtype") == np.float32
+        assert abs(left - right) <= (1e-5 if single else 1e-12) * (1 + abs(left))
+
+
+def _complex_products(case: Case, turned: Case) -> tuple[float, float]:
+    def function(*values):
+        args = list(turned.args)
+        for i, value in zip(case.moving, values, strict=True):
+            args[i] = value
+        return apply(turned.op, *args, **turned.static)
+
+    rng = np.random.default_rng(8)
+
+    def drawn(like):
+        return np.asarray(
+            rng.normal(size=like.shape) + (1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else 0)
+        )
+
+    floats = [turned.args[i] for i in case.moving]
+    along = [drawn(a) for a in floats]
+    out, tangents = jvp(function, floats, along)
+    bars = [drawn(o) for o in (out if isinstance(out, tuple) else (out,))]
+    tensors = [pb.tensor(a, requires_grad=True) for a in floats]
+    results = function(*tensors)
+    shares = pb.gradients(list(results) if isinstance(results, tuple) else [results], tensors, bars)
+    pulled = [g.numpy() for g in shares if g is not None]
+    return np.sum(np.conj(flat(bars)) * flat(tangents)).real, np.sum(np.conj(flat(pulled)) * flat(along)).real
