@@ -471,6 +471,16 @@ def test_cotangent_shared_by_two_values_is_not_added_to_in_place():
     assert (x.grad.tolist(), z.grad.tolist()) == ([6.0, 6.0], [1.0, 1.0])
 
 
+def test_view_of_a_shared_cotangent_is_not_written_to():
+    """A reshaped cotangent is a view of one that z holds: neither a sum nor a product may be left in its memory."""
+    x, z = leaf([1.0, 2.0]), leaf([[3.0], [4.0]])
+    late, scaled = x * 5.0, x * 3.0
+    pb.sum(x.reshape((2, 1)) + z).backward()
+    (x.reshape((2, 1)) + z + late.reshape((2, 1))).backward(np.ones((2, 1)))
+    (scaled.reshape((2, 1)) + z).backward(np.ones((2, 1)))
+    assert (x.grad.tolist(), z.grad.tolist()) == ([10.0, 10.0], [[3.0], [3.0]])
+
+
 MIXED = [
     pb.add, pb.subtract, pb.multiply, pb.maximum,
     lambda a, b: -a, lambda a, b: a * 0.5, lambda a, b: pb.tanh(a), lambda a, b: a.reshape((3, 1)).reshape(3),

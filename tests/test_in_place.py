@@ -421,6 +421,16 @@ def test_array_beside_a_tensor_may_be_written_after_the_op(f):
     assert x.grad.tolist() == twin.grad.tolist()
 
 
+def test_read_only_view_beside_a_tensor_may_change_through_its_owner():
+    a, x = np.array([2.0, 3.0]), leaf([[1.0, 1.0], [1.0, 1.0]])
+    frozen = a.view()
+    frozen.flags.writeable = False
+    loss = pb.sum(x * np.broadcast_to(a, (2, 2)) + x * frozen)
+    a[:] = 100.0
+    loss.backward()
+    assert x.grad.tolist() == [[4.0, 6.0], [4.0, 6.0]]
+
+
 @pytest.mark.parametrize("index", [np.array([0, 1]), np.array([True, True])])
 def test_index_array_may_be_written_after_the_op(index):
     x = leaf([2.0, 1.0])

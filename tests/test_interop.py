@@ -240,6 +240,15 @@ def test_promotion_is_numpys(scalar, dtype, symbol):
     assert f(scalar, pb.tensor(array)).dtype == f(scalar, array).dtype
 
 
+@pytest.mark.parametrize("numbers", [(0.0, -0.0), (-0.0, 0.0), (0, -0.0), (1, True), (1.0, 1), (2**53 + 1, 2.0**53)])
+def test_numbers_that_compare_equal_are_not_taken_for_each_other(numbers):
+    x, array = pb.tensor([1.0, -1.0]), np.array([1.0, -1.0])
+    for number in numbers:
+        for found, wanted in ((x * number, array * number), (number / x, number / array)):
+            np.testing.assert_array_equal(found.numpy(), wanted)
+            np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(wanted))
+
+
 class Foreign:
     """An object that knows how to meet tensors itself."""
 

@@ -16,7 +16,7 @@ from pullback.graph import stage
 from pullback.graph.scalar import render_loop
 from pullback.ops import OPS
 from pullback.ops.dispatch import apply
-from pullback.ops.indexing import _filled
+from pullback.ops.index import filled
 from pullback.transforms import grad, jvp, vjp, vmap
 
 ALL = cases()
@@ -40,9 +40,9 @@ ORACLES = {
     "split": lambda x, cuts, axis: tuple(np.split(x, cuts, axis)),
     "flip": lambda x, axis: x[tuple(slice(None, None, -1) if i in axis else slice(None) for i in range(x.ndim))],
     "roll": lambda x, shift, axis: np.roll(x, shift, axis),
-    "getitem": lambda x, *indices, index: x[_filled(index, indices)],
-    "scatter": lambda x, *indices, index, wanted: _added(np.zeros(wanted), x, _filled(index, indices)),
-    "set_at": lambda x, v, *indices, index: _written(x.copy(), v, _filled(index, indices)),
+    "getitem": lambda x, *indices, index: x[filled(index, indices)],
+    "scatter": lambda x, *indices, index, wanted: _added(np.zeros(wanted), x, filled(index, indices)),
+    "set_at": lambda x, v, *indices, index: _written(x.copy(), v, filled(index, indices)),
     "sum": lambda x, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
     "max": lambda x, axis, keepdims: np.maximum.reduce(x, axis=axis, keepdims=keepdims),
     "min": lambda x, axis, keepdims: np.minimum.reduce(x, axis=axis, keepdims=keepdims),

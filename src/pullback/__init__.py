@@ -28,6 +28,7 @@ from .arrays.dtypes import (
 from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
+from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
 from .ops.contracting import einsum, matmul, outer, tensordot
 from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .ops.elementwise import (
@@ -87,24 +88,13 @@ from .ops.reducing import all, any, argmax, argmin, cumulative_sum, logsumexp, m
 from .ops.shaping import (
     astype,
     broadcast_to,
-    concat,
-    diagonal,
     expand_dims,
-    flip,
     matrix_transpose,
     moveaxis,
-    pad,
     permute_dims,
-    repeat,
     reshape,
-    roll,
-    split,
     squeeze,
-    stack,
-    tile,
-    tril,
-    triu,
-)  # fmt: skip
+)
 from .settings import (
     detect_anomaly,
     enable_grad,

@@ -1,6 +1,18 @@
 """What can be computed, with its rules: every op is one record in `OPS`."""
 
-from . import basis, contracting, creation, elementwise, functions, indexing, operators, reducing, shaping
+from . import (
+    arranging,
+    basis,
+    contracting,
+    creation,
+    elementwise,
+    functions,
+    indexing,
+    operators,
+    record,
+    reducing,
+    shaping,
+)
 from .op import OPS, Op
 
 __all__ = ["OPS", "Op"]
@@ -10,4 +22,4 @@ basis.bind(
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()
-del contracting, creation, functions, indexing, reducing
+del arranging, contracting, creation, functions, indexing, record, reducing

@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, ShapeError
-from . import batching, reducing, shaping
+from . import arranging, batching, reducing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis, whole
 from .dispatch import apply, as_value, ndim, shape
@@ -256,7 +256,7 @@ def _diagonals(x: Any, label: str) -> tuple[Any, str]:
             second = label.index(letter, first + 1)
             if shape(x)[first] != shape(x)[second]:
                 raise ShapeError(f"einsum: index {letter!r} has sizes {shape(x)[first]} and {shape(x)[second]}.")
-            x = shaping.diagonal(x, axis1=first, axis2=second)
+            x = arranging.diagonal(x, axis1=first, axis2=second)
             label = label[:first] + label[first + 1 : second] + label[second + 1 :] + letter
     return x, label
 

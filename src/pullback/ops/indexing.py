@@ -1,8 +1,4 @@
-"""Indexing and its transpose: every form of `x[index]`, of `x[index] = v`, and what is built on them.
-
-An index is a tuple in which arrays are marked by `SLOT`; the arrays themselves are arguments of the op, so that
-they may be batched or staged. Boolean masks become integer arrays at the border, where their values are known.
-"""
+"""Indexing and its transpose: every form of `x[index]` and of `x[index] = v`, and what is built on them."""
 
 from __future__ import annotations
 
@@ -11,183 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array, namespace_on
+from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
-from ..arrays.tensor import Tensor
-from ..arrays.value import Value
-from ..errors import ConversionError, DtypeError, IndexingError, ShapeError
+from ..errors import DtypeError, IndexingError, ShapeError
 from . import batching, shaping
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import add, equal, only
 from .families import general
+from .index import (
+    SLOT,
+    Index,
+    axes_before,
+    filled,
+    is_apart,
+    is_one_truth,
+    known_mask,
+    namespace_for,
+    normal_index,
+    shape_at,
+)
 from .op import Op
 
 __all__ = ["SLOT", "add_at", "getitem", "put_along_axis", "scatter", "set_at", "take", "take_along_axis"]
-
-
-class _Slot:
-    """Where an index array goes in an index."""
-
-    def __repr__(self) -> str:
-        return "SLOT"
-
-
-SLOT = _Slot()
-Index = tuple[Any, ...]
-
-
-def namespace_for(x: Any) -> Any:
-    """The library in which constants beside x must be made."""
-    return namespace_on(spec_of(x).device)
-
-
-def namespace_zeros(spec: Spec) -> Any:
-    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
-
-
-def _filled(index: Index, arrays: Sequence[Any]) -> Index:
-    left = iter(arrays)
-    return tuple(next(left) if i is SLOT else i for i in index)
-
-
-def _advanced(index: Index) -> list[int]:
-    """Positions that NumPy treats as advanced: arrays, and integers beside arrays."""
-    if SLOT not in index:
-        return []
-    return [n for n, i in enumerate(index) if i is SLOT or isinstance(i, int)]
-
-
-def _is_apart(index: Index) -> bool:
-    """Whether the advanced positions are separated, which makes NumPy put their axes first."""
-    places = _advanced(index)
-    return bool(places) and places != list(range(places[0], places[-1] + 1))
-
-
-def _shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[int, ...]:
-    """The shape of x[index], found on an array without memory."""
-    dummies = [np.zeros(s.shape, np.intp) for s in arrays]
-    full = np.broadcast_to(np.int8(0), x.shape)
-    try:
-        return full[_filled(index, dummies)].shape
-    except IndexError as error:
-        if any(n == 0 for n in x.shape):
-            return _shape_when_empty(x, arrays, index)
-        raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
-
-
-def _shape_when_empty(x: Spec, arrays: Sequence[Spec], index: Index) -> tuple[int, ...]:
-    """An empty axis accepts no index 0, so the dummy gets one element there."""
-    full = np.broadcast_to(np.int8(0), tuple(max(n, 1) for n in x.shape))
-    return full[_filled(index, [np.zeros(s.shape, np.intp) for s in arrays])].shape
-
-
-def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
-    """What a user wrote in brackets as an index with slots and its arrays; shapes and kinds checked."""
-    entries = index if isinstance(index, tuple) else (index,)
-    if all(_is_basic(entry) for entry in entries):
-        return _without_ellipsis(entries, ndim(x)), []
-    plain: list[Any] = []
-    arrays: list[Any] = []
-    seen: list[Any] = []
-    for entry in entries:
-        if entry is None or entry is Ellipsis:
-            plain.append(entry)
-        elif isinstance(entry, slice):
-            plain.append(slice(*(None if e is None else _as_int(e) for e in (entry.start, entry.stop, entry.step))))
-        elif isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_)):
-            plain.append(int(entry))
-        else:
-            found = _index_arrays(x, entry, _axis_of(entries, len(seen), ndim(x)))
-            arrays.extend(found)
-            plain.extend([SLOT] * len(found))
-        seen.append(entry)
-    return _without_ellipsis(tuple(plain), ndim(x)), arrays
-
-
-def _is_basic(entry: Any) -> bool:
-    """A plain integer, a slice of plain integers, None or an ellipsis: nothing to normalise."""
-    if type(entry) is slice:
-        start, stop, step = entry.start, entry.stop, entry.step
-        return (
-            (start is None or type(start) is int)
-            and (stop is None or type(stop) is int)
-            and (step is None or type(step) is int)
-        )
-    return type(entry) is int or entry is None or entry is Ellipsis
-
-
-def _as_int(e: Any) -> int:
-    try:
-        return int(e.__index__())
-    except (AttributeError, TypeError):
-        raise IndexingError(f"a slice is made of integers, got {e!r}.") from None
-
-
-def _axis_of(entries: Sequence[Any], place: int, rank: int) -> int:
-    """The first axis that an entry of an index stands for, counted from the back if an ellipsis comes before."""
-    if any(e is Ellipsis for e in entries[:place]):
-        return rank - sum(map(_axes_taken, entries[place:]))
-    return sum(map(_axes_taken, entries[:place]))
-
-
-def _axes_taken(entry: Any) -> int:
-    if entry is None or entry is Ellipsis:
-        return 0
-    if isinstance(entry, (slice, int, np.integer)):
-        return 1
-    spec = spec_of(as_value(entry))
-    return spec.ndim if spec.dtype.kind == "b" else 1
-
-
-def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
-    entry = as_value(entry)
-    kind = spec_of(entry).dtype.kind
-    xp = namespace_for(x)
-    if kind == "b":
-        mask = _known(entry)
-        if not mask.ndim:
-            raise IndexingError("a single True or False can be an index only by itself: x[flag].")
-        over = shape(x)[axis : axis + mask.ndim]
-        if mask.shape != over:
-            raise IndexingError(
-                f"a mask of shape {mask.shape} stands over axes of shape {over}, the array has {shape(x)}."
-            )
-        return list(xp.nonzero(xp.asarray(mask)))
-    if kind not in "iu":
-        if spec_of(entry).size:
-            raise IndexingError(f"indices must be integers or booleans, got {spec_of(entry).dtype}.")
-        entry = np.zeros(shape(entry), np.intp)
-    if isinstance(entry, Value):
-        return [entry]
-    return [xp.asarray(entry)]
-
-
-def _known(mask: Any) -> Any:
-    """The numbers of a mask: which elements it picks decides a shape, so they must be known now."""
-    while isinstance(mask, Tensor):
-        mask = mask.value
-    if not is_array(mask):
-        if isinstance(mask, Value):
-            raise ConversionError(
-                "a boolean mask inside a transform has no known count of elements.\n"
-                "  Use pb.where(mask, x, 0), whose shape does not depend on values."
-            )
-        mask = np.asarray(mask)
-    return mask
-
-
-def _without_ellipsis(index: Index, rank: int) -> Index:
-    used = sum(i is not None and i is not Ellipsis for i in index)
-    if used > rank:
-        raise IndexingError(f"too many indices: {used} for an array of {rank} axes.")
-    dots = [n for n, i in enumerate(index) if i is Ellipsis]
-    if len(dots) > 1:
-        raise IndexingError("an index can have one ellipsis ('...').")
-    at = dots[0] if dots else len(index)
-    full = (slice(None),) * (rank - used)
-    return (*index[:at], *full, *index[at + 1 :])
 
 
 def _batch_getitem(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
@@ -197,22 +40,17 @@ def _batch_getitem(op: Any, size: int, args: Any, axes: Any, static: Any) -> tup
     rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, array_axes, strict=True)], default=0)
     if all(ax is None for ax in array_axes):
         out = apply(op, batching.lead(x, x_axis), *arrays, index=(slice(None), *index))
-        return out, rank if _is_apart(index) else 0
+        return out, rank if is_apart(index) else 0
     moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
     if x_axis is None:
         out = apply(op, x, *moved, index=index)
-        return out, 0 if _is_apart(index) else _before(index)
+        return out, 0 if is_apart(index) else axes_before(index)
     steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
     out = apply(op, batching.lead(x, x_axis), steps, *moved, index=(SLOT, *index))
-    if not _is_apart(index) and _is_apart((SLOT, *index)):  # the index axes came first, but belong after the slices
-        at = _before(index)
+    if not is_apart(index) and is_apart((SLOT, *index)):  # the index axes came first, but belong after the slices
+        at = axes_before(index)
         out = shaping.moveaxis(out, tuple(range(1, rank + 1)), tuple(range(at + 1, at + rank + 1)))
     return out, 0
-
-
-def _before(index: Index) -> int:
-    """How many axes of the result stand before those of the index arrays."""
-    return sum(not isinstance(i, int) for i in index[: _advanced(index)[0]])
 
 
 def _index_samples(rng: Any) -> Any:
@@ -242,8 +80,8 @@ _getitem: Op = general(
     family="linear",
     args=("x", "*indices"),
     doc="x[index].",
-    value=lambda xp, x, *indices, index: x[_filled(index, indices)],
-    spec=lambda x, *indices, index: make_spec(_shape_at(x, indices, index, "getitem"), x.dtype, x.device),
+    value=lambda xp, x, *indices, index: x[filled(index, indices)],
+    spec=lambda x, *indices, index: make_spec(shape_at(x, indices, index, "getitem"), x.dtype, x.device),
     pulls={"x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)},
     push=_push_getitem,
     batch=_batch_getitem,
@@ -255,7 +93,7 @@ _getitem: Op = general(
 def _scattered(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[int, ...]) -> Any:
     out = xp.zeros(wanted, x.dtype)
     if indices:
-        xp.add.at(out, _filled(index, indices), x)
+        xp.add.at(out, filled(index, indices), x)
     else:
         out[index] = x
     return out
@@ -268,13 +106,13 @@ def _batch_scatter(op: Any, size: int, args: Any, axes: Any, static: Any) -> tup
     rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, array_axes, strict=True)], default=0)
     x = batching.lead(x, x_axis, size)
     if all(ax is None for ax in array_axes):
-        if _is_apart(index):  # the axes of the index arrays come first in x, before the batch axis
+        if is_apart(index):  # the axes of the index arrays come first in x, before the batch axis
             x = shaping.moveaxis(x, 0, rank)
         return apply(op, x, *arrays, index=(slice(None), *index), wanted=(size, *wanted)), 0
     moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
     steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
-    if not _is_apart(index) and _is_apart((SLOT, *index)):
-        at = _before(index)
+    if not is_apart(index) and is_apart((SLOT, *index)):
+        at = axes_before(index)
         x = shaping.moveaxis(x, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
     return apply(op, x, steps, *moved, index=(SLOT, *index), wanted=(size, *wanted)), 0
 
@@ -282,7 +120,7 @@ def _batch_scatter(op: Any, size: int, args: Any, axes: Any, static: Any) -> tup
 def _scatter_samples(rng: Any) -> Any:
     full = np.zeros((3, 4, 2))
     return [
-        ((rng.normal(size=full[_filled(static["index"], arrays)].shape), *arrays), {**static, "wanted": full.shape})
+        ((rng.normal(size=full[filled(static["index"], arrays)].shape), *arrays), {**static, "wanted": full.shape})
         for (_, *arrays), static in _index_samples(rng)
     ]
 
@@ -309,17 +147,17 @@ _scatter: Op = general(
 def _written(xp: Any, x: Any, values: Any, *indices: Any, index: Index) -> Any:
     if xp is np or not indices or not values.size:
         out = xp.array(x)
-        out[_filled(index, indices)] = values
+        out[filled(index, indices)] = values
         return out
     # A GPU writes in any order, so let each place find the last value that was sent to it.
     ticket = xp.arange(1, values.size + 1).reshape(values.shape)
     board = xp.zeros(x.shape, ticket.dtype)
-    xp.maximum.at(board, _filled(index, indices), ticket)
+    xp.maximum.at(board, filled(index, indices), ticket)
     return xp.where(board > 0, values.reshape(-1)[xp.maximum(board - 1, 0)], x)
 
 
 def _set_spec(x: Spec, values: Spec, *indices: Spec, index: Index) -> Spec:
-    region = _shape_at(x, indices, index, "set_at")
+    region = shape_at(x, indices, index, "set_at")
     if region != values.shape:
         raise ShapeError(f"set_at: values have shape {values.shape}, the region has {region}.")
     return x
@@ -364,13 +202,13 @@ def _batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[A
     rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, array_axes, strict=True)], default=0)
     x, values = batching.lead(x, x_axis, size), batching.lead(values, v_axis, size)
     if all(ax is None for ax in array_axes):
-        if _is_apart(index):
+        if is_apart(index):
             values = shaping.moveaxis(values, 0, rank)
         return apply(op, x, values, *arrays, index=(slice(None), *index)), 0
     moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
     steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
-    if not _is_apart(index) and _is_apart((SLOT, *index)):
-        at = _before(index)
+    if not is_apart(index) and is_apart((SLOT, *index)):
+        at = axes_before(index)
         values = shaping.moveaxis(values, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
     return apply(op, x, values, steps, *moved, index=(SLOT, *index)), 0
 
@@ -415,20 +253,10 @@ def getitem(x: Any, index: Any, /) -> Any:
     array([0, 0, 3])
     """
     x = as_value(x)
-    if _is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
-        x, index = shaping.expand_dims(x, 0), slice(0, int(bool(_known(index))))
+    if is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
+        x, index = shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index))))
     plain, arrays = normal_index(x, index)
     return _checked(_getitem, x, *arrays, index=plain)
-
-
-_NEVER_ONE_TRUTH = frozenset((int, slice, tuple, list, type(None), type(Ellipsis)))
-
-
-def _is_one_truth(index: Any) -> bool:
-    if type(index) in _NEVER_ONE_TRUTH:
-        return False
-    spec = spec_of(as_value(index))
-    return spec.dtype.kind == "b" and not spec.shape
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
@@ -438,7 +266,7 @@ def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
 
 def _region(x: Any, plain: Index, arrays: Sequence[Any], values: Any, what: str) -> Any:
     """The values in the dtype of x, stretched to the region they are written to."""
-    region = _shape_at(spec_of(x), [spec_of(a) for a in arrays], plain, what)
+    region = shape_at(spec_of(x), [spec_of(a) for a in arrays], plain, what)
     found, wanted = spec_of(values), spec_of(x).dtype
     if found.dtype != wanted and not (found.weak or np.can_cast(found.dtype, wanted, casting="same_kind")):
         raise DtypeError(f"{what}: {found.dtype} values do not fit into a {wanted} array.")

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ShapeError
-from . import batching, shaping
+from . import arranging, batching, shaping
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -143,7 +143,7 @@ def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
         x = pointwise.add(sum(x, axis=0, keepdims=True), 1)
     while (n := shape(x)[0]) > 1:
         halves = pointwise.multiply(x[: n // 2], x[n // 2 : n // 2 * 2])
-        x = shaping.concat([halves, x[n - 1 :]]) if n % 2 else halves
+        x = arranging.concat([halves, x[n - 1 :]]) if n % 2 else halves
     return shaping.reshape(x, _folded(spec, axes, keepdims))
 
 
@@ -251,7 +251,7 @@ _cumsum: Op = linear(
     doc="Running sums along an axis.",
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
     spec=lambda x, axis: make_spec(x.shape, _summed_dtype(x.dtype), x.device),
-    transpose=lambda bar, axis: shaping.flip(apply(_cumsum, shaping.flip(bar, axis=axis), axis=axis), axis=axis),
+    transpose=lambda bar, axis: arranging.flip(apply(_cumsum, arranging.flip(bar, axis=axis), axis=axis), axis=axis),
     batch=batching.shifted(axis="axis"),
     samples=several(one(3, axis=0), one(2, 3, axis=1), one(0, axis=0), one(2, 1, 3, axis=0)),
     motion="rearrange",
@@ -273,7 +273,7 @@ def cumulative_sum(x: Any, /, axis: int | None = None, *, dtype: Any = None, inc
     axis = one_axis(axis, ndim(x), "cumulative_sum")
     out = apply(_cumsum, x, axis=axis)
     if include_initial:
-        out = shaping.pad(out, [(1, 0) if i == axis else (0, 0) for i in range(ndim(x))])
+        out = arranging.pad(out, [(1, 0) if i == axis else (0, 0) for i in range(ndim(x))])
     return out
 
 

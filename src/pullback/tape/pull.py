@@ -11,8 +11,8 @@ from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
 from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
-from ..ops.eager import Packed, PartRule, part_of
 from ..ops.op import OUT, Rule, Selected
+from ..ops.record import Packed, PartRule, part_of
 from ..ops.shaping import any_to, astype, fit, stretched
 from .cotangents import Parts, plain_bar
 

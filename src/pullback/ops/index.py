@@ -1,0 +1,206 @@
+"""What a user wrote in brackets in, a normal index out: a tuple in which arrays are marked by `SLOT`.
+
+The arrays themselves become arguments of the op, so that they may be batched or staged. Boolean masks become integer
+arrays here, at the border, where their values are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array, namespace_on
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.value import Value
+from ..errors import ConversionError, IndexingError
+from .dispatch import as_value, ndim, shape
+
+__all__ = [
+    "SLOT",
+    "Index",
+    "axes_before",
+    "filled",
+    "is_apart",
+    "is_one_truth",
+    "known_mask",
+    "namespace_for",
+    "normal_index",
+    "shape_at",
+]
+
+
+class _Slot:
+    """Where an index array goes in an index."""
+
+    def __repr__(self) -> str:
+        return "SLOT"
+
+
+SLOT = _Slot()
+Index = tuple[Any, ...]
+
+
+def namespace_for(x: Any) -> Any:
+    """The library in which constants beside x must be made."""
+    return namespace_on(spec_of(x).device)
+
+
+def filled(index: Index, arrays: Sequence[Any]) -> Index:
+    left = iter(arrays)
+    return tuple(next(left) if i is SLOT else i for i in index)
+
+
+def _advanced(index: Index) -> list[int]:
+    """Positions that NumPy treats as advanced: arrays, and integers beside arrays."""
+    if SLOT not in index:
+        return []
+    return [n for n, i in enumerate(index) if i is SLOT or isinstance(i, int)]
+
+
+def is_apart(index: Index) -> bool:
+    """Whether the advanced positions are separated, which makes NumPy put their axes first."""
+    places = _advanced(index)
+    return bool(places) and places != list(range(places[0], places[-1] + 1))
+
+
+def shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[int, ...]:
+    """The shape of x[index], found on an array without memory."""
+    dummies = [np.zeros(s.shape, np.intp) for s in arrays]
+    full = np.broadcast_to(np.int8(0), x.shape)
+    try:
+        return full[filled(index, dummies)].shape
+    except IndexError as error:
+        if any(n == 0 for n in x.shape):
+            return _shape_when_empty(x, arrays, index)
+        raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
+
+
+def _shape_when_empty(x: Spec, arrays: Sequence[Spec], index: Index) -> tuple[int, ...]:
+    """An empty axis accepts no index 0, so the dummy gets one element there."""
+    full = np.broadcast_to(np.int8(0), tuple(max(n, 1) for n in x.shape))
+    return full[filled(index, [np.zeros(s.shape, np.intp) for s in arrays])].shape
+
+
+def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
+    """What a user wrote in brackets as an index with slots and its arrays; shapes and kinds checked."""
+    entries = index if isinstance(index, tuple) else (index,)
+    if all(_is_basic(entry) for entry in entries):
+        return _without_ellipsis(entries, ndim(x)), []
+    plain: list[Any] = []
+    arrays: list[Any] = []
+    seen: list[Any] = []
+    for entry in entries:
+        if entry is None or entry is Ellipsis:
+            plain.append(entry)
+        elif isinstance(entry, slice):
+            plain.append(slice(*(None if e is None else _as_int(e) for e in (entry.start, entry.stop, entry.step))))
+        elif isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_)):
+            plain.append(int(entry))
+        else:
+            found = _index_arrays(x, entry, _axis_of(entries, len(seen), ndim(x)))
+            arrays.extend(found)
+            plain.extend([SLOT] * len(found))
+        seen.append(entry)
+    return _without_ellipsis(tuple(plain), ndim(x)), arrays
+
+
+def _is_basic(entry: Any) -> bool:
+    """A plain integer, a slice of plain integers, None or an ellipsis: nothing to normalise."""
+    if type(entry) is slice:
+        start, stop, step = entry.start, entry.stop, entry.step
+        return (
+            (start is None or type(start) is int)
+            and (stop is None or type(stop) is int)
+            and (step is None or type(step) is int)
+        )
+    return type(entry) is int or entry is None or entry is Ellipsis
+
+
+def _as_int(e: Any) -> int:
+    try:
+        return int(e.__index__())
+    except (AttributeError, TypeError):
+        raise IndexingError(f"a slice is made of integers, got {e!r}.") from None
+
+
+def _axis_of(entries: Sequence[Any], place: int, rank: int) -> int:
+    """The first axis that an entry of an index stands for, counted from the back if an ellipsis comes before."""
+    if any(e is Ellipsis for e in entries[:place]):
+        return rank - sum(map(_axes_taken, entries[place:]))
+    return sum(map(_axes_taken, entries[:place]))
+
+
+def _axes_taken(entry: Any) -> int:
+    if entry is None or entry is Ellipsis:
+        return 0
+    if isinstance(entry, (slice, int, np.integer)):
+        return 1
+    spec = spec_of(as_value(entry))
+    return spec.ndim if spec.dtype.kind == "b" else 1
+
+
+def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
+    entry = as_value(entry)
+    kind = spec_of(entry).dtype.kind
+    xp = namespace_for(x)
+    if kind == "b":
+        mask = known_mask(entry)
+        if not mask.ndim:
+            raise IndexingError("a single True or False can be an index only by itself: x[flag].")
+        over = shape(x)[axis : axis + mask.ndim]
+        if mask.shape != over:
+            raise IndexingError(
+                f"a mask of shape {mask.shape} stands over axes of shape {over}, the array has {shape(x)}."
+            )
+        return list(xp.nonzero(xp.asarray(mask)))
+    if kind not in "iu":
+        if spec_of(entry).size:
+            raise IndexingError(f"indices must be integers or booleans, got {spec_of(entry).dtype}.")
+        entry = np.zeros(shape(entry), np.intp)
+    if isinstance(entry, Value):
+        return [entry]
+    return [xp.asarray(entry)]
+
+
+def known_mask(mask: Any) -> Any:
+    """The numbers of a mask: which elements it picks decides a shape, so they must be known now."""
+    while isinstance(mask, Tensor):
+        mask = mask.value
+    if not is_array(mask):
+        if isinstance(mask, Value):
+            raise ConversionError(
+                "a boolean mask inside a transform has no known count of elements.\n"
+                "  Use pb.where(mask, x, 0), whose shape does not depend on values."
+            )
+        mask = np.asarray(mask)
+    return mask
+
+
+def _without_ellipsis(index: Index, rank: int) -> Index:
+    used = sum(i is not None and i is not Ellipsis for i in index)
+    if used > rank:
+        raise IndexingError(f"too many indices: {used} for an array of {rank} axes.")
+    dots = [n for n, i in enumerate(index) if i is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("an index can have one ellipsis ('...').")
+    at = dots[0] if dots else len(index)
+    full = (slice(None),) * (rank - used)
+    return (*index[:at], *full, *index[at + 1 :])
+
+
+def axes_before(index: Index) -> int:
+    """How many axes of the result stand before those of the index arrays."""
+    return sum(not isinstance(i, int) for i in index[: _advanced(index)[0]])
+
+
+_NEVER_ONE_TRUTH = frozenset((int, slice, tuple, list, type(None), type(Ellipsis)))
+
+
+def is_one_truth(index: Any) -> bool:
+    if type(index) in _NEVER_ONE_TRUTH:
+        return False
+    spec = spec_of(as_value(index))
+    return spec.dtype.kind == "b" and not spec.shape

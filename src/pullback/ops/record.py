@@ -1,0 +1,171 @@
+"""Op call on tensors in, tensors out: the general path, which computes one level below and remembers the step."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..arrays.backends import is_array
+from ..arrays.node import NO_CALL, Call, Node, next_order, sign
+from ..arrays.protect import locked, settled
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..arrays.value import Value
+from ..errors import GraphError, HookError
+from ..settings import PLAIN, Modes, modes, switched
+from .dispatch import apply, compute
+from .op import OUT, Op
+
+__all__ = ["Packed", "PartRule", "part_of", "record"]
+
+_getframe = sys._getframe
+
+
+class Packed:
+    """A kept value that went through a user's `pack`; `unpack` brings it back when a rule asks."""
+
+    __slots__ = ("spec", "stored", "unpack")
+
+    def __init__(self, tensor: Tensor, hooks: tuple[Any, Any]) -> None:
+        pack, self.unpack = hooks
+        self.spec = tensor.spec
+        with switched(grad=False, saved=None):
+            self.stored = pack(tensor)
+
+    def value(self) -> Any:
+        with switched(grad=False, saved=None):
+            found = self.unpack(self.stored)
+        value = found.value if isinstance(found, Tensor) else found
+        if not (is_array(value) or isinstance(value, Value)):
+            raise HookError(f"unpack returned a {type(found).__name__}, wanted a tensor or an array of {self.spec}.")
+        if spec_of(value) != self.spec:
+            raise HookError(f"unpack returned {spec_of(value)}, what was packed is {self.spec}.")
+        return value
+
+
+def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
+    level = top.level
+    values: list[Any] = []
+    needs: list[int] = []
+    shared = False
+    for i, x in enumerate(args):
+        if type(x) is Tensor and (level == 1 or x.level == level):
+            values.append(x.value)
+            if x.node is not None:
+                needs.append(i)
+            if x.spec.plain is None and x.status == "shared":
+                shared = True
+        else:
+            values.append(x)
+    out = compute(op, values, static) if level == 1 else apply(op, *values, **static)
+    mode = modes()
+    if type(out) is tuple:
+        return _many(op, args, values, out, static, tuple(needs), mode, shared)
+    result = wrap(out, spec_of(out))
+    if mode is not PLAIN and mode.inference:
+        result.mark("inference")
+    elif shared and _same_memory(out, values):
+        result.mark("shared")
+    if needs and mode.grad and op.differentiable and result.spec.inexact:
+        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode)
+    return result
+
+
+def _same_memory(out: Any, values: list[Any]) -> bool:
+    return getattr(out, "base", None) is not None or any(out is value for value in values)
+
+
+def _node(
+    op: Op,
+    args: tuple[Any, ...],
+    values: list[Any],
+    out: Any,
+    spec: Any,
+    static: dict[str, Any],
+    needs: tuple[int, ...],
+    mode: Modes,
+) -> Node:
+    rule = op.rule(needs, len(args))
+    node = Node()
+    node.order, node.rule = next_order(), rule
+    node.parents = tuple([args[i].node for i in needs])
+    node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
+    node.spec = spec
+    node.call = Call(tuple([spec_of(x) for x in args]), static)
+    node.bar = node.hooks = None
+    sign(node, _getframe(2))
+    return node
+
+
+def _keep(op: Op, position: int, args: tuple[Any, ...], values: list[Any], out: Any, mode: Modes) -> Any:
+    """One value for the way back, made safe from later writes."""
+    if position == OUT:
+        value, given = out, None
+    else:
+        value, given = values[position], args[position]
+        if type(given) is Tensor:
+            if given.spec.plain is not None and mode is PLAIN:
+                return value
+            if given.is_inference and not mode.inference:
+                raise GraphError(
+                    f"{op.name}: backward would have to keep a tensor made under inference_mode.\n"
+                    "  Copy it first: pb.tensor(x)."
+                )
+            if given.status == "shared":
+                value = locked(value)
+        elif not isinstance(value, Value):
+            value = settled(value)
+    if mode.saved is not None and not isinstance(value, (bool, int, float, complex)):
+        return Packed(wrap(value, spec_of(value)), mode.saved)
+    return value
+
+
+def _many(
+    op: Op,
+    args: tuple[Any, ...],
+    values: list[Any],
+    outs: tuple[Any, ...],
+    static: dict[str, Any],
+    needs: tuple[int, ...],
+    mode: Modes,
+    shared: bool,
+) -> tuple[Tensor, ...]:
+    """An op with several results has one node, and each result a part of it."""
+    results = tuple(wrap(x, spec_of(x)) for x in outs)
+    for result in results:
+        if mode.inference:
+            result.mark("inference")
+        elif shared and _same_memory(result.value, values):
+            result.mark("shared")
+    if needs and mode.grad and op.differentiable:
+        specs = tuple(result.spec for result in results)
+        node = _node(op, args, values, outs, specs, static, needs, mode)
+        for i, result in enumerate(results):
+            if result.spec.inexact:
+                result.node = part_of(node, i, result.spec)
+    return results
+
+
+class PartRule:
+    """The rule of one result of many: its cotangent goes to its place among the node's."""
+
+    __slots__ = ("index", "keeps", "needs", "op")
+
+    def __init__(self, op: Op, index: int) -> None:
+        self.op = op
+        self.index = index
+        self.needs = (0,)
+        self.keeps = ()
+
+
+def part_of(node: Node, index: int, spec: Spec) -> Node:
+    """The node of one result of many."""
+    part = Node()
+    part.rule, part.parents, part.kept, part.spec = PartRule(node.rule.op, index), (node,), (), spec
+    part.order, part.call, part.hooks, part.bar = next_order(), NO_CALL, None, None
+    part.code, part.lasti = node.code, node.lasti
+    return part
+
+
+Tensor.interpret = record  # type: ignore[method-assign, assignment]
