@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ..settings import modes
 from .backends import as_array, device_of, is_array
-from .dtypes import as_dtype
+from .dtypes import NAMES, as_dtype
 from .node import Handle, Node, leaf_node
 from .protect import read_only
 from .spec import Spec, spec_of
@@ -301,7 +301,7 @@ def fresh_array(data: Any, dtype: Any = None) -> Any:
     if is_array(array) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     array = array.astype(wanted or array.dtype, copy=True) if is_array(array) else np.array(array, dtype=wanted)
-    if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
+    if array.dtype.name not in NAMES:
         raise DtypeError(f"tensors hold numbers and booleans, got dtype {array.dtype}.")
     return array
 

@@ -15,8 +15,8 @@ is rendered to the lines one would write by hand. For tanh:
         else: parent0.bar = accumulate(held, t2)
 
 Three references to a held sum are the node's, the variable's and the call's own: nobody else can see it, so it
-may be added to in place; likewise three to `bar` are the engine's, the parameter's and the call's. A rule that does
-not fit runs as it stands, on raw arrays.
+may be added to in place; likewise `bar` may be overwritten where it is used last. The numbers are measured for the
+interpreter at hand (`_counted_alone`). A rule that does not fit runs as it stands, on raw arrays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,7 @@ def _text(
         done = [a for a in equation.args if called.get(id(a), "").startswith("t") and last_use[id(a)] == n]
         reuse = [called[id(a)] for a in done if a.spec == equation.results[0].spec][:1] if spec.shape else []
         if not reuse and spec.shape and equation.results[0].spec == spec and last_use.get(id(inputs[0])) == n:
-            reuse = ["bar if getrefcount(bar) == 3 and bar.base is None else None"]
+            reuse = [f"bar if getrefcount(bar) == {_BAR_ALONE} and bar.base is None else None"]
         called[id(equation.results[0])] = f"t{n}"
         lines.append(f"    t{n} = {ufunc}({', '.join(args + reuse)})")
     for i, result in enumerate(results):
@@ -165,10 +166,11 @@ def _text(
 
 
 def _adding(parent: str, share: str) -> list[str]:
+    alone = f"type(held) is ndarray and getrefcount(held) == {_HELD_ALONE} and held.base is None"
     return [
         f"    held = {parent}.bar",
         f"    if held is waiting: {parent}.bar = {share}",
-        f"    elif type(held) is ndarray and getrefcount(held) == 3 and held.base is None: add(held, {share}, held)",
+        f"    elif {alone}: add(held, {share}, held)",
         f"    else: {parent}.bar = accumulate(held, {share})",
     ]
 
@@ -177,3 +179,30 @@ def _constant(number: Any, spec: Spec, names: dict[str, Any]) -> str:
     name = f"c{len(names)}"
     names[name] = np.asarray(number, spec.dtype)
     return name
+
+
+def _counted_alone() -> tuple[int, int]:
+    """What `getrefcount` says in a step of a `bar` and of a held sum that nobody but the engine can see.
+
+    Interpreters differ in which references they count, so the engine's own loop is played with one array.
+    """
+    counts: list[int] = []
+    names: dict[str, Any] = {"getrefcount": sys.getrefcount, "note": lambda bar, k1, count: counts.append(count)}
+    text = """
+def step(kept, parents, bar, waiting):
+    k1, = kept
+    parent0, = parents
+    t0 = note(bar, k1, getrefcount(bar))
+    held = parent0.bar
+    note(None, None, getrefcount(held))
+"""
+    exec(compile(text, "<pullback: counting references>", "exec"), names)
+    child, parent = SimpleNamespace(bar=np.empty(1)), SimpleNamespace(bar=np.empty(1))
+    for node in (child,):
+        bar = node.bar
+        node.bar = None
+        names["step"]((None,), (parent,), bar, None)
+    return counts[0], counts[1]
+
+
+_BAR_ALONE, _HELD_ALONE = _counted_alone()
