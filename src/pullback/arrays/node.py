@@ -15,13 +15,11 @@ from typing import Any, ParamSpec, TypeVar
 from ..errors import ArgumentError
 
 __all__ = [
-    "NO_CALL",
     "Call",
     "Handle",
     "Hooks",
     "Node",
     "leaf_node",
-    "next_order",
     "sign",
     "sign_back",
     "signed",
@@ -76,23 +74,20 @@ class Hooks:
 
 
 class Call:
-    """How an op was called, for nodes that are not on the fast path."""
+    """What nodes of the fast path have no need of: how the op was called, and the hooks of the node."""
 
-    __slots__ = ("specs", "static")
+    __slots__ = ("hooks", "specs", "static")
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
         self.specs = specs
         self.static = static
-
-
-#: For nodes that no op call made.
-NO_CALL = Call((), {})
-#: Nodes are numbered as they are made, so a parent's number is always below its child's.
-next_order = itertools.count().__next__
+        self.hooks: Hooks | None = None
 
 
 class Node:
-    """A step on the tape. `parents` are the nodes of the tracked arguments; a leaf has none. `order` counts nodes.
+    """A step on the tape. `parents` are the nodes of the tracked arguments; a leaf has none.
+
+    `order` is the length of the longest way to a leaf, so a parent's is always below its child's.
 
     `call` is None for nodes of the fast path alone: all arguments have the result's spec, and no static, no hook.
     `bar` belongs to the backward pass that has claimed the node, and is None between passes.
@@ -101,7 +96,7 @@ class Node:
     `x.grad` may itself hang on a graph that ends in x without a reference cycle.
     """
 
-    __slots__ = ("bar", "call", "code", "hooks", "kept", "lasti", "order", "parents", "rule", "spec")
+    __slots__ = ("bar", "call", "code", "kept", "lasti", "order", "parents", "rule", "spec")
 
     bar: Any
     order: int
@@ -110,7 +105,6 @@ class Node:
     kept: Any
     spec: Any
     call: Call | None
-    hooks: Hooks | None
     code: CodeType | None
     lasti: int
 
@@ -132,10 +126,10 @@ class Node:
         return self.add_hook("post", hook)
 
     def add_hook(self, kind: str, hook: Callable[..., Any]) -> Handle:
-        if self.hooks is None:
-            self.hooks = Hooks()
-            self.leave_fast_path()
-        return Handle(self.hooks, kind, hook)
+        call = self.leave_fast_path()
+        if call.hooks is None:
+            call.hooks = Hooks()
+        return Handle(call.hooks, kind, hook)
 
     def forget(self, tensor: Any) -> bool:
         """Stop keeping the gradient for a tensor that now points elsewhere; whether it was kept."""
@@ -145,10 +139,15 @@ class Node:
             del entries[key]
         return bool(found)
 
-    def leave_fast_path(self) -> None:
+    @property
+    def hooks(self) -> Hooks | None:
+        return None if self.call is None else self.call.hooks
+
+    def leave_fast_path(self) -> Call:
         """From now on the engine looks at this node each time it passes."""
         if self.call is None:
             self.call = Call((self.spec,) * self.rule.count, {})
+        return self.call
 
     def where(self) -> str:
         """The user's line that made this node, as `file.py:12: y = x * 2`."""
@@ -163,9 +162,8 @@ class Node:
 def leaf_node(tensor: Any) -> Node:
     """A node without parents whose gradient goes to `tensor.grad`, as long as the tensor lives."""
     node = Node()
-    node.order = next_order()
     node.rule, node.parents, node.kept, node.spec = None, (), weakref.ref(tensor), tensor.spec
-    node.call, node.hooks, node.bar = NO_CALL, None, None
+    node.order, node.call, node.bar = 0, Call((), {}), None
     sign(node, sys._getframe(1))
     return node
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, next_order
+from ..arrays.node import Node
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
@@ -66,12 +66,12 @@ def _unary(op: Op) -> Any:
             out.node = None
             return out
         out.node = node = Node()
-        node.order = next_order()
+        node.order = parent.order + 1
         node.rule = rule
         node.parents = (parent,)
         node.kept = (value,) if keeps_out else () if keeps_nothing else (a, value) if keeps_both else (a,)
         node.spec = spec
-        node.bar = node.call = node.hooks = None
+        node.bar = node.call = None
         frame = _getframe(1)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
@@ -132,16 +132,18 @@ def _binary(op: Op, as_operator: bool = False) -> Any:
             out.node = None
             return out
         out.node = node = Node()
-        node.order = next_order()
         if n is None:
             node.rule = rule = right
             node.parents = (m,)
+            node.order = m.order + 1
         elif m is None:
             node.rule = rule = left
             node.parents = (n,)
+            node.order = n.order + 1
         else:
             node.rule = rule = both
             node.parents = (n, m)
+            node.order = (n.order if n.order > m.order else m.order) + 1
         keeps = rule.keeps
         if keeps is BOTH:
             node.kept = (a, b)
@@ -150,7 +152,7 @@ def _binary(op: Op, as_operator: bool = False) -> Any:
         else:
             node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
         node.spec = spec
-        node.bar = node.call = node.hooks = None
+        node.bar = node.call = None
         frame = _getframe(1)
         node.code = frame.f_code
         node.lasti = frame.f_lasti

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.node import NO_CALL, Call, Node, next_order, sign
+from ..arrays.node import Call, Node, sign
 from ..arrays.protect import locked, settled
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -88,12 +88,13 @@ def _node(
 ) -> Node:
     rule = op.rule(needs, len(args))
     node = Node()
-    node.order, node.rule = next_order(), rule
+    node.rule = rule
     node.parents = tuple([args[i].node for i in needs])
+    node.order = max([parent.order for parent in node.parents]) + 1
     node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
     node.spec = spec
     node.call = Call(tuple([spec_of(x) for x in args]), static)
-    node.bar = node.hooks = None
+    node.bar = None
     sign(node, _getframe(2))
     return node
 
@@ -163,7 +164,7 @@ def part_of(node: Node, index: int, spec: Spec) -> Node:
     """The node of one result of many."""
     part = Node()
     part.rule, part.parents, part.kept, part.spec = PartRule(node.rule.op, index), (node,), (), spec
-    part.order, part.call, part.hooks, part.bar = next_order(), NO_CALL, None, None
+    part.order, part.call, part.bar = node.order + 1, Call((), {}), None
     part.code, part.lasti = node.code, node.lasti
     return part
 

@@ -17,14 +17,14 @@ from .cotangents import accumulate, plain_bar
 from .hooks import HookRun
 from .pull import check_finite, freed, pull
 
-__all__ = ["Sweep", "newest_first"]
+__all__ = ["Sweep", "deepest_first"]
 
 _ndarray = np.ndarray
 _claiming = threading.Lock()
 
 
 class Sweep:
-    """One backward pass: the nodes that take part, newest first, and what to do at each.
+    """One backward pass: the nodes that take part, deepest first, and what to do at each.
 
     `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any, and
     answers the tensors whose `.grad` took it.
@@ -58,7 +58,7 @@ class Sweep:
         roots = [node for node, _ in seeds]
         mine = claim(roots, self.waiting) if alone else None
         self.claimed = mine is not None
-        order = newest_first(roots) if mine is None else mine
+        order = deepest_first(roots) if mine is None else mine
         self.wanted = None
         if targets is not None:
             self.wanted = leading_to(targets, order)
@@ -68,7 +68,7 @@ class Sweep:
             if self.claimed:
                 release(n for n in order if n not in self.wanted)
             order = [n for n in order if n in self.wanted]
-        self.hooks = HookRun([n for n in order if n.hooks is not None], linked)
+        self.hooks = HookRun([n for n in order if n.call is not None and n.call.hooks is not None], linked)
         self.order = early_leaves(order, self.hooks) if self.hooks.entries else order
         for node, seed in seeds:
             if self.wanted is None or node in self.wanted:
@@ -171,7 +171,7 @@ def _specialised(rule: Any, kind: int) -> Any:
 
 
 def claim(roots: Sequence[Node], waiting: object) -> list[Node] | None:
-    """Every node that leads to the roots, marked as this pass's own, newest first; None if another holds one."""
+    """Every node that leads to the roots, marked as this pass's own, deepest first; None if another holds one."""
     source = Node()  # above all roots, so that they are met like any parent
     source.parents = tuple(roots)
     found = [source]
@@ -196,8 +196,8 @@ def release(nodes: Iterable[Node]) -> None:
         node.bar = None
 
 
-def newest_first(roots: Iterable[Node]) -> list[Node]:
-    """Every node that leads to the roots. A node is always newer than its parents, so this is the order to go in."""
+def deepest_first(roots: Iterable[Node]) -> list[Node]:
+    """Every node that leads to the roots. A node is always deeper than its parents, so this is the order to go in."""
     seen = set(roots)
     found = list(seen)
     for node in found:  # grows as it goes
@@ -210,7 +210,7 @@ def newest_first(roots: Iterable[Node]) -> list[Node]:
 
 
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
-    """The nodes on a way to a target, in one pass from the oldest; None if all are."""
+    """The nodes on a way to a target, in one pass from the leaves; None if all are."""
     if all(n in targets for n in order if n.rule is None):
         return None
     wanted: set[Node] = set()

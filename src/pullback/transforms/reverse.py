@@ -14,7 +14,7 @@ from ..ops.dispatch import as_value
 from ..ops.shaping import zeros
 from ..settings import enable_grad
 from ..tape.backward import gradients
-from ..tape.sweep import newest_first
+from ..tape.sweep import deepest_first
 from .lifted import Lifted, inside_transform, lowered
 
 __all__ = ["grad", "vjp"]
@@ -38,7 +38,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
         return out, lambda bar: tuple(zeros(spec_of(x)) for x in xs)
     mine = {x.node for x in inputs}
     # Leaves of calls that are over lead nowhere; any other leaf is somebody's who may differentiate the answer again.
-    outside = any(n.rule is None and n not in mine and n.kept() is not None for n in newest_first([out.node]))
+    outside = any(n.rule is None and n not in mine and n.kept() is not None for n in deepest_first([out.node]))
 
     def pull(bar: Any) -> tuple[Any, ...]:
         found = gradients(out, inputs, bar, create_graph=outside, retain_graph=True, allow_unused=True)
