@@ -168,8 +168,16 @@ def leaf_node(tensor: Any) -> Node:
     return node
 
 
+_known_files: dict[str, bool] = {}
+
+
 def _is_ours(code: CodeType | None) -> bool:
-    return code is not None and code.co_filename.startswith((_PACKAGE, "<pullback"))
+    if code is None:
+        return False
+    known = _known_files.get(code.co_filename)
+    if known is None:
+        known = _known_files[code.co_filename] = code.co_filename.startswith((_PACKAGE, "<pullback"))
+    return known
 
 
 def user_line(frame: FrameType) -> tuple[CodeType, int]:

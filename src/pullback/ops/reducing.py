@@ -48,7 +48,7 @@ def unfolded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any
 _sum = linear(
     "sum",
     doc="The sum over axes.",
-    value=lambda xp, x, axis, keepdims: xp.sum(x, axis=axis, keepdims=keepdims),
+    value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), _summed_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: unfolded(bar, x_spec, axis, keepdims),
     batch=batching.shifted(axis="axis"),
