@@ -38,7 +38,7 @@ def padded(x: Any, axis: int | None, rank: int) -> Any:
 
 def shifted(**how: str) -> Callable[..., tuple[Any, int]]:
     """Batch axis first, and each static parameter moved along: "axis" (one or many, counted from the front) grows
-    by one, "shape" gets the batch size in front, "pairs" gets a pair of zeros.
+    by one, an "order" of axes too, with the batch axis in front, and "shape" gets the batch size in front.
     """
 
     def batch(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:

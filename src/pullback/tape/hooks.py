@@ -28,9 +28,6 @@ class Group:
         self.size = size
         self.mode = mode
 
-    def __call__(self) -> None:
-        """Groups are called by the engine through `HookRun`."""
-
 
 class _Member:
     """One tensor's place in a group."""
