@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..arrays.backends import special_of
+from ..arrays.backends import is_array, special_of
 from ..arrays.node import signed
 from ..arrays.spec import is_inexact
 from ..errors import DtypeError
@@ -53,8 +53,14 @@ divide: Any = elementwise(
 )
 
 
+def _as_number(x: Any) -> Any:
+    """A bare real 0-d array as a Python number, which spares rules the work on both sides of a `where`."""
+    return x.item() if is_array(x) and not x.ndim and x.dtype.kind == "f" and x.dtype.itemsize > 2 else x
+
+
 def _power_in_base(x: Any, y: Any) -> Any:
     """y x^(y - 1), and exactly zero where y is zero, also at x = 0."""
+    y = _as_number(y)
     if type(y) in _SCALARS:
         return 0.0 if y == 0 else multiply(power(x, y - 1), y)
     constant = equal(y, 0)
@@ -63,6 +69,7 @@ def _power_in_base(x: Any, y: Any) -> Any:
 
 def _power_in_exponent(out: Any, x: Any) -> Any:
     """x^y log x, and zero at x = 0, where the limit for positive y is zero."""
+    x = _as_number(x)
     if type(x) in _SCALARS:
         return multiply(out, 0.0 if x == 0 else math.log(x) if x > 0 else math.nan)
     at_zero = equal(x, 0)
