@@ -242,6 +242,10 @@ def test_kernel_text_computes_the_value(case: Case):
     np.testing.assert_allclose(out, np.asarray(apply(case.op, *case.args), float), rtol=1e-14, atol=1e-15)
 
 
+#: Ops that have no complex derivative.
+ONLY_REAL = {"atan2", "erf", "heaviside", "logaddexp", "maximum", "minimum", "relu", "sigmoid"}
+
+
 def _turned(case: Case) -> Case:
     """The sample with its floating-point arguments turned into the complex plane."""
     args = tuple(np.asarray(a * np.exp(0.4j) + 0.05j) if i in case.moving else a for i, a in enumerate(case.args))
@@ -250,11 +254,14 @@ def _turned(case: Case) -> Case:
 
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
 def test_complex_pull_is_the_transpose_of_push(case: Case):
-    """Re <u, J v> = Re <J^H u, v>, or the op says that it knows no complex numbers."""
-    with contextlib.suppress(pb.errors.DtypeError):
-        left, right = _complex_products(case, _turned(case))
-        single = case.static.get("dtype") == np.float32
-        assert abs(left - right) <= (1e-5 if single else 1e-12) * (1 + abs(left))
+    """Re <u, J v> = Re <J^H u, v>; ops that need an order, and those that SciPy has for reals only, say so."""
+    if case.op.name in ONLY_REAL:
+        with pytest.raises(pb.errors.DtypeError):
+            _complex_products(case, _turned(case))
+        return
+    left, right = _complex_products(case, _turned(case))
+    single = case.static.get("dtype") == np.float32
+    assert abs(left - right) <= (1e-5 if single else 1e-12) * (1 + abs(left))
 
 
 def _complex_products(case: Case, turned: Case) -> tuple[float, float]:

@@ -65,7 +65,9 @@ class Handle:
 
 
 class Hooks:
-    """The hooks of one node in the order they came: kind is "grad", "post_accumulate", "pre" or "post"."""
+    """The hooks of one node in the order they came: kind is "grad", "post_accumulate", "pre", "post",
+    "retain" or "multi".
+    """
 
     __slots__ = ("__weakref__", "entries")
 
@@ -133,11 +135,15 @@ class Node:
 
     def forget(self, tensor: Any) -> bool:
         """Stop keeping the gradient for a tensor that now points elsewhere; whether it was kept."""
+        key = self.retained(tensor)
+        if key is not None and self.hooks is not None:
+            del self.hooks.entries[key]
+        return key is not None
+
+    def retained(self, tensor: Any) -> int | None:
+        """The key under which the gradient is kept for a tensor, None if it is not."""
         entries = self.hooks.entries if self.hooks else {}
-        found = [key for key, (kind, hook) in entries.items() if kind == "retain" and hook() is tensor]
-        for key in found:
-            del entries[key]
-        return bool(found)
+        return next((key for key, (kind, hook) in entries.items() if kind == "retain" and hook() is tensor), None)
 
     @property
     def hooks(self) -> Hooks | None:

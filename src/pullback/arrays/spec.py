@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .backends import device_of
+from .backends import device_of, namespace_on
 
-__all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "spec_of"]
+__all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "make_spec", "ones", "spec_of", "zeros"]
 
 #: Dtypes whose eager ops have a fast path; a plain spec's `plain` indexes (dtype, 0-d or not).
 PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
@@ -108,3 +108,13 @@ def spec_of(x: Any) -> Spec:
     if scalar is not None:
         return scalar
     return make_spec(x.shape, x.dtype, device_of(x))
+
+
+def zeros(spec: Spec, dtype: Any = None) -> Any:
+    """Zeros of a spec, as a bare array of its own library."""
+    return namespace_on(spec.device).zeros(spec.shape, dtype or spec.dtype)
+
+
+def ones(spec: Spec, dtype: Any = None) -> Any:
+    """Ones of a spec, as a bare array of its own library."""
+    return namespace_on(spec.device).ones(spec.shape, dtype or spec.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, ShapeError
 from . import batching, indexing, shaping
 from . import elementwise as pointwise
@@ -99,7 +99,7 @@ def _split_spec(x: Spec, cuts: tuple[int, ...], axis: int) -> tuple[Spec, ...]:
 
 def _join_parts(bar: Any, x_spec: Spec, cuts: tuple[int, ...], axis: int) -> Any:
     parts = _split_spec(x_spec, cuts, axis)
-    return concat([shaping.zeros(s) if b is None else b for b, s in zip(bar, parts, strict=True)], axis=axis)
+    return concat([zeros(s) if b is None else b for b, s in zip(bar, parts, strict=True)], axis=axis)
 
 
 def _batch_split(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, Any]:

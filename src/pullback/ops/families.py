@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import namespace_on
-from ..arrays.spec import Spec, make_spec, spec_of
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
+from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError
 from . import basis, batching, sampling
 from .dispatch import apply, dtype_argument
 from .eager import entry
@@ -78,7 +77,7 @@ def linear(
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         if all(t is None for t in tangents):
             return None
-        filled = [zeros_like(x) if t is None else t for t, x in zip(tangents, primals, strict=True)]
+        filled = [zeros(spec_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)]
         return apply(op, *filled, **static)
 
     op = Op(
@@ -132,12 +131,6 @@ def general(
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
         differentiable=pulls is not None, motion=motion,
     )  # fmt: skip
-
-
-def zeros_like(x: Any) -> Any:
-    """Zeros for one value, as a constant of its own library."""
-    spec = spec_of(x)
-    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
 
 
 def _with_example(
@@ -199,6 +192,7 @@ def scale(bar: Any, partial: Any) -> Any:
 def _pointwise_push(partials: Sequence[Terms | None], args: tuple[str, ...]) -> Formula:
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         known = {"out": out, **dict(zip(args, primals, strict=True))}
+        known |= {f"{a}_spec": spec_of(x) for a, x in zip(args, primals, strict=True)}
         total = None
         for tangent, partial in zip(tangents, partials, strict=True):
             if tangent is None or partial is None:
@@ -224,8 +218,10 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def common_device(name: str, specs: Sequence[Spec]) -> str:
-    devices = {s.device for s in specs if s.weak is None}
-    return devices.pop() if len(devices) == 1 else "cpu"
+    devices = sorted({s.device for s in specs if s.weak is None})
+    if len(devices) > 1:
+        raise DeviceError(f"{name}: arrays on {' and '.join(devices)} met in one op.\n  Move one of them.")
+    return devices[0] if devices else "cpu"
 
 
 def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
-from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import DtypeError, IndexingError, ShapeError
 from . import batching, shaping
 from .axes import one_axis
@@ -71,8 +71,9 @@ def _scatter_spec(x: Spec, *indices: Spec, index: Index, wanted: tuple[int, ...]
     return make_spec(wanted, x.dtype, x.device)
 
 
-def _push_getitem(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return None if tangents[0] is None else apply(_getitem, tangents[0], *primals[1:], **static)
+def _push_first(op: Op, tangents: Any, primals: Any, static: dict[str, Any]) -> Any:
+    """The tangent of an op that is linear in its first argument and has only indices beside it."""
+    return None if tangents[0] is None else apply(op, tangents[0], *primals[1:], **static)
 
 
 _getitem: Op = general(
@@ -83,7 +84,7 @@ _getitem: Op = general(
     value=lambda xp, x, *indices, index: x[filled(index, indices)],
     spec=lambda x, *indices, index: make_spec(shape_at(x, indices, index, "getitem"), x.dtype, x.device),
     pulls={"x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)},
-    push=_push_getitem,
+    push=lambda tangents, out, primals, static: _push_first(_getitem, tangents, primals, static),
     batch=_batch_getitem,
     samples=_index_samples,
     motion="rearrange",
@@ -99,22 +100,25 @@ def _scattered(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[int, 
     return out
 
 
-def _batch_scatter(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    """Each element writes into its own slice: one more index array in front counts the elements."""
-    (x, *arrays), (x_axis, *array_axes) = args, axes
-    index, wanted = static["index"], static["wanted"]
-    rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, array_axes, strict=True)], default=0)
-    x = batching.lead(x, x_axis, size)
-    if all(ax is None for ax in array_axes):
-        if is_apart(index):  # the axes of the index arrays come first in x, before the batch axis
-            x = shaping.moveaxis(x, 0, rank)
-        return apply(op, x, *arrays, index=(slice(None), *index), wanted=(size, *wanted)), 0
-    moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
-    steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
+def _each_its_own(region: Any, arrays: Any, axes: Any, index: Index, size: int) -> tuple[Any, list[Any], Index]:
+    """A region to write, batch axis first, with the arrays and the index that send each element to its own slice:
+    one more slice in front, or where the index differs by element, one more array that counts the elements.
+    """
+    rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, axes, strict=True)], default=0)
+    if all(ax is None for ax in axes):  # where index arrays are apart, their axes come before the batch axis
+        return (shaping.moveaxis(region, 0, rank) if is_apart(index) else region), arrays, (slice(None), *index)
+    moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, axes, strict=True)]
+    steps = namespace_for(region).arange(size).reshape((size,) + (1,) * rank)
     if not is_apart(index) and is_apart((SLOT, *index)):
         at = axes_before(index)
-        x = shaping.moveaxis(x, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
-    return apply(op, x, steps, *moved, index=(SLOT, *index), wanted=(size, *wanted)), 0
+        region = shaping.moveaxis(region, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
+    return region, [steps, *moved], (SLOT, *index)
+
+
+def _batch_scatter(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    region = batching.lead(args[0], axes[0], size)
+    region, arrays, index = _each_its_own(region, args[1:], axes[1:], static["index"], size)
+    return apply(op, region, *arrays, index=index, wanted=(size, *static["wanted"])), 0
 
 
 def _scatter_samples(rng: Any) -> Any:
@@ -125,10 +129,6 @@ def _scatter_samples(rng: Any) -> Any:
     ]
 
 
-def _push_scatter(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return None if tangents[0] is None else apply(_scatter, tangents[0], *primals[1:], **static)
-
-
 _scatter: Op = general(
     "scatter",
     family="linear",
@@ -137,7 +137,7 @@ _scatter: Op = general(
     value=_scattered,
     spec=_scatter_spec,
     pulls={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
-    push=_push_scatter,
+    push=lambda tangents, out, primals, static: _push_first(_scatter, tangents, primals, static),
     batch=_batch_scatter,
     samples=_scatter_samples,
     motion="rearrange",
@@ -177,40 +177,19 @@ def _share_of_values(bar: Any, values_spec: Spec, x_spec: Spec, indices: Any, in
 
 
 def _share_of_target(bar: Any, values_spec: Spec, indices: Any, index: Index) -> Any:
-    untouched = apply(_set, _ones(spec_of(bar), bool), _zeros(values_spec, bool), *indices, index=index)
+    untouched = apply(_set, ones(spec_of(bar), bool), zeros(values_spec, bool), *indices, index=index)
     return only(untouched, bar)
 
 
-def _ones(spec: Spec, dtype: Any) -> Any:
-    return namespace_on(spec.device).ones(spec.shape, dtype)
-
-
-def _zeros(spec: Spec, dtype: Any) -> Any:
-    return namespace_on(spec.device).zeros(spec.shape, dtype)
-
-
 def _push_set(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    x_dot, v_dot = (
-        _zeros(spec_of(p), spec_of(p).dtype) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True)
-    )
+    x_dot, v_dot = (zeros(spec_of(p)) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True))
     return apply(_set, x_dot, v_dot, *primals[2:], **static)
 
 
 def _batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    (x, values, *arrays), (x_axis, v_axis, *array_axes) = args, axes
-    index = static["index"]
-    rank = max([ndim(a) - (ax is not None) for a, ax in zip(arrays, array_axes, strict=True)], default=0)
-    x, values = batching.lead(x, x_axis, size), batching.lead(values, v_axis, size)
-    if all(ax is None for ax in array_axes):
-        if is_apart(index):
-            values = shaping.moveaxis(values, 0, rank)
-        return apply(op, x, values, *arrays, index=(slice(None), *index)), 0
-    moved = [batching.padded(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
-    steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
-    if not is_apart(index) and is_apart((SLOT, *index)):
-        at = axes_before(index)
-        values = shaping.moveaxis(values, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
-    return apply(op, x, values, steps, *moved, index=(SLOT, *index)), 0
+    x, region = batching.lead(args[0], axes[0], size), batching.lead(args[1], axes[1], size)
+    region, arrays, index = _each_its_own(region, args[2:], axes[2:], static["index"], size)
+    return apply(op, x, region, *arrays, index=index), 0
 
 
 def _set_samples(rng: Any) -> Any:

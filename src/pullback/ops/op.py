@@ -30,9 +30,6 @@ class Terms:
     formula: Callable[..., Any]
     names: tuple[str, ...]
 
-    def __call__(self, *values: Any) -> Any:
-        return self.formula(*values)
-
 
 def terms(formula: Callable[..., Any] | Terms) -> Terms:
     """Read the names off a plain function."""

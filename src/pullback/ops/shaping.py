@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import namespace_on
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another
@@ -276,8 +275,3 @@ def fit(bar: Any, spec: Spec) -> Any:
             bar = pointwise.real(bar)
         bar = astype(bar, spec.dtype)
     return bar
-
-
-def zeros(spec: Spec) -> Any:
-    """Zeros of a spec as a bare array of its own library."""
-    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)

@@ -52,21 +52,18 @@ class Equation:
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
-    __slots__ = ("_level", "equations", "spec")
+    __slots__ = ("equations", "level", "spec")
+    level: int
 
     def __init__(self, spec: Spec, level: int, equations: list[Equation]) -> None:
         self.spec = spec.guarded()
-        self._level = level
+        self.level = level
         self.equations = equations
-
-    @property
-    def level(self) -> int:
-        return self._level
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         made = op.spec(*map(spec_of, args), **static)
         specs = made if type(made) is tuple else (made,)
-        results = tuple(Symbol(spec, self._level, self.equations) for spec in specs)
+        results = tuple(Symbol(spec, self.level, self.equations) for spec in specs)
         self.equations.append(Equation(results, op, args, static))
         return results if type(made) is tuple else results[0]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays.backends import as_array, namespace_on
 from ..arrays.node import Node, sign_back, user_line
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
@@ -142,7 +142,7 @@ class _Log:
         self._seen.add(node)
         tensors = self._tensors(node)
         for tensor in tensors:
-            self.add(tensor, zeros_of(tensor.spec) if bar is None else bar)
+            self.add(tensor, zeros(tensor.spec) if bar is None else bar)
         return tensors
 
     def _tensors(self, node: Node) -> list[Tensor]:
@@ -171,10 +171,6 @@ class _Log:
     def undo(self) -> None:
         for tensor, old in reversed(self._before):
             tensor._grad = old
-
-
-def zeros_of(spec: Spec) -> Any:
-    return namespace_on(spec.device).zeros(spec.shape, spec.dtype)
 
 
 def _sequence(given: Any, what: str) -> list[Any]:
@@ -255,9 +251,7 @@ def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
         raise DtypeError(
             f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed."
         )
-    one = namespace_on(spec.device).asarray(1, spec.dtype)
-    one = one.reshape(spec.shape) if spec.shape else one
-    return wrap(one, spec) if linked else one
+    return wrap(ones(spec), spec) if linked else ones(spec)
 
 
 def _answer(
@@ -268,7 +262,7 @@ def _answer(
             return None
         raise _unused(node, i, "Pass allow_unused=True to get None for it.")
     bar = found[node]
-    bar = delivery.own(zeros_of(tensor.spec) if bar is None else bar)
+    bar = delivery.own(zeros(tensor.spec) if bar is None else bar)
     return bar if isinstance(bar, Tensor) else wrap(bar, tensor.spec)
 
 

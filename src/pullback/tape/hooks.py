@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array, namespace_on
+from ..arrays.backends import is_array
 from ..arrays.node import Handle, Node
-from ..arrays.spec import spec_of
+from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.value import Value
 from ..errors import ArgumentError, HookError
+from .cotangents import Parts, plain_bar
 
 __all__ = ["Group", "HookRun", "register_multi_grad_hook", "retain_grad"]
 
@@ -79,8 +80,7 @@ def register_multi_grad_hook(
 def retain_grad(self: Tensor) -> None:
     """Keep the gradient of this intermediate tensor in `.grad` when a backward passes it."""
     node = self._tracked_node("retain_grad")
-    entries = node.hooks.entries.values() if node.hooks else ()
-    if not self.is_leaf and not any(kind == "retain" and hook() is self for kind, hook in entries):
+    if not self.is_leaf and node.retained(self) is None:
         node.add_hook("retain", weakref.ref(self))
 
 
@@ -106,7 +106,7 @@ class HookRun:
         if bar is None:
             if isinstance(node.spec, tuple):
                 return None
-            bar = namespace_on(node.spec.device).zeros(node.spec.shape, node.spec.dtype)
+            bar = zeros(node.spec)
         for hook in self.of(node, "grad"):
             bar = self._replaced(bar, hook(self.shown(bar)), node, "hook")
         for tensor_of in self.of(node, "retain"):
@@ -135,9 +135,9 @@ class HookRun:
 
     def shown(self, bar: Any) -> Any:
         """A cotangent as the user sees it: a tensor, which the user may keep."""
-        if hasattr(bar, "bars"):
+        if type(bar) is Parts:
             return tuple(None if b is None else self.shown(b) for b in bar.bars)
-        bar = getattr(bar, "bar", bar)
+        bar = plain_bar(bar)
         if isinstance(bar, Tensor):
             return another(bar)
         return wrap(bar if isinstance(bar, Value) else bar.copy(), spec_of(bar))
@@ -145,7 +145,7 @@ class HookRun:
     def _replaced(self, bar: Any, given: Any, node: Node, what: str) -> Any:
         if given is None:
             return bar
-        wanted = spec_of(getattr(bar, "bar", bar)) if bar is not None else None
+        wanted = spec_of(plain_bar(bar)) if bar is not None else None
         given = np.asarray(given) if isinstance(given, np.generic) else given
         if not (isinstance(given, Value) or is_array(given)):
             raise HookError(f"{what} of {node.name}: returned a {type(given).__name__}, wanted a tensor or None.")

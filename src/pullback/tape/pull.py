@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arrays.backends import namespace_on
 from ..arrays.node import Node
-from ..arrays.spec import spec_of
+from ..arrays.spec import ones, spec_of
 from ..arrays.tensor import wrap
 from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
@@ -86,7 +85,7 @@ def _moved(
         return mask
     if rule.op.motion == "contract":
         mask = astype(mask, specs[position].dtype)
-        args = [namespace_on(s.device).ones(s.shape, s.dtype) for s in specs]
+        args = [ones(s) for s in specs]
     found = plain_bar(rule.share(position, mask, out, args, specs, static))
     return found if spec_of(found).dtype.kind == "b" else pointwise.not_equal(found, 0)
 

@@ -59,6 +59,16 @@ class Sweep:
         mine = claim(roots, self.waiting) if alone else None
         self.claimed = mine is not None
         order = deepest_first(roots) if mine is None else mine
+        try:
+            self._prepare(seeds, order)
+        except BaseException:
+            if self.claimed:
+                release(order)
+            raise
+
+    def _prepare(self, seeds: Sequence[tuple[Node, Any]], order: list[Node]) -> None:
+        """Leave out what leads to no target, look up the hooks, put the seeds in place."""
+        targets, linked = self.targets, self._linked
         self.wanted = None
         if targets is not None:
             self.wanted = leading_to(targets, order)

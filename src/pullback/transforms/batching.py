@@ -20,7 +20,8 @@ __all__ = ["Batched", "vmap"]
 class Batched(Value):
     """A value for each element of a batch, which lies along one axis that the function does not see."""
 
-    __slots__ = ("_level", "axis", "size_of_batch", "spec", "value")
+    __slots__ = ("axis", "level", "size_of_batch", "spec", "value")
+    level: int
 
     def __init__(self, value: Any, axis: int, size: int, level: int) -> None:
         self.value = value
@@ -28,16 +29,12 @@ class Batched(Value):
         self.size_of_batch = size
         full = spec_of(value)
         self.spec: Spec = make_spec(full.shape[:axis] + full.shape[axis + 1 :], full.dtype, full.device).guarded()
-        self._level = level
-
-    @property
-    def level(self) -> int:
-        return self._level
+        self.level = level
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Hand the op its arguments with their batch axes; its record says how to run them at once."""
-        level, size = self._level, self.size_of_batch
-        mine = [type(x) is Batched and x._level == level for x in args]
+        level, size = self.level, self.size_of_batch
+        mine = [type(x) is Batched and x.level == level for x in args]
         values = [x.value if own else x for x, own in zip(args, mine, strict=True)]
         axes = [x.axis if own else None for x, own in zip(args, mine, strict=True)]
         out, axis = op.batch(op, size, values, axes, static)
@@ -87,7 +84,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable
 def _unwrap(out: Any, level: int, size: int, out_axis: int) -> Any:
     if isinstance(out, (tuple, list)):
         return type(out)(_unwrap(x, level, size, out_axis) for x in out)
-    if type(out) is Batched and out._level == level:
+    if type(out) is Batched and out.level == level:
         value, axis = out.value, out.axis
     else:
         value, axis = broadcast_to(out, (size, *spec_of(out).shape)), 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.value import Value, fresh_level
 from ..errors import ArgumentError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op
-from ..ops.shaping import astype, stretched, zeros
+from ..ops.shaping import astype, stretched
 from .lifted import running
 
 __all__ = ["Dual", "jvp"]
@@ -19,22 +19,19 @@ __all__ = ["Dual", "jvp"]
 class Dual(Value):
     """A value with its derivative along one direction."""
 
-    __slots__ = ("_level", "primal", "spec", "tangent")
+    __slots__ = ("level", "primal", "spec", "tangent")
+    level: int
 
     def __init__(self, primal: Any, tangent: Any, level: int) -> None:
         self.primal = primal
         self.tangent = tangent
         self.spec: Spec = spec_of(primal).guarded()
-        self._level = level
-
-    @property
-    def level(self) -> int:
-        return self._level
+        self.level = level
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Compute the value below, then push the tangents through the op's rule."""
-        level = self._level
-        mine = [type(x) is Dual and x._level == level for x in args]
+        level = self.level
+        mine = [type(x) is Dual and x.level == level for x in args]
         primals = [x.primal if own else x for x, own in zip(args, mine, strict=True)]
         tangents = [x.tangent if own else None for x, own in zip(args, mine, strict=True)]
         out = apply(op, *primals, **static)
@@ -82,6 +79,6 @@ def _parts(out: Any, level: int) -> tuple[Any, Any]:
     if isinstance(out, (tuple, list)):
         pairs = [_parts(x, level) for x in out]
         return tuple(p for p, _ in pairs), tuple(t for _, t in pairs)
-    if type(out) is Dual and out._level == level:
+    if type(out) is Dual and out.level == level:
         return out.primal, out.tangent
     return out, zeros(spec_of(out))

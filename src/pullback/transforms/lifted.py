@@ -38,24 +38,21 @@ def inside_transform() -> bool:
 class Lifted(Value):
     """A value of lower level seen from `level`."""
 
-    __slots__ = ("_level", "spec", "value")
+    __slots__ = ("level", "spec", "value")
+    level: int
 
     def __init__(self, value: Any, level: int) -> None:
         self.value = value
         self.spec: Spec = spec_of(value).guarded()
-        self._level = level
-
-    @property
-    def level(self) -> int:
-        return self._level
+        self.level = level
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Compute below and lift the result."""
-        level = self._level
+        level = self.level
         out = apply(op, *(lowered(x, level) for x in args), **static)
         return tuple(Lifted(x, level) for x in out) if type(out) is tuple else Lifted(out, level)
 
 
 def lowered(x: Any, level: int) -> Any:
     """What stands behind a value lifted to this level; anything else as it is."""
-    return x.value if type(x) is Lifted and x._level == level else x
+    return x.value if type(x) is Lifted and x.level == level else x

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arrays.spec import spec_of
+from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import fresh_level
 from ..errors import ArgumentError, DtypeError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
-from ..ops.shaping import zeros
 from ..settings import enable_grad
 from ..tape.backward import gradients
 from ..tape.sweep import deepest_first
