@@ -562,6 +562,16 @@ def test_write_behind_any_view_of_shared_memory_raises_or_has_no_effect(through)
     a[0] = 9.0
 
 
+def test_filling_with_an_array_takes_its_values_not_its_memory():
+    a, w = np.array([1.0, 2.0]), leaf([3.0, 4.0])
+    x = pb.zeros(2)
+    x.fill_(a)
+    loss = pb.sum(w * x)
+    a[:] = 100.0
+    loss.backward()
+    assert (x.tolist(), w.grad.tolist()) == ([1.0, 2.0], [1.0, 2.0])
+
+
 def test_sharing_needs_an_array_of_the_wanted_dtype():
     for data, dtype in (([1.0], None), (3.0, None), (np.ones(2), np.float32)):
         with pytest.raises(errors.ArgumentError, match="copy=False"):

@@ -154,6 +154,13 @@ def test_perturbations_are_not_confused():
             assert float(outer(lambda x, w=within: x * w(lambda y: x * y)(2.0))(3.0)) == 6.0
 
 
+def test_writing_to_an_array_after_vjp_leaves_its_pullback_alone():
+    a = np.array([1.0, 2.0])
+    _, pull = vjp(lambda x: x * x, a)
+    a[:] = 100.0
+    np.testing.assert_array_equal(pull(np.ones(2))[0], [2.0, 4.0])
+
+
 def test_backward_reaches_through_transforms():
     w = pb.tensor(2.0, requires_grad=True)
     vmap(grad(lambda x: x * x * w))(np.arange(3.0)).sum().backward()

@@ -12,7 +12,7 @@ from ..settings import modes
 from .backends import as_array, device_of, is_array
 from .dtypes import NAMES, as_dtype
 from .node import Handle, Node, leaf_node
-from .protect import read_only
+from .protect import read_only, settled
 from .spec import Spec, spec_of
 from .value import Value
 
@@ -138,19 +138,19 @@ class Tensor(Value):
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
         if not isinstance(new, Tensor):
-            new = wrap(new, spec_of(new))
+            value = new if isinstance(new, Value) else settled(new)  # a user may still write to a bare array
+            new = wrap(value, spec_of(value))
         if new.shape != self.shape:
             raise ShapeError(f"{what}: the result has shape {new.shape}, the tensor has {self.shape} and keeps it.")
         if new.dtype != self.dtype:
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
-        retained = self.node is not None and self.node.forget(self)
+        was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf
             self.node = new.node
-        retained = retained and self.node is not None
-        if retained:
+        if was_retained and self.node is not None:
             self.retain_grad()
         self.value = new.value
         self._status = ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.protect import settled
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.value import fresh_level
+from ..arrays.value import Value, fresh_level
 from ..errors import ArgumentError, DtypeError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
@@ -53,7 +54,10 @@ def _variable(x: Any) -> Tensor:
     if isinstance(x, Tensor) and x.node is not None:
         linked: Tensor = pointwise.positive(x)
         return linked
-    return (wrap(x.value, x.spec) if isinstance(x, Tensor) else wrap(x, spec_of(x))).requires_grad_()
+    if isinstance(x, Tensor):
+        return wrap(x.value, x.spec).requires_grad_()
+    value = x if isinstance(x, Value) else settled(x)  # the caller may write to it before pulling back
+    return wrap(value, spec_of(value)).requires_grad_()
 
 
 def _given_back(gradient: Tensor | None, x: Any, level: int) -> Any:
