@@ -313,6 +313,21 @@ def test_unpacking_something_else_is_refused(given):
     assert x.grad is None
 
 
+def test_buffer_that_unpack_uses_again_does_not_spoil_a_linked_gradient():
+    x, buffer = leaf([2.0, 3.0]), np.zeros(2)
+
+    def unpack(numbers):
+        buffer[:] = numbers
+        return buffer
+
+    with pb.saved_tensors_hooks(lambda t: t.tolist(), unpack):
+        y = pb.sum(x * x * x)
+    assert pb.gradients(pb.sum(y), x, retain_graph=True)[0].tolist() == [12.0, 27.0]
+    (first,) = pb.gradients(y, x, create_graph=True)
+    buffer[:] = 100.0
+    assert pb.gradients(pb.sum(first), x)[0].tolist() == [12.0, 18.0]
+
+
 def test_error_while_packing_leaves_nothing():
     x = leaf(1.0)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.node import Node
+from ..arrays.protect import settled
 from ..arrays.spec import ones, spec_of
 from ..arrays.tensor import wrap
 from ..errors import AnomalyError, GraphError
@@ -54,6 +55,8 @@ def _kept_values(
     for position, value in zip(rule.keeps, kept, strict=True):
         if type(value) is Packed:
             value = value.value()
+            if linked or len(kept) > 1:  # `unpack` may use one buffer again and again
+                value = settled(value)
         if position == OUT:
             out = _linked_result(node, value) if linked else value
         else:
