@@ -16,6 +16,7 @@ BUILT_IN = {
     "IndexingError": IndexError,
     "ConversionError": TypeError,
     "GraphError": RuntimeError,
+    "LeakError": RuntimeError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

@@ -11,6 +11,7 @@ __all__ = [
     "GraphError",
     "HookError",
     "IndexingError",
+    "LeakError",
     "PullbackError",
     "ShapeError",
     "UnsupportedFunction",
@@ -47,6 +48,10 @@ class ConversionError(PullbackError, TypeError):
 
 class GraphError(PullbackError, RuntimeError):
     """The graph cannot answer: it was freed, or no path leads to what was asked for."""
+
+
+class LeakError(PullbackError, RuntimeError):
+    """A value of a transform, a context or a tape was used after that was over."""
 
 
 class HookError(PullbackError, ValueError):

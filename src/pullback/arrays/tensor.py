@@ -13,6 +13,7 @@ from .backends import as_array, device_of, is_array
 from .dtypes import NAMES, as_dtype
 from .node import Handle, Node, leaf_node
 from .protect import read_only, settled
+from .scope import Scope, running
 from .spec import Spec, spec_of
 from .value import Value
 
@@ -83,7 +84,20 @@ class Tensor(Value):
                 f"only floating-point and complex tensors can require a gradient, this one is {self.spec.dtype}.\n"
                 "  Convert it first: x.astype(pb.float64)."
             )
+        scope = running()
+        if scope is not None and self.level < scope.level:
+            self.value = scope.lifted_for(self)
+            self.spec = self.value.spec
         self.node = leaf_node(self)
+
+    def lowered(self, scope: Scope) -> None:
+        """A transform in which this leaf was made is over: back to the value itself, off the transform's level."""
+        self.value = scope.lower(self.value)
+        self.spec = spec_of(self.value)
+        gradient = self.grad
+        if gradient is not None and gradient.node is None:
+            gradient.value = scope.lower(gradient.value)
+            gradient.spec = spec_of(gradient.value)
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
         """Set `requires_grad` and return the tensor itself."""
@@ -164,14 +178,17 @@ class Tensor(Value):
         array = self._bare("numpy()")
         return array.get() if device_of(array) != "cpu" else read_only(array)
 
-    def _bare(self, what: str) -> Any:
+    def _untracked(self, what: str) -> None:
         if self.node is not None:
             raise ConversionError(
                 f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
                 f"  made at {self.node.where()}\n  Use x.detach() first if that is what you want."
             )
+
+    def _bare(self, what: str) -> Any:
+        self._untracked(what)
         if not is_array(self.value):
-            raise ConversionError(f"{what}: this value is inside a transform and has no numbers of its own.")
+            raise self.refusal(what)
         return self.value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -224,7 +241,7 @@ class Tensor(Value):
             raise ShapeError(
                 f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
             )
-        return bool(self.detach()._bare("bool()"))
+        return bool(self.value)
 
     def __format__(self, form: str) -> str:
         return format(self.item(), form) if form else str(self)
@@ -313,11 +330,24 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     >>> pb.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], dtype=float64, requires_grad=True)
     """
-    array = fresh_array(data, dtype)
-    made = wrap(array, spec_of(array))
+    if isinstance(data.value if type(data) is Tensor else data, Value):
+        made = _over(data, dtype)
+    else:
+        array = fresh_array(data, dtype)
+        made = wrap(array, spec_of(array))
     if modes().inference:
         made.mark("inference")
     return made.requires_grad_() if requires_grad else made
+
+
+def _over(data: Value, dtype: Any) -> Tensor:
+    """A tensor over a value of a running transform, which never changes and so needs no copy."""
+    if isinstance(data, Tensor):
+        data._untracked("pb.tensor")
+        data = data.value
+    if dtype is not None and data.dtype != as_dtype(dtype):
+        data = data.astype(dtype)
+    return wrap(data, data.spec)
 
 
 def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConversionError, GraphError
 from .spec import Spec
 
-__all__ = ["Value", "fresh_level"]
-
-_levels = itertools.count(2, 2)
-
-
-def fresh_level() -> int:
-    """A level above all that exist. Raw arrays are at 0, a transform that starts now gets an even number, and
-    tensors over values of level k are at k + 1, so that between any two transforms lies exactly one tape.
-    """
-    return next(_levels)
+__all__ = ["Value"]
 
 
 class Value:
@@ -34,7 +25,7 @@ class Value:
 
     @property
     def level(self) -> int:
-        """Which transform this value belongs to; see `fresh_level`."""
+        """Which transform this value belongs to; see `scope.fresh_level`."""
         raise NotImplementedError
 
     def interpret(self, op: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
@@ -78,6 +69,50 @@ class Value:
 
     def __hash__(self) -> int:
         return id(self)
+
+    def refusal(self, what: str) -> ConversionError:
+        """What a value that has no numbers of its own says when it is asked for them."""
+        return ConversionError(
+            f"{what}: {self!r} is inside a transform and has no numbers of its own.\n"
+            "  Use functions of pullback on it, and return it from the transformed function to see its value."
+        )
+
+    def __bool__(self) -> bool:
+        raise self.refusal("bool()")
+
+    def __float__(self) -> float:
+        raise self.refusal("float()")
+
+    def __int__(self) -> int:
+        raise self.refusal("int()")
+
+    def __complex__(self) -> complex:
+        raise self.refusal("complex()")
+
+    def __index__(self) -> int:
+        raise self.refusal("index()")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise self.refusal("np.asarray")
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        raise self.refusal("item()")
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        raise self.refusal("tolist()")
+
+    def numpy(self) -> Any:
+        """The values as a read-only NumPy array."""
+        raise self.refusal("numpy()")
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """Only tensors have a tape to go back on."""
+        raise GraphError(
+            f"backward: {self!r} is a value of a transform that lies above the tape of its leaves.\n"
+            "  Call backward outside of the transform, or make the leaves inside: pb.tensor(x, requires_grad=True)."
+        )
 
     if TYPE_CHECKING:  # given by `ops.operators`, which lies below this layer
 

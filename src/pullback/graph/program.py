@@ -8,9 +8,7 @@ from typing import Any
 
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, ShapeError
-from ..ops.dispatch import apply
-from ..ops.specialise import Equation, Symbol, write_down
-from ..transforms.lifted import running
+from ..ops.specialise import Equation, Symbol, replay, write_down
 
 __all__ = ["Program", "stage"]
 
@@ -27,16 +25,10 @@ class Program:
         """Replay the program on arrays, or on anything else ops take."""
         if len(arrays) != len(self.inputs):
             raise ArgumentError(f"this program wants {len(self.inputs)} inputs, got {len(arrays)}.")
-        known: dict[int, Any] = {}
         for symbol, array in zip(self.inputs, arrays, strict=True):
             if spec_of(array).shape != symbol.spec.shape or spec_of(array).dtype != symbol.spec.dtype:
                 raise ShapeError(f"this program was staged for {symbol.spec}, got {spec_of(array)}.")
-            known[id(symbol)] = array
-        for equation in self.equations:
-            made = apply(equation.op, *(known.get(id(a), a) for a in equation.args), **equation.static)
-            made = made if type(made) is tuple else (made,)
-            known |= {id(s): value for s, value in zip(equation.results, made, strict=True)}
-        found = tuple(known.get(id(o), o) for o in self.outputs)
+        found = tuple(replay(self.inputs, self.equations, self.outputs, arrays))
         return found[0] if len(found) == 1 else found
 
     def text(self) -> str:
@@ -70,7 +62,6 @@ def stage(f: Callable[..., Any], *examples: Any) -> Program:
       return t2
     """
     specs = [x if isinstance(x, Spec) else spec_of(x) for x in examples]
-    with running():
-        inputs, equations, out = write_down(f, *specs)
+    inputs, equations, out = write_down(f, *specs)
     outputs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     return Program(tuple(inputs), tuple(equations), outputs)

@@ -19,6 +19,7 @@ __all__ = ["OPS", "Op"]
 
 basis.bind(
     add=elementwise.add, multiply=elementwise.multiply, negative=elementwise.negative, conj=elementwise.conj,
+    positive=elementwise.positive,
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()

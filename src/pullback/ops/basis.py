@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["add", "bind", "broadcast_to", "conj", "moveaxis", "multiply", "negative", "reshape"]
+__all__ = ["add", "bind", "broadcast_to", "conj", "moveaxis", "multiply", "negative", "positive", "reshape"]
 
 add: Any
 multiply: Any
 negative: Any
+positive: Any
 conj: Any
 moveaxis: Any
 reshape: Any

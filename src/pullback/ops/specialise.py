@@ -22,18 +22,21 @@ interpreter at hand (`_counted_alone`). A rule that does not fit runs as it stan
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from ..arrays.scope import Scope
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
-from ..arrays.value import Value, fresh_level
+from ..arrays.value import Value
+from . import basis
+from .dispatch import apply
 from .op import OUT, Op, Rule
 
-__all__ = ["Equation", "Symbol", "plain_step", "write_down"]
+__all__ = ["Equation", "Symbol", "plain_step", "replay", "write_down"]
 
 Step = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
@@ -52,18 +55,20 @@ class Equation:
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
-    __slots__ = ("equations", "level", "spec")
+    __slots__ = ("equations", "level", "scope", "spec")
     level: int
 
-    def __init__(self, spec: Spec, level: int, equations: list[Equation]) -> None:
+    def __init__(self, spec: Spec, scope: Scope, equations: list[Equation]) -> None:
         self.spec = spec.guarded()
-        self.level = level
+        self.scope = scope
+        self.level = scope.level
         self.equations = equations
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        self.scope.check()
         made = op.spec(*map(spec_of, args), **static)
         specs = made if type(made) is tuple else (made,)
-        results = tuple(Symbol(spec, self.level, self.equations) for spec in specs)
+        results = tuple(Symbol(spec, self.scope, self.equations) for spec in specs)
         self.equations.append(Equation(results, op, args, static))
         return results if type(made) is tuple else results[0]
 
@@ -74,9 +79,25 @@ class Symbol(Value):
 def write_down(function: Callable[..., Any], *specs: Spec) -> tuple[list[Symbol], list[Equation], Any]:
     """Run a function on symbols: its inputs, the equations it wrote, and what it returned."""
     equations: list[Equation] = []
-    level = fresh_level()
-    inputs = [Symbol(spec, level, equations) for spec in specs]
-    return inputs, equations, function(*inputs)
+
+    def lift(scope: Scope, x: Any) -> Symbol:
+        result = Symbol(spec_of(x), scope, equations)
+        equations.append(Equation((result,), basis.positive.op, (x,), {}))
+        return result
+
+    with Scope("staging", lift, lambda x: x) as scope:
+        inputs = [Symbol(spec, scope, equations) for spec in specs]
+        return inputs, equations, function(*inputs)
+
+
+def replay(inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Any, values: Sequence[Any]) -> list[Any]:
+    """Run what was written down, on values for its inputs: the values of its outputs."""
+    known: dict[int, Any] = {id(symbol): value for symbol, value in zip(inputs, values, strict=True)}
+    for equation in equations:
+        made = apply(equation.op, *(known.get(id(a), a) for a in equation.args), **equation.static)
+        made = made if type(made) is tuple else (made,)
+        known |= {id(s): value for s, value in zip(equation.results, made, strict=True)}
+    return [known.get(id(o), o) for o in outputs]
 
 
 def plain_step(rule: Rule, kind: int, accumulate: Accumulate) -> Step:

@@ -89,6 +89,23 @@ def gradients(
     found: dict[Node, Any] = {}
     retain = create_graph if retain_graph is None else retain_graph
     sweep(starts, frozenset(nodes), found.__setitem__, _leave_alone, retain, create_graph, workers)
+    return _answers(wanted, nodes, found, allow_unused)
+
+
+def gradients_of_call(output: Tensor, inputs: list[Tensor]) -> tuple[tuple[Tensor | None, ...], bool]:
+    """The gradients of one real number with respect to the variables of a call that is over, and whether they can be
+    differentiated again: only if leaves of others took part. What the graph kept is released otherwise.
+    """
+    nodes = [_tracked(t, i) for i, t in enumerate(inputs)]
+    found: dict[Node, Any] = {}
+    starts = [(_root(output), ones(output.spec))]
+    linked = sweep(starts, frozenset(nodes), found.__setitem__, _leave_alone, False, None, 1)
+    return _answers(inputs, nodes, found, True), linked
+
+
+def _answers(
+    wanted: list[Tensor], nodes: list[Node], found: dict[Node, Any], allow_unused: bool
+) -> tuple[Tensor | None, ...]:
     delivery = Delivery()
     return tuple(
         _answer(t, n, found, i, allow_unused, delivery) for i, (t, n) in enumerate(zip(wanted, nodes, strict=True))
@@ -101,17 +118,20 @@ def sweep(
     sink: Any,
     retain_grad: Any,
     retain: bool,
-    create_graph: bool,
+    create_graph: bool | None,
     workers: int,
-) -> None:
+) -> bool:
+    """Run a pass; whether it was linked, which None leaves to the pass itself."""
     if not isinstance(workers, int) or workers < 1:
         raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
     with np.errstate(all="ignore"):  # infinities on the way back are answers; detect_anomaly is there to find them
-        if not create_graph:
-            _run(Sweep(starts, targets, sink, retain_grad, retain=retain, linked=False, alone=workers == 1), workers)
-            return
+        one_pass = Sweep(starts, targets, sink, retain_grad, retain=retain, linked=create_graph, alone=workers == 1)
+        if not one_pass.linked:
+            _run(one_pass, workers)
+            return False
         with switched(grad=True):
-            _run(Sweep(starts, targets, sink, retain_grad, retain=True, linked=True, alone=workers == 1), workers)
+            _run(one_pass, workers)
+        return True
 
 
 def _leave_alone(tensor: Tensor, bar: Any) -> None:

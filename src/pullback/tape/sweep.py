@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from operator import attrgetter
 from typing import Any
 
@@ -31,10 +32,12 @@ class Sweep:
     A pass claims its nodes and adds their cotangents up in `node.bar`, where the mark `waiting` stands until the
     first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
+    With `linked` the cotangents can be differentiated again; None leaves that to whether a living leaf other than the
+    targets takes part, whose owner may want to.
     """
 
     __slots__ = (
-        "_anomaly", "_line", "_linked", "_nan_only", "claimed", "hooks", "order", "retain", "retain_grad", "sink",
+        "_anomaly", "_line", "_nan_only", "claimed", "hooks", "linked", "order", "retain", "retain_grad", "sink",
         "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
@@ -46,19 +49,21 @@ class Sweep:
         retain_grad: Callable[[Any, Any], None],
         *,
         retain: bool,
-        linked: bool,
+        linked: bool | None,
         alone: bool,
     ) -> None:
-        self.targets, self.sink, self.retain, self.retain_grad = targets, sink, retain, retain_grad
+        self.targets, self.sink, self.retain_grad = targets, sink, retain_grad
         mode = modes()
-        self._linked, self._anomaly, self._nan_only = linked, mode.anomaly, mode.nan_only
-        self._line = user_line(sys._getframe(1)) if linked else None
+        self._anomaly, self._nan_only = mode.anomaly, mode.nan_only
         self.waiting = object()
         self.table: dict[Node, Any] = {}
         roots = [node for node, _ in seeds]
         mine = claim(roots, self.waiting) if alone else None
         self.claimed = mine is not None
         order = deepest_first(roots) if mine is None else mine
+        self.linked = bool(targets is not None and others(order, targets) if linked is None else linked)
+        self.retain = retain or self.linked
+        self._line = user_line(sys._getframe(1)) if self.linked else None
         try:
             self._prepare(seeds, order)
         except BaseException:
@@ -68,7 +73,7 @@ class Sweep:
 
     def _prepare(self, seeds: Sequence[tuple[Node, Any]], order: list[Node]) -> None:
         """Leave out what leads to no target, look up the hooks, put the seeds in place."""
-        targets, linked = self.targets, self._linked
+        targets, linked = self.targets, self.linked
         self.wanted = None
         if targets is not None:
             self.wanted = leading_to(targets, order)
@@ -99,7 +104,7 @@ class Sweep:
     def _run_claimed(self, order: Sequence[Node]) -> None:
         """The plain case stands here by itself, since this loop is most of what a small backward costs."""
         retain, waiting = self.retain, self.waiting
-        plain = not self._linked and not self._anomaly and self.wanted is None
+        plain = not self.linked and not self._anomaly and self.wanted is None
         for node in order:
             bar = node.bar
             node.bar = None
@@ -162,7 +167,7 @@ class Sweep:
             bar = self.hooks.before(node, bar)
         wanted = None if self.wanted is None else self.wanted.__contains__
         try:
-            shares = pull(node, bar, wanted, self._linked)
+            shares = pull(node, bar, wanted, self.linked)
         except Exception as error:
             error.add_note(f"  while going back through {node.name}, made at {node.where()}")
             raise
@@ -219,9 +224,19 @@ def deepest_first(roots: Iterable[Node]) -> list[Node]:
     return found
 
 
+def leaves_of(order: list[Node]) -> Iterator[Node]:
+    """The leaves among nodes in order: they alone have depth zero, and so come last."""
+    return itertools.takewhile(lambda node: node.order == 0, reversed(order))
+
+
+def others(order: list[Node], but: Set[Node | None]) -> bool:
+    """Whether somebody else may still want a derivative: some leaf, not one of `but`, has a tensor that is alive."""
+    return any(node not in but and node.kept() is not None for node in leaves_of(order))
+
+
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
     """The nodes on a way to a target, in one pass from the leaves; None if all are."""
-    if all(n in targets for n in order if n.rule is None):
+    if all(n in targets for n in leaves_of(order)):
         return None
     wanted: set[Node] = set()
     for node in reversed(order):

@@ -2,91 +2,189 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.node import show_line, user_line
+from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
-from ..arrays.value import Value, fresh_level
+from ..arrays.trees import flatten, paths, spread, unflatten
+from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, ShapeError
 from ..ops.axes import one_axis
-from ..ops.dispatch import as_value
+from ..ops.dispatch import apply, as_value
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
-from .lifted import running
+from .border import brought_out, scalars_become_arrays
 
 __all__ = ["Batched", "vmap"]
 
 
 class Batched(Value):
-    """A value for each element of a batch, which lies along one axis that the function does not see."""
+    """A value for each element of a batch, which lies along one axis that the function does not see; with `axis` None
+    one value for all of them.
+    """
 
-    __slots__ = ("axis", "level", "size_of_batch", "spec", "value")
+    __slots__ = ("axis", "level", "made_by", "scope", "spec", "value")
     level: int
 
-    def __init__(self, value: Any, axis: int, size: int, level: int) -> None:
+    def __init__(self, value: Any, axis: int | None, scope: Scope, made_by: str = "an argument") -> None:
         self.value = value
         self.axis = axis
-        self.size_of_batch = size
         full = spec_of(value)
-        self.spec: Spec = make_spec(full.shape[:axis] + full.shape[axis + 1 :], full.dtype, full.device).guarded()
-        self.level = level
+        if axis is None:
+            self.spec: Spec = full.guarded()
+        else:
+            self.spec = make_spec(full.shape[:axis] + full.shape[axis + 1 :], full.dtype, full.device).guarded()
+        self.scope = scope
+        self.level = scope.level
+        self.made_by = made_by
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Hand the op its arguments with their batch axes; its record says how to run them at once."""
-        level, size = self.level, self.size_of_batch
-        mine = [type(x) is Batched and x.level == level for x in args]
-        values = [x.value if own else x for x, own in zip(args, mine, strict=True)]
-        axes = [x.axis if own else None for x, own in zip(args, mine, strict=True)]
-        out, axis = op.batch(op, size, values, axes, static)
+        scope = self.scope
+        if not scope.open:
+            scope.check()
+        level = self.level
+        values: list[Any] = []
+        axes: list[int | None] = []
+        for x in args:
+            own = type(x) is Batched and x.level == level
+            values.append(x.value if own else x)
+            axes.append(x.axis if own else None)
+        if all(axis is None for axis in axes):
+            out = apply(op, *values, **static)
+            axis: Any = (None,) * len(out) if type(out) is tuple else None
+        else:
+            out, axis = op.batch(op, scope.size, values, axes, static)
         if type(out) is tuple:
-            return tuple(Batched(x, a, size, level) for x, a in zip(out, axis, strict=True))
-        return Batched(out, axis, size, level)
+            return tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
+        return Batched(out, axis, scope, op.name)
 
     def __bool__(self) -> bool:
+        if self.axis is None:
+            return bool(self.value)
         raise ConversionError(
-            f"vmap: an `if` or `while` asks for the truth of a value that differs by element ({self.spec}).\n"
-            "  Use pb.where(condition, x, y), which takes both branches."
+            f"vmap: an `if` or `while` asks for the truth of a value that differs by element: "
+            f"{self.spec}, made by {self.made_by}.\n  asked at {show_line(*user_line(sys._getframe(1)))}\n"
+            "  Use pb.where(condition, x, y), which computes both; or pb.cond and pb.while_loop, which each element "
+            "goes through in its own way."
+        )
+
+    def __index__(self) -> int:
+        if self.axis is None:
+            return int(self.value.__index__())
+        raise self.refusal("index()")
+
+    def refusal(self, what: str) -> ConversionError:
+        """An element of a batch has no number of its own."""
+        return ConversionError(
+            f"{what}: this value differs by element of a vmap ({self.spec}, made by {self.made_by}).\n"
+            "  Use functions of pullback on it, and return it from the function to see its values."
         )
 
     def __repr__(self) -> str:
-        return f"batched({self.spec}, {self.size_of_batch} of them)"
+        return f"batched({self.spec}, {self.scope.size} of them)"
 
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable[..., Any]:
-    """f over a batch: `in_axes` says which axis of each argument counts the elements, None for arguments in common.
+def batch_scope(size: int) -> Scope:
+    """A run of `vmap` over so many elements."""
+    return Scope("vmap", _constant, _inside, size)
+
+
+def _constant(scope: Scope, x: Any) -> Batched:
+    return Batched(x, None, scope)
+
+
+def _inside(x: Any) -> Any:
+    return x.value if type(x) is Batched and x.axis is None else x
+
+
+def vmap(
+    f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+) -> Callable[..., Any]:
+    """f over a batch. `in_axes` says which axis of each argument counts the elements, None for arguments in common;
+    one entry for all arguments, one for each, or a tree of entries that looks like an argument. `out_axes` says the
+    same of the results. Keyword arguments have their elements along axis 0. `axis_size` is needed only if no
+    argument has a batch axis.
 
     >>> import numpy as np, pullback as pb
-    >>> from pullback.transforms import vmap
-    >>> vmap(lambda x, w: pb.sum(x * w), (0, None))(np.ones((2, 3)), np.arange(3.0))
+    >>> pb.vmap(lambda x, w: pb.sum(x * w), (0, None))(np.ones((2, 3)), np.arange(3.0))
     array([3., 3.])
     """
 
-    def batched(*args: Any) -> Any:
-        values = [as_value(a) for a in args]
-        axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(values)
-        if len(axes) != len(values):
-            raise ArgumentError(f"vmap: in_axes names {len(axes)} arguments, got {len(values)}.")
-        axes = [
-            None if ax is None else one_axis(ax, spec_of(v).ndim, "vmap") for v, ax in zip(values, axes, strict=True)
-        ]
-        sizes = {spec_of(v).shape[ax] for v, ax in zip(values, axes, strict=True) if ax is not None}
-        if len(sizes) != 1:
-            raise ShapeError(f"vmap: the batch axes have sizes {sorted(sizes)}, they must be one and the same.")
-        (size,), level = sizes, fresh_level()
-        inputs = [v if ax is None else Batched(v, ax, size, level) for v, ax in zip(values, axes, strict=True)]
-        with running():
-            out = f(*inputs)
-        return _unwrap(out, level, size, out_axes)
+    @functools.wraps(f)
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        whole = (args, kwargs) if kwargs else (args,)
+        leaves, structure = flatten(whole)
+        values = [scalars_become_arrays(leaf, "vmap") for leaf in leaves]
+        asked = _per_argument(in_axes, args) + [0] * (len(leaves) - len(flatten(args)[0]))
+        axes = [_axis_of(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
+        scope = batch_scope(_size(values, axes, structure, axis_size))
+        inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(values, axes, strict=True)]
+        given = unflatten(structure, inputs)
+        with scope:
+            out = f(*given[0], **(given[1] if kwargs else {}))
+            results, shape = flatten(out)
+            wanted = spread(out_axes, out, "vmap: out_axes")
+            return unflatten(shape, [unbatched(x, scope, axis) for x, axis in zip(results, wanted, strict=True)])
 
     return batched
 
 
-def _unwrap(out: Any, level: int, size: int, out_axis: int) -> Any:
-    if isinstance(out, (tuple, list)):
-        return type(out)(_unwrap(x, level, size, out_axis) for x in out)
-    if type(out) is Batched and out.level == level:
-        value, axis = out.value, out.axis
-    else:
-        value, axis = broadcast_to(out, (size, *spec_of(out).shape)), 0
+def _per_argument(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
+    if in_axes is None or isinstance(in_axes, int):
+        return spread(in_axes, args, "vmap: in_axes")
+    if not isinstance(in_axes, (tuple, list)) or len(in_axes) != len(args):
+        raise ArgumentError(f"vmap: in_axes {in_axes!r} has no entry for each of the {len(args)} arguments.")
+    pairs = zip(in_axes, args, strict=True)
+    return [entry for axis, arg in pairs for entry in spread(axis, arg, "vmap: in_axes")]
+
+
+def _axis_of(value: Any, axis: Any, structure: Any, number: int) -> int | None:
+    if axis is None:
+        return None
+    rank = spec_of(value).ndim
+    if rank == 0:
+        raise ShapeError(
+            f"vmap: argument{paths(structure)[number][3:]} is {spec_of(value)}, with no axis to count elements along.\n"
+            "  Give None for it in in_axes if it is common to all."
+        )
+    return one_axis(axis, rank, "vmap")
+
+
+def _size(values: list[Any], axes: list[int | None], structure: Any, given: int | None) -> int:
+    sizes = {spec_of(v).shape[a] for v, a in zip(values, axes, strict=True) if a is not None}
+    if given is not None:
+        sizes.add(given)
+    if len(sizes) == 1:
+        return sizes.pop()
+    if not sizes:
+        raise ArgumentError("vmap: no argument has a batch axis.\n  Say how many elements there are: axis_size=n.")
+    found = [
+        f"argument{path[3:]} has {spec_of(v).shape[a]}"
+        for path, v, a in zip(paths(structure), values, axes, strict=True)
+        if a is not None
+    ]
+    told = [] if given is None else [f"axis_size says {given}"]
+    raise ShapeError(f"vmap: the batch axes differ in size: {', '.join(found + told)}.")
+
+
+def unbatched(out: Any, scope: Scope, out_axis: int | None) -> Any:
+    """A result as a value of the level below, its elements along an axis; with None, one that all share."""
+    out = brought_out(as_value(out), scope)
+    own = type(out) is Batched and out.scope is scope
+    value, axis = (out.value, out.axis) if own else (out, None)
+    if out_axis is None:
+        if axis is not None:
+            raise ArgumentError(
+                f"vmap: out_axes is None for a result that differs by element ({out.spec}, made by {out.made_by}).\n"
+                "  Give the axis its elements should lie along."
+            )
+        return value
+    if axis is None:
+        value, axis = broadcast_to(value, (scope.size, *spec_of(value).shape)), 0
     wanted = one_axis(out_axis, spec_of(value).ndim, "vmap")
     return value if axis == wanted else moveaxis(value, axis, wanted)

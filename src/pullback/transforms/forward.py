@@ -5,80 +5,189 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.value import Value, fresh_level
-from ..errors import ArgumentError, ShapeError
+from ..arrays.trees import flatten, listed, unflatten
+from ..arrays.value import Value
+from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op
 from ..ops.shaping import astype, stretched
-from .lifted import running
+from ..ops.specialise import Symbol, replay, write_down
+from .border import as_float, brought_out, scalars_become_arrays
 
-__all__ = ["Dual", "jvp"]
+__all__ = ["Dual", "jvp", "linearize"]
 
 
 class Dual(Value):
-    """A value with its derivative along one direction."""
+    """A value with its derivative along a direction, or a constant: then `along` is None, which is zero."""
 
-    __slots__ = ("level", "primal", "spec", "tangent")
+    __slots__ = ("along", "level", "primal", "scope", "spec")
     level: int
 
-    def __init__(self, primal: Any, tangent: Any, level: int) -> None:
+    def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
-        self.tangent = tangent
+        self.along = along
         self.spec: Spec = spec_of(primal).guarded()
-        self.level = level
+        self.scope = scope
+        self.level = scope.level
+
+    @property
+    def tangent(self) -> Any:
+        """The derivative along the direction, zeros for a constant."""
+        return zeros(self.spec) if self.along is None else self.along
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Compute the value below, then push the tangents through the op's rule."""
+        scope = self.scope
+        if not scope.open:
+            scope.check()
         level = self.level
-        mine = [type(x) is Dual and x.level == level for x in args]
-        primals = [x.primal if own else x for x, own in zip(args, mine, strict=True)]
-        tangents = [x.tangent if own else None for x, own in zip(args, mine, strict=True)]
+        primals: list[Any] = []
+        tangents: list[Any] = []
+        for x in args:
+            own = type(x) is Dual and x.level == level
+            primals.append(x.primal if own else x)
+            tangents.append(x.along if own else None)
         out = apply(op, *primals, **static)
         if not op.differentiable:
             return out
-        pushed = op.push(tangents, out, primals, static)
+        constant = all(t is None for t in tangents)
+        pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
-            return tuple(_dual(x, t, level) for x, t in zip(out, pushed, strict=True))
-        return _dual(out, pushed, level)
+            pushed = (None,) * len(out) if pushed is None else pushed
+            return tuple(_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
+        return _dual(out, pushed, scope)
+
+    def __bool__(self) -> bool:
+        return bool(self.primal)
+
+    def refusal(self, what: str) -> ConversionError:
+        """A bare number would lose the tangent."""
+        return ConversionError(
+            f"{what}: {self.spec} carries a tangent, a bare array would lose it.\n"
+            "  Use functions of pullback on it, or x.detach() for a constant."
+        )
 
     def __repr__(self) -> str:
-        return f"dual({self.primal!r}, {self.tangent!r})"
+        return f"dual({self.primal!r}, {self.along!r})"
 
 
-def _dual(primal: Any, tangent: Any, level: int) -> Any:
-    if tangent is None:
-        return primal
+def _dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     spec = spec_of(primal)
-    tangent = stretched(tangent, spec.shape)
-    return Dual(primal, astype(tangent, spec.dtype) if spec_of(tangent).dtype != spec.dtype else tangent, level)
+    if tangent is None or not spec.inexact:
+        return Dual(primal, None, scope)
+    if spec_of(tangent).shape != spec.shape:
+        tangent = stretched(tangent, spec.shape)
+    return Dual(primal, astype(tangent, spec.dtype) if spec_of(tangent).dtype != spec.dtype else tangent, scope)
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The value of f and its derivative along the tangents.
+def _constant(scope: Scope, x: Any) -> Dual:
+    return Dual(x, None, scope)
+
+
+def _inside(x: Any) -> Any:
+    return x.primal if type(x) is Dual and x.along is None else x
+
+
+def forward_scope(name: str) -> Scope:
+    """A run of forward mode."""
+    return Scope(name, _constant, _inside)
+
+
+def checked_tangent(primal: Any, tangent: Any, what: str) -> Any:
+    """A tangent in the dtype of its primal, of the same shape."""
+    tangent = scalars_become_arrays(tangent, what)
+    spec, found = spec_of(primal), spec_of(tangent)
+    if spec.shape != found.shape:
+        raise ShapeError(f"{what}: a tangent has shape {found.shape}, its primal {spec.shape}.")
+    if found.dtype.kind == "c" and spec.dtype.kind != "c":
+        raise DtypeError(f"{what}: a tangent is {found.dtype}, its primal {spec.dtype}.")
+    return tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype)
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
+    """The value of f and its derivative along the tangents: (value, tangent), or (value, tangent, aux) with `has_aux`.
+
+    `primals` are the arguments of f, `tangents` look the same; a None stands for an argument that does not move. One
+    pass forward, whatever the number of results: the mode for few inputs and many outputs.
 
     >>> import numpy as np, pullback as pb
-    >>> from pullback.transforms import jvp
-    >>> jvp(lambda x: pb.sin(x) * x, (np.array(2.0),), (np.array(1.0),))
+    >>> pb.jvp(lambda x: pb.sin(x) * x, (np.array(2.0),), (np.array(1.0),))
     (array(1.81859485), array(0.07700375))
     """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise ArgumentError("jvp: primals and tangents are tuples, with one entry for each argument of the function.")
     if len(primals) != len(tangents):
         raise ArgumentError(f"jvp: got {len(primals)} primals and {len(tangents)} tangents.")
-    level = fresh_level()
-    inputs = []
-    for primal, tangent in zip(map(as_value, primals), map(as_value, tangents), strict=True):
-        if spec_of(primal).shape != spec_of(tangent).shape:
-            raise ShapeError(f"jvp: a tangent has shape {spec_of(tangent).shape}, its primal {spec_of(primal).shape}.")
-        inputs.append(Dual(primal, tangent, level))
-    with running():
+    scope = forward_scope("jvp")
+    inputs = [_moving(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
+    with scope:
         out = f(*inputs)
-    return _parts(out, level)
+        out, aux = _with_aux(out, "jvp") if has_aux else (out, None)
+        leaves, structure = flatten(out)
+        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope) for x in leaves]
+        value, tangent = (unflatten(structure, [pair[i] for pair in pairs]) for i in (0, 1))
+        return (value, tangent, _without(aux, scope)) if has_aux else (value, tangent)
 
 
-def _parts(out: Any, level: int) -> tuple[Any, Any]:
-    if isinstance(out, (tuple, list)):
-        pairs = [_parts(x, level) for x in out]
-        return tuple(p for p, _ in pairs), tuple(t for _, t in pairs)
-    if type(out) is Dual and out.level == level:
+def _with_aux(out: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
+    return out
+
+
+def _without(aux: Any, scope: Scope) -> Any:
+    """What the function returned beside its value: the primals of duals, anything else as it is."""
+    leaves, structure = flatten(aux)
+    return unflatten(
+        structure, [_parts(brought_out(x, scope), scope)[0] if isinstance(x, Value) else x for x in leaves]
+    )
+
+
+def _moving(primal: Any, tangent: Any, scope: Scope) -> Any:
+    """One argument as duals, leaf by leaf."""
+    leaves, structure = flatten(primal)
+    if tangent is None:
+        return unflatten(structure, [as_value(x) for x in leaves])
+    duals = []
+    for i, (x, t) in enumerate(zip(leaves, listed(structure, tangent, "jvp"), strict=True)):
+        x = as_float(x, "jvp", structure, i)
+        duals.append(Dual(x, checked_tangent(x, t, "jvp"), scope))
+    return unflatten(structure, duals)
+
+
+def _parts(out: Any, scope: Scope) -> tuple[Any, Any]:
+    if type(out) is Dual and out.scope is scope:
         return out.primal, out.tangent
     return out, zeros(spec_of(out))
+
+
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The value of f at the primals, and the linear function of tangents that is its derivative there.
+
+    f runs once; the derivative is remembered as a program, so that pushing many tangents costs no more of f.
+
+    >>> import numpy as np, pullback as pb
+    >>> value, push = pb.linearize(lambda x: pb.sin(x) * x, np.array(2.0))
+    >>> push(np.array(1.0)), push(np.array(2.0))
+    (array(0.07700375), array(0.15400751))
+    """
+    leaves, structure = flatten(primals)
+    values = [as_float(x, "linearize", structure, i) for i, x in enumerate(leaves)]
+    found: dict[str, Any] = {}
+
+    def pushed(*tangents: Symbol) -> list[Any]:
+        value, tangent = jvp(f, unflatten(structure, values), unflatten(structure, tangents))
+        outs, found["structure"] = flatten(tangent)
+        found["value"] = value
+        return outs
+
+    inputs, equations, outs = write_down(pushed, *map(spec_of, values))
+
+    def push(*tangents: Any) -> Any:
+        given = listed(structure, tangents, "linearize")
+        checked = [checked_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
+        return unflatten(found["structure"], replay(inputs, equations, outs, checked))
+
+    return found["value"], push

@@ -2,55 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arrays.protect import settled
-from ..arrays.spec import spec_of, zeros
+from ..arrays.scope import Scope, running
+from ..arrays.spec import ones, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.value import Value, fresh_level
-from ..errors import ArgumentError, DtypeError
+from ..arrays.trees import LEAF, flatten, is_bare, listed, unflatten
+from ..arrays.value import Value
+from ..errors import ArgumentError, DtypeError, LeakError
 from ..ops import elementwise as pointwise
-from ..ops.dispatch import as_value
-from ..settings import enable_grad
-from ..tape.backward import gradients
-from ..tape.sweep import deepest_first
-from .lifted import Lifted, inside_transform, lowered
+from ..settings import enable_grad, modes
+from ..tape.backward import gradients, gradients_of_call
+from .border import as_float, has_leaves, scalars_become_arrays
 
-__all__ = ["grad", "vjp"]
+__all__ = ["elementwise_grad", "grad", "value_and_grad", "vjp"]
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """The value of f, and the function that pulls a cotangent of it back to the primals.
+class Pullback:
+    """What f did with its variables, ready to pull cotangents of its results back to them."""
 
-    >>> import numpy as np, pullback as pb
-    >>> from pullback.transforms import vjp
-    >>> value, pull = vjp(lambda x: x * x, np.array([1.0, 3.0]))
-    >>> pull(np.array([1.0, 10.0]))
-    (array([ 2., 60.]),)
-    """
-    xs = [as_value(x) for x in primals]
-    level = fresh_level() if inside_transform() else 0
-    with enable_grad():
-        inputs = [_variable(Lifted(x, level) if level else x) for x in xs]
-        out = f(*inputs)
-    if not isinstance(out, Tensor) or out.level != max(x.level for x in inputs) or out.node is None:
-        return out, lambda bar: tuple(zeros(spec_of(x)) for x in xs)
-    mine = {x.node for x in inputs}
-    # Leaves of calls that are over lead nowhere; any other leaf is somebody's who may differentiate the answer again.
-    outside = any(n.rule is None and n not in mine and n.kept() is not None for n in deepest_first([out.node]))
+    __slots__ = ("_inputs", "_mine", "_outside", "_scope", "_tracked", "_xs", "outs", "recording")
 
-    def pull(bar: Any) -> tuple[Any, ...]:
-        found = gradients(out, inputs, bar, create_graph=outside, retain_graph=True, allow_unused=True)
-        return tuple(_given_back(g, x, level) for g, x in zip(found, xs, strict=True))
+    def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
+        self._xs = xs
+        self._scope = scope
+        self.recording = modes().grad
+        with enable_grad():
+            self._inputs = [_variable(x, scope) for x in xs]
+            self.outs: list[Any] = f(*self._inputs)
+        level = max((x.level for x in self._inputs), default=0)
+        self._tracked = [_is_tracked(out, level) for out in self.outs]
+        self._mine = {x.node for x in self._inputs}
+        self._outside: bool | None = None
 
-    return (out if outside else lowered(out.value, level)), pull
+    @property
+    def outside(self) -> bool:
+        """Whether somebody else may differentiate the answer again, because f also used leaves of others."""
+        if self._outside is None:
+            nodes = [out.node for out, tracked in zip(self.outs, self._tracked, strict=True) if tracked]
+            self._outside = any(has_leaves(node, self._mine) for node in nodes)
+        return self._outside
+
+    def gradient(self) -> list[Any]:
+        """The gradients of the one real number that f returned; its graph is of no more use then."""
+        found: Sequence[Tensor | None] = [None] * len(self._xs)
+        if self._tracked[0] and self._inputs:
+            found, self._outside = gradients_of_call(self.outs[0], self._inputs)
+        return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
+
+    def values(self) -> list[Any]:
+        """The results, as whoever called sees them: tracked only if the caller's own leaves are in them."""
+        return [
+            self._seen(out, self.outside) if tracked else out
+            for out, tracked in zip(self.outs, self._tracked, strict=True)
+        ]
+
+    def beside(self, aux: Any) -> Any:
+        """What the function returned beside its value, seen in the same way."""
+        if aux is None:
+            return None
+        leaves, structure = flatten(aux)
+        return unflatten(
+            structure,
+            [self._seen(x, has_leaves(x.node, self._mine)) if isinstance(x, Tensor) else x for x in leaves],
+        )
+
+    def _seen(self, out: Tensor, outside: bool) -> Any:
+        if outside:
+            return out if self.recording else out.detach()
+        lowered = self._lowered(out.value)
+        return wrap(lowered, spec_of(lowered)) if self._any_tensor() and not isinstance(lowered, Tensor) else lowered
+
+    def _any_tensor(self) -> bool:
+        return any(isinstance(x, Tensor) for x in self._xs)
+
+    def _lowered(self, value: Any) -> Any:
+        return value if self._scope is None else self._scope.lower(value)
+
+    def pull(self, bars: Sequence[Any]) -> list[Any]:
+        """The gradients with respect to each variable, zeros where no path leads."""
+        pairs = [(out, bar) for out, bar, tracked in zip(self.outs, bars, self._tracked, strict=True) if tracked]
+        found: Sequence[Tensor | None] = [None] * len(self._xs)
+        if pairs and self._inputs:
+            roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
+            found = gradients(
+                roots, self._inputs, seeds, create_graph=self.outside, retain_graph=True, allow_unused=True
+            )
+        return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
+
+    def _handed_back(self, gradient: Tensor | None, x: Any) -> Any:
+        """A tensor for a tensor, an array for an array; a tracked one where it can be differentiated again."""
+        if gradient is None:
+            value = zeros(spec_of(x))
+        elif gradient.node is not None:
+            return gradient if self.recording else gradient.detach()
+        else:
+            value = self._lowered(gradient.value)
+        return wrap(value, spec_of(value)) if isinstance(x, Tensor) and not isinstance(value, Tensor) else value
 
 
-def _variable(x: Any) -> Tensor:
+def _is_tracked(out: Any, level: int) -> bool:
+    """Whether a result is on the tape of this call."""
+    if not isinstance(out, Value):
+        return False
+    if out.level > level:
+        raise LeakError(
+            f"vjp: the function returned {out!r}, a value of a transform that this call does not know of.\n"
+            "  It was started in another thread or context; run it inside of the function, or outside of vjp."
+        )
+    return isinstance(out, Tensor) and out.level == level and out.node is not None
+
+
+def _variable(x: Any, scope: Scope | None) -> Tensor:
     """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
-    if not spec_of(x).inexact:
-        raise DtypeError(f"only floating-point and complex values can be differentiated, got {spec_of(x)}.")
+    if scope is not None and (not isinstance(x, Value) or x.level < scope.level):
+        lifted = scope.lift(scope, x if isinstance(x, Value) else settled(x))
+        return wrap(lifted, lifted.spec).requires_grad_()
     if isinstance(x, Tensor) and x.node is not None:
         linked: Tensor = pointwise.positive(x)
         return linked
@@ -60,37 +130,166 @@ def _variable(x: Any) -> Tensor:
     return wrap(value, spec_of(value)).requires_grad_()
 
 
-def _given_back(gradient: Tensor | None, x: Any, level: int) -> Any:
-    if gradient is None:
-        return zeros(spec_of(x))
-    if gradient.node is not None or (isinstance(x, Tensor) and not level):
-        return gradient
-    return lowered(gradient.value, level)
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of f and the function that pulls a cotangent of it back to the primals: (value, pull), or
+    (value, pull, aux) with `has_aux`. Primals and results are trees; `pull` answers a tuple, one tree for each primal.
 
-
-def grad(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
-    """The gradient of a scalar function with respect to one argument.
+    One pass back, whatever the number of inputs: the mode for many inputs and few outputs.
 
     >>> import numpy as np, pullback as pb
-    >>> from pullback.transforms import grad
-    >>> grad(lambda x: x * grad(lambda y: x + y)(2.0))(1.0)
+    >>> value, pull = pb.vjp(lambda x: x * x, np.array([1.0, 3.0]))
+    >>> pull(np.array([1.0, 10.0]))
+    (array([ 2., 60.]),)
+    """
+    leaves, structure = flatten(primals)
+    xs = [as_float(x, "vjp", structure, i) for i, x in enumerate(leaves)]
+    found: dict[str, Any] = {"aux": None}
+
+    def flat(*inputs: Tensor) -> list[Any]:
+        out = f(*unflatten(structure, inputs))
+        if has_aux:
+            out, found["aux"] = _with_aux(out, "vjp")
+        outs, found["structure"] = flatten(out)
+        return [scalars_become_arrays(x, "vjp") for x in outs]
+
+    pullback = Pullback(flat, xs, running())
+    shape = found["structure"]
+
+    def pull(bar: Any) -> tuple[Any, ...]:
+        bars = listed(shape, bar, "vjp: the cotangent")
+        answer: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
+        return answer
+
+    value = unflatten(shape, pullback.values())
+    return (value, pull, pullback.beside(found["aux"])) if has_aux else (value, pull)
+
+
+def _with_aux(out: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
+    return out
+
+
+def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a scalar function, with respect to one argument or several (`argnums` an integer or a tuple),
+    each a tree of arrays. With `has_aux`, f returns (value, aux) and the gradient comes as (gradient, aux).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.grad(lambda p: pb.sum(p["w"] ** 2 * 3.0) + p["b"])({"w": np.array([1.0, 2.0]), "b": 1.0})
+    {'w': array([ 6., 12.]), 'b': array(1.)}
+    >>> pb.grad(lambda x: x * pb.grad(lambda y: x + y)(2.0))(1.0)
     array(1.)
     """
 
-    def gradient(*args: Any) -> Any:
-        values = [as_value(a) for a in args]
-
-        def of_one(x: Any) -> Any:
-            return f(*values[:argnum], x, *values[argnum + 1 :])
-
-        out, pull = vjp(of_one, _as_float_array(values[argnum]))
-        spec = spec_of(out)
-        if spec.size != 1:
-            raise ArgumentError(f"grad: the function returned {spec}, wanted a scalar.")
-        return pull(pointwise.add(zeros(spec), 1.0))[0]
+    @functools.wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        _, aux, found = _differentiated(f, argnums, args, kwargs, has_aux, "grad", False)
+        return (found, aux) if has_aux else found
 
     return gradient
 
 
-def _as_float_array(x: Any) -> Any:
-    return pointwise.positive(x) if type(x) in (float, complex) else x
+def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Like `grad`, with the value beside the gradient: (value, gradient), or ((value, aux), gradient).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.value_and_grad(lambda x: pb.sum(x * x))(np.array([1.0, 2.0]))
+    (array(5.), array([2., 4.]))
+    """
+
+    @functools.wraps(f)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        value, aux, found = _differentiated(f, argnums, args, kwargs, has_aux, "value_and_grad", True)
+        return ((value, aux), found) if has_aux else (value, found)
+
+    return both
+
+
+def _differentiated(
+    f: Callable[..., Any],
+    argnums: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    has_aux: bool,
+    what: str,
+    want_value: bool,
+) -> tuple[Any, Any, Any]:
+    """(value, aux, gradient) of a scalar function at its arguments."""
+    chosen = positions(argnums, len(args), what)
+    picked = tuple(args[i] for i in chosen)
+    leaves, structure = ([picked[0]], LEAF) if len(chosen) == 1 and is_bare(picked[0]) else flatten(picked)
+    xs = [as_float(x, what, structure, i) for i, x in enumerate(leaves)]
+    aux: Any = None
+
+    def scalar(*inputs: Tensor) -> list[Any]:
+        nonlocal aux
+        filled = list(args)
+        for i, value in zip(chosen, inputs if structure is LEAF else unflatten(structure, inputs), strict=True):
+            filled[i] = value
+        out = f(*filled, **kwargs)
+        if has_aux:
+            out, aux = _with_aux(out, what)
+        return [_checked_scalar(out, what)]
+
+    pullback = Pullback(scalar, xs, running())
+    found = pullback.gradient()
+    answer = found[0] if structure is LEAF else unflatten(structure, found)
+    answer = answer[0] if structure is not LEAF and not isinstance(argnums, (tuple, list)) else answer
+    answer = (answer,) if structure is LEAF and isinstance(argnums, (tuple, list)) else answer
+    return (pullback.values()[0] if want_value else None), pullback.beside(aux), answer
+
+
+def _checked_scalar(out: Any, what: str) -> Any:
+    """The one real number that a gradient is of."""
+    leaves, structure = flatten(out)
+    if structure is not LEAF:
+        shown = f"a {type(out).__name__} of {len(leaves)}"
+        raise ArgumentError(
+            f"{what}: the function returned {shown}, wanted a scalar.\n  For (value, aux) say has_aux=True."
+        )
+    value = scalars_become_arrays(out, what)
+    spec = spec_of(value)
+    if spec.size != 1:
+        raise ArgumentError(
+            f"{what}: the function returned {spec}, wanted a scalar.\n"
+            "  Reduce it (pb.sum), or use pb.jacobian, pb.vjp or pb.elementwise_grad."
+        )
+    if not spec.inexact or spec.dtype.kind == "c":
+        raise DtypeError(f"{what}: the function returned {spec}, wanted a real floating-point number.")
+    return value
+
+
+def positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
+    """The arguments that `argnums` names, counted from the front."""
+    named = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    for i in named:
+        if not isinstance(i, int) or isinstance(i, bool):
+            raise ArgumentError(f"{what}: argnums must be integers, got {i!r}.")
+        if not -count <= i < count:
+            raise ArgumentError(
+                f"{what}: argnums names argument {i}, the call has {count} positional ones.\n"
+                "  Arguments to differentiate are passed by position."
+            )
+    chosen = tuple(i % count for i in named)
+    if len(set(chosen)) < len(chosen):
+        raise ArgumentError(f"{what}: argnums {argnums} names an argument twice.")
+    return chosen
+
+
+def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+    """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.elementwise_grad(pb.square)(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 6.])
+    """
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        (position,) = positions(argnums, len(args), "elementwise_grad")
+        value, pull = vjp(lambda x: f(*args[:position], x, *args[position + 1 :], **kwargs), args[position])
+        leaves, structure = flatten(value)
+        (answer,) = pull(unflatten(structure, [ones(spec_of(x)) for x in leaves]))
+        return answer
+
+    return derivative

@@ -1,0 +1,81 @@
+"""One run of a transform: its level, how it takes in a value from below, and whether it still runs.
+
+Values carry the scope they belong to; nothing else about a transform is ambient. The innermost scope that runs is kept
+in a context variable for one purpose: a tape that starts inside a transform must lie above that transform's values, so
+its leaves are lifted to the transform's level first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from ..errors import LeakError
+
+__all__ = ["Scope", "fresh_level", "running"]
+
+_levels = itertools.count(2, 2)
+
+
+def fresh_level() -> int:
+    """A level above all that exist. Raw arrays are at 0, a transform that starts now gets an even number, and
+    tensors over values of level k are at k + 1, so that between any two transforms lies exactly one tape.
+    """
+    return next(_levels)
+
+
+class Scope:
+    """A run of the transform `name`. `lift(value)` answers a constant at this level, `lower(value)` what a constant of
+    this level stands for, or the value itself if it is none; `size` counts the elements of a batch.
+
+    Used as a context manager around the user's function. When it ends, its values are of no use any more: whoever
+    kept one gets a `LeakError` at the next op.
+    """
+
+    __slots__ = ("_before", "_leaves", "level", "lift", "lower", "name", "open", "size")
+
+    def __init__(
+        self, name: str, lift: Callable[[Scope, Any], Any], lower: Callable[[Any], Any], size: int = 0
+    ) -> None:
+        self.name = name
+        self.level = fresh_level()
+        self.lift = lift
+        self.lower = lower
+        self.open = True
+        self.size = size
+        self._before: Scope | None = None
+        self._leaves: list[weakref.ref[Any]] = []
+
+    def __enter__(self) -> Scope:
+        self._before = _running.get()
+        _running.set(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if _running.get() is self:  # a generator may leave a scope while another one runs
+            _running.set(self._before)
+        self.open = False
+        for reference in self._leaves:
+            leaf = reference()
+            if leaf is not None:
+                leaf.lowered(self)
+
+    def lifted_for(self, leaf: Any) -> Any:
+        """The value of a new leaf at this level; when the scope ends, the leaf goes back to the value itself."""
+        self._leaves.append(weakref.ref(leaf))
+        return self.lift(self, leaf.value)
+
+    def check(self) -> None:
+        """Raise if the transform is over."""
+        if not self.open:
+            raise LeakError(
+                f"this value belongs to a {self.name} that is over.\n"
+                f"  Values of a transform live only while it runs: return what you need from the function."
+            )
+
+
+_running: ContextVar[Scope | None] = ContextVar("pullback_running", default=None)
+running = _running.get

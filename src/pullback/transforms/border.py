@@ -1,0 +1,66 @@
+"""Arguments of a transformed function in, values it can run on; its results in, values of the level below out."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from ..arrays.node import Node
+from ..arrays.scope import Scope
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import paths
+from ..arrays.value import Value
+from ..errors import ArgumentError, DtypeError, GraphError, LeakError, PullbackError
+from ..ops import elementwise as pointwise
+from ..ops.dispatch import as_value
+from ..tape.sweep import deepest_first, others
+
+__all__ = ["as_float", "brought_out", "has_leaves", "scalars_become_arrays"]
+
+
+def scalars_become_arrays(leaf: Any, what: str) -> Any:
+    """A leaf of an argument as a value: numbers and NumPy scalars become 0-d arrays, other things are refused."""
+    try:
+        value = as_value(leaf)
+    except PullbackError:
+        raise
+    except Exception:
+        raise ArgumentError(f"{what}: arguments are trees of arrays, got a {type(leaf).__name__}.") from None
+    return pointwise.positive(value) if type(value) in (int, float, complex) else value
+
+
+def as_float(leaf: Any, what: str, structure: Any = None, number: int = 0) -> Any:
+    """A leaf that is to be differentiated: a value of a floating-point or complex dtype."""
+    value = scalars_become_arrays(leaf, what)
+    if not spec_of(value).inexact:
+        raise DtypeError(
+            f"{what}: only floating-point and complex values can be differentiated, "
+            f"argument{paths(structure)[number]} is {spec_of(value)}.\n  Convert it first, or leave it out of argnums."
+        )
+    return value
+
+
+def has_leaves(node: Node | None, but: Set[Node | None] = frozenset()) -> bool:
+    """Whether somebody may still differentiate with respect to what this node was computed from.
+
+    Leaves whose tensors are gone lead nowhere; those in `but` are the caller's own.
+    """
+    if node is None:
+        return False
+    return others(deepest_first([node]), but)
+
+
+def brought_out(x: Any, scope: Scope) -> Any:
+    """A result of the user's function, at the level of the scope that ran it or below."""
+    while isinstance(x, Value) and x.level > scope.level:
+        if not isinstance(x, Tensor):
+            raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")
+        if has_leaves(x.node):
+            raise GraphError(
+                f"{scope.name}: the result hangs on a leaf that was made inside the function, so its gradient would be "
+                f"lost outside.\n  made at {x.node.where() if x.node else ''}\n"
+                "  Make the leaf before, or call backward inside the function."
+            )
+        x = x.value
+    return x
