@@ -108,7 +108,28 @@ from .settings import (
 from .tape.backward import gradients
 from .tape.hooks import register_multi_grad_hook
 from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
-from .transforms import Dual, elementwise_grad, grad, jvp, linearize, value_and_grad, vjp, vmap
+from .transforms import (
+    CustomOp,
+    Dual,
+    ForwardContext,
+    Function,
+    FunctionContext,
+    clip_gradient,
+    custom_op,
+    elementwise_grad,
+    ggnvp,
+    grad,
+    hvp,
+    jvp,
+    linear_transpose,
+    linearize,
+    reverse_gradient,
+    scale_gradient,
+    straight_through,
+    value_and_grad,
+    vjp,
+    vmap,
+)  # fmt: skip
 
 __version__ = "0.1.0"
 
@@ -124,21 +145,23 @@ arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
 cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
 
 __all__ = [
-    "CheckReport", "Dual", "Handle", "Node", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all",
-    "any", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "astype",
-    "atan", "atan2", "bool_", "broadcast_to", "clip", "complex128", "complex64", "concat", "concatenate", "conj",
-    "cos", "cosh", "cumsum", "cumulative_sum", "detect_anomaly", "diagonal", "divide", "dtypes", "einsum",
-    "elementwise_grad", "empty", "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye",
-    "flip", "float16", "float32", "float64", "from_dlpack", "full", "full_like", "gelu", "getitem", "grad",
-    "gradcheck", "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "imag", "inference_mode",
-    "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf", "isnan", "jvp", "less", "less_equal",
-    "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or",
-    "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum",
-    "moveaxis", "multiply", "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims",
-    "positive", "power", "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu",
-    "repeat", "reshape", "roll", "saved_tensors_hooks", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu",
-    "sin", "sinh", "softmax", "softplus", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile",
+    "CheckReport", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "Handle", "Node", "Spec",
+    "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "any", "arange", "arccos", "arcsin", "arctan",
+    "arctan2", "argmax", "argmin", "asarray", "asin", "astype", "atan", "atan2", "bool_", "broadcast_to", "clip",
+    "clip_gradient", "complex128", "complex64", "concat", "concatenate", "conj", "cos", "cosh", "cumsum",
+    "cumulative_sum", "custom_op", "detect_anomaly", "diagonal", "divide", "dtypes", "einsum", "elementwise_grad",
+    "empty", "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye", "flip", "float16",
+    "float32", "float64", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
+    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hvp", "imag", "inference_mode", "int16",
+    "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf", "isnan", "jvp", "less", "less_equal",
+    "linear_transpose", "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean",
+    "mean_squared_error", "min", "minimum", "moveaxis", "multiply", "negative", "no_grad", "not_equal", "ones",
+    "ones_like", "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis", "real",
+    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll",
+    "saved_tensors_hooks", "scale_gradient", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh",
+    "softmax", "softplus", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "straight_through", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile",
     "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad", "var", "vjp", "vmap",
     "where", "zeros", "zeros_like",
 ]  # fmt: skip

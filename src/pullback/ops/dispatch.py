@@ -68,7 +68,8 @@ def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
 def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
     """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's stands."""
     try:
-        op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
+        if op.spec is not None:
+            op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
     except PullbackError as ours:
         raise ours from None
     raise error

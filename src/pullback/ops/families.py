@@ -12,7 +12,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError
 from . import basis, batching, sampling
 from .dispatch import apply, dtype_argument
 from .eager import entry
-from .op import Op, Selected, Terms, terms
+from .op import Op, Selected, Terms, enlisted, terms
 
 __all__ = ["contraction", "elementwise", "general", "linear"]
 
@@ -56,7 +56,7 @@ def elementwise(
         motion="pointwise",
         differentiable=dtype not in ("bool", "bits"),
     )
-    return entry(op)
+    return entry(enlisted(op))
 
 
 def linear(
@@ -84,7 +84,7 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
         batch=batch, samples=samples, doc=doc, motion=motion,
     )  # fmt: skip
-    return op
+    return enlisted(op)
 
 
 def contraction(
@@ -105,7 +105,7 @@ def contraction(
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
         motion="contract",
     )  # fmt: skip
-    return op
+    return enlisted(op)
 
 
 def general(
@@ -125,12 +125,13 @@ def general(
     """An op that states both derivatives; without any, its results carry none (integers, booleans)."""
     if (pulls is None) != (push is None):
         raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
-    return Op(
+    op = Op(
         name=name, family=family, args=args, value=value, spec=spec,
         pulls={a: terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
         differentiable=pulls is not None, motion=motion,
     )  # fmt: skip
+    return enlisted(op)
 
 
 def _with_example(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..arrays.spec import Spec
 from ..errors import ArgumentError
 
-__all__ = ["OPS", "OUT", "Op", "Rule", "Selected", "Terms", "terms"]
+__all__ = ["OPS", "OUT", "Op", "Rule", "Selected", "Terms", "enlisted", "terms"]
 
 #: Every op by its name.
 OPS: dict[str, Op] = {}
@@ -55,7 +55,8 @@ class Op:
     """One op. Families fill in what an op need not say; see `families`.
 
     `value(xp, *arrays, **static)` computes with the arrays' own library, `spec(*specs, **static)` says the
-    result without computing, `pulls` maps an argument to its cotangent's formula (None: derivative zero),
+    result without computing (None: not known, so it cannot be staged), `pulls` maps an argument to its cotangent's formula (None: derivative zero), or
+    `joint` is one formula for all of them together,
     `push(tangents, out, args, static)` is the forward derivative, `batch(op, size, args, axes, static)` answers
     (result, axis), `kernel(k, *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists
     (arguments, static) to test on. `motion` is "pointwise", "rearrange" (a
@@ -67,7 +68,7 @@ class Op:
     family: str
     args: tuple[str, ...]
     value: Callable[..., Any]
-    spec: Callable[..., Any]
+    spec: Callable[..., Any] | None
     pulls: Mapping[str, Terms | None]
     push: Callable[..., Any]
     batch: Callable[..., Any]
@@ -77,12 +78,8 @@ class Op:
     ufunc: str | None = None
     motion: str = ""
     differentiable: bool = True
+    joint: Terms | None = None
     rules: dict[Any, Rule] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.name in OPS:
-            raise ArgumentError(f"op {self.name!r} is already defined.")
-        OPS[self.name] = self
 
     def argument(self, position: int) -> str:
         """The name of the argument at a position; the last name may stand for many, as `*xs`."""
@@ -98,8 +95,24 @@ class Op:
             found = self.rules[needs, count] = Rule(self, needs, count)
         return found
 
+    def spec_of(self, specs: Sequence[Spec], static: dict[str, Any]) -> Any:
+        """The spec of the result, or an error that says what is missing."""
+        if self.spec is None:
+            raise ArgumentError(
+                f"{self.name}: its result is not known without computing it.\n  Give it a def_spec rule."
+            )
+        return self.spec(*specs, **static)
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+def enlisted(op: Op) -> Op:
+    """An op of the package, found by its name in `OPS`."""
+    if op.name in OPS:
+        raise ArgumentError(f"op {op.name!r} is already defined.")
+    OPS[op.name] = op
+    return op
 
 
 class Rule:
@@ -108,13 +121,14 @@ class Rule:
     `plain` holds for each plain kind of spec a function made by `specialise` that takes a step back.
     """
 
-    __slots__ = ("_lookups", "count", "keeps", "needs", "op", "plain")
+    __slots__ = ("_joint", "_lookups", "count", "keeps", "needs", "op", "plain")
 
     def __init__(self, op: Op, needs: tuple[int, ...], count: int) -> None:
         self.op = op
         self.needs = needs
         self.count = count
-        self._lookups = {i: self._lookups_of(i) for i in needs}
+        self._joint = None if op.joint is None else tuple(self._lookup(name) for name in op.joint.names)
+        self._lookups = {i: self._lookups_of(i) for i in needs} if self._joint is None else {}
         self.keeps = self._what_to_keep()
         self.plain: list[Any] = [None] * 6
 
@@ -136,19 +150,38 @@ class Rule:
         return "static", name
 
     def _what_to_keep(self) -> tuple[int, ...]:
-        wanted: set[int] = set()
-        for position, lookups in self._lookups.items():
-            for kind, key in lookups:
-                if kind == "out":
-                    wanted.add(OUT)
-                elif kind == "argument":
-                    wanted.add(key)
-                elif kind == "rest":
-                    wanted.update(range(key, self.count))
-                elif kind == "others":
-                    wanted.update(set(range(self.count)) - {position})
+        wanted = set().union(*(self.uses(position) for position in self.needs))
         keeps = tuple(sorted(wanted - {OUT})) + ((OUT,) if OUT in wanted else ())
         return next((common for common in (BOTH, FIRST, SECOND) if common == keeps), keeps)
+
+    def uses(self, position: int) -> set[int]:
+        """What the cotangent of one argument is computed from: positions of arguments, and `OUT`."""
+        used: set[int] = set()
+        for kind, key in self._lookups[position] if self._joint is None else self._joint:
+            if kind == "out":
+                used.add(OUT)
+            elif kind == "argument":
+                used.add(key)
+            elif kind == "rest":
+                used.update(range(key, self.count))
+            elif kind == "others":
+                used.update(set(range(self.count)) - {position})
+        return used
+
+    def shares(
+        self,
+        positions: Sequence[int],
+        bar: Any,
+        out: Any,
+        args: list[Any],
+        specs: tuple[Spec, ...],
+        static: dict[str, Any],
+    ) -> list[Any]:
+        """The cotangents of some arguments, before they are summed to the arguments' shapes."""
+        if self._joint is None or self.op.joint is None:
+            return [self.share(i, bar, out, args, specs, static) for i in positions]
+        together = self.op.joint.formula(*self._values(self._joint, -1, bar, out, args, specs, static))
+        return [together[i] for i in positions]
 
     def share(
         self, position: int, bar: Any, out: Any, args: list[Any], specs: tuple[Spec, ...], static: dict[str, Any]
@@ -157,8 +190,21 @@ class Rule:
         pull = self.op.pull_of(position)
         if pull is None:
             return None
+        return pull.formula(*self._values(self._lookups[position], position, bar, out, args, specs, static))
+
+    def _values(
+        self,
+        lookups: Sequence[tuple[str, Any]],
+        position: int,
+        bar: Any,
+        out: Any,
+        args: list[Any],
+        specs: tuple[Spec, ...],
+        static: dict[str, Any],
+    ) -> list[Any]:
+        """What a formula named, in its order."""
         values: list[Any] = []
-        for kind, key in self._lookups[position]:
+        for kind, key in lookups:
             if kind == "bar":
                 values.append(bar)
             elif kind == "argument":
@@ -171,7 +217,7 @@ class Rule:
                 values.append(self._static(key, static))
             else:
                 values.append(self._of_many(kind, key, position, args, specs))
-        return pull.formula(*values)
+        return values
 
     def _static(self, name: str, static: dict[str, Any]) -> Any:
         if name not in static:

@@ -66,7 +66,7 @@ class Symbol(Value):
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         self.scope.check()
-        made = op.spec(*map(spec_of, args), **static)
+        made = op.spec_of([spec_of(x) for x in args], static)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations) for spec in specs)
         self.equations.append(Equation(results, op, args, static))

@@ -34,17 +34,20 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _kept_values(node, kept, rule, specs, linked)
     mask = _mask_of(bar) if rule.op.motion else None
-    bar = tuple(map(plain_bar, bar.bars)) if type(bar) is Parts else plain_bar(bar)
-    shares: list[Any] = []
-    for position, parent in zip(rule.needs, node.parents, strict=True):
-        if wanted is not None and not wanted(parent):
-            shares.append(None)
-            continue
-        share = rule.share(position, bar, out, args, specs, static)
+    bar = _bars(bar, node) if type(bar) is Parts else plain_bar(bar)
+    asked = [i for i, parent in zip(rule.needs, node.parents, strict=True) if wanted is None or wanted(parent)]
+    found = dict(zip(asked, rule.shares(asked, bar, out, args, specs, static), strict=True))
+    for position, share in found.items():
         if mask is not None and share is not None:
             share = _narrowed(share, _moved(mask, rule, position, out, args, specs, static))
-        shares.append(None if share is None else _fitted(share, specs[position]))
-    return tuple(shares)
+        found[position] = None if share is None else _fitted(share, specs[position])
+    return tuple([found.get(position) for position in rule.needs])
+
+
+def _bars(parts: Parts, node: Node) -> tuple[Any, ...]:
+    """The cotangents of several results; a joint rule finds the spec where there is none."""
+    absent = node.spec if node.rule.op.joint is not None else (None,) * len(parts.bars)
+    return tuple(spec if b is None else plain_bar(b) for b, spec in zip(parts.bars, absent, strict=True))
 
 
 def _kept_values(

@@ -12,8 +12,9 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op
-from ..ops.shaping import astype, stretched
+from ..ops.shaping import astype, expand_dims, stretched
 from ..ops.specialise import Symbol, replay, write_down
+from .batching import unbatched
 from .border import as_float, brought_out, scalars_become_arrays
 
 __all__ = ["Dual", "jvp", "linearize"]
@@ -35,7 +36,18 @@ class Dual(Value):
     @property
     def tangent(self) -> Any:
         """The derivative along the direction, zeros for a constant."""
+        directions = self.scope.directions
+        if directions is not None and directions.size:
+            raise ArgumentError(f"tangent: this dual has {directions.size} directions; read x.tangents.")
         return zeros(self.spec) if self.along is None else self.along
+
+    @property
+    def tangents(self) -> Any:
+        """The derivatives along all directions, one after the other along the first axis."""
+        directions = self.scope.directions
+        if directions is None or not directions.size:
+            return expand_dims(self.tangent, 0)
+        return unbatched(zeros(self.spec) if self.along is None else self.along, directions, 0)
 
     def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Compute the value below, then push the tangents through the op's rule."""
@@ -90,9 +102,11 @@ def _inside(x: Any) -> Any:
     return x.primal if type(x) is Dual and x.along is None else x
 
 
-def forward_scope(name: str) -> Scope:
-    """A run of forward mode."""
-    return Scope(name, _constant, _inside)
+def forward_scope(name: str, directions: Scope | None = None) -> Scope:
+    """A run of forward mode, along one direction or along a batch of them."""
+    scope = Scope(name, _constant, _inside)
+    scope.directions = directions
+    return scope
 
 
 def checked_tangent(primal: Any, tangent: Any, what: str) -> Any:

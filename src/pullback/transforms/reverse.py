@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.node import Node, sign_back, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope, running
 from ..arrays.spec import ones, spec_of, zeros
@@ -33,6 +35,8 @@ class Pullback:
         with enable_grad():
             self._inputs = [_variable(x, scope) for x in xs]
             self.outs: list[Any] = f(*self._inputs)
+        for out in self.outs:  # a function of ours may have been given as it is
+            sign_back(getattr(out, "node", None), user_line(sys._getframe(2)))
         level = max((x.level for x in self._inputs), default=0)
         self._tracked = [_is_tracked(out, level) for out in self.outs]
         self._mine = {x.node for x in self._inputs}
@@ -52,6 +56,10 @@ class Pullback:
         if self._tracked[0] and self._inputs:
             found, self._outside = gradients_of_call(self.outs[0], self._inputs)
         return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
+
+    def variables(self) -> frozenset[Node]:
+        """The nodes that cotangents are pulled back to."""
+        return frozenset(node for node in self._mine if node is not None)
 
     def values(self) -> list[Any]:
         """The results, as whoever called sees them: tracked only if the caller's own leaves are in them."""

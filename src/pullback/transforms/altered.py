@@ -1,0 +1,114 @@
+"""Value in, the same value out; what changes is the derivative on its way through."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..arrays.spec import Spec, spec_of
+from ..errors import ArgumentError, ShapeError
+from ..ops.dispatch import as_value
+from ..ops.elementwise import multiply, stop_gradient
+from ..ops.functions import clip
+from ..ops.shaping import astype
+from .custom import CustomOp, custom_op
+
+__all__ = ["clip_gradient", "reverse_gradient", "scale_gradient", "straight_through"]
+
+
+@custom_op
+def _clipped(x: Any, *, low: float, high: float) -> Any:
+    return x
+
+
+@custom_op
+def _scaled(x: Any, *, factor: float) -> Any:
+    return x
+
+
+@custom_op
+def _replaced(x: Any, y: Any) -> Any:
+    """The value of y with the derivative of x."""
+    return y
+
+
+_clipped.def_vjp(lambda bar, low, high: clip(bar, low, high))
+_scaled.def_vjp(lambda bar, factor: multiply(bar, factor))
+_replaced.def_vjp(lambda bar: (bar, None))
+
+
+def _as_it_is(op: CustomOp) -> None:
+    """An op that hands its one argument through also does so for a whole batch, and its spec is the argument's."""
+
+    def batch(size: int, axes: tuple[int | None, ...], x: Any, **static: Any) -> tuple[Any, int | None]:
+        return op(x, **static), axes[0]
+
+    def spec(x: Spec, **static: Any) -> Spec:
+        return x
+
+    op.def_batch(batch)
+    op.def_spec(spec)
+
+
+_as_it_is(_clipped)
+_as_it_is(_scaled)
+_replaced.def_spec(lambda x, y: y)
+
+
+def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:
+    """x itself; on the way back its cotangent is held between bounds. Forward mode has no such thing and raises.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: 5.0 * pb.clip_gradient(x))(2.0)
+    array(1.)
+    """
+    if not min <= max:
+        raise ArgumentError(f"clip_gradient: the bounds {min} and {max} are crossed.")
+    return _clipped(x, low=float(min), high=float(max))
+
+
+def scale_gradient(x: Any, /, factor: float) -> Any:
+    """x itself, with its derivative multiplied by a factor.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: pb.scale_gradient(x, 0.1) ** 2)(3.0)
+    array(0.6)
+    """
+    if not math.isfinite(factor):
+        raise ArgumentError(f"scale_gradient: the factor is {factor}, wanted a finite number.")
+    return _scaled(x, factor=float(factor))
+
+
+def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
+    """x itself, with its derivative turned round: what is trained on one side of it is untrained on the other.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: pb.reverse_gradient(x) ** 2)(3.0)
+    array(-6.)
+    """
+    return scale_gradient(x, -strength)
+
+
+def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """f in value, the identity in derivative: for steps such as rounding, whose own derivative is zero.
+
+    >>> import pullback as pb
+    >>> hard = pb.straight_through(pb.sign)
+    >>> hard(0.3), pb.grad(lambda x: 2.0 * hard(x))(0.3)
+    (array(1.), array(2.))
+    """
+
+    @functools.wraps(f)
+    def passed(x: Any, /) -> Any:
+        x = as_value(x)
+        y = as_value(f(stop_gradient(x)))
+        if spec_of(y).shape != spec_of(x).shape:
+            raise ShapeError(
+                f"straight_through: the function changed the shape from {spec_of(x).shape} to {spec_of(y).shape}, "
+                "so the identity cannot stand for its derivative."
+            )
+        return _replaced(x, astype(stop_gradient(y), spec_of(x).dtype))
+
+    return passed

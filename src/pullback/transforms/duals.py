@@ -1,0 +1,87 @@
+"""Values with tangents in, values with tangents out, in plain code: forward mode without a function around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays.scope import Scope
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError, ShapeError
+from ..ops.arranging import stack
+from .batching import Batched, batch_scope
+from .border import as_float, scalars_become_arrays
+from .forward import Dual, checked_tangent, forward_scope
+
+__all__ = ["ForwardContext"]
+
+
+class ForwardContext:
+    """Forward mode in plain code: values made by `dual` carry their derivative along, through every op.
+
+    Several directions at once are given by `tangents=`, one after the other along the first axis, the same number for
+    all duals of a context. Contexts nest, and a dual may be made of a dual of another context. After the `with` block
+    results can still be read, but no op takes them any more.
+
+    >>> import pullback as pb
+    >>> with pb.ForwardContext() as context:
+    ...     x = context.dual(2.0, 1.0)
+    ...     z = pb.sin(x) * x
+    >>> z.primal, z.tangent
+    (array(1.81859485), array(0.07700375))
+    >>> with pb.ForwardContext() as context:
+    ...     x = context.dual([3.0, 4.0], tangents=[[1.0, 0.0], [0.0, 1.0]])
+    ...     y = pb.sum(x * x)
+    >>> y.tangents
+    array([6., 8.])
+    """
+
+    __slots__ = ("_directions", "_scope")
+
+    def __init__(self) -> None:
+        self._directions = batch_scope(0)
+        self._scope: Scope | None = None
+
+    def __enter__(self) -> ForwardContext:
+        if self._scope is not None:
+            raise ArgumentError("ForwardContext: a context is entered once; make another one.")
+        self._directions = batch_scope(0)  # first, since tangents are values of the level below the duals'
+        self._scope = forward_scope("ForwardContext", self._directions)
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._running("exit").__exit__(*exception)
+
+    def _running(self, what: str) -> Scope:
+        if self._scope is None:
+            raise ArgumentError(f"{what}: enter the context first: with pb.ForwardContext() as context: ...")
+        self._scope.check()
+        return self._scope
+
+    def dual(self, primal: Any, tangent: Any = None, *, tangents: Any = None) -> Dual:
+        """A value and its tangent; without one, a constant. `tangents` gives several directions, first axis first."""
+        scope = self._running("dual")
+        if tangent is not None and tangents is not None:
+            raise ArgumentError("dual: give a tangent or several tangents, not both.")
+        x = as_float(primal, "dual")
+        if tangents is not None:
+            return Dual(x, self._several(x, tangents), scope)
+        if tangent is None:
+            return Dual(x, None, scope)
+        if self._directions.size:
+            raise ArgumentError(f"dual: duals of this context have {self._directions.size} directions; give tangents=.")
+        return Dual(x, checked_tangent(x, tangent, "dual"), scope)
+
+    def _several(self, x: Any, tangents: Any) -> Batched:
+        rows = [scalars_become_arrays(t, "dual") for t in tangents] if isinstance(tangents, (list, tuple)) else None
+        given = scalars_become_arrays(tangents, "dual") if rows is None else stack(rows)
+        shape = spec_of(given).shape
+        if len(shape) == 0 or shape[1:] != spec_of(x).shape:
+            raise ShapeError(
+                f"dual: tangents have shape {shape}, wanted (directions, *{spec_of(x).shape}): one after the other "
+                "along the first axis."
+            )
+        if self._directions.size not in (0, shape[0]):
+            raise ShapeError(f"dual: {shape[0]} directions, other duals of this context have {self._directions.size}.")
+        self._directions.size = shape[0]
+        return checked_tangent(x, Batched(given, 0, self._directions), "dual")  # type: ignore[no-any-return]
