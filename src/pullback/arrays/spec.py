@@ -27,7 +27,7 @@ class Spec:
     whether such values can carry derivatives.
     """
 
-    __slots__ = ("device", "dtype", "guarded_twin", "inexact", "plain", "scalars", "shape", "weak")
+    __slots__ = ("device", "dtype", "element", "guarded_twin", "inexact", "plain", "scalars", "shape", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
         self.shape = tuple(shape)
@@ -40,6 +40,7 @@ class Spec:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}
         self.guarded_twin: Spec | None = None
+        self.element: Spec | None = None
 
     @property
     def ndim(self) -> int:
@@ -60,6 +61,12 @@ class Spec:
             twin.plain, twin.guarded_twin = None, twin
             self.guarded_twin = twin
         return self.guarded_twin
+
+    def of_element(self) -> Spec:
+        """The guarded spec of one element along the first axis; remembered, since every step of a batch asks for it."""
+        if self.element is None:
+            self.element = Spec(self.shape[1:], self.dtype, self.device).guarded()
+        return self.element
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self._key() == other._key()

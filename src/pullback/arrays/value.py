@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConversionError, GraphError
@@ -28,7 +28,7 @@ class Value:
         """Which transform this value belongs to; see `scope.fresh_level`."""
         raise NotImplementedError
 
-    def interpret(self, op: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def interpret(self, op: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Run an op in which this value has the highest level."""
         raise NotImplementedError
 
@@ -106,6 +106,12 @@ class Value:
     def numpy(self) -> Any:
         """The values as a read-only NumPy array."""
         raise self.refusal("numpy()")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise GraphError(
+            "x[index] = value: x is a value of a running transform, and values never change.\n"
+            "  Make a variable of it first, x = pb.tensor(x), or use pb.set_at(x, index, value)."
+        )
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Only tensors have a tape to go back on."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import basis
-from .dispatch import apply, ndim, shape
+from .dispatch import apply, ndim, run, shape
 from .op import Op
 
 __all__ = ["lead", "padded", "pointwise", "shifted"]
@@ -23,8 +23,19 @@ def lead(x: Any, axis: int | None, size: int | None = None) -> Any:
 
 def pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
     """Batch axis first, then ones, so that the remaining axes still broadcast from the right."""
-    rank = max(ndim(x) - (axis is not None) for x, axis in zip(args, axes, strict=True))
-    return apply(op, *(padded(x, axis, rank) for x, axis in zip(args, axes, strict=True)), **static), 0
+    highest, lowest, in_front = 0, 64, True
+    for x, axis in zip(args, axes, strict=True):
+        rank = ndim(x)
+        if axis is not None:
+            rank -= 1
+            in_front = in_front and axis == 0
+            if rank < lowest:
+                lowest = rank
+        if rank > highest:
+            highest = rank
+    if lowest < highest or not in_front:
+        args = [padded(x, axis, highest) for x, axis in zip(args, axes, strict=True)]
+    return run(op, args, static), 0
 
 
 def padded(x: Any, axis: int | None, rank: int) -> Any:

@@ -14,7 +14,7 @@ from ..arrays.value import Value
 from ..errors import PullbackError
 from .op import Op
 
-__all__ = ["apply", "as_value", "compute", "ndim", "shape"]
+__all__ = ["apply", "as_value", "compute", "ndim", "run", "shape"]
 
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
@@ -27,6 +27,11 @@ def apply(op: Op, *args: Any, **static: Any) -> Any:
     Without tensors the value is computed at once. Otherwise the argument of the highest level interprets, in
     terms of the levels below it.
     """
+    return run(op, args, static)
+
+
+def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+    """`apply` for interpreters, which have their arguments in a list already."""
     top, level = None, 0
     for x in args:
         if type(x) is not _ndarray and isinstance(x, Value):

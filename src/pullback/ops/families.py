@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError
 from . import basis, batching, sampling
-from .dispatch import apply, dtype_argument
+from .dispatch import apply, dtype_argument, run
 from .eager import entry
 from .op import Op, Selected, Terms, enlisted, terms
 
@@ -75,6 +75,8 @@ def linear(
     pull = terms(transpose)
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
+        if len(tangents) == 1 and tangents[0] is not None:
+            return run(op, tangents, static)
         if all(t is None for t in tangents):
             return None
         filled = [zeros(spec_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)]
@@ -96,7 +98,9 @@ def contraction(
         total = None
         for i, tangent in enumerate(tangents):
             if tangent is not None:
-                term = apply(op, *(tangent if i == j else x for j, x in enumerate(primals)), **static)
+                replaced = list(primals)
+                replaced[i] = tangent
+                term = run(op, replaced, static)
                 total = term if total is None else basis.add(total, term)
         return total
 
@@ -150,7 +154,8 @@ def _with_example(
 
 
 def _named(name: str) -> Formula:
-    return lambda xp, *arrays: getattr(xp, name)(*arrays)
+    known = getattr(np, name)
+    return lambda xp, *arrays: known(*arrays) if xp is np else getattr(xp, name)(*arrays)
 
 
 def _callable(value: Any) -> Formula:
@@ -191,22 +196,33 @@ def scale(bar: Any, partial: Any) -> Any:
 
 
 def _pointwise_push(partials: Sequence[Terms | None], args: tuple[str, ...]) -> Formula:
+    """The sum over arguments of tangent times partial; where each name of a formula is found is looked up once."""
+    places = [None if p is None else tuple(_place(name, args) for name in p.names) for p in partials]
+
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
-        known = {"out": out, **dict(zip(args, primals, strict=True))}
-        known |= {f"{a}_spec": spec_of(x) for a, x in zip(args, primals, strict=True)}
         total = None
-        for tangent, partial in zip(tangents, partials, strict=True):
-            if tangent is None or partial is None:
+        for i, tangent in enumerate(tangents):
+            partial, named = partials[i], places[i]
+            if tangent is None or partial is None or named is None:
                 continue
-            if "bar" in partial.names:
-                term = partial.formula(*(tangent if n == "bar" else known[n] for n in partial.names))
-            else:
-                term = scale(tangent, partial.formula(*(known[n] for n in partial.names)))
-            term = term.bar if isinstance(term, Selected) else term
+            values = [
+                primals[at] if kind == 0 else out if kind == 1 else tangent if kind == 2 else spec_of(primals[at])
+                for kind, at in named
+            ]
+            found = partial.formula(*values)
+            term = found if (2, 0) in named else scale(tangent, found)
+            term = term.bar if type(term) is Selected else term
             total = term if total is None else basis.add(total, term)
         return total
 
     return push
+
+
+def _place(name: str, args: tuple[str, ...]) -> tuple[int, int]:
+    """Where a formula's name is found: (0, i) argument i, (1, 0) the result, (2, 0) the tangent, (3, i) a spec."""
+    if name in ("out", "bar"):
+        return (1, 0) if name == "out" else (2, 0)
+    return (0, args.index(name)) if name in args else (3, args.index(name.removesuffix("_spec")))
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:

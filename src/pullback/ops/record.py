@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ..arrays.backends import is_array
@@ -13,7 +14,7 @@ from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import GraphError, HookError
 from ..settings import PLAIN, Modes, modes, switched
-from .dispatch import apply, compute
+from .dispatch import compute, run
 from .op import OUT, Op
 
 __all__ = ["Packed", "PartRule", "part_of", "record"]
@@ -43,7 +44,7 @@ class Packed:
         return value
 
 
-def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
     """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
     level = top.level
     values: list[Any] = []
@@ -58,7 +59,7 @@ def record(top: Tensor, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -
                 shared = True
         else:
             values.append(x)
-    out = compute(op, values, static) if level == 1 else apply(op, *values, **static)
+    out = compute(op, values, static) if level == 1 else run(op, values, static)
     mode = modes()
     if type(out) is tuple:
         return _many(op, args, values, out, static, tuple(needs), mode, shared)
@@ -78,7 +79,7 @@ def _same_memory(out: Any, values: list[Any]) -> bool:
 
 def _node(
     op: Op,
-    args: tuple[Any, ...],
+    args: Sequence[Any],
     values: list[Any],
     out: Any,
     spec: Any,
@@ -99,7 +100,7 @@ def _node(
     return node
 
 
-def _keep(op: Op, position: int, args: tuple[Any, ...], values: list[Any], out: Any, mode: Modes) -> Any:
+def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
     """One value for the way back, made safe from later writes."""
     if position == OUT:
         value, given = out, None
@@ -124,7 +125,7 @@ def _keep(op: Op, position: int, args: tuple[Any, ...], values: list[Any], out: 
 
 def _many(
     op: Op,
-    args: tuple[Any, ...],
+    args: Sequence[Any],
     values: list[Any],
     outs: tuple[Any, ...],
     static: dict[str, Any],

@@ -64,12 +64,12 @@ class Symbol(Value):
         self.level = scope.level
         self.equations = equations
 
-    def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
         made = op.spec_of([spec_of(x) for x in args], static)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations) for spec in specs)
-        self.equations.append(Equation(results, op, args, static))
+        self.equations.append(Equation(results, op, tuple(args), static))
         return results if type(made) is tuple else results[0]
 
     def __repr__(self) -> str:

@@ -35,13 +35,17 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     out, args = _kept_values(node, kept, rule, specs, linked)
     mask = _mask_of(bar) if rule.op.motion else None
     bar = _bars(bar, node) if type(bar) is Parts else plain_bar(bar)
-    asked = [i for i, parent in zip(rule.needs, node.parents, strict=True) if wanted is None or wanted(parent)]
-    found = dict(zip(asked, rule.shares(asked, bar, out, args, specs, static), strict=True))
-    for position, share in found.items():
+    needs = rule.needs
+    asked = needs if wanted is None else [i for i, p in zip(needs, node.parents, strict=True) if wanted(p)]
+    shares = []
+    for position, share in zip(asked, rule.shares(asked, bar, out, args, specs, static), strict=True):
         if mask is not None and share is not None:
             share = _narrowed(share, _moved(mask, rule, position, out, args, specs, static))
-        found[position] = None if share is None else _fitted(share, specs[position])
-    return tuple([found.get(position) for position in rule.needs])
+        shares.append(None if share is None else _fitted(share, specs[position]))
+    if len(shares) == len(needs):
+        return tuple(shares)
+    found = dict(zip(asked, shares, strict=True))
+    return tuple([found.get(position) for position in needs])
 
 
 def _bars(parts: Parts, node: Node) -> tuple[Any, ...]:

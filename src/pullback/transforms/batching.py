@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arrays.node import show_line, user_line
@@ -14,7 +14,7 @@ from ..arrays.trees import flatten, paths, spread, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, ShapeError
 from ..ops.axes import one_axis
-from ..ops.dispatch import apply, as_value
+from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
 from .border import brought_out, scalars_become_arrays
@@ -33,16 +33,17 @@ class Batched(Value):
     def __init__(self, value: Any, axis: int | None, scope: Scope, made_by: str = "an argument") -> None:
         self.value = value
         self.axis = axis
-        full = spec_of(value)
-        if axis is None:
-            self.spec: Spec = full.guarded()
+        spec = spec_of(value)
+        if axis == 0:
+            self.spec: Spec = spec.element or spec.of_element()
         else:
-            self.spec = make_spec(full.shape[:axis] + full.shape[axis + 1 :], full.dtype, full.device).guarded()
+            shape = spec.shape if axis is None else spec.shape[:axis] + spec.shape[axis + 1 :]
+            self.spec = make_spec(shape, spec.dtype, spec.device).guarded()
         self.scope = scope
         self.level = scope.level
         self.made_by = made_by
 
-    def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Hand the op its arguments with their batch axes; its record says how to run them at once."""
         scope = self.scope
         if not scope.open:
@@ -50,12 +51,17 @@ class Batched(Value):
         level = self.level
         values: list[Any] = []
         axes: list[int | None] = []
+        constant = True
         for x in args:
-            own = type(x) is Batched and x.level == level
-            values.append(x.value if own else x)
-            axes.append(x.axis if own else None)
-        if all(axis is None for axis in axes):
-            out = apply(op, *values, **static)
+            if type(x) is Batched and x.level == level:
+                values.append(x.value)
+                axes.append(x.axis)
+                constant = constant and x.axis is None
+            else:
+                values.append(x)
+                axes.append(None)
+        if constant:
+            out = run(op, values, static)
             axis: Any = (None,) * len(out) if type(out) is tuple else None
         else:
             out, axis = op.batch(op, scope.size, values, axes, static)

@@ -10,7 +10,7 @@ from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, listed, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
-from ..ops.dispatch import apply, as_value
+from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shaping import astype, expand_dims, stretched
 from ..ops.specialise import Symbol, replay, write_down
@@ -29,7 +29,8 @@ class Dual(Value):
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
         self.along = along
-        self.spec: Spec = spec_of(primal).guarded()
+        spec = spec_of(primal)
+        self.spec: Spec = spec.guarded_twin or spec.guarded()
         self.scope = scope
         self.level = scope.level
 
@@ -49,7 +50,7 @@ class Dual(Value):
             return expand_dims(self.tangent, 0)
         return unbatched(zeros(self.spec) if self.along is None else self.along, directions, 0)
 
-    def interpret(self, op: Op, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Compute the value below, then push the tangents through the op's rule."""
         scope = self.scope
         if not scope.open:
@@ -57,14 +58,18 @@ class Dual(Value):
         level = self.level
         primals: list[Any] = []
         tangents: list[Any] = []
+        constant = True
         for x in args:
-            own = type(x) is Dual and x.level == level
-            primals.append(x.primal if own else x)
-            tangents.append(x.along if own else None)
-        out = apply(op, *primals, **static)
+            if type(x) is Dual and x.level == level:
+                primals.append(x.primal)
+                tangents.append(x.along)
+                constant = constant and x.along is None
+            else:
+                primals.append(x)
+                tangents.append(None)
+        out = run(op, primals, static)
         if not op.differentiable:
             return out
-        constant = all(t is None for t in tangents)
         pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
@@ -89,9 +94,10 @@ def _dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     spec = spec_of(primal)
     if tangent is None or not spec.inexact:
         return Dual(primal, None, scope)
-    if spec_of(tangent).shape != spec.shape:
+    found = spec_of(tangent)
+    if found.shape != spec.shape:
         tangent = stretched(tangent, spec.shape)
-    return Dual(primal, astype(tangent, spec.dtype) if spec_of(tangent).dtype != spec.dtype else tangent, scope)
+    return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
 
 
 def _constant(scope: Scope, x: Any) -> Dual:
