@@ -55,12 +55,12 @@ class Op:
     """One op. Families fill in what an op need not say; see `families`.
 
     `value(xp, *arrays, **static)` computes with the arrays' own library, `spec(*specs, **static)` says the
-    result without computing (None: not known, so it cannot be staged), `pulls` maps an argument to its cotangent's formula (None: derivative zero), or
-    `joint` is one formula for all of them together,
-    `push(tangents, out, args, static)` is the forward derivative, `batch(op, size, args, axes, static)` answers
-    (result, axis), `kernel(k, *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists
-    (arguments, static) to test on. `motion` is "pointwise", "rearrange" (a
-    pull moves, copies, drops or adds up elements with weights that are not negative, so it can carry a mask along: what
+    result without computing (None: not known, so it cannot be staged), `pulls` maps an argument to its cotangent's
+    formula (None: derivative zero), or `joint` is one formula for all of them together, `push(tangents, out, args,
+    static)` is the forward derivative, `batch(op, size, args, axes, static)` answers (result, axis), `kernel(k,
+    *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists (arguments, static) to test on.
+
+    `motion` is "pointwise", "rearrange" (a pull moves, copies, drops or adds up elements with weights that are not negative, so it can carry a mask along: what
     comes out not zero is where some cotangent can be), "contract" (the same with ones for the other arguments) or "".
     """
 
