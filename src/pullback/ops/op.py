@@ -60,8 +60,9 @@ class Op:
     static)` is the forward derivative, `batch(op, size, args, axes, static)` answers (result, axis), `kernel(k,
     *scalars)` writes the op in the scalar vocabulary `k`, `samples(rng)` lists (arguments, static) to test on.
 
-    `motion` is "pointwise", "rearrange" (a pull moves, copies, drops or adds up elements with weights that are not negative, so it can carry a mask along: what
-    comes out not zero is where some cotangent can be), "contract" (the same with ones for the other arguments) or "".
+    `motion` is "pointwise", "rearrange" (a pull moves, copies, drops or adds up elements with weights that are not
+    negative, so it can carry a mask along: what comes out not zero is where some cotangent can be), "contract" (the
+    same with ones for the other arguments) or "".
     """
 
     name: str

@@ -283,7 +283,7 @@ def _answer(
         raise _unused(node, i, "Pass allow_unused=True to get None for it.")
     bar = found[node]
     bar = delivery.own(zeros(tensor.spec) if bar is None else bar)
-    return bar if isinstance(bar, Tensor) else wrap(bar, tensor.spec)
+    return bar if isinstance(bar, Tensor) else wrap(bar, spec_of(bar))
 
 
 def _unused(node: Node, i: int, advice: str = "Leave it out of inputs.") -> GraphError:
