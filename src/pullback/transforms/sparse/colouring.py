@@ -1,0 +1,209 @@
+"""Sparsity pattern in, groups of columns and rows out, such that one product with each group shows every nonzero.
+
+A product with the sum of several columns' unit vectors shows an entry (r, c) by itself if no other column of the group
+has an entry in row r. Sets of colours are kept as bits of Python integers: a colour is free if its bit is not set in
+any set that matters, and the lowest such bit is `~taken & (taken + 1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    Matrix = csr_matrix[Any]
+
+__all__ = ["Colouring", "How", "coloured", "star_coloured"]
+
+How = Literal["auto", "column", "row", "bidirectional"]
+
+#: How many ways to share the entries out between rows and columns are coloured to compare them.
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Colouring:
+    """The group of each column and of each row, counted from 0; -1 for those that take part in no product."""
+
+    columns: Any
+    rows: Any
+
+    @property
+    def column_count(self) -> int:
+        return int(self.columns.max(initial=-1)) + 1
+
+    @property
+    def row_count(self) -> int:
+        return int(self.rows.max(initial=-1)) + 1
+
+    @property
+    def products(self) -> int:
+        """How many products show the whole matrix."""
+        return self.column_count + self.row_count
+
+
+def coloured(pattern: Matrix, how: How = "auto") -> Colouring:
+    """Groups for a Jacobian: of columns, of rows, or of some of both, whichever makes fewer products."""
+    ways: dict[str, Callable[[Matrix], Colouring]] = {"column": _by_columns, "row": _by_rows, "bidirectional": _by_both}
+    if how not in (*ways, "auto"):
+        raise ArgumentError(f'colouring is "auto", {", ".join(map(repr, ways))}; got {how!r}.')
+    if how != "auto":
+        return ways[how](pattern)
+    return min((way(pattern) for way in ways.values()), key=lambda colouring: colouring.products)
+
+
+def _by_columns(pattern: Matrix) -> Colouring:
+    return Colouring(_grouped(pattern), np.full(pattern.shape[0], -1))
+
+
+def _by_rows(pattern: Matrix) -> Colouring:
+    return Colouring(np.full(pattern.shape[1], -1), _grouped(pattern.T.tocsr()))
+
+
+def _by_both(pattern: Matrix) -> Colouring:
+    """Some rows shown by products from the left, the rest by products from the right, or the same with columns.
+
+    The rows left to columns need at least as many groups as the longest of them has entries, so the long rows are the
+    ones to take out; the bound picks the numbers of rows worth trying.
+    """
+    flipped = (Colouring(c.rows, c.columns) for c in _without_long_rows(pattern.T.tocsr()))
+    return min((*_without_long_rows(pattern), *flipped), key=lambda colouring: colouring.products)
+
+
+def _without_long_rows(pattern: Matrix) -> list[Colouring]:
+    lengths = np.diff(pattern.indptr)
+    longest = np.unique(np.append(lengths, 0))
+    long_of = {int(n): lengths > n for n in longest[-64:]}
+    bound = {n: n + int(np.bincount(pattern[long].indices, minlength=1).max()) for n, long in long_of.items()}
+    tried = sorted(bound, key=lambda n: bound[n])[:_TRIES]
+    return [_split(pattern, long_of[n]) for n in tried]
+
+
+def _split(pattern: Matrix, long: Any) -> Colouring:
+    rows = np.full(pattern.shape[0], -1)
+    rows[long] = _grouped(pattern[long].T.tocsr())
+    return Colouring(_grouped(pattern[~long]), rows)
+
+
+def _grouped(pattern: Matrix) -> Any:
+    """Colours of the columns, no two equal that have an entry in one row; greedy, in the better of two orders."""
+    lengths = np.diff(pattern.indptr)
+    counts = np.bincount(pattern.indices, minlength=pattern.shape[1])
+    used = np.flatnonzero(counts)
+    fewest = int(lengths.max(initial=0))
+    if fewest == used.size:  # a full row: each column needs a colour of its own
+        return _numbered_at(used, pattern.shape[1])
+    by_column = pattern.tocsc()
+    crowd = by_column.T @ lengths  # how many entries share a row with those of a column
+    orders = (used, used[np.argsort(-crowd[used], kind="stable")])
+    return _best((_greedy(by_column, order) for order in orders), fewest)
+
+
+def _numbered_at(places: Any, size: int) -> Any:
+    colours = np.full(size, -1)
+    colours[places] = np.arange(places.size)
+    return colours
+
+
+def _best(tries: Iterable[Any], fewest: int) -> Any:
+    """The colours with the smallest count, stopping at a count that cannot be beaten."""
+    best = None
+    for colours in tries:
+        if best is None or colours.max(initial=-1) < best.max(initial=-1):
+            best = colours
+        if best.max(initial=-1) + 1 <= fewest:
+            break
+    return best
+
+
+def _greedy(by_column: Any, order: Any) -> Any:
+    starts, entries = by_column.indptr.tolist(), by_column.indices.tolist()
+    taken_in = [0] * by_column.shape[0]
+    colours = np.full(by_column.shape[1], -1)
+    for column in order.tolist():
+        rows = entries[starts[column] : starts[column + 1]]
+        taken = 0
+        for row in rows:
+            taken |= taken_in[row]
+        bit = ~taken & (taken + 1)
+        for row in rows:
+            taken_in[row] |= bit
+        colours[column] = bit.bit_length() - 1
+    return colours
+
+
+def star_coloured(pattern: Matrix) -> Colouring:
+    """Groups of columns for a symmetric matrix: every entry is alone in its row's group, or its mirror image is.
+
+    That is a star colouring of the graph whose edges are the entries off the diagonal: neighbours differ, and no path
+    of four vertices has only two colours. Columns that share no row make one too, but mostly of more groups.
+    """
+    size = pattern.shape[0]
+    degrees = np.diff(pattern.indptr)
+    used = np.flatnonzero(degrees)
+    none = np.full(size, -1)
+    if pattern.nnz == used.size**2:
+        return Colouring(_numbered_at(used, size), none)
+    starts, entries = pattern.indptr.tolist(), pattern.indices.tolist()
+    beside = [[w for w in entries[starts[v] : starts[v + 1]] if w != v] for v in range(size)]
+    orders = (used[np.argsort(-degrees[used], kind="stable")], used)
+    return Colouring(
+        _best((_Stars(beside).coloured(order) for order in orders), min(2, int(degrees.max(initial=0)))), none
+    )
+
+
+class _Stars:
+    """A greedy star colouring under way. A colour c is refused to a vertex v if a path of four would get two colours:
+
+        v - w - x - y  with colours  c, a, c, a:  some x beside w has c and, beside w, another neighbour of colour a;
+        u - v - w - x  with colours  a, c, a, c:  v has two neighbours of colour a, and beside one of them an x has c.
+
+    `once` and `twice` are the colours that one, and more than one, neighbour of a vertex has; `blocked[w]` holds the
+    colours of the first kind. All are kept up to date as colours are given, so that no path is ever walked.
+    """
+
+    def __init__(self, beside: Sequence[Sequence[int]]) -> None:
+        self.beside = beside
+        size = len(beside)
+        self.colours = [-1] * size
+        self.once, self.twice, self.blocked = [0] * size, [0] * size, [0] * size
+        self.first: list[dict[int, int]] = [{} for _ in range(size)]
+
+    def coloured(self, order: Any) -> Any:
+        """Colours of all vertices, given in an order."""
+        for v in order.tolist():
+            taken = self._refused(v)
+            self._give(v, (~taken & (taken + 1)).bit_length() - 1)
+        return np.array(self.colours, np.intp)
+
+    def _refused(self, v: int) -> int:
+        taken, twice = self.once[v], self.twice[v]
+        for w in self.beside[v]:
+            a = self.colours[w]
+            if a >= 0:
+                taken |= self.once[w] if twice >> a & 1 else self.blocked[w]
+        return taken
+
+    def _give(self, v: int, c: int) -> None:
+        colours, bit = self.colours, 1 << c
+        colours[v] = c
+        for w in self.beside[v]:
+            a = colours[w]
+            if a >= 0 and self.twice[v] >> a & 1:  # v is an x: another neighbour of v has w's colour
+                self.blocked[w] |= bit
+            if not self.once[w] & bit:
+                self.once[w] |= bit
+                self.first[w][c] = v
+                continue
+            if not self.twice[w] & bit and a >= 0:  # w becomes an x for the first neighbour that has this colour
+                self.blocked[self.first[w][c]] |= 1 << a
+            self.twice[w] |= bit
+            if a >= 0:
+                self.blocked[v] |= 1 << a

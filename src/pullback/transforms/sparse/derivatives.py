@@ -1,0 +1,209 @@
+"""Function in, its sparse Jacobian or Hessian out, as few products as its pattern allows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
+
+from ...arrays.backends import namespace_on
+from ...arrays.spec import make_spec, spec_of
+from ...arrays.trees import LEAF, flatten
+from ...errors import ArgumentError, DtypeError
+from ..border import scalars_become_arrays
+from ..reverse import grad
+from .colouring import How, coloured, star_coloured
+from .pattern import Kind, as_pattern, bare_point, precision_of, traced
+from .plan import Derivative, SparsePlan
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    Matrix = csr_matrix[Any]
+
+__all__ = ["hessian_diagonal", "jacobian_diagonal", "sparse_hessian", "sparse_jacobian"]
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+Function = Callable[[Any], Any]
+
+
+@final
+class Planned(Generic[P, Q]):
+    """A transform that plans: called with a function it answers the derivative, and `plan` makes the plan alone."""
+
+    def __init__(self, transform: Callable[P, Callable[[Any], Matrix]], plan: Callable[Q, SparsePlan]) -> None:
+        functools.update_wrapper(self, transform)
+        self._transform = transform
+        self.plan = plan
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[Any], Matrix]:
+        return self._transform(*args, **kwargs)
+
+
+def _with_plan(
+    plan: Callable[Q, SparsePlan],
+) -> Callable[[Callable[P, Callable[[Any], Matrix]]], Planned[P, Q]]:
+    return lambda transform: Planned(transform, plan)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """The plans of one function, by the spec of x. Where f takes another path than where a plan was made, what it
+    depends on there is added to the pattern.
+    """
+
+    f: Function
+    derivative: Derivative
+    colouring: How = "auto"
+    pattern: Any = None
+    kind: Kind = "global"
+    plans: dict[Any, SparsePlan] = field(default_factory=dict)
+
+    def at(self, x: Any) -> SparsePlan:
+        """The plan for arrays like x."""
+        plan = self.plans.get(spec_of(x))
+        return self._plan(x, self.pattern) if plan is None else plan
+
+    def matrix(self, x: Any, check: bool) -> Matrix:
+        """The matrix at x."""
+        plan = self.at(x)
+        matrix, wrong = plan.evaluate(x, check)
+        if not wrong.size:
+            return matrix
+        if self.pattern is None:
+            plan = self._plan(x, plan.pattern + self._plan(x, None).pattern)
+        return plan(x, check=check)
+
+    def _plan(self, x: Any, pattern: Any) -> SparsePlan:
+        plan = _planned(self.f, self.derivative, x, self.colouring, pattern, self.kind)
+        self.plans[spec_of(x)] = plan
+        return plan
+
+
+def _planned(f: Function, derivative: Derivative, x: Any, colouring: How, pattern: Any, kind: Kind) -> SparsePlan:
+    """A plan for f at x: its pattern, found or given, and a colouring of it."""
+    what = f"sparse_{derivative}"
+    if kind not in ("global", "local"):
+        raise ArgumentError(f'{what}: kind is "global" or "local", got {kind!r}.')
+    x = bare_point(x, what)
+    spec = spec_of(x)
+    mapped = grad(f) if derivative == "hessian" else f
+    if pattern is None:
+        value, matrix, precision = traced(mapped, x, kind == "local", what)
+    else:
+        value = _value(mapped, x, what)
+        matrix = as_pattern(pattern, (spec_of(value).size, spec.size), what)
+        precision = max(precision_of(spec), precision_of(spec_of(value)))
+    out = make_spec(spec_of(value).shape, spec_of(value).dtype, spec.device)
+    for one in (spec, out):
+        if one.dtype.kind != "f" or one.dtype.itemsize < 4:
+            raise DtypeError(
+                f"{what}: SciPy's matrices hold float32 and float64, here x is {spec} and the result {out}."
+            )
+    if derivative == "hessian":
+        matrix = (matrix + matrix.T).tocsr()
+    matrix.sort_indices()
+    return SparsePlan(f, derivative, spec, out, matrix, _groups(matrix, derivative, colouring), precision)
+
+
+def _groups(pattern: Matrix, derivative: Derivative, colouring: How) -> Any:
+    return star_coloured(pattern) if derivative == "hessian" else coloured(pattern, colouring)
+
+
+def _value(f: Function, x: Any, what: str) -> Any:
+    leaves, structure = flatten(f(x))
+    if structure is not LEAF:
+        raise ArgumentError(f"{what}: the function returned a tree of {len(leaves)} arrays, wanted one array.")
+    return scalars_become_arrays(leaves[0], what)
+
+
+def _jacobian_plan(
+    f: Function, x: Any, *, colouring: How = "auto", pattern: Any = None, kind: Kind = "global"
+) -> SparsePlan:
+    """The plan of `sparse_jacobian` at arrays like x."""
+    return _planned(f, "jacobian", x, colouring, pattern, kind)
+
+
+def _hessian_plan(f: Function, x: Any, *, pattern: Any = None, kind: Kind = "global") -> SparsePlan:
+    """The plan of `sparse_hessian` at arrays like x."""
+    return _planned(f, "hessian", x, "auto", pattern, kind)
+
+
+@_with_plan(_jacobian_plan)
+def sparse_jacobian(
+    f: Function, *, colouring: How = "auto", pattern: Any = None, kind: Kind = "global", check: bool = True
+) -> Callable[[Any], Matrix]:
+    """The Jacobian of a function of one array, as a SciPy CSR matrix: a row for each element of the result, a column
+    for each of x. Columns that share no row are found by one product together, and rows likewise.
+
+    The pattern is found at the first x of each shape and dtype (`kind` as in `sparsity`), or given: a matrix whose
+    nonzeros are the pattern, or "diagonal". `colouring` is "column", "row", "bidirectional" (some of both), or "auto":
+    whichever makes the fewest products. Each call checks the result against a product in one more direction, and where
+    f took another path, plans again; `check=False` leaves that out. `sparse_jacobian.plan(f, x)` is the plan itself.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.sparse_jacobian(lambda x: x[1:] * x[:-1])(np.array([1.0, 2.0, 3.0])).toarray()
+    array([[2., 1., 0.],
+           [0., 3., 2.]])
+    """
+    known = _Remembered(f, "jacobian", colouring, pattern, kind)
+    return lambda x: known.matrix(bare_point(x, "sparse_jacobian"), check)
+
+
+@_with_plan(_hessian_plan)
+def sparse_hessian(
+    f: Function, *, pattern: Any = None, kind: Kind = "global", check: bool = True
+) -> Callable[[Any], Matrix]:
+    """The Hessian of a scalar function of one array, as a SciPy CSR matrix. Columns are grouped by a star colouring, so
+    that an entry or its mirror image is found by itself; each group is one product with the Hessian.
+
+    `pattern`, `kind` and `check` are as in `sparse_jacobian`, and `sparse_hessian.plan(f, x)` is the plan itself.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.sparse_hessian(lambda x: pb.sum(x[1:] * x[:-1] ** 2))(np.array([1.0, 2.0, 3.0])).toarray()
+    array([[4., 2., 0.],
+           [2., 6., 4.],
+           [0., 4., 0.]])
+    """
+    known = _Remembered(f, "hessian", "auto", pattern, kind)
+    return lambda x: known.matrix(bare_point(x, "sparse_hessian"), check)
+
+
+def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
+    """The diagonal of the Jacobian of a function whose result has as many elements as x, in the shape of x. One product
+    if the function maps each element alone, a few if its Jacobian is sparse, else one for each element.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.jacobian_diagonal(lambda x: x**2 * 3.0)(np.array([1.0, 2.0]))
+    array([ 6., 12.])
+    """
+    return _diagonal(f, "jacobian")
+
+
+def hessian_diagonal(f: Function) -> Callable[[Any], Any]:
+    """The diagonal of the Hessian of a scalar function, in the shape of x.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.hessian_diagonal(lambda x: pb.sum(x**3))(np.array([1.0, 2.0]))
+    array([ 6., 12.])
+    """
+    return _diagonal(f, "hessian")
+
+
+def _diagonal(f: Function, derivative: Derivative) -> Callable[[Any], Any]:
+    known = _Remembered(f, derivative)
+    what = f"{derivative}_diagonal"
+
+    def diagonal(x: Any) -> Any:
+        x = bare_point(x, what)
+        plan = known.at(x)
+        if plan.out.size != plan.spec.size:
+            raise ArgumentError(f"{what}: {plan.spec} is mapped to {plan.out}, so the Jacobian is not square.")
+        sparse = 2 * plan.products <= plan.spec.size or plan.products == 1
+        found = known.matrix(x, True).diagonal() if sparse else plan.diagonal(x)
+        return namespace_on(plan.spec.device).asarray(found.reshape(plan.spec.shape))
+
+    return diagonal
