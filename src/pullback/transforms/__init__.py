@@ -5,16 +5,19 @@ from .batching import vmap
 from .custom import CustomOp, custom_op
 from .duals import ForwardContext
 from .explicit import GradientTape
+from .fields import divergence, laplacian
 from .forward import Dual, jvp, linearize
 from .function import Function, FunctionContext
 from .linear import linear_transpose
 from .products import ggnvp, hvp
 from .reverse import elementwise_grad, grad, value_and_grad, vjp
 from .sparse import SparsePlan, hessian_diagonal, jacobian_diagonal, sparse_hessian, sparse_jacobian, sparsity
+from .taylor import jet
 
 __all__ = [
     "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "SparsePlan",
-    "clip_gradient", "custom_op", "elementwise_grad", "ggnvp", "grad", "hessian_diagonal", "hvp",
-    "jacobian_diagonal", "jvp", "linear_transpose", "linearize", "reverse_gradient", "scale_gradient",
-    "sparse_hessian", "sparse_jacobian", "sparsity", "straight_through", "value_and_grad", "vjp", "vmap",
+    "clip_gradient", "custom_op", "divergence", "elementwise_grad", "ggnvp", "grad", "hessian_diagonal", "hvp",
+    "jacobian_diagonal", "jet", "jvp", "laplacian", "linear_transpose", "linearize", "reverse_gradient",
+    "scale_gradient", "sparse_hessian", "sparse_jacobian", "sparsity", "straight_through", "value_and_grad", "vjp",
+    "vmap",
 ]  # fmt: skip

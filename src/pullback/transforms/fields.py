@@ -1,0 +1,125 @@
+"""Function of one array in, a trace of its derivatives out: the Laplacian and the divergence.
+
+Both need a derivative along each of the n axes, and nothing between different axes: all directions run at once, as one
+batch, and the function's own values are computed once for all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..arrays.backends import namespace_on
+from ..arrays.spec import Spec, spec_of
+from ..arrays.trees import LEAF, flatten
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops.arranging import diagonal
+from ..ops.reducing import sum as summed
+from ..ops.shaping import reshape
+from .batching import vmap
+from .border import as_float
+from .forward import jvp
+from .growth import total
+from .taylor import jet
+
+__all__ = ["divergence", "laplacian"]
+
+
+def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callable[..., Any]:
+    """The sum of the second derivatives of a scalar function along each element of its first argument: the trace of
+    the Hessian, without the Hessian. `batch_size` limits how many elements are worked on at once, to save memory.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.laplacian(lambda x: pb.sum(x**3))(np.array([1.0, 2.0]))
+    array(18.)
+    """
+    _check_batch_size(batch_size, "laplacian")
+
+    @functools.wraps(f)
+    def traced(x: Any, *rest: Any, **kwargs: Any) -> Any:
+        x = _real_array(x, "laplacian")
+
+        def bent(direction: Any) -> Any:
+            out, (_, second) = jet(lambda y: f(y, *rest, **kwargs), (x,), ([direction, None],))
+            _check_scalar(out)
+            return second
+
+        answer = None
+        for _, directions in _axes_of(spec_of(x), batch_size):
+            answer = total(answer, summed(vmap(bent)(directions), axis=0))
+        return answer
+
+    return traced
+
+
+def divergence(f: Callable[..., Any], *, batch_size: int | None = None) -> Callable[..., Any]:
+    """The sum of the derivatives of each element of f(x) by the same element of x, its first argument: the trace of
+    the Jacobian, without the Jacobian. `batch_size` limits how many elements are worked on at once, to save memory.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.divergence(lambda x: x**2 + pb.flip(x))(np.array([1.0, 2.0]))
+    array(6.)
+    """
+    _check_batch_size(batch_size, "divergence")
+
+    @functools.wraps(f)
+    def traced(x: Any, *rest: Any, **kwargs: Any) -> Any:
+        x = _real_array(x, "divergence")
+        spec = spec_of(x)
+
+        def pushed(direction: Any) -> Any:
+            out, tangent = jvp(lambda y: f(y, *rest, **kwargs), (x,), (direction,))
+            _check_field(out, spec)
+            return reshape(tangent, (spec.size,))
+
+        answer = None
+        for first, directions in _axes_of(spec, batch_size):
+            # Row i is the derivative along axis first + i, of which that same element counts.
+            answer = total(answer, summed(diagonal(vmap(pushed)(directions), offset=first), axis=0))
+        return answer
+
+    return traced
+
+
+def _axes_of(spec: Spec, batch_size: int | None) -> Iterator[tuple[int, Any]]:
+    """Unit directions along each element, in batches, each with the number of its first."""
+    xp, n = namespace_on(spec.device), spec.size
+    step = n if batch_size is None else batch_size
+    for first in range(0, max(n, 1), max(step, 1)):  # no elements: one batch of no directions
+        rows = xp.eye(min(step, n - first), n, first, spec.dtype)
+        yield first, rows.reshape(len(rows), *spec.shape)
+
+
+def _check_batch_size(batch_size: int | None, what: str) -> None:
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise ArgumentError(f"{what}: batch_size is {batch_size!r}, wanted a positive whole number or None.")
+
+
+def _real_array(x: Any, what: str) -> Any:
+    if flatten(x)[1] is not LEAF:
+        raise ArgumentError(f"{what}: the argument is a {type(x).__name__}, wanted one array.")
+    x = as_float(x, what)
+    if spec_of(x).dtype.kind == "c":
+        raise DtypeError(f"{what}: the argument is {spec_of(x)}, wanted real numbers.")
+    return x
+
+
+def _check_scalar(out: Any) -> None:
+    if flatten(out)[1] is not LEAF:
+        raise ArgumentError(f"laplacian: the function returned a {type(out).__name__}, wanted a scalar.")
+    if spec_of(out).size != 1:
+        raise ShapeError(
+            f"laplacian: the function returned {spec_of(out)}, wanted a scalar.\n"
+            "  Reduce it (pb.sum), or batch over points: pb.vmap(pb.laplacian(f))."
+        )
+
+
+def _check_field(out: Any, spec: Spec) -> None:
+    if flatten(out)[1] is not LEAF:
+        raise ArgumentError(f"divergence: the function returned a {type(out).__name__}, wanted one array.")
+    if spec_of(out).shape != spec.shape:
+        raise ShapeError(
+            f"divergence: the function maps shape {spec.shape} to {spec_of(out).shape}, wanted the same shape.\n"
+            "  To batch over points: pb.vmap(pb.divergence(f))."
+        )
