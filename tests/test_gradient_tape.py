@@ -9,9 +9,8 @@ import pytest
 import records
 
 import pullback as pb
-from pullback import errors
+from pullback import GradientTape, errors
 from pullback.transforms import grad, jvp, vjp, vmap
-from pullback import GradientTape
 
 
 def numbers(x):

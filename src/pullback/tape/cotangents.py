@@ -14,16 +14,25 @@ __all__ = ["Delivery", "Parts", "accumulate", "plain_bar"]
 
 
 class Parts:
-    """The cotangents of an op with several results, None for those that have none."""
+    """The cotangents of an op with several results. It grows as they arrive, since there may be thousands."""
 
-    __slots__ = ("bars",)
+    __slots__ = ("_arrived", "_count")
 
-    def __init__(self, bars: tuple[Any, ...]) -> None:
-        self.bars = bars
+    def __init__(self, index: int, count: int, bar: Any) -> None:
+        self._count = count
+        self._arrived = {index: bar}
 
-    @staticmethod
-    def at(index: int, count: int, bar: Any) -> Parts:
-        return Parts((None,) * index + (bar,) + (None,) * (count - index - 1))
+    @property
+    def bars(self) -> tuple[Any, ...]:
+        """One for each result, None for those that have none."""
+        return tuple(map(self._arrived.get, range(self._count)))
+
+    def take(self, other: Parts) -> Parts:
+        """Add another's cotangents to these."""
+        for index, bar in other._arrived.items():
+            held = self._arrived.get(index)
+            self._arrived[index] = bar if held is None else accumulate(held, bar)
+        return self
 
 
 def plain_bar(bar: Any) -> Any:
@@ -32,16 +41,12 @@ def plain_bar(bar: Any) -> Any:
 
 
 def accumulate(held: Any, share: Any) -> Any:
-    """held + share, for everything a cotangent can be. Never writes into either."""
+    """held + share, for everything a cotangent can be. Never writes into an array."""
     if type(held) is Parts:
-        return Parts(tuple(_sum(a, b) for a, b in zip(held.bars, share.bars, strict=True)))
+        return held.take(share)
     if type(held) is Selected and type(share) is Selected:
         return Selected(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
     return pointwise.add(plain_bar(held), plain_bar(share))
-
-
-def _sum(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else accumulate(a, b)
 
 
 class Delivery:

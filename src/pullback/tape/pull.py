@@ -29,12 +29,14 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     if kept is None:
         raise freed(node)
     if type(node.rule) is PartRule:
-        return (Parts.at(node.rule.index, len(node.parents[0].spec), bar),)
+        return (Parts(node.rule.index, len(node.parents[0].spec), bar),)
     rule: Rule = node.rule
     specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _kept_values(node, kept, rule, specs, linked)
     mask = _mask_of(bar) if rule.op.motion else None
     bar = _bars(bar, node) if type(bar) is Parts else plain_bar(bar)
+    if mask is not None and rule.op.motion == "contract":
+        args = _touched(mask, rule, args, specs, static)
     needs = rule.needs
     asked = needs if wanted is None else [i for i, p in zip(needs, node.parents, strict=True) if wanted(p)]
     shares = []
@@ -50,8 +52,9 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
 
 def _bars(parts: Parts, node: Node) -> tuple[Any, ...]:
     """The cotangents of several results; a joint rule finds the spec where there is none."""
-    absent = node.spec if node.rule.op.joint is not None else (None,) * len(parts.bars)
-    return tuple(spec if b is None else plain_bar(b) for b, spec in zip(parts.bars, absent, strict=True))
+    bars = parts.bars
+    absent = node.spec if node.rule.op.joint is not None else (None,) * len(bars)
+    return tuple(spec if b is None else plain_bar(b) for b, spec in zip(bars, absent, strict=True))
 
 
 def _kept_values(
@@ -81,8 +84,9 @@ def _linked_result(node: Node, value: Any) -> Any:
 def _mask_of(bar: Any) -> Any:
     """Where a cotangent can be other than zero, in its own shape; None for everywhere."""
     if type(bar) is Parts:
-        masks = [None if b is None else _mask_of(b) for b in bar.bars]
-        whole = any(b is not None and m is None for b, m in zip(bar.bars, masks, strict=True))
+        bars = bar.bars
+        masks = [None if b is None else _mask_of(b) for b in bars]
+        whole = any(b is not None and m is None for b, m in zip(bars, masks, strict=True))
         return None if whole else tuple(masks)
     return stretched(bar.mask, spec_of(bar.bar).shape) if type(bar) is Selected else None
 
@@ -98,6 +102,19 @@ def _moved(
         args = [ones(s) for s in specs]
     found = plain_bar(rule.share(position, mask, out, args, specs, static))
     return found if spec_of(found).dtype.kind == "b" else pointwise.not_equal(found, 0)
+
+
+def _touched(mask: Any, rule: Rule, args: list[Any], specs: tuple[Any, ...], static: dict[str, Any]) -> list[Any]:
+    """The arguments of a contraction with zero where no cotangent meets them: a sum over masked places would meet
+    0 * NaN there.
+    """
+    every = rule.op.rule(tuple(range(rule.count)), rule.count)
+    found = list(args)
+    for i in rule.keeps:
+        met = _moved(mask, every, i, None, args, specs, static)
+        met = met if spec_of(met).shape == specs[i].shape else any_to(met, specs[i].shape)
+        found[i] = pointwise.where(met, args[i], 0)
+    return found
 
 
 def _narrowed(share: Any, mask: Any) -> Any:

@@ -99,9 +99,9 @@ class Traced(Value):
     def __index__(self) -> int:
         return int(self.value.__index__())
 
-    def refuse(self, what: str) -> Any:
+    def refusal(self, what: str) -> ConversionError:
         """A bare number would lose the index sets."""
-        raise ConversionError(
+        return ConversionError(
             f"{what}: {self.spec} is being traced for its sparsity, a bare array would lose what it depends on.\n"
             "  Use functions of pullback on it."
         )
