@@ -52,14 +52,14 @@ class Scope:
         self._leaves: list[weakref.ref[Any]] = []
 
     def __enter__(self) -> Scope:
-        self._before = _running.get()
+        self._before = running()
         _running.set(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.open = False
         if _running.get() is self:  # a generator may leave a scope while another one runs
             _running.set(self._before)
-        self.open = False
         for reference in self._leaves:
             leaf = reference()
             if leaf is not None:
@@ -80,4 +80,11 @@ class Scope:
 
 
 _running: ContextVar[Scope | None] = ContextVar("pullback_running", default=None)
-running = _running.get
+
+
+def running() -> Scope | None:
+    """The innermost scope that runs here. One that is over may still stand there: scopes need not end in order."""
+    scope = _running.get()
+    while scope is not None and not scope.open:
+        scope = scope._before
+    return scope

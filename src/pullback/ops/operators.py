@@ -162,7 +162,7 @@ def install() -> None:
         "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
-        "__array_ufunc__": _ufunc, "__array_function__": _array_function,
+        "detach": pointwise.stop_gradient, "__array_ufunc__": _ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)

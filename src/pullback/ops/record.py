@@ -60,6 +60,8 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
         else:
             values.append(x)
     out = compute(op, values, static) if level == 1 else run(op, values, static)
+    if level > 1 and not isinstance(out, Value) and type(out) is not tuple:
+        return out  # a comparison of transformed values is a bare array, and stays one
     mode = modes()
     if type(out) is tuple:
         return _many(op, args, values, out, static, tuple(needs), mode, shared)
@@ -118,9 +120,11 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
                 value = locked(value)
         elif not isinstance(value, Value):
             value = settled(value)
-    if mode.saved is not None and not isinstance(value, (bool, int, float, complex)):
-        return Packed(wrap(value, spec_of(value)), mode.saved)
-    return value
+    if mode.saved is None or isinstance(value, (bool, int, float, complex)):
+        return value
+    if type(value) is tuple:
+        return tuple([Packed(wrap(part, spec_of(part)), mode.saved) for part in value])
+    return Packed(wrap(value, spec_of(value)), mode.saved)
 
 
 def _many(

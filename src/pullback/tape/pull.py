@@ -63,7 +63,9 @@ def _kept_values(
     """The result and the arguments as the rule sees them; what it did not ask to keep stands as its spec."""
     args, out = list(specs), None
     for position, value in zip(rule.keeps, kept, strict=True):
-        if type(value) is Packed:
+        if type(value) is tuple:
+            value = tuple([settled(part.value()) if type(part) is Packed else part for part in value])
+        elif type(value) is Packed:
             value = value.value()
             if linked or len(kept) > 1:  # `unpack` may use one buffer again and again
                 value = settled(value)

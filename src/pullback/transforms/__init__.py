@@ -10,6 +10,7 @@ from .explicit import GradientTape
 from .fields import divergence, laplacian
 from .forward import Dual, jvp, linearize
 from .function import Function, FunctionContext
+from .jacobian import hessian, jacfwd, jacobian, jacrev
 from .linear import linear_transpose
 from .loops import map, scan
 from .products import ggnvp, hvp
@@ -20,7 +21,8 @@ from .taylor import jet
 __all__ = [
     "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "SparsePlan",
     "associative_scan", "clip_gradient", "cond", "custom_op", "divergence", "elementwise_grad", "fori_loop",
-    "ggnvp", "grad", "hessian_diagonal", "hvp", "jacobian_diagonal", "jet", "jvp", "laplacian", "linear_transpose",
-    "linearize", "map", "reverse_gradient", "scale_gradient", "scan", "sparse_hessian", "sparse_jacobian",
-    "sparsity", "straight_through", "switch", "value_and_grad", "vjp", "vmap", "while_loop",
+    "ggnvp", "grad", "hessian", "hessian_diagonal", "hvp", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev",
+    "jet", "jvp", "laplacian", "linear_transpose", "linearize", "map", "reverse_gradient", "scale_gradient", "scan",
+    "sparse_hessian", "sparse_jacobian", "sparsity", "straight_through", "switch", "value_and_grad", "vjp", "vmap",
+    "while_loop",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, ShapeError
+from ..ops.batching import lead
 from ..ops.dispatch import as_value
 from ..ops.elementwise import multiply, stop_gradient
 from ..ops.functions import clip
@@ -55,6 +56,11 @@ def _as_it_is(op: CustomOp) -> None:
 _as_it_is(_clipped)
 _as_it_is(_scaled)
 _replaced.def_spec(lambda x, y: y)
+
+
+@_replaced.def_batch
+def _replaced_batch(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> tuple[Any, int]:
+    return _replaced(lead(x, axes[0], size), lead(y, axes[1], size)), 0
 
 
 def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:

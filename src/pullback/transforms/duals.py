@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.backends import is_array
+from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError, ShapeError
+from ..arrays.tensor import Tensor
+from ..arrays.value import Value
+from ..errors import ArgumentError, GraphError, ShapeError
 from ..ops.arranging import stack
 from .batching import Batched, batch_scope
-from .border import as_float, scalars_become_arrays
+from .border import as_float, brought_out, scalars_become_arrays
 from .forward import Dual, checked_tangent, forward_scope
 
 __all__ = ["ForwardContext"]
@@ -35,11 +39,12 @@ class ForwardContext:
     array([6., 8.])
     """
 
-    __slots__ = ("_directions", "_scope")
+    __slots__ = ("_directions", "_scope", "_single")
 
     def __init__(self) -> None:
         self._directions = batch_scope(0)
         self._scope: Scope | None = None
+        self._single = False
 
     def __enter__(self) -> ForwardContext:
         if self._scope is not None:
@@ -63,20 +68,36 @@ class ForwardContext:
         scope = self._running("dual")
         if tangent is not None and tangents is not None:
             raise ArgumentError("dual: give a tangent or several tangents, not both.")
-        x = as_float(primal, "dual")
+        x = self._below(as_float(primal, "dual"), scope)
         if tangents is not None:
             return Dual(x, self._several(x, tangents), scope)
         if tangent is None:
             return Dual(x, None, scope)
         if self._directions.size:
             raise ArgumentError(f"dual: duals of this context have {self._directions.size} directions; give tangents=.")
-        return Dual(x, checked_tangent(x, tangent, "dual"), scope)
+        self._single = True
+        return Dual(x, checked_tangent(x, self._below(tangent, scope), "dual"), scope)
+
+    def _below(self, x: Any, scope: Scope) -> Any:
+        """A value of a lower level than the duals of this context, which nobody can change."""
+        if is_array(x):
+            return settled(x)
+        if isinstance(x, Dual) and x.scope is scope:
+            raise ArgumentError("dual: this is a dual of this context already.")
+        if isinstance(x, Tensor) and x.node is not None and x.level > scope.level:
+            raise GraphError(
+                "dual: a leaf that was made inside the context lies above its duals.\n"
+                "  Make the leaf before entering the context."
+            )
+        return brought_out(x, scope) if isinstance(x, Value) else x
 
     def _several(self, x: Any, tangents: Any) -> Batched:
         rows = [scalars_become_arrays(t, "dual") for t in tangents] if isinstance(tangents, (list, tuple)) else None
         given = scalars_become_arrays(tangents, "dual") if rows is None else stack(rows)
         shape = spec_of(given).shape
-        if len(shape) == 0 or shape[1:] != spec_of(x).shape:
+        if self._single:
+            raise ArgumentError("dual: other duals of this context have one direction; give a tangent.")
+        if len(shape) == 0 or shape[0] == 0 or shape[1:] != spec_of(x).shape:
             raise ShapeError(
                 f"dual: tangents have shape {shape}, wanted (directions, *{spec_of(x).shape}): one after the other "
                 "along the first axis."
@@ -84,4 +105,5 @@ class ForwardContext:
         if self._directions.size not in (0, shape[0]):
             raise ShapeError(f"dual: {shape[0]} directions, other duals of this context have {self._directions.size}.")
         self._directions.size = shape[0]
+        given = settled(given) if is_array(given) else given
         return checked_tangent(x, Batched(given, 0, self._directions), "dual")  # type: ignore[no-any-return]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.backends import is_array
+from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, listed, unflatten
@@ -47,7 +49,7 @@ class Dual(Value):
         """The derivatives along all directions, one after the other along the first axis."""
         directions = self.scope.directions
         if directions is None or not directions.size:
-            return expand_dims(self.tangent, 0)
+            return _in_a_row(self.tangent)
         return unbatched(zeros(self.spec) if self.along is None else self.along, directions, 0)
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
@@ -98,6 +100,13 @@ def _dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     if found.shape != spec.shape:
         tangent = stretched(tangent, spec.shape)
     return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
+
+
+def _in_a_row(x: Any) -> Any:
+    """With a leading axis; also duals of a context that is over, on which no op runs any more."""
+    if type(x) is not Dual:
+        return expand_dims(x, 0)
+    return Dual(_in_a_row(x.primal), None if x.along is None else _in_a_row(x.along), x.scope)
 
 
 def _constant(scope: Scope, x: Any) -> Dual:
@@ -195,6 +204,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     """
     leaves, structure = flatten(primals)
     values = [as_float(x, "linearize", structure, i) for i, x in enumerate(leaves)]
+    values = [settled(x) if is_array(x) else x for x in values]  # the program keeps them
     found: dict[str, Any] = {}
 
     def pushed(*tangents: Symbol) -> list[Any]:

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
+from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, GraphError
-from ..ops.dispatch import apply
+from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import stop_gradient
 from ..ops.op import Op, Terms
-from .custom import custom_record
+from .rules import Unknown, bare_results, custom_record
 
 __all__ = ["Function", "FunctionContext"]
 
 
 class FunctionContext:
-    """What `forward` leaves for `backward` and `jvp`: tensors by `save_for_backward`, anything else as an attribute.
+    """What `forward` leaves for `backward` and `jvp`: tensors by `save_for_backward`, anything as an attribute.
 
-    A saved input or result carries its history, so that derivatives of every order are right. Any other saved value is
-    an intermediate whose own derivative nobody knows: a second derivative that needs it raises, unless it was saved
-    with `save_constant`, which says that it does not depend on the inputs.
+    A saved input or result carries its history, so that derivatives of every order are right. Any other array is an
+    intermediate whose own derivative nobody knows: a second derivative that needs it raises, unless it was saved with
+    `save_constant`, which says that it does not depend on the inputs.
     """
 
     def __init__(self) -> None:
         self._saved: list[tuple[Any, bool]] = []
         self.saved_tensors: tuple[Any, ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep inputs, results or intermediates for the rules."""
-        self._saved += [(t, False) for t in tensors]
+        self._saved += [(_now(t), False) for t in tensors]
 
     def save_constant(self, *tensors: Any) -> None:
         """Keep values that do not depend on the inputs, such as a random mask."""
-        self._saved += [(t, True) for t in tensors]
+        self._saved += [(_now(t), True) for t in tensors]
+
+
+def _now(x: Any) -> Any:
+    """The value that a variable has now; one that carries derivatives stands for itself, to be refused."""
+    return x.value if isinstance(x, Tensor) and x.node is None else x
+
+
+_OF_CONTEXT = frozenset(vars(FunctionContext()))
 
 
 class Function:
@@ -68,8 +81,7 @@ class Function:
         """Run the function as an op."""
         call = _Call(cls, args)
         out = apply(call.record(), *call.arrays)
-        outs = out if type(out) is tuple else (out,)
-        results = outs[: call.results]
+        results = out[: call.results] if type(out) is tuple else (out,)
         return results if call.several else results[0]
 
 
@@ -80,115 +92,181 @@ class _Call:
         self.kind = kind
         self.name = kind.__name__
         self.given = args
-        self.places = [i for i, x in enumerate(args) if isinstance(x, Value) or is_array(x) or type(x) is float]
+        self.places = [i for i, x in enumerate(args) if _is_arraylike(x)]
         if not self.places:
-            raise ArgumentError(f"{self.name}.apply: no argument is an array or a float.")
-        self.arrays = [args[i] for i in self.places]
-        self.attributes: dict[str, Any] = {}
+            raise ArgumentError(f"{self.name}.apply: no argument is an array or a floating-point number.")
+        self.arrays = [as_value(args[i]) for i in self.places]
         self.saved: list[tuple[str, int]] = []
+        self.attributes: dict[str, Any] | None = None
         self.results = 1
         self.several = False
 
     def record(self) -> Op:
         """The record of this call; derivatives of a class come from its methods."""
-        backward, jvp = _method(self.kind, "backward"), _method(self.kind, "jvp")
+        backward, jvp = getattr(self.kind, "backward", None), getattr(self.kind, "jvp", None)
         return custom_record(
             self.name, ("*xs",), lambda xp, *xs: self._forward(xs),
-            None if backward is None else Terms(self._backward, ("bar", "out", "xs")),
-            None if jvp is None else Terms(self._jvp, ("tangents", "out", "xs")),
-            None, None,
+            None if backward is None else Terms(_standing_at(backward, self._backward), ("bar", "out", "xs")),
+            None if jvp is None else Terms(_standing_at(jvp, self._jvp), ("tangents", "out", "xs")),
+            None, None, self,
         )  # fmt: skip
 
     def _forward(self, xs: tuple[Any, ...]) -> Any:
         ctx = FunctionContext()
-        tensors = [wrap(x, spec_of(x)) for x in map(_as_array, xs)]
-        found = self.kind.forward(ctx, *self._filled(tensors))
+        arrays = [x if is_array(x) else np.asarray(x) for x in xs]
+        inputs = [wrap(x, spec_of(x)) for x in arrays]
+        try:
+            found = self.kind.forward(ctx, *self._filled(inputs))
+        except Exception as error:
+            error.add_note(f"  in {self.name}.forward")
+            raise
+        self.several = isinstance(found, (tuple, list))
         outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        self.several, self.results = isinstance(found, (tuple, list)), len(outs)
-        self.attributes = {k: v for k, v in vars(ctx).items() if k not in ("_saved", "saved_tensors")}
+        self.results = len(outs)
+        same = [(x, ("input", i)) for i, x in enumerate(arrays)]
+        same += [(_now(x), ("result", i)) for i, x in enumerate(outs)]
         extras: list[Any] = []
-        self.saved = [self._place(t, constant, tensors, outs, extras) for t, constant in ctx._saved]
-        bare = tuple(_bare_result(x, self.name) for x in (*outs, *extras))
+        self.saved = [self._place(x, constant, same, extras) for x, constant in ctx._saved]
+        self._keep_attributes(ctx, same, extras)
+        bare = bare_results((*outs, *extras), self.name)
         return bare if len(bare) > 1 else bare[0]
 
-    def _place(self, x: Any, constant: bool, inputs: list[Any], outs: tuple[Any, ...], extras: list[Any]) -> Any:
-        """Inputs and results are where they are; other values travel as further results of the op."""
-        for where, values in (("input", inputs), ("result", outs)):
-            for i, value in enumerate(values):
-                if x is value:
-                    return where, i
+    def _place(self, x: Any, constant: bool, same: list[tuple[Any, Any]], extras: list[Any]) -> tuple[str, int]:
+        """Inputs and results are where they are; other arrays travel as further results of the op."""
+        for value, place in same:
+            if x is value:
+                return place  # type: ignore[no-any-return]
         extras.append(x)
         return "constant" if constant else "intermediate", self.results + len(extras) - 1
 
-    def _filled(self, arrays: Any) -> list[Any]:
+    def _keep_attributes(self, ctx: FunctionContext, same: list[tuple[Any, Any]], extras: list[Any]) -> None:
+        """Attributes of the context: arrays in them are saved like any other."""
+        kept: dict[str, Any] = {}
+        for name, value in vars(ctx).items():
+            if name in _OF_CONTEXT:
+                continue
+            leaves, structure = flatten(value)
+            kept[name] = (
+                structure,
+                [_Saved(*self._place(_now(x), False, same, extras)) if _is_array_or_tensor(x) else x for x in leaves],
+            )
+        if self.attributes is not None and not _equal(self.attributes, kept):
+            raise GraphError(
+                f"{self.name}: an attribute of the context is a number that differs by element of a vmap.\n"
+                "  Keep it as an array, by ctx.save_for_backward."
+            )
+        self.attributes = kept
+
+    def _filled(self, arrays: Sequence[Any]) -> list[Any]:
         args = list(self.given)
         for i, x in zip(self.places, arrays, strict=True):
             args[i] = x
         return args
 
-    def _context(self, out: Any, xs: Any) -> FunctionContext:
-        """The context as a rule sees it: saved values in terms of what the rule was given, history and all."""
+    def _context(self, bars: Sequence[Any], out: Any, xs: Any) -> tuple[FunctionContext, list[Any]]:
+        """The context as a rule sees it, saved values in terms of what the rule was given; and bars or tangents."""
         outs = out if type(out) is tuple else (out,)
-        ctx = FunctionContext()
-        vars(ctx).update(self.attributes)
         found = {"input": xs, "result": outs, "intermediate": outs, "constant": [stop_gradient(x) for x in outs]}
-        ctx.saved_tensors = tuple(_as_tensor(found[where][i]) for where, i in self.saved)
-        return ctx
+        as_tensors = _lowest([*bars, *outs, *xs])
+        ctx = FunctionContext()
+        ctx.needs_input_grad = tuple(i in self.places for i in range(len(self.given)))
+        ctx.saved_tensors = tuple(as_tensors(found[where][i]) for where, i in self.saved)
+        for name, (structure, leaves) in (self.attributes or {}).items():
+            values = [as_tensors(found[x.where][x.index]) if type(x) is _Saved else x for x in leaves]
+            setattr(ctx, name, unflatten(structure, values))
+        return ctx, [as_tensors(b) for b in bars]
 
     def _backward(self, bar: Any, out: Any, xs: Any) -> Any:
         bars = bar if type(bar) is tuple else (bar,)
-        for i, spare in enumerate(bars[self.results :]):
-            if not _is_absent(spare):
-                raise GraphError(
-                    f"{self.name}: this derivative needs that of a value which forward saved but did not return "
-                    f"(number {i} of them), and nobody knows it.\n  Save inputs and results and compute it again in "
-                    "backward, or ctx.save_constant it if it does not depend on the inputs."
-                )
-        found = self.kind.backward(self._context(out, xs), *map(_as_tensor, bars[: self.results]))  # type: ignore[attr-defined]
+        self.refuse_spare(bars)
+        filled = [zeros(b) if isinstance(b, Spec) else b for b in bars[: self.results]]
+        ctx, given = self._context(filled, out, xs)
+        found = self.kind.backward(ctx, *given)  # type: ignore[attr-defined]
         shares = found if isinstance(found, (tuple, list)) else (found,)
         if len(shares) != len(self.given):
             raise ArgumentError(
                 f"{self.name}: backward returned {len(shares)} cotangents for {len(self.given)} arguments."
             )
-        return [_unwrapped(shares[i]) for i in self.places]
+        for i, share in enumerate(shares):
+            if share is not None and i not in self.places:
+                raise ArgumentError(f"{self.name}: backward returned a cotangent for argument {i}, which is no array.")
+        return [shares[i] for i in self.places]
 
     def _jvp(self, tangents: Any, out: Any, xs: Any) -> Any:
-        along = self._filled(tangents)
-        along = [_as_tensor(t) if i in self.places else None for i, t in enumerate(along)]
-        found = self.kind.jvp(self._context(out, xs), *along)  # type: ignore[attr-defined]
+        along = dict(zip(self.places, tangents, strict=True))
+        ctx, moving = self._context(list(along.values()), out, xs)
+        given = dict(zip(along, moving, strict=True))
+        found = self.kind.jvp(ctx, *(given.get(i) for i in range(len(self.given))))  # type: ignore[attr-defined]
         outs = list(found) if isinstance(found, (tuple, list)) else [found]
-        spare = [None] * ((len(out) if type(out) is tuple else 1) - len(outs))
-        pushed = (*map(_unwrapped, outs), *spare)
-        return pushed if type(out) is tuple else pushed[0]
+        if len(outs) != self.results:
+            raise ArgumentError(f"{self.name}: jvp returned {len(outs)} tangents for {self.results} results.")
+        return (*outs, *self.spare_tangents(out)) if type(out) is tuple else outs[0]
+
+    def refuse_spare(self, bars: Sequence[Any]) -> None:
+        """Raise if a value that was saved but not returned has a cotangent; a constant passes it on to nobody."""
+        constants = {i for where, i in self.saved if where == "constant"}
+        for i, bar in enumerate(bars[self.results :], self.results):
+            if i not in constants and not isinstance(bar, Spec):
+                raise self._unknown()
+
+    def spare_tangents(self, out: tuple[Any, ...]) -> list[Any]:
+        """The tangents of values that were saved but not returned: none for constants, else unknown."""
+        constants = {i for where, i in self.saved if where == "constant"}
+        later = range(self.results, len(out))
+        return [None if i in constants else Unknown(spec_of(out[i]), self._unknown()) for i in later]
+
+    def _unknown(self) -> GraphError:
+        return GraphError(
+            f"{self.name}: this derivative needs that of a value which forward saved but did not return, and nobody "
+            "knows it.\n  Save inputs and results and compute it again in the rule, or ctx.save_constant it if it does "
+            "not depend on the inputs."
+        )
 
 
-def _method(kind: type, name: str) -> Callable[..., Any] | None:
-    found: Callable[..., Any] | None = getattr(kind, name, None)
-    return found
+class _Saved:
+    """Where an array in an attribute is to be found."""
+
+    __slots__ = ("index", "where")
+
+    def __init__(self, where: str, index: int) -> None:
+        self.where, self.index = where, index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Saved) and (self.where, self.index) == (other.where, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.where, self.index))
 
 
-def _as_array(x: Any) -> Any:
-    return x if is_array(x) else stop_gradient(x)
+def _standing_at(method: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
+    """The formula, with the method of the class as the place where it stands, for errors."""
+
+    @functools.wraps(method)
+    def rule(*values: Any) -> Any:
+        return formula(*values)
+
+    return rule
 
 
-def _bare_result(x: Any, name: str) -> Any:
-    if isinstance(x, Tensor):
-        if x.node is not None:
-            raise GraphError(
-                f"{name}: forward used a tensor that carries derivatives but is no argument.\n  Pass it to apply."
-            )
-        return x.value
-    return x
+def _is_arraylike(x: Any) -> bool:
+    return isinstance(x, (Value, float, complex)) or (is_array(x) or isinstance(x, np.generic))
 
 
-def _as_tensor(x: Any) -> Any:
-    """Arrays as tensors, so that their methods are there; anything else as it is."""
-    return wrap(x, spec_of(x)) if is_array(x) else x
+def _is_array_or_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_array(x)
 
 
-def _unwrapped(x: Any) -> Any:
-    return x.value if isinstance(x, Tensor) and x.node is None else x
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # things that do not say whether they are equal
+        return a is b
 
 
-def _is_absent(bar: Any) -> bool:
-    return bar is None or isinstance(bar, Spec)
+def _lowest(values: Sequence[Any]) -> Callable[[Any], Any]:
+    """Arrays as tensors, so that their methods are there, where all that is computed with lies on the lowest tape;
+    among values of transforms arrays stay arrays, lest a tensor comes out where none went in.
+    """
+    if any(isinstance(x, Value) and x.level > 1 for x in values):
+        return lambda x: x
+    return lambda x: wrap(x, spec_of(x)) if is_array(x) else x

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
-from ..arrays.node import Node
-from ..arrays.scope import running
-from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.node import show_line, user_line
+from ..arrays.scope import Scope
+from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, listed, unflatten
-from ..errors import ArgumentError
-from ..ops.op import OUT
-from ..ops.record import PartRule
-from ..tape.sweep import deepest_first
+from ..arrays.value import Value
+from ..errors import ArgumentError, ConversionError
+from ..ops.dispatch import run
+from ..ops.op import OUT, Op
 from .border import as_float, scalars_become_arrays
 from .reverse import Pullback
 
@@ -52,27 +55,116 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
     return transpose
 
 
-def transposed(f: Callable[..., list[Any]], specs: list[Spec], what: str) -> Callable[[list[Any]], list[Any]]:
-    """The transpose of a linear function of arrays and lists. Run at zero, where a linear function is zero."""
-    pullback = Pullback(f, [zeros(spec) for spec in specs], running())
-    nodes = [out.node for out in pullback.outs if isinstance(out, Tensor) and out.node is not None]
-    _refuse_nonlinear(nodes, pullback.variables(), what)
-    for out in pullback.values():
-        bare = out.value if isinstance(out, Tensor) else out
-        if is_array(bare) and bool((bare != 0).any()):
-            raise ArgumentError(f"{what}: the function is not linear: it is not zero at zero.")
-    return pullback.pull
+def transposed(f: Callable[..., list[Any]], specs: Sequence[Spec], what: str) -> Callable[[Sequence[Any]], list[Any]]:
+    """The transpose of a linear function of arrays and lists. It runs at zero, where a linear function is zero, on
+    values that check each step. They have a level of their own, so that whatever else the function uses is a constant
+    to this tape and is differentiated below it.
+    """
+    scope = Scope(what, _constant, _inside)
+    with scope, np.errstate(all="ignore"):
+        pullback = Pullback(f, [Moving(zeros(spec), True, scope) for spec in specs], scope)
+    scope.open = True  # its values stay on the tape, to be pulled back later
+    for out in pullback.outs:
+        _refuse_offset(out, what)
+    return lambda bars: pullback.pull(bars, linked=False)
 
 
-def _refuse_nonlinear(roots: list[Node], variables: frozenset[Node], what: str) -> None:
-    """A step is linear in the variables if its cotangents are computed from nothing that depends on them."""
-    moving = set(variables)
-    for node in reversed(deepest_first(roots)):
-        if node in variables or not any(parent in moving for parent in node.parents):
-            continue
-        moving.add(node)
-        if type(node.rule) is PartRule:
-            continue
-        along = {i for i, parent in zip(node.rule.needs, node.parents, strict=True) if parent in moving}
-        if any(node.rule.uses(i) & (along | {OUT}) for i in along):
-            raise ArgumentError(f"{what}: the function is not linear: {node.name} is not.\n  made at {node.where()}")
+class Moving(Value):
+    """A value that depends on the variables of a linear function, if it `moves`; then only linear steps take it."""
+
+    __slots__ = ("level", "moves", "scope", "spec", "value")
+    level: int
+
+    def __init__(self, value: Any, moves: bool, scope: Scope) -> None:
+        self.value = value
+        self.moves = moves
+        self.scope = scope
+        self.level = scope.level
+        self.spec: Spec = spec_of(value).guarded()
+
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        """Compute below, after making sure that the step is linear in what moves."""
+        scope = self.scope
+        own = [type(x) is Moving and x.scope is scope for x in args]
+        values = [x.value if mine else x for x, mine in zip(args, own, strict=True)]
+        along = {i for i, (x, mine) in enumerate(zip(args, own, strict=True)) if mine and x.moves}
+        out = run(op, values, static)
+        if along and scope.name is not _PROBE:
+            _check_step(op, along, out, values, static, scope.name)
+        moves = bool(along)
+        if type(out) is tuple:
+            return tuple([Moving(part, moves, scope) for part in out])
+        return Moving(out, moves, scope) if moves or op.differentiable else out
+
+    def __bool__(self) -> bool:
+        if not self.moves:
+            return bool(self.value)
+        raise _not_linear(self.scope.name, "a branch asks for the truth of a value")
+
+    def refusal(self, what: str) -> ConversionError:
+        """A bare number would no longer depend on the variables."""
+        return ConversionError(
+            f"{what}: {self.spec} is a variable of a linear function.\n  Use functions of pullback on it."
+        )
+
+    def __repr__(self) -> str:
+        return f"moving({self.spec})"
+
+
+#: The name of scopes that only follow what moves.
+_PROBE = "a probe"
+
+
+def _constant(scope: Scope, x: Any) -> Moving:
+    return Moving(x, False, scope)
+
+
+def _inside(x: Any) -> Any:
+    return x.value if type(x) is Moving and not x.moves else x
+
+
+def _check_step(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any], what: str) -> None:
+    """A step is linear in what moves if its derivative is there and is computed from nothing that moves."""
+    outs = out if type(out) is tuple else (out,)
+    if not op.differentiable or not all(spec_of(x).inexact for x in outs):
+        raise _not_linear(what, op.name)
+    rule = op.rule(tuple(sorted(along)), len(values))
+    if op.joint is not None:
+        if _depends(op, along, out, values, static):
+            raise _not_linear(what, op.name)
+    elif any(op.pull_of(i) is None or rule.uses(i) & (along | {OUT}) for i in along):
+        raise _not_linear(what, op.name)
+
+
+def _depends(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any]) -> bool:
+    """Whether a rule that gives all cotangents together computes those of what moves from something that moves."""
+    scope = Scope(_PROBE, _constant, _inside)
+    probes = [Moving(x, True, scope) if i in along else x for i, x in enumerate(values)]
+    if type(out) is tuple:
+        result: Any = tuple([Moving(x, True, scope) for x in out])
+        bar: Any = tuple([ones(spec_of(x)) for x in out])
+    else:
+        result, bar = Moving(out, True, scope), ones(spec_of(out))
+    order = sorted(along)
+    specs = tuple([spec_of(x) for x in values])
+    shares = op.rule(tuple(order), len(values)).shares(order, bar, result, probes, specs, static)
+    return any(_moves(share, scope) for share in shares)
+
+
+def _moves(x: Any, scope: Scope) -> bool:
+    while type(x) is Tensor:
+        x = x.value
+    return type(x) is Moving and x.scope is scope and x.moves
+
+
+def _refuse_offset(out: Any, what: str) -> None:
+    """A step may add a constant; then the function is not zero at zero. A NaN there says nothing: 0 * inf is one."""
+    while type(out) is Tensor or type(out) is Moving:
+        out = out.value
+    if is_array(out) and bool(((out != 0) & (out == out)).any()):
+        raise ArgumentError(f"{what}: the function is not linear: it is not zero at zero.")
+
+
+def _not_linear(what: str, step: str) -> ArgumentError:
+    line = show_line(*user_line(sys._getframe(1)))
+    return ArgumentError(f"{what}: the function is not linear: {step} is not.\n  at {line}")

@@ -90,15 +90,17 @@ class Pullback:
     def _lowered(self, value: Any) -> Any:
         return value if self._scope is None else self._scope.lower(value)
 
-    def pull(self, bars: Sequence[Any]) -> list[Any]:
-        """The gradients with respect to each variable, zeros where no path leads."""
+    def pull(self, bars: Sequence[Any], linked: bool | None = None) -> list[Any]:
+        """The gradients with respect to each variable, zeros where no path leads; `linked` if they are to be
+        differentiated again, which None leaves to whether somebody can.
+        """
         pairs = [(out, bar) for out, bar, tracked in zip(self.outs, bars, self._tracked, strict=True) if tracked]
         found: Sequence[Tensor | None] = [None] * len(self._xs)
         if pairs and self._inputs:
             roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
-            found = gradients(
-                roots, self._inputs, seeds, create_graph=self.outside, retain_graph=True, allow_unused=True
-            )
+            tracked = any(isinstance(bar, Tensor) and bar.node is not None for bar in seeds)
+            linked = (tracked or self.outside) if linked is None else linked
+            found = gradients(roots, self._inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
         return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
 
     def _handed_back(self, gradient: Tensor | None, x: Any) -> Any:
@@ -128,14 +130,26 @@ def _variable(x: Any, scope: Scope | None) -> Tensor:
     """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
     if scope is not None and (not isinstance(x, Value) or x.level < scope.level):
         lifted = scope.lift(scope, x if isinstance(x, Value) else settled(x))
-        return wrap(lifted, lifted.spec).requires_grad_()
+        return _leaf(lifted, lifted.spec)
     if isinstance(x, Tensor) and x.node is not None:
         linked: Tensor = pointwise.positive(x)
         return linked
     if isinstance(x, Tensor):
-        return wrap(x.value, x.spec).requires_grad_()
+        return _leaf(x.value, x.spec)
     value = x if isinstance(x, Value) else settled(x)  # the caller may write to it before pulling back
-    return wrap(value, spec_of(value)).requires_grad_()
+    return _leaf(value, spec_of(value))
+
+
+def _leaf(value: Any, spec: Any) -> Tensor:
+    variable = wrap(value, spec).requires_grad_()
+    assert variable.node is not None
+    variable.node.leave_fast_path().static["of_call"] = True
+    return variable
+
+
+def is_of_call(node: Node) -> bool:
+    """Whether a leaf is the variable of a call of a transform, not one that a user made."""
+    return node.call is not None and "of_call" in node.call.static
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
