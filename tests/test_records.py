@@ -51,6 +51,7 @@ ORACLES = {
     "any": lambda x, axis, keepdims: np.logical_or.reduce(x, axis=axis, keepdims=keepdims),
     "all": lambda x, axis, keepdims: np.logical_and.reduce(x, axis=axis, keepdims=keepdims),
     "matmul": lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
+    "matvec": lambda x, y: np.einsum("...ij,j->...i", x, y),
     "einsum": lambda *xs, labels, result: np.einsum(f"{','.join(labels)}->{result}", *xs),
 }
 

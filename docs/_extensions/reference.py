@@ -49,7 +49,7 @@ def title(name: str, thing: object) -> str:
         return f"Ops: {thing.op.family}"
     if callable(thing):
         _, part, *rest = thing.__module__.split(".")
-        return f"Ops: {rest[0]}" if part == "ops" else part.capitalize()
+        return f"{part.capitalize()}: {rest[0]}" if part in ("ops", "transforms") else part.capitalize()
     raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
 
 

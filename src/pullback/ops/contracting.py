@@ -53,6 +53,52 @@ _matmul = contraction(
 )
 
 
+def _matvec_spec(x: Spec, y: Spec) -> Spec:
+    if x.shape[-1] != y.shape[0]:
+        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape} differ in the axis to sum over.")
+    return make_spec(x.shape[:-1], result_dtype((x, y)), common_device("matmul", (x, y)))
+
+
+def _share_of_matrix(bar: Any, y: Any) -> Any:
+    column = shaping.reshape(bar, (*shape(bar), 1))
+    return pointwise.multiply(column, pointwise.conj(y) if is_complex(y) else y)
+
+
+def _share_of_vector(bar: Any, x: Any) -> Any:
+    if ndim(x) > 2:
+        x, bar = shaping.reshape(x, (-1, shape(x)[-1])), shaping.reshape(bar, (-1,))
+    return apply(_matvec, _adjoint(x), bar)
+
+
+def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    (x, y), (x_axis, y_axis) = args, axes
+    if y_axis is None:
+        return apply(op, batching.lead(x, x_axis), y), 0
+    y = batching.lead(y, y_axis)
+    if x_axis is None and ndim(x) == 2:
+        return apply(_matmul, y, shaping.swapped(x)), 0  # all vectors in one product
+    rank = ndim(x) - (x_axis is not None)
+    columns = shaping.reshape(y, (size, *(1,) * (rank - 2), shape(y)[1], 1))
+    out = apply(_matmul, batching.lead(x, x_axis), columns)
+    return shaping.reshape(out, shape(out)[:-1]), 0
+
+
+def _matrices_and_vectors(rng: Any) -> Any:
+    shapes = (((2, 3), (3,)), ((5, 2, 3), (3,)), ((2, 0), (0,)), ((0, 2), (2,)))
+    return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
+
+
+_matvec = contraction(
+    "matvec",
+    doc="The product of matrices with one vector.",
+    value=lambda xp, x, y: xp.matmul(x, y),
+    spec=_matvec_spec,
+    pull={"x": _share_of_matrix, "y": _share_of_vector},
+    batch=_batch_matvec,
+    samples=_matrices_and_vectors,
+)
+
+
 def matmul(x: Any, y: Any, /) -> Any:
     """The matrix product; a vector on the left is a row, on the right a column, other axes broadcast.
 
@@ -69,6 +115,8 @@ def matmul(x: Any, y: Any, /) -> Any:
             f"matmul: wants arrays of one axis or more, got shapes {shape(x)} and {shape(y)}.\n  Use * for numbers."
         )
     row, column = ranks[0] == 1, ranks[1] == 1
+    if column and not row:
+        return apply(_matvec, x, y)
     if shape(x)[-1] != shape(y)[0 if column else -2]:
         raise ShapeError(f"matmul: shapes {shape(x)} and {shape(y)} differ in the axis to sum over.")
     out = apply(_matmul, shaping.expand_dims(x, 0) if row else x, shaping.expand_dims(y, 1) if column else y)
