@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array
+from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..arrays.value import Value
@@ -55,22 +57,32 @@ class Equation:
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
-    __slots__ = ("equations", "level", "scope", "spec")
+    __slots__ = ("constants", "equations", "level", "scope", "spec")
     level: int
 
-    def __init__(self, spec: Spec, scope: Scope, equations: list[Equation]) -> None:
+    def __init__(
+        self, spec: Spec, scope: Scope, equations: list[Equation], constants: dict[int, tuple[Any, Any]]
+    ) -> None:
         self.spec = spec.guarded()
         self.scope = scope
         self.level = scope.level
         self.equations = equations
+        self.constants = constants
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
         made = op.spec_of([spec_of(x) for x in args], static)
         specs = made if type(made) is tuple else (made,)
-        results = tuple(Symbol(spec, self.scope, self.equations) for spec in specs)
-        self.equations.append(Equation(results, op, tuple(args), static))
+        results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
+        kept = tuple([self._kept(x) if is_array(x) else x for x in args])
+        self.equations.append(Equation(results, op, kept, static))
         return results if type(made) is tuple else results[0]
+
+    def _kept(self, array: Any) -> Any:
+        """A constant of the program, which nobody can write to any more; one copy however often it is used."""
+        if id(array) not in self.constants:
+            self.constants[id(array)] = array, settled(array)
+        return self.constants[id(array)][1]
 
     def __repr__(self) -> str:
         return f"<symbol {self.spec}>"
@@ -79,15 +91,24 @@ class Symbol(Value):
 def write_down(function: Callable[..., Any], *specs: Spec) -> tuple[list[Symbol], list[Equation], Any]:
     """Run a function on symbols: its inputs, the equations it wrote, and what it returned."""
     equations: list[Equation] = []
+    constants: dict[int, tuple[Any, Any]] = {}
 
     def lift(scope: Scope, x: Any) -> Symbol:
-        result = Symbol(spec_of(x), scope, equations)
+        result = Symbol(spec_of(x), scope, equations, constants)
         equations.append(Equation((result,), basis.positive.op, (x,), {}))
         return result
 
-    with Scope("staging", lift, lambda x: x) as scope:
-        inputs = [Symbol(spec, scope, equations) for spec in specs]
-        return inputs, equations, function(*inputs)
+    with Scope("staging", lift, _itself) as scope:
+        inputs = [Symbol(spec, scope, equations, constants) for spec in specs]
+        out = function(*inputs)
+    scope.lift = _itself  # what was written down points back at its list no more: no cycle is left
+    for symbol in (*inputs, *(s for e in equations for s in e.results)):
+        symbol.equations, symbol.constants = [], {}
+    return inputs, equations, out
+
+
+def _itself(*x: Any) -> Any:
+    return x[-1]
 
 
 def replay(inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Any, values: Sequence[Any]) -> list[Any]:

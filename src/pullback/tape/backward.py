@@ -92,14 +92,14 @@ def gradients(
     return _answers(wanted, nodes, found, allow_unused)
 
 
-def gradients_of_call(output: Tensor, inputs: list[Tensor]) -> tuple[tuple[Tensor | None, ...], bool]:
+def gradients_of_call(output: Tensor, inputs: list[Tensor], retain: bool) -> tuple[tuple[Tensor | None, ...], bool]:
     """The gradients of one real number with respect to the variables of a call that is over, and whether they can be
     differentiated again: only if leaves of others took part. What the graph kept is released otherwise.
     """
     nodes = [_tracked(t, i) for i, t in enumerate(inputs)]
     found: dict[Node, Any] = {}
     starts = [(_root(output), ones(output.spec))]
-    linked = sweep(starts, frozenset(nodes), found.__setitem__, _leave_alone, False, None, 1)
+    linked = sweep(starts, frozenset(nodes), found.__setitem__, _leave_alone, retain, None, 1)
     return _answers(inputs, nodes, found, True), linked
 
 
@@ -216,20 +216,28 @@ def _tracked(tensor: Tensor, i: int) -> Node:
 
 
 def _root(tensor: Any) -> Node:
-    if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"backward: wants a tensor, got {type(tensor).__name__}.")
-    if tensor.node is None:
+    _refuse_others(tensor)
+    node: Node | None = tensor.node
+    if node is None:
         raise GraphError(
             "backward: this tensor does not require a gradient: nothing it was computed from does.\n"
             "  Make an input with requires_grad=True, and check for no_grad and detach on the way."
         )
-    return tensor.node
+    return node
+
+
+def _refuse_others(x: Any) -> None:
+    """Only tensors have a tape; a value of a transform says so in its own words."""
+    if isinstance(x, Tensor):
+        return
+    if isinstance(x, Value):
+        x.backward()
+    raise ArgumentError(f"backward: wants a tensor, got {type(x).__name__}.")
 
 
 def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
     """The cotangent to start from, in memory of its own."""
-    if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"backward: wants a tensor, got {type(tensor).__name__}.")
+    _refuse_others(tensor)
     spec = tensor.spec
     if seed is None:
         return _implicit_seed(tensor, linked)
@@ -271,7 +279,7 @@ def _implicit_seed(tensor: Tensor, linked: bool) -> Any:
         raise DtypeError(
             f"backward: the output is {spec.dtype}; only a real one has a seed of its own.\n  Pass a seed."
         )
-    return wrap(ones(spec), spec) if linked else ones(spec)
+    return wrap(ones(spec), spec) if linked and tensor.level == 1 else ones(spec)
 
 
 def _answer(

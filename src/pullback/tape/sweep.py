@@ -33,7 +33,8 @@ class Sweep:
     first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
     With `linked` the cotangents can be differentiated again; None leaves that to whether a living leaf other than the
-    targets takes part, whose owner may want to.
+    targets takes part, whose owner may want to. Inside a function that `grad` runs they always can, since its caller
+    does.
     """
 
     __slots__ = (
@@ -58,10 +59,13 @@ class Sweep:
         self.waiting = object()
         self.table: dict[Node, Any] = {}
         roots = [node for node, _ in seeds]
-        mine = claim(roots, self.waiting) if alone else None
+        floor = min((n.order for n in targets), default=0) if targets is not None and linked is None else 0
+        mine = claim(roots, self.waiting, floor) if alone else None
         self.claimed = mine is not None
-        order = deepest_first(roots) if mine is None else mine
-        self.linked = bool(targets is not None and others(order, targets) if linked is None else linked)
+        order = deepest_first(roots, floor) if mine is None else mine
+        if linked is None:
+            linked = floor > 0 or others(order, targets or frozenset())
+        self.linked = linked or any(map(in_running_call, leaves_of(order)))
         self.retain = retain or self.linked
         self._line = user_line(sys._getframe(1)) if self.linked else None
         try:
@@ -185,14 +189,16 @@ def _specialised(rule: Any, kind: int) -> Any:
     return made
 
 
-def claim(roots: Sequence[Node], waiting: object) -> list[Node] | None:
-    """Every node that leads to the roots, marked as this pass's own, deepest first; None if another holds one."""
+def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | None:
+    """Every node of depth `floor` or more that leads to the roots, marked as this pass's own, deepest first; None if
+    another holds one.
+    """
     source = Node()  # above all roots, so that they are met like any parent
     source.parents = tuple(roots)
     found = [source]
     with _claiming:
         for node in found:  # grows as it goes
-            for parent in node.parents:
+            for parent in above(floor, node.parents) if floor else node.parents:
                 bar = parent.bar
                 if bar is None:
                     parent.bar = waiting
@@ -211,12 +217,19 @@ def release(nodes: Iterable[Node]) -> None:
         node.bar = None
 
 
-def deepest_first(roots: Iterable[Node]) -> list[Node]:
-    """Every node that leads to the roots. A node is always deeper than its parents, so this is the order to go in."""
+def above(floor: int, nodes: Iterable[Node]) -> list[Node]:
+    """A node leads only to nodes less deep than itself: what is less deep than every target leads to none."""
+    return [node for node in nodes if node.order >= floor]
+
+
+def deepest_first(roots: Iterable[Node], floor: int = 0) -> list[Node]:
+    """Every node of depth `floor` or more that leads to the roots. A node is always deeper than its parents, so this is
+    the order to go in.
+    """
     seen = set(roots)
     found = list(seen)
     for node in found:  # grows as it goes
-        for parent in node.parents:
+        for parent in above(floor, node.parents) if floor else node.parents:
             if parent not in seen:
                 seen.add(parent)
                 found.append(parent)
@@ -234,9 +247,14 @@ def others(order: list[Node], but: Set[Node | None]) -> bool:
     return any(node not in but and node.kept() is not None for node in leaves_of(order))
 
 
+def in_running_call(leaf: Node) -> bool:
+    """Whether a leaf is a variable of a call of `grad` or `vjp` that is still running its function."""
+    return leaf.call is not None and leaf.call.static.get("of_call") == "running"
+
+
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
     """The nodes on a way to a target, in one pass from the leaves; None if all are."""
-    if all(n in targets for n in leaves_of(order)):
+    if order and order[-1].order == 0 and all(n in targets for n in leaves_of(order)):
         return None
     wanted: set[Node] = set()
     for node in reversed(order):

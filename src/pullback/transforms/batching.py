@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.backends import is_array
 from ..arrays.node import show_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -17,7 +18,7 @@ from ..ops.axes import one_axis
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
-from .border import brought_out, scalars_become_arrays
+from .border import brought_out, fresh, scalars_become_arrays
 
 __all__ = ["Batched", "vmap"]
 
@@ -135,7 +136,8 @@ def vmap(
             out = f(*given[0], **(given[1] if kwargs else {}))
             results, shape = flatten(out)
             wanted = spread(out_axes, out, "vmap: out_axes")
-            return unflatten(shape, [unbatched(x, scope, axis) for x, axis in zip(results, wanted, strict=True)])
+            pairs = zip(results, wanted, strict=True)
+            return unflatten(shape, [fresh(unbatched(x, scope, axis), values) for x, axis in pairs])
 
     return batched
 
@@ -152,6 +154,8 @@ def _per_argument(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
 def _axis_of(value: Any, axis: Any, structure: Any, number: int) -> int | None:
     if axis is None:
         return None
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise ArgumentError(f"vmap: in_axes holds integers or None, got {axis!r}.")
     rank = spec_of(value).ndim
     if rank == 0:
         raise ShapeError(
@@ -164,6 +168,8 @@ def _axis_of(value: Any, axis: Any, structure: Any, number: int) -> int | None:
 def _size(values: list[Any], axes: list[int | None], structure: Any, given: int | None) -> int:
     sizes = {spec_of(v).shape[a] for v, a in zip(values, axes, strict=True) if a is not None}
     if given is not None:
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            raise ArgumentError(f"vmap: axis_size must be an integer, not negative, got {given!r}.")
         sizes.add(given)
     if len(sizes) == 1:
         return sizes.pop()
@@ -189,7 +195,7 @@ def unbatched(out: Any, scope: Scope, out_axis: int | None) -> Any:
                 f"vmap: out_axes is None for a result that differs by element ({out.spec}, made by {out.made_by}).\n"
                 "  Give the axis its elements should lie along."
             )
-        return value
+        return value.copy() if is_array(value) else value  # it may be an array that the function closes over
     if axis is None:
         value, axis = broadcast_to(value, (scope.size, *spec_of(value).shape)), 0
     wanted = one_axis(out_axis, spec_of(value).ndim, "vmap")

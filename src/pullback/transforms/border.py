@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
+import numpy as np
+
+from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.scope import Scope
 from ..arrays.spec import spec_of
@@ -16,7 +19,7 @@ from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
 from ..tape.sweep import deepest_first, others
 
-__all__ = ["as_float", "brought_out", "has_leaves", "scalars_become_arrays"]
+__all__ = ["as_float", "bare_of", "brought_out", "fresh", "has_leaves", "scalars_become_arrays"]
 
 
 def scalars_become_arrays(leaf: Any, what: str) -> Any:
@@ -44,11 +47,33 @@ def as_float(leaf: Any, what: str, structure: Any = None, number: int = 0) -> An
 def has_leaves(node: Node | None, but: Set[Node | None] = frozenset()) -> bool:
     """Whether somebody may still differentiate with respect to what this node was computed from.
 
-    Leaves whose tensors are gone lead nowhere; those in `but` are the caller's own.
+    Leaves whose tensors are gone lead nowhere; those in `but` are the caller's own. Where these lie on top of what
+    somebody else tracks, there is no need to look further down.
     """
     if node is None:
         return False
-    return others(deepest_first([node]), but)
+    floor = min((n.order for n in but if n is not None), default=0)
+    return floor > 0 or others(deepest_first([node]), but)
+
+
+def bare_of(x: Any) -> Any:
+    """The array behind a value of any transform, None where there is none."""
+    while isinstance(x, Value):
+        for name in ("value", "primal", "start"):
+            if hasattr(x, name):
+                x = getattr(x, name)
+                break
+        else:
+            return None
+    return x
+
+
+def fresh(out: Any, given: Sequence[Any]) -> Any:
+    """A result in memory of its own: writing to it must not change an argument."""
+    if isinstance(out, np.ndarray):
+        shared = any(isinstance(x, np.ndarray) and np.may_share_memory(out, x) for x in given)
+        return out.copy() if shared else out
+    return out.copy() if is_array(out) and any(out is x for x in given) else out
 
 
 def brought_out(x: Any, scope: Scope) -> Any:
@@ -60,7 +85,7 @@ def brought_out(x: Any, scope: Scope) -> Any:
             raise GraphError(
                 f"{scope.name}: the result hangs on a leaf that was made inside the function, so its gradient would be "
                 f"lost outside.\n  made at {x.node.where() if x.node else ''}\n"
-                "  Make the leaf before, or call backward inside the function."
+                "  Make the leaf before, call backward inside the function, or return x.detach()."
             )
         x = x.value
     return x

@@ -186,7 +186,7 @@ def _reverse(flat: Flat, chunk: int | None) -> tuple[list[list[Any]], Any]:
     units = [(1.0, 1.0j) if spec.dtype.kind == "c" else (1.0,) for spec in specs]
     *offsets, total = _offsets([spec.size * len(u) for spec, u in zip(specs, units, strict=True)])
     if total == 1 == len(specs):
-        return [[_shaped(bar, specs[0]) for bar in pullback.gradient()]], aux
+        return [[_shaped(bar, specs[0]) for bar in pullback.gradient(retain=False)]], aux
     pieces: list[list[Any]] = []
     for start, stop in _chunks(total, chunk):
         bars = [_units(s, o, u, start, stop) for s, o, u in zip(specs, offsets, units, strict=True)]

@@ -9,7 +9,8 @@ from ..arrays.backends import is_array
 from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.trees import flatten, listed, unflatten
+from ..arrays.tensor import Tensor, wrap
+from ..arrays.trees import flatten, listed, map_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
@@ -17,7 +18,7 @@ from ..ops.op import Op
 from ..ops.shaping import astype, expand_dims, stretched
 from ..ops.specialise import Symbol, replay, write_down
 from .batching import unbatched
-from .border import as_float, brought_out, scalars_become_arrays
+from .border import as_float, brought_out, fresh, scalars_become_arrays
 
 __all__ = ["Dual", "jvp", "linearize"]
 
@@ -155,7 +156,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
         out = f(*inputs)
         out, aux = _with_aux(out, "jvp") if has_aux else (out, None)
         leaves, structure = flatten(out)
-        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope) for x in leaves]
+        given = flatten((list(primals), list(tangents)))[0]
+        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope, given) for x in leaves]
         value, tangent = (unflatten(structure, [pair[i] for pair in pairs]) for i in (0, 1))
         return (value, tangent, _without(aux, scope)) if has_aux else (value, tangent)
 
@@ -186,10 +188,14 @@ def _moving(primal: Any, tangent: Any, scope: Scope) -> Any:
     return unflatten(structure, duals)
 
 
-def _parts(out: Any, scope: Scope) -> tuple[Any, Any]:
-    if type(out) is Dual and out.scope is scope:
-        return out.primal, out.tangent
-    return out, zeros(spec_of(out))
+def _parts(out: Any, scope: Scope, given: Sequence[Any] = ()) -> tuple[Any, Any]:
+    """Value and tangent of a result, each in memory of its own; a tensor has a tensor for its tangent."""
+    own = type(out) is Dual and out.scope is scope
+    primal, tangent = (out.primal, out.tangent) if own else (out, zeros(spec_of(out)))
+    primal, tangent = fresh(primal, given), fresh(tangent, given)
+    if isinstance(primal, Tensor) and is_array(tangent):
+        tangent = wrap(tangent, spec_of(tangent))
+    return primal, tangent
 
 
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
@@ -218,6 +224,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     def push(*tangents: Any) -> Any:
         given = listed(structure, tangents, "linearize")
         checked = [checked_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(found["structure"], replay(inputs, equations, outs, checked))
+        return unflatten(shape, [fresh(x, (*outs, *given)) for x in replay(inputs, equations, outs, checked)])
 
-    return found["value"], push
+    kept = [a for e in equations for a in e.args]
+    shape = found.pop("structure")
+    return map_tree(lambda x: fresh(x, kept), found.pop("value")), push

@@ -18,7 +18,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError
 from ..ops.dispatch import run
 from ..ops.op import OUT, Op
-from .border import as_float, scalars_become_arrays
+from .border import as_float, bare_of, scalars_become_arrays
 from .reverse import Pullback
 
 __all__ = ["linear_transpose", "transposed"]
@@ -159,8 +159,7 @@ def _moves(x: Any, scope: Scope) -> bool:
 
 def _refuse_offset(out: Any, what: str) -> None:
     """A step may add a constant; then the function is not zero at zero. A NaN there says nothing: 0 * inf is one."""
-    while type(out) is Tensor or type(out) is Moving:
-        out = out.value
+    out = bare_of(out)
     if is_array(out) and bool(((out != 0) & (out == out)).any()):
         raise ArgumentError(f"{what}: the function is not linear: it is not zero at zero.")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.spec import spec_of
+from ..arrays.trees import flatten
 from ..errors import ArgumentError
+from ..ops.dispatch import as_value
 from .forward import jvp
 from .reverse import grad, vjp
 
@@ -15,15 +18,17 @@ __all__ = ["ggnvp", "hvp"]
 def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The product of the Hessian of a scalar function with a vector: forward over reverse, about four times f.
 
-    `primals` and `tangents` are tuples as in `jvp`; the answer is one tree for one argument, else a tuple of trees.
+    `primals` and `tangents` are tuples as in `jvp`; the answer is one tree for one argument, else a tuple of trees. It
+    has None for arguments that cannot be differentiated, whose tangent is None.
 
     >>> import numpy as np, pullback as pb
     >>> pb.hvp(lambda x: pb.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
     array([6., 0.])
     """
-    every = tuple(range(len(_as_arguments(primals, tangents, "hvp"))))
-    product = jvp(grad(f, every), primals, tangents)[1]
-    return product[0] if len(every) == 1 else product
+    count = len(_as_arguments(primals, tangents, "hvp"))
+    floats = tuple(i for i, x in enumerate(primals) if tangents[i] is not None or _is_inexact(x))
+    product = dict(zip(floats, jvp(grad(f, floats), primals, tangents)[1], strict=True))
+    return product[0] if count == 1 else tuple(map(product.get, range(count)))
 
 
 def ggnvp(
@@ -44,6 +49,11 @@ def ggnvp(
     _, pull = vjp(model, *primals)
     product = pull(curved)  # J^T H J v
     return product[0] if count == 1 else product
+
+
+def _is_inexact(tree: Any) -> bool:
+    """Whether an argument that does not move can be differentiated at all."""
+    return all(spec_of(as_value(x)).inexact for x in flatten(tree)[0])
 
 
 def _as_arguments(primals: Any, tangents: Any, what: str) -> Sequence[Any]:

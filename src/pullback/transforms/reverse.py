@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..arrays.backends import is_array
 from ..arrays.node import Node, sign_back, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope, running
 from ..arrays.spec import ones, spec_of, zeros
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.trees import LEAF, flatten, is_bare, listed, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError
@@ -26,15 +29,20 @@ __all__ = ["elementwise_grad", "grad", "value_and_grad", "vjp"]
 class Pullback:
     """What f did with its variables, ready to pull cotangents of its results back to them."""
 
-    __slots__ = ("_inputs", "_mine", "_outside", "_scope", "_tracked", "_xs", "outs", "recording")
+    __slots__ = ("_given", "_inputs", "_mine", "_outside", "_scope", "_tracked", "_xs", "outs", "recording")
 
     def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
         self._xs = xs
-        self._scope = scope
+        self._scope = scope = _highest(xs, scope)
         self.recording = modes().grad
         with enable_grad():
-            self._inputs = [_variable(x, scope) for x in xs]
-            self.outs: list[Any] = f(*self._inputs)
+            self._given = [_variable(x, scope) for x in xs]  # held, since a leaf counts while its tensor lives
+            self._inputs = [another(x) for x in self._given]  # f may point its own at new values
+            try:
+                self.outs: list[Any] = f(*self._given)
+            finally:
+                for x in self._inputs:
+                    _end_call(x.node)
         for out in self.outs:  # a function of ours may have been given as it is
             sign_back(getattr(out, "node", None), user_line(sys._getframe(2)))
         level = max((x.level for x in self._inputs), default=0)
@@ -50,11 +58,11 @@ class Pullback:
             self._outside = any(has_leaves(node, self._mine) for node in nodes)
         return self._outside
 
-    def gradient(self) -> list[Any]:
-        """The gradients of the one real number that f returned; its graph is of no more use then."""
+    def gradient(self, retain: bool) -> list[Any]:
+        """The gradients of the one real number that f returned; its graph is of no more use then, unless `retain`."""
         found: Sequence[Tensor | None] = [None] * len(self._xs)
         if self._tracked[0] and self._inputs:
-            found, self._outside = gradients_of_call(self.outs[0], self._inputs)
+            found, self._outside = gradients_of_call(self.outs[0], self._inputs, retain)
         return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
 
     def variables(self) -> frozenset[Node]:
@@ -114,6 +122,18 @@ class Pullback:
         return wrap(value, spec_of(value)) if isinstance(x, Tensor) and not isinstance(value, Tensor) else value
 
 
+def _highest(xs: list[Any], scope: Scope | None) -> Scope | None:
+    """The scope that variables are lifted to: the running one, or, in a context that does not know it, the one that an
+    argument belongs to.
+    """
+    for x in xs:
+        value = x.value if isinstance(x, Tensor) else x
+        found = getattr(value, "scope", None) if isinstance(value, Value) else None
+        if found is not None and (scope is None or found.level > scope.level):
+            scope = found
+    return scope
+
+
 def _is_tracked(out: Any, level: int) -> bool:
     """Whether a result is on the tape of this call."""
     if not isinstance(out, Value):
@@ -143,8 +163,13 @@ def _variable(x: Any, scope: Scope | None) -> Tensor:
 def _leaf(value: Any, spec: Any) -> Tensor:
     variable = wrap(value, spec).requires_grad_()
     assert variable.node is not None
-    variable.node.leave_fast_path().static["of_call"] = True
+    variable.node.leave_fast_path().static["of_call"] = "running"
     return variable
+
+
+def _end_call(node: Node | None) -> None:
+    if node is not None and is_of_call(node):
+        node.leave_fast_path().static["of_call"] = "over"
 
 
 def is_of_call(node: Node) -> bool:
@@ -182,7 +207,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         answer: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
         return answer
 
-    value = unflatten(shape, pullback.values())
+    value = unflatten(shape, [x.copy() if is_array(x) else x for x in pullback.values()])  # rules keep the other
     return (value, pull, pullback.beside(found["aux"])) if has_aux else (value, pull)
 
 
@@ -254,7 +279,7 @@ def _differentiated(
         return [_checked_scalar(out, what)]
 
     pullback = Pullback(scalar, xs, running())
-    found = pullback.gradient()
+    found = pullback.gradient(retain=has_aux)
     answer = found[0] if structure is LEAF else unflatten(structure, found)
     answer = answer[0] if structure is not LEAF and not isinstance(argnums, (tuple, list)) else answer
     answer = (answer,) if structure is LEAF and isinstance(argnums, (tuple, list)) else answer
@@ -285,14 +310,14 @@ def positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     """The arguments that `argnums` names, counted from the front."""
     named = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     for i in named:
-        if not isinstance(i, int) or isinstance(i, bool):
+        if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
             raise ArgumentError(f"{what}: argnums must be integers, got {i!r}.")
         if not -count <= i < count:
             raise ArgumentError(
                 f"{what}: argnums names argument {i}, the call has {count} positional ones.\n"
                 "  Arguments to differentiate are passed by position."
             )
-    chosen = tuple(i % count for i in named)
+    chosen = tuple(int(i) % count for i in named)
     if len(set(chosen)) < len(chosen):
         raise ArgumentError(f"{what}: argnums {argnums} names an argument twice.")
     return chosen
@@ -308,6 +333,8 @@ def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., A
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(argnums, (tuple, list)):
+            raise ArgumentError(f"elementwise_grad: argnums is one integer, got {argnums}.")
         (position,) = positions(argnums, len(args), "elementwise_grad")
         value, pull = vjp(lambda x: f(*args[:position], x, *args[position + 1 :], **kwargs), args[position])
         leaves, structure = flatten(value)

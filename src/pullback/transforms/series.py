@@ -44,6 +44,11 @@ class Series(Value):
         self.slope: Series | None = None
 
     @property
+    def start(self) -> Any:
+        """Where the curve starts."""
+        return self.known[0]
+
+    @property
     def moves(self) -> bool:
         return self.grow is not None or len(self.known) > 1
 
