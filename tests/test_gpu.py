@@ -123,3 +123,85 @@ def test_seed_on_the_wrong_device_is_refused():
 def test_inner_products_survive_the_way_to_the_gpu():
     a = np.arange(3.0)
     assert inner(on_cpu(cupy.asarray(a)), a) == 5.0
+
+
+# Every road on the GPU gives what it gives on the CPU.
+
+
+def energy(x):
+    """A scalar of a vector, through elementwise ops, a product, indexing and a reduction."""
+    pairs = pb.outer(x, pb.tanh(x))
+    return pb.sum(pairs * pb.sin(pairs)) + pb.logsumexp(x[1:] - x[:-1] ** 2)
+
+
+def field(x):
+    return pb.concat([x[1:] * x[:-1], pb.cumulative_sum(pb.exp(x * 0.3))[:1]])
+
+
+def by_tape(x):
+    t = pb.tensor(x, requires_grad=True)
+    energy(t).backward()
+    return t.grad.value
+
+
+def by_gradient_tape(x):
+    with pb.GradientTape() as tape:
+        t = tape.variable(x)
+        out = energy(t)
+    return tape.gradient(out, t).value
+
+
+def by_context(x):
+    with pb.ForwardContext() as context:
+        out = energy(context.dual(x, tangents=np_like(x).eye(x.size)))
+    return out.tangents
+
+
+def by_loop(x):
+    steps = pb.while_loop(lambda c: pb.sum(c * c) < 50.0, lambda c: c * 1.5 + pb.sin(c), x)
+    return pb.scan(lambda c, row: (c + row, c * row), steps[0], x)[1]
+
+
+def doubled():
+    @pb.custom_op
+    def cube(x):
+        return x**3
+
+    cube.def_vjp(lambda bar, x: 3.0 * x**2 * bar)
+    return cube
+
+
+def np_like(x):
+    return cupy if isinstance(x, cupy.ndarray) else np
+
+
+ROADS = {
+    "tape": by_tape,
+    "gradient tape": by_gradient_tape,
+    "context": by_context,
+    "grad": pb.grad(energy),
+    "value_and_grad": lambda x: pb.value_and_grad(energy)(x)[1],
+    "linearize": lambda x: pb.linearize(field, x)[1](x),
+    "linear_transpose": lambda x: pb.linear_transpose(lambda y: 2.0 * y[1:] - y[:-1], x)(x[1:])[0],
+    "hvp": lambda x: pb.hvp(energy, (x,), (x,)),
+    "hessian": pb.hessian(energy),
+    "jacobian": pb.jacobian(field),
+    "jacfwd": pb.jacfwd(field),
+    "jacrev": pb.jacrev(field),
+    "jet": lambda x: tuple(pb.jet(energy, (x,), ([x, None, None],))[1]),
+    "laplacian": pb.laplacian(energy),
+    "divergence": pb.divergence(field),
+    "vmap of grad": lambda x: pb.vmap(pb.grad(energy))(np_like(x).stack([x, 2 * x])),
+    "loops": by_loop,
+    "grad of loops": pb.grad(lambda x: pb.sum(by_loop(x))),
+    "vmap of a loop": lambda x: pb.vmap(lambda y: pb.while_loop(lambda c: c < 20.0, lambda c: c * 2.0, y))(x),
+    "custom op": lambda x: pb.grad(lambda y: pb.sum(pb.grad(lambda z: pb.sum(doubled()(z)))(y)))(x),
+    "custom op, forward": lambda x: pb.jvp(doubled(), (x,), (x,))[1],
+    "straight through": pb.grad(lambda x: pb.sum(pb.straight_through(pb.sign)(x) * x)),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_roads(road):
+    x = np.array([0.7, 1.3, 0.4, 1.1])
+    np.testing.assert_allclose(on_cpu(ROADS[road](cupy.asarray(x))), flat(ROADS[road](x)), rtol=1e-10, atol=1e-10)

@@ -13,6 +13,7 @@ import pullback as pb
 from pullback import errors
 from pullback.arrays.scope import running
 from pullback.settings import modes
+from pullback.tape.sweep import Sweep
 
 XS = np.array([1.0, 2.0, 3.0])
 Pair = collections.namedtuple("Pair", "a b")
@@ -1403,3 +1404,30 @@ def test_ten_thousand_ops(transform):
         same(pb.linearize(f, 1.0)[1](1.0), slope, rtol=1e-9)
     else:
         same(pb.hvp(f, (1.0,), (1.0,)), 0.0)
+
+
+def unrolled(count):
+    """Gradient descent in so many steps, each with a gradient of its own."""
+
+    def end(x):
+        for _ in range(count):
+            x = x - 0.1 * pb.grad(lambda y: pb.sin(y) * y)(x)
+        return x
+
+    return end
+
+
+def test_inner_gradients_do_not_walk_the_outer_history(monkeypatch):
+    sizes = []
+    prepare = Sweep._prepare
+
+    def counted(self, seeds, order):
+        sizes.append(len(order))
+        prepare(self, seeds, order)
+
+    monkeypatch.setattr(Sweep, "_prepare", counted)
+    pb.grad(unrolled(30))(1.0)
+    *inner, outer = sizes
+    assert max(inner) < 10
+    assert outer > 100
+    same(pb.grad(unrolled(30))(1.0), pb.jvp(unrolled(30), (1.0,), (1.0,))[1])
