@@ -930,3 +930,28 @@ def test_values_of_a_transform_that_is_over():
     pb.vmap(lambda x: kept.append(x > 0) or x)(np.ones(2))
     with pytest.raises(errors.LeakError, match="vmap that is over"):
         cond(kept[0], pb.sin, pb.cos, 1.0)
+
+
+def test_loops_hand_out_arrays_that_cannot_be_written_to():
+    def add_in_place(carry, x):
+        carry += x
+        return carry, carry
+
+    init = np.zeros(2)
+    with pytest.raises(ValueError, match="read-only"):
+        pb.scan(add_in_place, init, np.ones((2, 2)))
+    with pytest.raises(ValueError, match="read-only"):
+        pb.fori_loop(0, 2, lambda i, c: c.__iadd__(1.0), init)
+    assert init.tolist() == [0.0, 0.0]
+
+
+def test_loops_answer_memory_of_their_own():
+    init = np.zeros(2)
+    for found in (
+        pb.fori_loop(0, 0, lambda i, c: c, init),
+        pb.while_loop(lambda c: c[0] > 0, lambda c: c, init),
+        pb.scan(lambda c, _: (c, c), init, length=2)[0],
+        pb.scan(lambda c, _: (c, c), init, length=2)[1],
+    ):
+        found[...] = 9.0
+    assert init.tolist() == [0.0, 0.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -1352,3 +1353,62 @@ def test_methods_of_arrays_inside_forward():
     assert pb.grad(lambda x: -0.5 * identity.apply(x))(2.0) == -0.5
     with pytest.raises(errors.ArgumentError, match="linear"):
         pb.jvp(identity.apply, (2.0,), (1.0,))
+
+
+def test_elements_that_save_different_things_are_refused():
+    def squared(ctx, x):
+        y = x * x
+        ctx.save_for_backward(x if x.item() > 0 else y)
+        return y
+
+    op = function(squared, lambda ctx, bar: bar * ctx.saved_tensors[0])
+    assert [float(pb.grad(op.apply)(v)) for v in (2.0, -3.0)] == [2.0, 9.0]
+    with pytest.raises(errors.GraphError, match="differs by element"):
+        pb.vmap(pb.grad(op.apply))(np.array([2.0, -3.0]))
+
+
+def test_an_attribute_that_is_nan_is_the_same_for_all():
+    def scaled(ctx, x):
+        ctx.k = float("nan")
+        return x * 2.0
+
+    op = function(scaled, lambda ctx, bar: bar * 2.0)
+    np.testing.assert_array_equal(pb.vmap(pb.grad(op.apply))(np.ones(3)), [2.0] * 3)
+
+
+def test_a_call_leaves_no_cycle_and_keeps_no_argument():
+    op = function(lambda ctx, x: x * 2.0, lambda ctx, bar: bar * 2.0)
+    gc.collect()
+    gc.disable()
+    try:
+        x = leaf(1.5)
+        alive = weakref.ref(x)
+        y = op.apply(x)
+        y.backward()
+        del x, y
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_needs_input_grad_of_integers():
+    seen = []
+    op = function(lambda ctx, x, n: x * n, lambda ctx, bar, *_: (seen.append(ctx.needs_input_grad), (bar, None))[1])
+    pb.grad(lambda x: pb.sum(op.apply(x, np.array([1, 2]))))(np.ones(2))
+    assert seen == [(True, False)]
+
+
+def test_an_integer_result_beside_a_float_has_both_modes():
+    op = op_of(lambda a: (np.sin(a), np.int64(3)), vjp=lambda bar, a: bar[0] * pb.cos(a))
+    assert pb.jvp(lambda a: op(a)[0], (0.4,), (1.0,))[1] == np.cos(0.4)
+    assert pb.grad(lambda a: op(a)[0])(0.4) == np.cos(0.4)
+
+
+def test_straight_through_refuses_to_drop_imaginary_parts():
+    with pytest.raises(errors.DtypeError, match="complex"):
+        pb.straight_through(lambda x: x * 1j)(2.0)
+
+
+def test_the_refusal_of_a_clipped_gradient_in_forward_mode_names_it():
+    with pytest.raises(errors.ArgumentError, match="clip_gradient"):
+        pb.jvp(pb.clip_gradient, (1.0,), (2.0,))

@@ -571,3 +571,29 @@ def test_explain_says_what_was_asked_for(capsys):
 
 def test_names_and_docs_are_kept():
     assert jacobian(rosenbrock).__name__ == hessian(rosenbrock).__name__ == "rosenbrock"
+
+
+def test_planning_leaves_the_users_tensors_as_they_were():
+    mean = pb.tensor([0.0, 0.0])
+
+    def f(x):
+        nonlocal mean
+        with pb.no_grad():
+            mean *= 0.5
+        return pb.outer(x, x)
+
+    pb.jacobian(f, mode="auto")(np.array([1.0, 2.0]))
+    assert isinstance(mean.value, np.ndarray)
+    seen = pb.tensor([1.0, 1.0])
+
+    def g(x):
+        nonlocal seen
+        seen *= pb.stop_gradient(x)
+        return pb.outer(x, x)
+
+    pb.jacobian(g, mode="reverse")(np.array([1.0, 2.0]))
+    assert seen.tolist() == [1.0, 2.0]
+    seen = pb.tensor([1.0, 1.0])
+    pb.jacobian(g, mode="forward")(np.array([1.0, 2.0]))  # forward mode leaves a dual there, which says so
+    with pytest.raises(pb.errors.LeakError, match="jvp"):
+        seen + 1.0

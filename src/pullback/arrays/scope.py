@@ -28,15 +28,19 @@ def fresh_level() -> int:
 
 
 class Scope:
-    """A run of the transform `name`. `lift(value)` answers a constant at this level, `lower(value)` what a constant of
-    this level stands for, or the value itself if it is none; `size` counts the elements of a batch;
-    `directions` is the batch that tangents run over where one dual has several.
+    """A run of the transform `name`. `lift(scope, value)` answers a constant at this level, `lower(value)` what a
+    constant of this level stands for, or the value itself if it is none.
+
+    `size` counts the elements of a batch; `directions` is the batch that tangents run over where one dual has several;
+    `rebound`, if it is a list, notes what variables were before they were pointed at new values.
 
     Used as a context manager around the user's function. When it ends, its values are of no use any more: whoever
     kept one gets a `LeakError` at the next op.
     """
 
-    __slots__ = ("_before", "_leaves", "directions", "level", "lift", "lower", "name", "open", "size")
+    __slots__ = (
+        "_before", "_leaves", "directions", "level", "lift", "lower", "name", "open", "rebound", "size",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, lift: Callable[[Scope, Any], Any], lower: Callable[[Any], Any], size: int = 0
@@ -48,6 +52,7 @@ class Scope:
         self.open = True
         self.size = size
         self.directions: Scope | None = None
+        self.rebound: list[tuple[Any, ...]] | None = None
         self._before: Scope | None = None
         self._leaves: list[weakref.ref[Any]] = []
 

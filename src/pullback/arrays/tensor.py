@@ -160,6 +160,9 @@ class Tensor(Value):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
+        scope = running()
+        if scope is not None and scope.rebound is not None:
+            scope.rebound.append((self, self.value, self.spec, self.node))
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf

@@ -84,7 +84,7 @@ def spread(prefix: Any, tree: Any, what: str) -> list[Any]:
     a container of entries must look like the tree there.
     """
     leaves, structure = flatten(tree)
-    if prefix is None or isinstance(prefix, (int, str)):
+    if prefix is None or isinstance(prefix, (int, np.integer, str)):
         return [prefix] * len(leaves)
     if structure is LEAF:
         raise ArgumentError(f"{what}: {prefix!r} is a tree where the argument is a single array.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -66,7 +67,8 @@ def _share_of_matrix(bar: Any, y: Any) -> Any:
 
 def _share_of_vector(bar: Any, x: Any) -> Any:
     if ndim(x) > 2:
-        x, bar = shaping.reshape(x, (-1, shape(x)[-1])), shaping.reshape(bar, (-1,))
+        rows = math.prod(shape(x)[:-1])
+        x, bar = shaping.reshape(x, (rows, shape(x)[-1])), shaping.reshape(bar, (rows,))
     return apply(_matvec, _adjoint(x), bar)
 
 
@@ -84,7 +86,7 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
 
 
 def _matrices_and_vectors(rng: Any) -> Any:
-    shapes = (((2, 3), (3,)), ((5, 2, 3), (3,)), ((2, 0), (0,)), ((0, 2), (2,)))
+    shapes = (((2, 3), (3,)), ((5, 2, 3), (3,)), ((2, 0), (0,)), ((0, 2), (2,)), ((2, 3, 0), (0,)))
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
 
 

@@ -19,7 +19,7 @@ from ..ops.shaping import astype
 from ..settings import switched
 from .cotangents import Delivery, plain_bar
 from .parallel import run_threads
-from .sweep import Sweep
+from .sweep import Sweep, in_running_call
 
 __all__ = ["backward", "gradients"]
 
@@ -48,6 +48,7 @@ def backward(
     >>> x.grad.tolist()
     [3.0, 12.0]
     """
+    create_graph = create_graph or in_running_call([_root(self)])
     start = checked_seed(self, seed, create_graph)
     only = None if inputs is None else list(dict.fromkeys(_input_tensors(inputs)))
     log = _Log(only, create_graph)
@@ -84,6 +85,7 @@ def gradients(
     given = [None] * len(roots) if seeds is None else _sequence(seeds, "seeds")
     if len(given) != len(roots):
         raise ArgumentError(f"gradients: got {len(given)} seeds for {len(roots)} outputs.")
+    create_graph = create_graph or in_running_call([_root(t) for t in roots])
     starts = [(_root(t), checked_seed(t, s, create_graph)) for t, s in zip(roots, given, strict=True)]
     nodes = [_tracked(t, i) for i, t in enumerate(wanted)]
     found: dict[Node, Any] = {}

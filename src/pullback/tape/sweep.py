@@ -33,8 +33,7 @@ class Sweep:
     first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
     With `linked` the cotangents can be differentiated again; None leaves that to whether a living leaf other than the
-    targets takes part, whose owner may want to. Inside a function that `grad` runs they always can, since its caller
-    does.
+    targets takes part, whose owner may want to.
     """
 
     __slots__ = (
@@ -65,7 +64,7 @@ class Sweep:
         order = deepest_first(roots, floor) if mine is None else mine
         if linked is None:
             linked = floor > 0 or others(order, targets or frozenset())
-        self.linked = linked or any(map(in_running_call, leaves_of(order)))
+        self.linked = linked
         self.retain = retain or self.linked
         self._line = user_line(sys._getframe(1)) if self.linked else None
         try:
@@ -243,13 +242,24 @@ def leaves_of(order: list[Node]) -> Iterator[Node]:
 
 
 def others(order: list[Node], but: Set[Node | None]) -> bool:
-    """Whether somebody else may still want a derivative: some leaf, not one of `but`, has a tensor that is alive."""
-    return any(node not in but and node.kept() is not None for node in leaves_of(order))
+    """Whether somebody else may still want a derivative: there is a leaf that is not one of `but`. It counts also when
+    its tensor is gone, since what was computed from it may live; a variable of a call that is over does not.
+    """
+    return any(node not in but and call_of(node) != "over" for node in leaves_of(order))
 
 
-def in_running_call(leaf: Node) -> bool:
-    """Whether a leaf is a variable of a call of `grad` or `vjp` that is still running its function."""
-    return leaf.call is not None and leaf.call.static.get("of_call") == "running"
+def call_of(node: Node) -> str | None:
+    """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
+    return None if node.call is None else node.call.static.get("of_call")
+
+
+#: Calls of `grad` and `vjp` that run their functions now, in all threads: while there are none, nobody looks further.
+running_calls: set[int] = set()
+
+
+def in_running_call(roots: Iterable[Node]) -> bool:
+    """Whether a value depends on a variable of a running call, whose caller will differentiate the answer."""
+    return bool(running_calls) and any(call_of(node) == "running" for node in deepest_first(roots))
 
 
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:

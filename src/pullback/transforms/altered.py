@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.spec import Spec, spec_of
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
 from ..ops.dispatch import as_value
 from ..ops.elementwise import multiply, stop_gradient
@@ -55,6 +55,7 @@ def _as_it_is(op: CustomOp) -> None:
 
 _as_it_is(_clipped)
 _as_it_is(_scaled)
+_clipped.name, _scaled.name, _replaced.name = "clip_gradient", "scale_gradient", "straight_through"
 _replaced.def_spec(lambda x, y: y)
 
 
@@ -115,6 +116,8 @@ def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 f"straight_through: the function changed the shape from {spec_of(x).shape} to {spec_of(y).shape}, "
                 "so the identity cannot stand for its derivative."
             )
+        if spec_of(y).dtype.kind == "c" and spec_of(x).dtype.kind != "c":
+            raise DtypeError("straight_through: the function made complex numbers of real ones.")
         return _replaced(x, astype(stop_gradient(y), spec_of(x).dtype))
 
     return passed

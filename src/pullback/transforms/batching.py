@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..arrays.backends import is_array
+import numpy as np
+
 from ..arrays.node import show_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -15,7 +16,7 @@ from ..arrays.trees import flatten, paths, spread, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, ShapeError
 from ..ops.axes import one_axis
-from ..ops.dispatch import as_value, run
+from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.shaping import broadcast_to, moveaxis
 from .border import brought_out, fresh, scalars_become_arrays
@@ -137,13 +138,13 @@ def vmap(
             results, shape = flatten(out)
             wanted = spread(out_axes, out, "vmap: out_axes")
             pairs = zip(results, wanted, strict=True)
-            return unflatten(shape, [fresh(unbatched(x, scope, axis), values) for x, axis in pairs])
+            return unflatten(shape, [fresh(unbatched(x, scope, axis)) for x, axis in pairs])
 
     return batched
 
 
 def _per_argument(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
-    if in_axes is None or isinstance(in_axes, int):
+    if in_axes is None or isinstance(in_axes, (int, np.integer)):
         return spread(in_axes, args, "vmap: in_axes")
     if not isinstance(in_axes, (tuple, list)) or len(in_axes) != len(args):
         raise ArgumentError(f"vmap: in_axes {in_axes!r} has no entry for each of the {len(args)} arguments.")
@@ -154,7 +155,7 @@ def _per_argument(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
 def _axis_of(value: Any, axis: Any, structure: Any, number: int) -> int | None:
     if axis is None:
         return None
-    if isinstance(axis, bool) or not isinstance(axis, int):
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
         raise ArgumentError(f"vmap: in_axes holds integers or None, got {axis!r}.")
     rank = spec_of(value).ndim
     if rank == 0:
@@ -162,7 +163,7 @@ def _axis_of(value: Any, axis: Any, structure: Any, number: int) -> int | None:
             f"vmap: argument{paths(structure)[number][3:]} is {spec_of(value)}, with no axis to count elements along.\n"
             "  Give None for it in in_axes if it is common to all."
         )
-    return one_axis(axis, rank, "vmap")
+    return one_axis(int(axis), rank, "vmap")
 
 
 def _size(values: list[Any], axes: list[int | None], structure: Any, given: int | None) -> int:
@@ -186,7 +187,7 @@ def _size(values: list[Any], axes: list[int | None], structure: Any, given: int 
 
 def unbatched(out: Any, scope: Scope, out_axis: int | None) -> Any:
     """A result as a value of the level below, its elements along an axis; with None, one that all share."""
-    out = brought_out(as_value(out), scope)
+    out = brought_out(scalars_become_arrays(out, "vmap"), scope)
     own = type(out) is Batched and out.scope is scope
     value, axis = (out.value, out.axis) if own else (out, None)
     if out_axis is None:
@@ -195,7 +196,7 @@ def unbatched(out: Any, scope: Scope, out_axis: int | None) -> Any:
                 f"vmap: out_axes is None for a result that differs by element ({out.spec}, made by {out.made_by}).\n"
                 "  Give the axis its elements should lie along."
             )
-        return value.copy() if is_array(value) else value  # it may be an array that the function closes over
+        return value
     if axis is None:
         value, axis = broadcast_to(value, (scope.size, *spec_of(value).shape)), 0
     wanted = one_axis(out_axis, spec_of(value).ndim, "vmap")

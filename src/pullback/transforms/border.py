@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from typing import Any
-
-import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import Node
@@ -17,9 +15,9 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, GraphError, LeakError, PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
-from ..tape.sweep import deepest_first, others
+from ..tape.sweep import call_of, deepest_first, leaves_of, others
 
-__all__ = ["as_float", "bare_of", "brought_out", "fresh", "has_leaves", "scalars_become_arrays"]
+__all__ = ["as_float", "bare_of", "brought_out", "fresh", "has_leaves", "scalars_become_arrays", "with_aux"]
 
 
 def scalars_become_arrays(leaf: Any, what: str) -> Any:
@@ -30,7 +28,11 @@ def scalars_become_arrays(leaf: Any, what: str) -> Any:
         raise
     except Exception:
         raise ArgumentError(f"{what}: arguments are trees of arrays, got a {type(leaf).__name__}.") from None
-    return pointwise.positive(value) if type(value) in (int, float, complex) else value
+    if type(value) in (int, float, complex):
+        return pointwise.positive(value)
+    if spec_of(value).dtype.kind in "OSU":
+        raise DtypeError(f"{what}: wants trees of arrays of numbers, got a {type(leaf).__name__}.")
+    return value
 
 
 def as_float(leaf: Any, what: str, structure: Any = None, number: int = 0) -> Any:
@@ -44,11 +46,16 @@ def as_float(leaf: Any, what: str, structure: Any = None, number: int = 0) -> An
     return value
 
 
-def has_leaves(node: Node | None, but: Set[Node | None] = frozenset()) -> bool:
-    """Whether somebody may still differentiate with respect to what this node was computed from.
+def with_aux(out: Any, what: str) -> tuple[Any, Any]:
+    """What a function returned that answers a value and something beside it."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
+    return out
 
-    Leaves whose tensors are gone lead nowhere; those in `but` are the caller's own. Where these lie on top of what
-    somebody else tracks, there is no need to look further down.
+
+def has_leaves(node: Node | None, but: Set[Node | None]) -> bool:
+    """Whether somebody may still differentiate with respect to what this node was computed from, beside `but`, the
+    caller's own. Where these lie on top of what somebody else tracks, there is no need to look further down.
     """
     if node is None:
         return False
@@ -68,12 +75,17 @@ def bare_of(x: Any) -> Any:
     return x
 
 
-def fresh(out: Any, given: Sequence[Any]) -> Any:
-    """A result in memory of its own: writing to it must not change an argument."""
-    if isinstance(out, np.ndarray):
-        shared = any(isinstance(x, np.ndarray) and np.may_share_memory(out, x) for x in given)
-        return out.copy() if shared else out
-    return out.copy() if is_array(out) and any(out is x for x in given) else out
+def fresh(x: Any) -> Any:
+    """A bare array that leaves a transform, in memory of its own: it may be an argument, an array that the function
+    closes over, or something that a rule keeps.
+    """
+    return x.copy() if is_array(x) else x
+
+
+def _on_living_leaf(node: Node | None) -> bool:
+    """Whether a result hangs on a leaf that its maker still holds."""
+    leaves = [] if node is None else leaves_of(deepest_first([node]))
+    return any(leaf.kept() is not None and call_of(leaf) is None for leaf in leaves)
 
 
 def brought_out(x: Any, scope: Scope) -> Any:
@@ -81,7 +93,7 @@ def brought_out(x: Any, scope: Scope) -> Any:
     while isinstance(x, Value) and x.level > scope.level:
         if not isinstance(x, Tensor):
             raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")
-        if has_leaves(x.node):
+        if _on_living_leaf(x.node):
             raise GraphError(
                 f"{scope.name}: the result hangs on a leaf that was made inside the function, so its gradient would be "
                 f"lost outside.\n  made at {x.node.where() if x.node else ''}\n"

@@ -7,6 +7,7 @@ gets its own by `where`; a loop goes on while some element is active, and the ot
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,7 +139,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     if not isinstance(start, Batched) and not isinstance(stop, Batched):
         leaves = carry.leaves
         for i in range(start, stop):
-            leaves = carry.after(body(i, carry.tree(leaves)))
+            leaves = _whole_step(carry, None, functools.partial(body, i), leaves)
         return carry.tree(leaves)
     i = start
     rounds = itertools.count(1)
@@ -162,7 +163,7 @@ def _repeated(carry: Carry, condition: Callable[[Any], Any], body: Callable[[Any
     active: Mask | None = None
     while True:
         with taking_part(active):
-            holds = truth(condition(carry.tree(leaves)), f"{carry.what}: the condition")
+            holds = truth(condition(carry.given(leaves)), f"{carry.what}: the condition")
         if isinstance(holds, Batched):
             active = narrowed(holds, active)
             holds = active.some
@@ -170,11 +171,19 @@ def _repeated(carry: Carry, condition: Callable[[Any], Any], body: Callable[[Any
             return carry.tree(leaves)
         if active is None or active.all:
             entered = leaves
-            with taking_part(active):
-                leaves = carry.after(body(carry.tree(leaves)))
+            leaves = _whole_step(carry, active, body, leaves)
         else:
             entered = [entering(active, now, last) for now, last in zip(leaves, entered, strict=True)]
             leaves = _masked_step(carry, active, body, entered, leaves)
+
+
+def _whole_step(carry: Carry, active: Mask | None, body: Callable[[Any], Any], leaves: list[Any]) -> list[Any]:
+    """One step for all elements; a leaf that the body hands through stays the one it was."""
+    given = [own(x) for x in leaves]
+    with taking_part(active):
+        found = carry.after(body(unflatten(carry.structure, given)))
+    rows = zip(found, given, leaves, strict=True)
+    return [old if new is mine and _unwritten(mine, old) else new for new, mine, old in rows]
 
 
 def _masked_step(
@@ -183,7 +192,7 @@ def _masked_step(
     """One step for the active elements; a leaf that the body hands through as it was stays as it was."""
     given = [own(x) for x in entered]
     with taking_part(active):
-        found = carry.after(body(carry.tree(given)))
+        found = carry.after(body(unflatten(carry.structure, given)))
     rows = zip(found, given, entered, leaves, strict=True)
     return [
         old if new is mine and _unwritten(mine, came) else pointwise.where(active.value, new, old)

@@ -10,7 +10,7 @@ from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.trees import flatten, listed, map_tree, unflatten
+from ..arrays.trees import flatten, listed, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
@@ -18,7 +18,7 @@ from ..ops.op import Op
 from ..ops.shaping import astype, expand_dims, stretched
 from ..ops.specialise import Symbol, replay, write_down
 from .batching import unbatched
-from .border import as_float, brought_out, fresh, scalars_become_arrays
+from .border import as_float, brought_out, fresh, scalars_become_arrays, with_aux
 
 __all__ = ["Dual", "jvp", "linearize"]
 
@@ -154,18 +154,11 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     inputs = [_moving(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
     with scope:
         out = f(*inputs)
-        out, aux = _with_aux(out, "jvp") if has_aux else (out, None)
+        out, aux = with_aux(out, "jvp") if has_aux else (out, None)
         leaves, structure = flatten(out)
-        given = flatten((list(primals), list(tangents)))[0]
-        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope, given) for x in leaves]
+        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope) for x in leaves]
         value, tangent = (unflatten(structure, [pair[i] for pair in pairs]) for i in (0, 1))
         return (value, tangent, _without(aux, scope)) if has_aux else (value, tangent)
-
-
-def _with_aux(out: Any, what: str) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
-    return out
 
 
 def _without(aux: Any, scope: Scope) -> Any:
@@ -188,11 +181,11 @@ def _moving(primal: Any, tangent: Any, scope: Scope) -> Any:
     return unflatten(structure, duals)
 
 
-def _parts(out: Any, scope: Scope, given: Sequence[Any] = ()) -> tuple[Any, Any]:
+def _parts(out: Any, scope: Scope) -> tuple[Any, Any]:
     """Value and tangent of a result, each in memory of its own; a tensor has a tensor for its tangent."""
     own = type(out) is Dual and out.scope is scope
     primal, tangent = (out.primal, out.tangent) if own else (out, zeros(spec_of(out)))
-    primal, tangent = fresh(primal, given), fresh(tangent, given)
+    primal, tangent = fresh(primal), fresh(tangent)
     if isinstance(primal, Tensor) and is_array(tangent):
         tangent = wrap(tangent, spec_of(tangent))
     return primal, tangent
@@ -224,8 +217,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     def push(*tangents: Any) -> Any:
         given = listed(structure, tangents, "linearize")
         checked = [checked_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(shape, [fresh(x, (*outs, *given)) for x in replay(inputs, equations, outs, checked)])
+        return unflatten(shape, [fresh(x) for x in replay(inputs, equations, outs, checked)])
 
-    kept = [a for e in equations for a in e.args]
     shape = found.pop("structure")
-    return map_tree(lambda x: fresh(x, kept), found.pop("value")), push
+    return found.pop("value"), push

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, GraphError
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import stop_gradient
 from ..ops.op import Op, Terms
-from .rules import Unknown, bare_results, custom_record
+from .rules import CALL, Unknown, bare_results, custom_record
 
 __all__ = ["Function", "FunctionContext"]
 
@@ -80,9 +80,24 @@ class Function:
     def apply(cls, *args: Any) -> Any:
         """Run the function as an op."""
         call = _Call(cls, args)
-        out = apply(call.record(), *call.arrays)
+        out = apply(_record(cls), *call.arrays(args), **{CALL: call})
         results = out[: call.results] if type(out) is tuple else (out,)
         return results if call.several else results[0]
+
+
+def _record(kind: type[Function]) -> Op:
+    """The record of a class, made once; what belongs to one call travels as a static parameter."""
+    found: Op | None = vars(kind).get("_op")
+    if found is None:
+        backward, jvp = getattr(kind, "backward", None), getattr(kind, "jvp", None)
+        found = custom_record(
+            kind.__name__, ("*xs",), lambda xp, *xs, **static: static[CALL].forward(xs),
+            None if backward is None else Terms(_standing_at(backward, _Call.backward), ("bar", "out", "xs", CALL)),
+            None if jvp is None else Terms(_standing_at(jvp, _Call.jvp), ("tangents", "out", "xs", CALL)),
+            None, None,
+        )  # fmt: skip
+        kind._op = found  # type: ignore[attr-defined]
+    return found
 
 
 class _Call:
@@ -91,27 +106,22 @@ class _Call:
     def __init__(self, kind: type[Function], args: tuple[Any, ...]) -> None:
         self.kind = kind
         self.name = kind.__name__
-        self.given = args
         self.places = [i for i, x in enumerate(args) if _is_arraylike(x)]
         if not self.places:
             raise ArgumentError(f"{self.name}.apply: no argument is an array or a floating-point number.")
-        self.arrays = [as_value(args[i]) for i in self.places]
+        self.given = [None if i in self.places else x for i, x in enumerate(args)]  # arrays are the op's to keep
         self.saved: list[tuple[str, int]] = []
-        self.attributes: dict[str, Any] | None = None
+        self.attributes: dict[str, Any] = {}
         self.results = 1
         self.several = False
+        self._ran = False
 
-    def record(self) -> Op:
-        """The record of this call; derivatives of a class come from its methods."""
-        backward, jvp = getattr(self.kind, "backward", None), getattr(self.kind, "jvp", None)
-        return custom_record(
-            self.name, ("*xs",), lambda xp, *xs: self._forward(xs),
-            None if backward is None else Terms(_standing_at(backward, self._backward), ("bar", "out", "xs")),
-            None if jvp is None else Terms(_standing_at(jvp, self._jvp), ("tangents", "out", "xs")),
-            None, None, self,
-        )  # fmt: skip
+    def arrays(self, args: tuple[Any, ...]) -> list[Any]:
+        """The arguments of the op."""
+        return [as_value(args[i]) for i in self.places]
 
-    def _forward(self, xs: tuple[Any, ...]) -> Any:
+    def forward(self, xs: tuple[Any, ...]) -> Any:
+        """Run the user's forward on bare arrays, and note where it left what."""
         ctx = FunctionContext()
         arrays = [x if is_array(x) else np.asarray(x) for x in xs]
         inputs = [wrap(x, spec_of(x)) for x in arrays]
@@ -120,42 +130,28 @@ class _Call:
         except Exception as error:
             error.add_note(f"  in {self.name}.forward")
             raise
-        self.several = isinstance(found, (tuple, list))
         outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        self.results = len(outs)
         same = [(x, ("input", i)) for i, x in enumerate(arrays)]
         same += [(_now(x), ("result", i)) for i, x in enumerate(outs)]
         extras: list[Any] = []
-        self.saved = [self._place(x, constant, same, extras) for x, constant in ctx._saved]
-        self._keep_attributes(ctx, same, extras)
+        count = len(outs)
+        saved = [_place(x, constant, same, extras, count) for x, constant in ctx._saved]
+        attributes = _kept_attributes(ctx, same, extras, count)
+        self._note(saved, attributes, count, isinstance(found, (tuple, list)))
         bare = bare_results((*outs, *extras), self.name)
         return bare if len(bare) > 1 else bare[0]
 
-    def _place(self, x: Any, constant: bool, same: list[tuple[Any, Any]], extras: list[Any]) -> tuple[str, int]:
-        """Inputs and results are where they are; other arrays travel as further results of the op."""
-        for value, place in same:
-            if x is value:
-                return place  # type: ignore[no-any-return]
-        extras.append(x)
-        return "constant" if constant else "intermediate", self.results + len(extras) - 1
-
-    def _keep_attributes(self, ctx: FunctionContext, same: list[tuple[Any, Any]], extras: list[Any]) -> None:
-        """Attributes of the context: arrays in them are saved like any other."""
-        kept: dict[str, Any] = {}
-        for name, value in vars(ctx).items():
-            if name in _OF_CONTEXT:
-                continue
-            leaves, structure = flatten(value)
-            kept[name] = (
-                structure,
-                [_Saved(*self._place(_now(x), False, same, extras)) if _is_array_or_tensor(x) else x for x in leaves],
-            )
-        if self.attributes is not None and not _equal(self.attributes, kept):
+    def _note(self, saved: list[tuple[str, int]], attributes: dict[str, Any], results: int, several: bool) -> None:
+        """What is saved where; a vmap runs forward for each element, and they must agree."""
+        if self._ran and not (
+            (self.saved, self.results, self.several) == (saved, results, several)
+            and _agree(self.attributes, attributes)
+        ):
             raise GraphError(
-                f"{self.name}: an attribute of the context is a number that differs by element of a vmap.\n"
-                "  Keep it as an array, by ctx.save_for_backward."
+                f"{self.name}: what forward saves, or a number it keeps as an attribute of the context, differs by "
+                "element of a vmap.\n  Keep arrays, by ctx.save_for_backward, and the same ones for every element."
             )
-        self.attributes = kept
+        self.saved, self.attributes, self.results, self.several, self._ran = saved, attributes, results, several, True
 
     def _filled(self, arrays: Sequence[Any]) -> list[Any]:
         args = list(self.given)
@@ -169,14 +165,16 @@ class _Call:
         found = {"input": xs, "result": outs, "intermediate": outs, "constant": [stop_gradient(x) for x in outs]}
         as_tensors = _lowest([*bars, *outs, *xs])
         ctx = FunctionContext()
-        ctx.needs_input_grad = tuple(i in self.places for i in range(len(self.given)))
+        floats = {i for i, x in zip(self.places, xs, strict=True) if spec_of(x).inexact}
+        ctx.needs_input_grad = tuple(i in floats for i in range(len(self.given)))
         ctx.saved_tensors = tuple(as_tensors(found[where][i]) for where, i in self.saved)
-        for name, (structure, leaves) in (self.attributes or {}).items():
+        for name, (structure, leaves) in self.attributes.items():
             values = [as_tensors(found[x.where][x.index]) if type(x) is _Saved else x for x in leaves]
             setattr(ctx, name, unflatten(structure, values))
         return ctx, [as_tensors(b) for b in bars]
 
-    def _backward(self, bar: Any, out: Any, xs: Any) -> Any:
+    def backward(self, bar: Any, out: Any, xs: Any) -> Any:
+        """The cotangents of the arrays, by the user's backward."""
         bars = bar if type(bar) is tuple else (bar,)
         self.refuse_spare(bars)
         filled = [zeros(b) if isinstance(b, Spec) else b for b in bars[: self.results]]
@@ -192,7 +190,8 @@ class _Call:
                 raise ArgumentError(f"{self.name}: backward returned a cotangent for argument {i}, which is no array.")
         return [shares[i] for i in self.places]
 
-    def _jvp(self, tangents: Any, out: Any, xs: Any) -> Any:
+    def jvp(self, tangents: Any, out: Any, xs: Any) -> Any:
+        """The tangents of the results, by the user's jvp."""
         along = dict(zip(self.places, tangents, strict=True))
         ctx, moving = self._context(list(along.values()), out, xs)
         given = dict(zip(along, moving, strict=True))
@@ -238,12 +237,39 @@ class _Saved:
         return hash((self.where, self.index))
 
 
-def _standing_at(method: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
-    """The formula, with the method of the class as the place where it stands, for errors."""
+def _place(
+    x: Any, constant: bool, same: list[tuple[Any, tuple[str, int]]], extras: list[Any], count: int
+) -> tuple[str, int]:
+    """Inputs and results are where they are; other arrays travel as further results of the op."""
+    for value, place in same:
+        if x is value:
+            return place
+    extras.append(x)
+    return "constant" if constant else "intermediate", count + len(extras) - 1
+
+
+def _kept_attributes(
+    ctx: FunctionContext, same: list[tuple[Any, tuple[str, int]]], extras: list[Any], count: int
+) -> dict[str, Any]:
+    """Attributes of the context: arrays in them are saved like any other."""
+    kept: dict[str, Any] = {}
+    for name, value in vars(ctx).items():
+        if name not in _OF_CONTEXT:
+            leaves, structure = flatten(value)
+            places = [
+                _Saved(*_place(_now(x), False, same, extras, count)) if _is_array_or_tensor(x) else x for x in leaves
+            ]
+            kept[name] = structure, places
+    return kept
+
+
+def _standing_at(method: Callable[..., Any], of_call: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of the call, with the method of the class as the place where it stands, for errors."""
 
     @functools.wraps(method)
     def rule(*values: Any) -> Any:
-        return formula(*values)
+        *given, call = values
+        return of_call(call, *given)
 
     return rule
 
@@ -256,11 +282,21 @@ def _is_array_or_tensor(x: Any) -> bool:
     return isinstance(x, Tensor) or is_array(x)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _agree(mine: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two elements kept the same: NaN agrees with NaN, and what cannot be compared with itself alone."""
+    if mine.keys() != other.keys():
+        return False
+    for (shape, leaves), (other_shape, other_leaves) in ((mine[name], other[name]) for name in mine):
+        if shape != other_shape or not all(map(_same, leaves, other_leaves)):
+            return False
+    return True
+
+
+def _same(a: Any, b: Any) -> bool:
     try:
-        return bool(a == b)
+        return a is b or bool(a == b) or bool(a != a and b != b)
     except Exception:  # things that do not say whether they are equal
-        return a is b
+        return False
 
 
 def _lowest(values: Sequence[Any]) -> Callable[[Any], Any]:

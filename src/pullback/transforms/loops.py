@@ -16,8 +16,8 @@ from ..ops.dispatch import shape
 from ..ops.families import result_dtype
 from ..ops.shaping import reshape
 from ..ops.specialise import write_down
-from .border import scalars_become_arrays
-from .masks import NUMBERS
+from .border import fresh, scalars_become_arrays
+from .masks import NUMBERS, own
 
 __all__ = ["Carry", "alike", "as_arrays", "map", "scan", "wants_functions"]
 
@@ -46,8 +46,12 @@ class Carry:
         self.specs = [spec_of(x) for x in self.leaves]
 
     def tree(self, leaves: Sequence[Any]) -> Any:
-        """The leaves as the user's functions see them."""
-        return unflatten(self.structure, leaves)
+        """The leaves as the loop answers them, in memory of their own."""
+        return unflatten(self.structure, [fresh(x) for x in leaves])
+
+    def given(self, leaves: Sequence[Any]) -> Any:
+        """The leaves as the user's functions get them: to rebind, but not to write to."""
+        return unflatten(self.structure, [own(x) for x in leaves])
 
     def after(self, tree: Any) -> list[Any]:
         """The leaves that a step returned, each as it must be."""
@@ -127,7 +131,7 @@ def _scanned(
     rows = [_unstacked(x) for x in sequences]
     leaves, ys = carry.leaves, Results(what)
     for i in range(count)[:: -1 if reverse else 1]:
-        after, y = _pair(what, f(carry.tree(leaves), unflatten(structure, [row[i] for row in rows])))
+        after, y = _pair(what, f(carry.given(leaves), unflatten(structure, [own(row[i]) for row in rows])))
         leaves = carry.after(after)
         ys.add(y)
     return carry.tree(leaves), ys.stacked(reverse)
@@ -218,7 +222,7 @@ def _no_results(what: str, f: Callable[[Any, Any], Any], carry: Carry, sequences
 
     def step(*symbols: Any) -> None:
         before, x = symbols[: len(carry.specs)], symbols[len(carry.specs) :]
-        after, y = _pair(what, f(carry.tree(before), unflatten(structure, x)))
+        after, y = _pair(what, f(unflatten(carry.structure, before), unflatten(structure, x)))
         carry.after(after)
         leaves, shape_of_y = flatten(y)
         results = [spec_of(leaf) for leaf in as_arrays(leaves, what)]

@@ -25,10 +25,9 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     >>> pb.hvp(lambda x: pb.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
     array([6., 0.])
     """
-    count = len(_as_arguments(primals, tangents, "hvp"))
-    floats = tuple(i for i, x in enumerate(primals) if tangents[i] is not None or _is_inexact(x))
-    product = dict(zip(floats, jvp(grad(f, floats), primals, tangents)[1], strict=True))
-    return product[0] if count == 1 else tuple(map(product.get, range(count)))
+    floats = _floats(primals, tangents, "hvp")
+    product = jvp(grad(f, floats), primals, tangents)[1]
+    return _in_place(product, floats, len(primals))
 
 
 def ggnvp(
@@ -43,22 +42,37 @@ def ggnvp(
     >>> pb.ggnvp(model, loss, (np.array([1.0, 2.0]),), (np.array([1.0, 1.0]),))
     array([ 8., 32.])
     """
-    count = len(_as_arguments(primals, tangents, "ggnvp"))
+    floats = _floats(primals, tangents, "ggnvp")
+
+    def of_floats(*values: Any) -> Any:
+        filled = list(primals)
+        for i, value in zip(floats, values, strict=True):
+            filled[i] = value
+        return model(*filled)
+
     out, along = jvp(model, primals, tangents)  # J v
     curved = hvp(loss, (out,), (along,))  # H J v
-    _, pull = vjp(model, *primals)
-    product = pull(curved)  # J^T H J v
-    return product[0] if count == 1 else product
+    _, pull = vjp(of_floats, *(primals[i] for i in floats))
+    return _in_place(pull(curved), floats, len(primals))  # J^T H J v
 
 
-def _is_inexact(tree: Any) -> bool:
-    """Whether an argument that does not move can be differentiated at all."""
-    return all(spec_of(as_value(x)).inexact for x in flatten(tree)[0])
-
-
-def _as_arguments(primals: Any, tangents: Any, what: str) -> Sequence[Any]:
+def _floats(primals: Any, tangents: Any, what: str) -> tuple[int, ...]:
+    """The arguments to differentiate: those that move, and those that could."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentError(f"{what}: primals and tangents are tuples, with one entry for each argument.")
     if len(primals) != len(tangents):
         raise ArgumentError(f"{what}: got {len(primals)} primals and {len(tangents)} tangents.")
-    return primals
+    floats = tuple(i for i, x in enumerate(primals) if tangents[i] is not None or _is_inexact(x))
+    if not floats:
+        raise ArgumentError(f"{what}: no argument moves.")
+    return floats
+
+
+def _is_inexact(tree: Any) -> bool:
+    return all(spec_of(as_value(x)).inexact for x in flatten(tree)[0])
+
+
+def _in_place(product: Sequence[Any], floats: tuple[int, ...], count: int) -> Any:
+    """The product of each argument in its place, None for those that have none."""
+    found = dict(zip(floats, product, strict=True))
+    return found.get(0) if count == 1 else tuple(map(found.get, range(count)))

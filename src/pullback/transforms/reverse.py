@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array
 from ..arrays.node import Node, sign_back, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope, running
@@ -21,7 +20,8 @@ from ..errors import ArgumentError, DtypeError, LeakError
 from ..ops import elementwise as pointwise
 from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
-from .border import as_float, has_leaves, scalars_become_arrays
+from ..tape.sweep import running_calls
+from .border import as_float, fresh, has_leaves, scalars_become_arrays, with_aux
 
 __all__ = ["elementwise_grad", "grad", "value_and_grad", "vjp"]
 
@@ -38,11 +38,13 @@ class Pullback:
         with enable_grad():
             self._given = [_variable(x, scope) for x in xs]  # held, since a leaf counts while its tensor lives
             self._inputs = [another(x) for x in self._given]  # f may point its own at new values
+            running_calls.add(id(self))
             try:
                 self.outs: list[Any] = f(*self._given)
             finally:
+                running_calls.discard(id(self))
                 for x in self._inputs:
-                    _end_call(x.node)
+                    _mark(x.node, "over")
         for out in self.outs:  # a function of ours may have been given as it is
             sign_back(getattr(out, "node", None), user_line(sys._getframe(2)))
         level = max((x.level for x in self._inputs), default=0)
@@ -83,8 +85,11 @@ class Pullback:
         leaves, structure = flatten(aux)
         return unflatten(
             structure,
-            [self._seen(x, has_leaves(x.node, self._mine)) if isinstance(x, Tensor) else x for x in leaves],
+            [self._beside(x) if isinstance(x, Tensor) and x.node is not None else fresh(x) for x in leaves],
         )
+
+    def _beside(self, x: Tensor) -> Any:
+        return fresh(self._seen(x, has_leaves(x.node, self._mine)))
 
     def _seen(self, out: Tensor, outside: bool) -> Any:
         if outside:
@@ -153,6 +158,7 @@ def _variable(x: Any, scope: Scope | None) -> Tensor:
         return _leaf(lifted, lifted.spec)
     if isinstance(x, Tensor) and x.node is not None:
         linked: Tensor = pointwise.positive(x)
+        _mark(linked.node, "running")
         return linked
     if isinstance(x, Tensor):
         return _leaf(x.value, x.spec)
@@ -162,19 +168,14 @@ def _variable(x: Any, scope: Scope | None) -> Tensor:
 
 def _leaf(value: Any, spec: Any) -> Tensor:
     variable = wrap(value, spec).requires_grad_()
-    assert variable.node is not None
-    variable.node.leave_fast_path().static["of_call"] = "running"
+    _mark(variable.node, "running")
     return variable
 
 
-def _end_call(node: Node | None) -> None:
-    if node is not None and is_of_call(node):
-        node.leave_fast_path().static["of_call"] = "over"
-
-
-def is_of_call(node: Node) -> bool:
-    """Whether a leaf is the variable of a call of a transform, not one that a user made."""
-    return node.call is not None and "of_call" in node.call.static
+def _mark(node: Node | None, state: str) -> None:
+    """Note on the node of a variable whether its call is running or over."""
+    if node is not None:
+        node.leave_fast_path().static["of_call"] = state
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -195,7 +196,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     def flat(*inputs: Tensor) -> list[Any]:
         out = f(*unflatten(structure, inputs))
         if has_aux:
-            out, found["aux"] = _with_aux(out, "vjp")
+            out, found["aux"] = with_aux(out, "vjp")
         outs, found["structure"] = flatten(out)
         return [scalars_become_arrays(x, "vjp") for x in outs]
 
@@ -207,14 +208,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         answer: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
         return answer
 
-    value = unflatten(shape, [x.copy() if is_array(x) else x for x in pullback.values()])  # rules keep the other
+    value = unflatten(shape, [fresh(x) for x in pullback.values()])
     return (value, pull, pullback.beside(found["aux"])) if has_aux else (value, pull)
-
-
-def _with_aux(out: Any, what: str) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
-    return out
 
 
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
@@ -275,7 +270,7 @@ def _differentiated(
             filled[i] = value
         out = f(*filled, **kwargs)
         if has_aux:
-            out, aux = _with_aux(out, what)
+            out, aux = with_aux(out, what)
         return [_checked_scalar(out, what)]
 
     pullback = Pullback(scalar, xs, running())

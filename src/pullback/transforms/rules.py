@@ -23,11 +23,13 @@ from ..ops.dispatch import as_value, run
 from ..ops.indexing import getitem
 from ..ops.op import Op, Terms
 from ..settings import switched
+from ..tape.sweep import call_of
 from .linear import transposed
-from .reverse import is_of_call
 
-__all__ = ["Unknown", "bare_results", "captured", "carries", "custom_record", "guarded"]
+__all__ = ["CALL", "Unknown", "bare_results", "captured", "carries", "custom_record", "guarded"]
 
+#: The static parameter of an op in class form; no parameter of Python has such a name.
+CALL = "@call"
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -39,17 +41,16 @@ def custom_record(
     jvp: Terms | None,
     batch: Callable[..., Any] | None,
     spec: Callable[..., Any] | None,
-    spare: Spare | None = None,
 ) -> Op:
     """The record of an op from the rules that are there. A rule finds the spec where there is no cotangent.
 
-    With `spare`, the last results are not the function's but saved ones, of which the rules know nothing.
+    Where a static parameter `CALL` is given, the last results are not the function's but saved ones, of which the rules
+    know nothing; it says how many there are.
     """
     if vjp is not None:
         joint = Terms(functools.partial(_pulled, name, vjp), ("specs", "bar", *_but(vjp.names, "bar")))
     elif jvp is not None:
-        pulled = functools.partial(_pulled_by_jvp, name, jvp, spare)
-        joint = Terms(pulled, ("specs", "bar", *_but(jvp.names, "tangents")))
+        joint = Terms(functools.partial(_pulled_by_jvp, name, jvp), ("specs", "bar", *_but(jvp.names, "tangents")))
     else:
         joint = Terms(functools.partial(_no_rule, name), ())
 
@@ -59,7 +60,7 @@ def custom_record(
             return None
         if jvp is None and vjp is None:
             return _no_rule(name)
-        pushed = _pushed(name, jvp, tangents, known) if jvp else _pushed_by_vjp(name, vjp, spare, tangents, known)  # type: ignore[arg-type]
+        pushed = _pushed(name, jvp, tangents, known) if jvp else _pushed_by_vjp(name, vjp, tangents, known)  # type: ignore[arg-type]
         _refuse_higher(pushed, [*tangents, *primals, out], name)
         return pushed
 
@@ -217,32 +218,35 @@ def _pushed(name: str, rule: Terms, tangents: Sequence[Any], known: _Known) -> A
     return tuple(outs) if known.several else outs[0]
 
 
-def _pushed_by_vjp(name: str, rule: Terms, spare: Spare | None, tangents: Sequence[Any], known: _Known) -> Any:
+def _pushed_by_vjp(name: str, rule: Terms, tangents: Sequence[Any], known: _Known) -> Any:
     """The vjp rule is linear in `bar`: bar -> J^T bar. Its transpose is the tangent: t -> J t."""
     moving = [i for i, t in enumerate(tangents) if t is not None]
     rest = known.named(_but(rule.names, "bar"))
+    spare: Spare | None = known.static.get(CALL)
     count = len(known.out_specs) if spare is None else spare.results
+    floats = [i for i, spec in enumerate(known.out_specs[:count]) if spec.inexact]
 
     def pulled(*bars: Any) -> list[Any]:
-        bar = (*bars, *known.out_specs[count:]) if known.several else bars[0]
+        given = dict(zip(floats, bars, strict=True))
+        bar = tuple(given.get(i, spec) for i, spec in enumerate(known.out_specs)) if known.several else bars[0]
         shares = _pulled(name, rule, known.specs, bar, *rest)
         return [zeros(known.specs[i]) if shares[i] is None else shares[i] for i in moving]
 
     along = [tangents[i] for i in moving]
     what = f"{name}: the tangent is the transpose of the vjp rule"
-    found = transposed(pulled, known.out_specs[:count], what)(along)
-    if spare is not None and known.several:
-        found = [*found, *spare.spare_tangents(known.out)]
-    return tuple(found) if known.several else found[0]
+    answers = transposed(pulled, [known.out_specs[i] for i in floats], what)(along)
+    if not known.several:
+        return answers[0]
+    found = dict(zip(floats, answers, strict=True))
+    return (*map(found.get, range(count)), *(() if spare is None else spare.spare_tangents(known.out)))
 
 
-def _pulled_by_jvp(
-    name: str, rule: Terms, spare: Spare | None, specs: Sequence[Spec], bar: Any, *rest: Any
-) -> tuple[Any, ...]:
+def _pulled_by_jvp(name: str, rule: Terms, specs: Sequence[Spec], bar: Any, *rest: Any) -> tuple[Any, ...]:
     """The jvp rule is linear in `tangents`: t -> J t. Its transpose is the cotangent: bar -> J^T bar."""
     moving = [i for i, spec in enumerate(specs) if spec.inexact]
     several = isinstance(bar, tuple)
     given_bars = bar if several else (bar,)
+    spare: Spare | None = dict(zip(_but(rule.names, "tangents"), rest, strict=True)).get(CALL)
     count = len(given_bars) if spare is None else spare.results
     if spare is not None:
         spare.refuse_spare(given_bars)
@@ -364,7 +368,7 @@ def _has_other_roots(start: Node | None, known: set[Node | None]) -> bool:
     found = [] if start is None or start in known else [start]
     seen: set[Node] = set(found)
     for node in found:  # grows as it goes
-        if node.is_leaf and not (node.kept() is None and is_of_call(node)):
+        if node.is_leaf and call_of(node) != "over":
             return True
         fresh = [parent for parent in node.parents if parent not in known and parent not in seen]
         seen.update(fresh)

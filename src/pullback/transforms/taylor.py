@@ -12,7 +12,7 @@ from ..arrays.trees import flatten, listed, unflatten
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
 from ..ops.elementwise import divide, multiply
-from .border import as_float, brought_out, scalars_become_arrays
+from .border import as_float, brought_out, fresh, scalars_become_arrays
 from .forward import checked_tangent
 from .series import Series, series_scope
 
@@ -78,10 +78,10 @@ def _curves(primal: Any, derivatives: Sequence[Any], order: int, scope: Scope) -
 def _derivatives(out: Any, order: int, scope: Scope) -> list[Any]:
     """A result and its derivatives, as values of the level below: the k-th is k! times the k-th coefficient."""
     if type(out) is not Series or out.scope is not scope:
-        return [out, *(zeros(spec_of(out)) for _ in range(order))]
-    later = [out.coefficient(k) for k in range(1, order + 1)]
+        return [fresh(out), *(zeros(spec_of(out)) for _ in range(order))]
+    later = [fresh(out.coefficient(k)) for k in range(1, order + 1)]
     return [
-        out.coefficient(0),
+        fresh(out.coefficient(0)),
         *(zeros(out.spec) if c is None else _by_factorial(multiply, c, k) for k, c in enumerate(later, 1)),
     ]
 

@@ -76,7 +76,8 @@ class GradientTape:
         self._take_off()
 
     def __del__(self) -> None:
-        self._take_off()
+        if hasattr(self, "_watches"):  # not if it was called with wrong arguments
+            self._take_off()
 
     def _take_off(self) -> None:
         for mark in reversed(self._watches.values()):
