@@ -60,8 +60,8 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
         else:
             values.append(x)
     out = compute(op, values, static) if level == 1 else run(op, values, static)
-    if level > 1 and not isinstance(out, Value) and type(out) is not tuple:
-        return out  # a comparison of transformed values is a bare array, and stays one
+    if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
+        return out  # a comparison of transformed values lies lower than they, and stays there
     mode = modes()
     if type(out) is tuple:
         return _many(op, args, values, out, static, tuple(needs), mode, shared)
