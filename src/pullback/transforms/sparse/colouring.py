@@ -81,7 +81,7 @@ def _without_long_rows(pattern: Matrix) -> list[Colouring]:
     lengths = np.diff(pattern.indptr)
     longest = np.unique(np.append(lengths, 0))
     long_of = {int(n): lengths > n for n in longest[-64:]}
-    bound = {n: n + int(np.bincount(pattern[long].indices, minlength=1).max()) for n, long in long_of.items()}
+    bound = {n: n + int(np.max(np.bincount(pattern[long].indices, minlength=1))) for n, long in long_of.items()}
     tried = sorted(bound, key=lambda n: bound[n])[:_TRIES]
     return [_split(pattern, long_of[n]) for n in tried]
 

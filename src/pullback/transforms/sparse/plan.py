@@ -235,7 +235,7 @@ class SparsePlan:
             out = make_spec(tuple(given["out_shape"]), np.dtype(given["out_dtype"]), given["device"])
             entries = np.array(given["entries"], np.int32)
             size = (out.size, spec.size)
-            pattern = csr_matrix(
+            pattern: Matrix = csr_matrix(
                 (np.ones(entries.size, bool), entries, np.array(given["starts"], np.int32)), shape=size
             )
             pattern.check_format()
