@@ -60,6 +60,8 @@ def astype(x: Any, dtype: Any, /) -> Any:
     >>> pb.astype(np.array([1.5, 2.5]), np.float32).dtype
     dtype('float32')
     """
+    if type(x) is np.ndarray and x.dtype is dtype:
+        return x
     x = as_value(x)
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
@@ -87,6 +89,11 @@ def reshape(x: Any, /, shape: Any) -> Any:
     array([[0, 1, 2],
            [3, 4, 5]])
     """
+    if type(x) is np.ndarray and type(shape) is tuple:
+        try:  # most often a rule that knows what it wants; if NumPy refuses, the rest words the error
+            return x.reshape(shape)
+        except (TypeError, ValueError):
+            pass
     x = as_value(x)
     spec = spec_of(x)
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")

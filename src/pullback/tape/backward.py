@@ -248,19 +248,22 @@ def checked_seed(tensor: Any, seed: Any, linked: bool) -> Any:
     else:
         value = seed if isinstance(seed, Value) else as_array(seed)
     found = spec_of(value)
-    made = f"  output made at {tensor.node.where()}\n" if tensor.node is not None else ""
     if found.shape != spec.shape:
         raise ShapeError(
-            f"backward: seed has shape {found.shape}, the output has shape {spec.shape}.\n{made}"
+            f"backward: seed has shape {found.shape}, the output has shape {spec.shape}.\n{_made_at(tensor)}"
             f"  Pass a seed of shape {spec.shape}, or reduce the output to a scalar first."
         )
     if found.device != spec.device and found.weak is None:
-        raise DeviceError(f"backward: the seed is on {found.device}, the output on {spec.device}.\n{made}")
+        raise DeviceError(f"backward: the seed is on {found.device}, the output on {spec.device}.\n{_made_at(tensor)}")
     if found.weak is None and not _may_seed(found, spec):
-        raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{made}  Convert one of them.")
+        raise DtypeError(f"backward: seed is {found.dtype}, the output is {spec.dtype}.\n{_made_at(tensor)}  Convert.")
     if isinstance(value, Value):
         return pointwise.positive(astype(value, spec.dtype))  # in memory of its own
     return namespace_on(spec.device).array(value, dtype=spec.dtype)
+
+
+def _made_at(tensor: Tensor) -> str:
+    return f"  output made at {tensor.node.where()}\n" if tensor.node is not None else ""
 
 
 def _may_seed(seed: Spec, output: Spec) -> bool:
