@@ -17,6 +17,7 @@ BUILT_IN = {
     "ConversionError": TypeError,
     "GraphError": RuntimeError,
     "LeakError": RuntimeError,
+    "ConvergenceError": RuntimeError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

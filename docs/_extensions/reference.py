@@ -35,6 +35,8 @@ def sections() -> Iterator[str]:
     """One Markdown section per part of the package, the ops by subject; a name of no known kind stops the build."""
     public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
+    inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
+    public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"
@@ -49,7 +51,7 @@ def title(name: str, thing: object) -> str:
         return f"Ops: {thing.op.family}"
     if callable(thing):
         _, part, *rest = thing.__module__.split(".")
-        return f"{part.capitalize()}: {rest[0]}" if part in ("ops", "transforms") else part.capitalize()
+        return f"{part.capitalize()}: {rest[0]}" if part in ("ops", "transforms", "implicit") else part.capitalize()
     raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
 
 

@@ -7,7 +7,7 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
-from . import errors
+from . import errors, implicit
 from .arrays import dtypes
 from .arrays.dtypes import (
     bool_,
@@ -29,6 +29,7 @@ from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
+from .implicit import argmin, fixed_point, least_squares, linear_solve, root
 from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
 from .ops.contracting import einsum, matmul, outer, tensordot
 from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
@@ -85,7 +86,7 @@ from .ops.elementwise import (
 )  # fmt: skip
 from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
-from .ops.reducing import all, any, argmax, argmin, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.reducing import all, any, argmax, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
 from .ops.shaping import (
     astype,
     broadcast_to,
@@ -172,19 +173,20 @@ __all__ = [
     "atan", "atan2", "bool_", "broadcast_to", "clip", "clip_gradient", "complex128", "complex64", "concat",
     "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum", "custom_op", "detect_anomaly",
     "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "flip", "float16", "float32", "float64", "fori_loop",
-    "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck", "gradgradcheck",
-    "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp", "imag",
-    "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf", "isnan", "jacfwd",
-    "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "less", "less_equal", "linear_transpose",
-    "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or",
-    "logsumexp", "map", "matmul", "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min",
-    "minimum", "moveaxis", "multiply", "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad",
-    "permute_dims", "positive", "power", "prod", "put_along_axis", "real", "register_multi_grad_hook",
-    "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll", "saved_tensors_hooks",
-    "scale_gradient", "scan", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax",
-    "softplus", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis",
-    "tan", "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64",
-    "uint8", "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip", "float16", "float32", "float64",
+    "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
+    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp",
+    "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
+    "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares",
+    "less", "less_equal", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log1p",
+    "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
+    "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
+    "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
+    "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
+    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "sparse_hessian",
+    "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
+    "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad",
+    "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

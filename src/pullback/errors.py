@@ -6,6 +6,7 @@ __all__ = [
     "AnomalyError",
     "ArgumentError",
     "ConversionError",
+    "ConvergenceError",
     "DeviceError",
     "DtypeError",
     "GraphError",
@@ -52,6 +53,15 @@ class GraphError(PullbackError, RuntimeError):
 
 class LeakError(PullbackError, RuntimeError):
     """A value of a transform, a context or a tape was used after that was over."""
+
+
+class ConvergenceError(PullbackError, RuntimeError):
+    """A solver did not reach its tolerance. `report` says how far it got, `best` is the best it found."""
+
+    def __init__(self, message: str, report: object = None, best: object = None) -> None:
+        RuntimeError.__init__(self, message)
+        self.report = report
+        self.best = best
 
 
 class HookError(PullbackError, ValueError):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..errors import LeakError
 
-__all__ = ["Scope", "fresh_level", "running"]
+__all__ = ["Scope", "aside", "fresh_level", "running"]
 
 _levels = itertools.count(2, 2)
 
@@ -85,6 +86,17 @@ class Scope:
 
 
 _running: ContextVar[Scope | None] = ContextVar("pullback_running", default=None)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """While code runs on bare arrays alone: it has nothing to do with the transforms around it."""
+    before = _running.get()
+    _running.set(None)
+    try:
+        yield
+    finally:
+        _running.set(before)
 
 
 def running() -> Scope | None:

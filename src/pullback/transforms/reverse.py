@@ -21,6 +21,7 @@ from ..ops import elementwise as pointwise
 from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
 from ..tape.sweep import running_calls
+from .batching import Batched
 from .border import as_float, fresh, has_leaves, scalars_become_arrays, with_aux
 
 __all__ = ["elementwise_grad", "grad", "value_and_grad", "vjp"]
@@ -101,20 +102,26 @@ class Pullback:
         return any(isinstance(x, Tensor) for x in self._xs)
 
     def _lowered(self, value: Any) -> Any:
-        return value if self._scope is None else self._scope.lower(value)
+        if self._scope is None:
+            return value
+        if type(value) is Batched and value.level > self._scope.level:  # pulled back inside of a later vmap
+            return Batched(self._lowered(value.value), value.axis, value.scope, value.made_by)
+        return self._scope.lower(value)
 
-    def pull(self, bars: Sequence[Any], linked: bool | None = None) -> list[Any]:
-        """The gradients with respect to each variable, zeros where no path leads; `linked` if they are to be
-        differentiated again, which None leaves to whether somebody can.
+    def pull(self, bars: Sequence[Any], linked: bool | None = None, only: Sequence[int] | None = None) -> list[Any]:
+        """The gradients with respect to each variable, or to `only` some, zeros where no path leads; `linked` if they
+        are to be differentiated again, which None leaves to whether somebody can.
         """
+        chosen = range(len(self._xs)) if only is None else only
+        xs, inputs = [self._xs[i] for i in chosen], [self._inputs[i] for i in chosen]
         pairs = [(out, bar) for out, bar, tracked in zip(self.outs, bars, self._tracked, strict=True) if tracked]
-        found: Sequence[Tensor | None] = [None] * len(self._xs)
-        if pairs and self._inputs:
+        found: Sequence[Tensor | None] = [None] * len(xs)
+        if pairs and inputs:
             roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
             tracked = any(isinstance(bar, Tensor) and bar.node is not None for bar in seeds)
             linked = (tracked or self.outside) if linked is None else linked
-            found = gradients(roots, self._inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
-        return [self._handed_back(g, x) for g, x in zip(found, self._xs, strict=True)]
+            found = gradients(roots, inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
+        return [self._handed_back(g, x) for g, x in zip(found, xs, strict=True)]
 
     def _handed_back(self, gradient: Tensor | None, x: Any) -> Any:
         """A tensor for a tensor, an array for an array; a tracked one where it can be differentiated again."""

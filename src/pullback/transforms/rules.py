@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays.backends import is_array, namespace_on
 from ..arrays.node import Node
 from ..arrays.protect import read_only, settled
+from ..arrays.scope import aside
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, another
 from ..arrays.trees import flatten
@@ -54,6 +55,10 @@ def custom_record(
     else:
         joint = Terms(functools.partial(_no_rule, name), ())
 
+    def computed(xp: Any, *arrays: Any, **static: Any) -> Any:
+        with aside():
+            return value(xp, *arrays, **static)
+
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         known = _Known(args, primals, out, static)
         if not any(s.inexact for s in known.out_specs):
@@ -70,8 +75,8 @@ def custom_record(
         return _checked_batch(batch(size, tuple(axes), *xs, **static), size, name)
 
     return Op(
-        name=name, family="custom", args=args, value=value, spec=spec, pulls={}, joint=joint, push=push, batch=batched,
-        samples=lambda rng: [], doc="",
+        name=name, family="custom", args=args, value=computed, spec=spec, pulls={}, joint=joint, push=push,
+        batch=batched, samples=lambda rng: [], doc="",
     )  # fmt: skip
 
 

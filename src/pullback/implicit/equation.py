@@ -1,0 +1,252 @@
+"""Equation and start in, root out; the derivative by the implicit function theorem, to any order and in both modes.
+
+F(x, p) = 0 defines x(p): F_x dx + F_p dp = 0. So the tangent solves F_x dx = -F_p dp, and with F_x^T y = bar the
+cotangent of p is the pullback of p -> F(x, p) along -y. How the root was found plays no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
+from ..errors import ConvergenceError
+from ..ops import elementwise as pointwise
+from ..ops.batching import lead
+from ..ops.dispatch import apply
+from ..ops.op import Op, Terms
+from ..transforms.batching import vmap
+from ..transforms.border import bare_of
+from ..transforms.forward import jvp
+from ..transforms.reverse import Pullback, vjp
+from ..transforms.rules import bare_results, captured, carries, custom_record
+from .drive import drive, largest
+from .linear import Operator, norm, pulled_along, solved
+from .linear_methods import LSMR
+from .report import Report
+
+__all__ = ["Equation", "Problem", "rooted"]
+
+
+class Problem:
+    """One equation for a solver: `residual(x)`, with the parameters in their places, and `tolerance` for its norm.
+
+    `objective(x)` is the scalar whose gradient the residual is, for a minimum; `inner(x)` the vector whose squares are
+    summed, for least squares; else None. `linear` solves linear systems. Evaluations are counted.
+    """
+
+    objective: Callable[[Any], Any] | None = None
+    inner: Callable[[Any], Any] | None = None
+
+    def __init__(self, residual: Callable[[Any], Any], size: int, dtype: Any, tolerance: float, linear: Any) -> None:
+        self._residual = residual
+        self.size = size
+        self.dtype = dtype
+        self.tolerance = tolerance
+        self.linear = linear
+        self.functions = 0
+        self.products = 0
+
+    def residual(self, x: Any) -> Any:
+        """F(x)."""
+        self.functions += 1
+        return self._residual(x)
+
+    def push(self, x: Any, v: Any) -> tuple[Any, Any]:
+        """F(x) and F'(x) v."""
+        self.functions += 1
+        self.products += 1
+        found: tuple[Any, Any] = jvp(self._residual, (x,), (v,))
+        return found
+
+    def jacobian(self, x: Any) -> Any:
+        """The matrix F'(x), all columns at once."""
+        self.products += self.size
+        columns: Any = vmap(lambda v: jvp(self._residual, (x,), (v,))[1], 0, 1)(np.eye(self.size, dtype=self.dtype))
+        return columns
+
+
+@dataclass(frozen=True, eq=False)
+class Equation:
+    """F(x, *p) on vectors, how to solve it and how to solve for its derivatives.
+
+    `batches` lists for each batch around it the axes of (start, *parameters). The linear systems of derivatives are
+    multiplied by `sign`: that of a fixed point is I - J then, near the unit matrix, which some methods need.
+    """
+
+    function: Callable[..., Any]
+    method: Any
+    adjoint: Any
+    tolerance: float
+    adjoint_tolerance: float
+    max_steps: int
+    what: str
+    report: Report
+    strict: bool = True
+    watch: Callable[[int, Any], None] | None = None
+    known: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    sign: float = 1.0
+    batches: tuple[tuple[int | None, ...], ...] = ()
+
+    def residual(self, x: Any, *p: Any) -> Any:
+        """F for all elements of all batches."""
+        function = self.function
+        for axes in self.batches:
+            function = vmap(function, (0, *axes[1:]))
+        return function(x, *p)
+
+    def in_batch(self, axes: tuple[int | None, ...]) -> Equation:
+        """The same for a batch of equations."""
+        return replace(self, batches=(*self.batches, axes))
+
+    def operator(self) -> Operator:
+        """The Jacobian F_x as a matrix that depends on (x, *p)."""
+        function = self.function
+
+        def multiply(v: Any, x: Any, *p: Any) -> Any:
+            return self.signed(jvp(lambda y: function(y, *p), (x,), (v,))[1])
+
+        def multiply_back(v: Any, x: Any, *p: Any) -> Any:
+            return self.signed(vjp(lambda y: function(y, *p), x)[1](v)[0])
+
+        def prepare(back: bool, x: Any, *p: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+            if not back:
+                return lambda v: multiply(v, x, *p), lambda v: multiply_back(v, x, *p)
+            _, pull = vjp(lambda y: function(y, *p), x)  # f runs once, and each product is one way back
+            return lambda v: multiply(v, x, *p), lambda v: self.signed(pull(v)[0])
+
+        reports = _Latest(self.report)
+        inner = Operator(
+            multiply, self.adjoint, self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative", self.known,
+            reports=reports, strict=self.strict, multiply_back=multiply_back, prepare=prepare,
+        )  # fmt: skip
+        for axes in self.batches:
+            inner = inner.in_batch((0, 0, *axes[1:]))
+        return inner
+
+    def signed(self, x: Any) -> Any:
+        """A product or a right side of the linear system, with the sign of the system."""
+        return x if self.sign == 1.0 else pointwise.negative(x)
+
+    @property
+    def shares_pull(self) -> bool:
+        """Whether the adjoint needs only products with the transpose, which are then those of one way back."""
+        return not isinstance(self.adjoint, LSMR)
+
+    def pulled_at_once(self, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
+        """The cotangents of parameters where nobody will differentiate them: F runs once for the solve and for them."""
+        floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
+
+        def of_floats(y: Any, *values: Any) -> Any:
+            filled = list(p)
+            for i, value in zip(floats, values, strict=True):
+                filled[i] = value
+            return self.function(y, *filled)
+
+        pullback = Pullback(lambda *v: [of_floats(*v)], [x, *(p[i] for i in floats)], None)
+        y = self.operator().solve_with(lambda v: self.signed(pullback.pull([v], only=(0,))[0]), self.signed(bar))
+        every = tuple(range(1, len(floats) + 1))
+        found = dict(zip(floats, pullback.pull([pointwise.negative(y)], only=every), strict=True))
+        return [found.get(i) for i in range(len(p))]
+
+    def solve(self, start: Any, *p: Any) -> Any:
+        """The root for bare arrays, checked by its true residual."""
+        run = self._solve_one()
+        for axes in self.batches:
+            run = vmap(run, axes)
+        with np.errstate(all="ignore"):
+            x, left = run(start, *p)
+        report = self.report
+        report.residual = float(largest(left))
+        report.converged = report.residual <= self.tolerance
+        if self.strict and not report.converged:
+            raise ConvergenceError(f"{self.what}: no convergence.\n{report}", report, x)
+        return x
+
+    def _solve_one(self) -> Callable[..., Any]:
+        def run(start: Any, *p: Any) -> Any:
+            problem = Problem(
+                lambda x: self.function(x, *p), spec_of(start).size, spec_of(start).dtype, self.tolerance, self.adjoint
+            )
+            for name, function in self.extras.items():
+                setattr(problem, name, lambda x, f=function: f(x, *p))
+            state, steps = drive(self.method, problem, start, self.max_steps, self._watch(problem))
+            x = self.method.value(state)
+            residual = problem.residual(x)
+            if carries(residual) and (not carries(x) or residual.level > x.level):
+                raise captured(self.what)
+            left = norm(residual)
+            self.report.functions += problem.functions
+            self.report.products += problem.products
+            self.report.steps = max(self.report.steps, steps)
+            return x, pointwise.where(pointwise.isnan(left), math.inf, left)
+
+        return run
+
+    def _watch(self, problem: Problem) -> Callable[[int, Any], None]:
+        """After each step: note the residual, from which the contraction is estimated, and tell the user."""
+        history = self.report.history
+
+        def watch(step: int, state: Any) -> None:
+            residual = state.get("norm") if isinstance(state, dict) else None
+            if not is_array(residual):
+                return
+            history.append(float(bare_of(residual)))
+            if len(history) > 2 and 0 < history[-1] < history[-3] < math.inf:
+                self.report.contraction = math.sqrt(history[-1] / history[-3])
+            if self.watch is not None:
+                self.watch(step, history[-1])
+
+        return watch
+
+
+class _Latest(list[Report]):
+    """Keeps the latest report of a solve for a derivative where the user finds it."""
+
+    def __init__(self, report: Report) -> None:
+        list.__init__(self)
+        self._report = report
+
+    def append(self, report: Report) -> None:
+        self._report.adjoint = report
+
+
+def rooted(equation: Equation, start: Any, *p: Any) -> Any:
+    """x with F(x, *p) = 0, differentiable in p to any order; the start has no derivative."""
+    return apply(_root, start, *p, equation=equation)
+
+
+def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: Equation) -> tuple[Any, ...]:
+    p = xs[1:]
+    if not p:
+        return (None,)
+    if not equation.batches and equation.shares_pull and all(map(is_array, (bar, out, *p))):
+        return (None, *equation.pulled_at_once(bar, out, p))
+    y = solved(equation.operator().turned(), equation.signed(bar), out, *p)
+    return (None, *pulled_along(lambda *q: equation.residual(out, *q), p, pointwise.negative(y)))
+
+
+def _pushed(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: Equation) -> Any:
+    p = xs[1:]
+    if not p:
+        return None
+    _, moved = jvp(lambda *q: equation.residual(out, *q), p, tangents[1:])
+    return solved(equation.operator(), equation.signed(pointwise.negative(moved)), out, *p)
+
+
+def _batched(size: int, axes: tuple[int | None, ...], *xs: Any, equation: Equation) -> tuple[Any, int]:
+    start, *p = xs
+    return rooted(equation.in_batch((0, *axes[1:])), lead(start, axes[0], size), *p), 0
+
+
+_root: Op = custom_record(
+    "root", ("*xs",), lambda xp, start, *p, equation: bare_results(equation.solve(start, *p), equation.what),
+    Terms(_pulled, ("bar", "out", "xs", "equation")), Terms(_pushed, ("tangents", "out", "xs", "equation")),
+    _batched, lambda start, *p, equation: start,
+)  # fmt: skip

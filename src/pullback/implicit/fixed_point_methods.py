@@ -1,0 +1,134 @@
+"""Equation F(x) = f(x) - x in, its root out, by evaluations of F alone: methods for fixed points of contractions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError
+from ..ops import elementwise as pointwise
+from ..ops.contracting import matmul, outer
+from ..ops.reducing import sum as total
+from .linear import norm
+from .root_methods import checked_count, densely_solved, memory_of, remembered, where_it_is
+
+__all__ = ["Anderson", "Picard"]
+
+#: A residual that grows by more than this in one step says that the memory is of no use here.
+_GROWTH = 10.0
+
+
+def _checked_share(value: Any, what: str) -> None:
+    """Raise unless a parameter is a number in (0, 1]."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+        raise ArgumentError(f"{what} must be in (0, 1], got {value!r}.")
+
+
+@final
+@dataclass(frozen=True)
+class Picard:
+    """x + damping * F(x), again and again: converges if the damped map contracts, by that factor a step.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = pb.fixed_point(pb.cos, 1.0, solver=pb.implicit.Picard())
+    >>> float(np.round(x, 6))
+    0.739085
+    """
+
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checked_share(self.damping, "Picard: damping")
+
+    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+        return self._at(problem, start)
+
+    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+        move = state["residual"] if self.damping == 1 else self.damping * state["residual"]
+        return self._at(problem, pointwise.add(state["x"], move))
+
+    def _at(self, problem: Any, x: Any) -> dict[str, Any]:
+        residual = problem.residual(x)
+        return {"x": x, "residual": residual, "norm": norm(residual)}
+
+    def done(self, problem: Any, state: dict[str, Any]) -> Any:
+        # An iterate that is not finite never becomes finite again: there is nothing to wait for.
+        size = state["norm"]
+        return pointwise.logical_or(
+            pointwise.less_equal(size, problem.tolerance), pointwise.logical_not(pointwise.isfinite(size))
+        )
+
+    value = staticmethod(where_it_is)
+
+
+@final
+@dataclass(frozen=True)
+class Anderson:
+    """Picard's step from the combination of the last iterates whose residual would be least if F were linear.
+
+    With differences of iterates dx_i and of residuals dF_i, gamma = argmin |F - sum_i gamma_i dF_i|, and the next is
+    x + damping F - sum_i gamma_i (dx_i + damping dF_i). Where that fails the memory is emptied, so that the next step
+    is Picard's.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = pb.fixed_point(pb.cos, 1.0, solver=pb.implicit.Anderson(memory=2))
+    >>> float(np.round(x, 6))
+    0.739085
+    """
+
+    memory: int = 5
+    regularisation: float = 1e-10
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked_count(self.memory, "Anderson: memory")
+        _checked_share(self.damping, "Anderson: damping")
+        if not isinstance(self.regularisation, (int, float)) or not 0 <= self.regularisation < np.inf:
+            raise ArgumentError(f"Anderson: regularisation must not be negative, got {self.regularisation!r}.")
+
+    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+        residual = problem.residual(start)
+        empty = memory_of(start, self.memory)
+        return {
+            "x": start, "residual": residual, "norm": norm(residual), "steps": empty, "changes": empty,
+            "filled": np.asarray(False), "stuck": np.asarray(False),
+        }  # fmt: skip
+
+    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+        x, residual, steps, changes = (state[name] for name in ("x", "residual", "steps", "changes"))
+        gamma = self._weights(changes, residual, np.finfo(problem.dtype).eps)
+        there = x + self.damping * residual - matmul(gamma, steps + self.damping * changes)
+        found = problem.residual(there)
+        size = norm(found)
+        finite = pointwise.isfinite(size)
+        useful = pointwise.logical_and(finite, pointwise.less_equal(size, _GROWTH * state["norm"]))
+        empty = memory_of(x, self.memory)
+        return {
+            "x": pointwise.where(finite, there, x),
+            "residual": pointwise.where(finite, found, residual),
+            "norm": pointwise.where(finite, size, state["norm"]),
+            "steps": pointwise.where(useful, remembered(steps, there - x), empty),
+            "changes": pointwise.where(useful, remembered(changes, found - residual), empty),
+            "filled": useful,
+            "stuck": pointwise.logical_not(pointwise.logical_or(finite, state["filled"])),
+        }
+
+    def _weights(self, changes: Any, residual: Any, precision: float) -> Any:
+        """gamma by normal equations. Rows are scaled to length one first: later ones are smaller by orders of
+        magnitude, and just those matter. Rows of zeros, not filled yet, get no weight.
+        """
+        lengths = pointwise.sqrt(total(pointwise.square(changes), 1))
+        scale = 1 / pointwise.where(pointwise.equal(lengths, 0), 1.0, lengths)
+        products = matmul(changes, changes.T) * outer(scale, scale)
+        ridge = max(self.regularisation, 10 * float(precision)) * np.eye(self.memory, dtype=spec_of(residual).dtype)
+        return scale * densely_solved(products + ridge, scale * matmul(changes, residual))
+
+    def done(self, problem: Any, state: dict[str, Any]) -> Any:
+        size = state["norm"]
+        over = pointwise.logical_or(state["stuck"], pointwise.logical_not(pointwise.isfinite(size)))
+        return pointwise.logical_or(pointwise.less_equal(size, problem.tolerance), over)
+
+    value = staticmethod(where_it_is)

@@ -1,0 +1,219 @@
+"""A linear system in, states that come nearer to its solution out: GMRES, and what the linear methods share.
+
+A state is a dict. In all of them `x` is the best answer so far, for the right side `b`, which was divided by `scale`;
+`left` is the last residual that was recomputed, relative to b, infinite where the latest one was only estimated; and
+`going` says that another step may help. A residual that a recurrence carries along drifts from the true one, so where
+it claims success the true one is computed, and the method starts again from there if the claim was wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ..arrays.spec import spec_of, zeros
+from ..errors import ArgumentError
+from ..ops import elementwise as pointwise
+from ..ops import reducing
+from ..ops.arranging import stack
+from ..ops.batching import lead
+from ..ops.contracting import matmul
+from ..ops.dispatch import apply
+from ..ops.indexing import getitem
+from ..ops.op import Op
+from ..transforms.border import bare_of
+from ..transforms.rules import custom_record
+from .linear import System, norm
+
+__all__ = [
+    "GMRES", "State", "answer", "dot", "finished", "improved", "powers", "preconditioned", "quotient", "rounding",
+    "some", "started", "true_residual",
+]  # fmt: skip
+
+State = dict[str, Any]
+
+
+def powers(xp: Any, sizes: Any) -> Any:
+    """The powers of two next to sizes: to divide by them is exact. One where there is none."""
+    usable = xp.isfinite(sizes) & (sizes > 0)
+    return xp.ldexp(xp.ones_like(sizes), xp.frexp(xp.where(usable, sizes, 1))[1])
+
+
+_scale: Op = custom_record(
+    "power_near", ("b",), lambda xp, b: powers(xp, xp.max(xp.abs(b), axis=-1, initial=0)), None, None,
+    lambda size, axes, b: (apply(_scale, lead(b, axes[0], size)), 0), None,
+)  # fmt: skip
+
+
+def dot(x: Any, y: Any) -> Any:
+    """The inner product of two vectors."""
+    return reducing.sum(x * y)
+
+
+def some(mask: Any) -> bool:
+    """Whether a boolean holds for some element of some batch."""
+    return bool(bare_of(mask).any())
+
+
+def _nonzero(x: Any) -> Any:
+    """x, with one in the place of zero: a divisor."""
+    return pointwise.where(pointwise.equal(x, 0), 1, x)
+
+
+def quotient(x: Any, y: Any) -> Any:
+    """x / y, zero where y is zero."""
+    return pointwise.where(pointwise.equal(y, 0), 0, x) / _nonzero(y)
+
+
+def preconditioned(system: System, v: Any) -> Any:
+    """v times something near the inverse of the matrix."""
+    return v if system.precondition is None else system.precondition(v)
+
+
+def rounding(system: System) -> float:
+    """What is left, of one, where all of it should have cancelled: a pivot no larger is zero."""
+    return 16 * float(np.finfo(system.dtype).eps)
+
+
+def started(b: Any) -> State:
+    """The state at x = 0. Without scaling, a right side of 1e-30 in float32 would have the norm zero."""
+    scale = apply(_scale, b)
+    unit = b / scale
+    size = norm(unit)
+    left = size / _nonzero(size)
+    return {
+        "b": unit, "size": _nonzero(size), "scale": scale, "x": pointwise.where(unit == unit, 0, zeros(spec_of(unit))),
+        "left": left, "going": pointwise.isfinite(size),
+    }  # fmt: skip
+
+
+def answer(state: State) -> Any:
+    """The solution as far as a state has it."""
+    return state["x"] * state["scale"]
+
+
+def finished(system: System, state: State) -> Any:
+    """Whether the recomputed residual is small enough, or no step will make it so."""
+    return pointwise.logical_or(state["left"] <= system.tolerance, pointwise.logical_not(state["going"]))
+
+
+def true_residual(system: System, state: State, x: Any) -> tuple[Any, Any]:
+    """b - A x, and its norm relative to b."""
+    r = state["b"] - system.apply(x)
+    return r, norm(r) / state["size"]
+
+
+def improved(system: System, state: State, correction: Any) -> State:
+    """The state with a correction where that reduces the true residual. Elsewhere this was the last step."""
+    x = state["x"] + correction
+    r, left = true_residual(system, state, x)
+    better = left < state["left"]
+    chosen = {k: pointwise.where(better, v, state[k]) for k, v in (("x", x), ("r", r), ("left", left))}
+    return {**state, **chosen, "going": pointwise.logical_and(state["going"], better)}
+
+
+@final
+@dataclass(frozen=True)
+class GMRES:
+    """Generalised minimal residuals, for any matrix: the smallest residual over the Krylov space of `restart` products,
+    then again from there. Preconditioned from the right, so that the residual is that of the system itself.
+
+    A step is a whole cycle. A cycle that does not reduce the true residual is the last: the next would be the same.
+    """
+
+    restart: int = 30
+
+    def __post_init__(self) -> None:
+        if self.restart < 1:
+            raise ArgumentError(f"GMRES: restart must be 1 or more, got {self.restart!r}.")
+
+    def init(self, system: System, b: Any) -> State:
+        state = started(b)
+        return {**state, "r": state["b"]}
+
+    def step(self, system: System, state: State) -> State:
+        return improved(system, state, _correction(system, state, min(self.restart, system.size)))
+
+    done = staticmethod(finished)
+    value = staticmethod(answer)
+
+
+def _correction(system: System, state: State, length: int) -> Any:
+    """What makes |r - A M y| least for y in the Krylov space of r.
+
+    Arnoldi: A M V_k = V_{k+1} H with orthonormal V and r = beta v_0, so |r - A M V_k y| = |beta e_0 - H y|. Rotations
+    Q of neighbouring rows make H triangular. Of Q one row is still to change, `last`; times beta, its first element is
+    the residual so far. Rows and columns of an element that is done are those of the unit matrix, and y is zero there.
+    """
+    beta = norm(state["r"])
+    active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
+    goal = system.tolerance * state["size"]
+    unit = np.eye(length + 1, dtype=system.dtype)
+    basis = _Basis(quotient(state["r"], beta), length)
+    last, rows, columns, shares = unit[0], [], [], []
+    for k in range(length):
+        w = system.apply(preconditioned(system, basis.newest))
+        rest, heights = basis.apart(w)
+        below = norm(rest)
+        column = heights @ unit[: k + 1] + below * unit[k + 1]
+        here = dot(last, column)
+        height = pointwise.sqrt(here * here + below * below)
+        active = pointwise.logical_and(active, height > rounding(system) * norm(w))  # a NaN is not greater
+        c, s = quotient(here, height), quotient(below, height)
+        row = c * last + s * unit[k + 1]
+        rows.append(pointwise.where(active, row, unit[k]))
+        columns.append(pointwise.where(active, column, unit[k]))
+        shares.append(pointwise.where(active, beta * getitem(row, 0), 0))
+        last = pointwise.where(active, c * unit[k + 1] - s * last, last)
+        active = pointwise.logical_and(active, pointwise.abs(beta * getitem(last, 0)) > goal)
+        if k + 1 == length or not some(active):
+            break
+        basis.add(pointwise.where(active, quotient(rest, below), 0))
+    y = _back_substituted(matmul(stack(rows), stack(columns, axis=1)), shares)
+    return preconditioned(system, matmul(y, basis.vectors()))
+
+
+def _back_substituted(upper: Any, right: list[Any]) -> Any:
+    """y with R y = right, for a triangular R without zeros on its diagonal."""
+    size = len(right)
+    found: list[Any] = []
+    for i in reversed(range(size)):
+        rest = right[i] if not found else right[i] - dot(getitem(upper, (i, slice(i + 1, size))), stack(found))
+        found.insert(0, rest / getitem(upper, (i, i)))
+    return stack(found)
+
+
+class _Basis:
+    """Orthonormal vectors. Bare ones are kept in one array, so that none is copied twice."""
+
+    def __init__(self, first: Any, length: int) -> None:
+        self._bare = isinstance(first, np.ndarray)
+        self._store: Any = np.empty((length, first.shape[0]), first.dtype) if self._bare else []
+        self._count = 0
+        self.newest: Any = None
+        self.add(first)
+
+    def add(self, v: Any) -> None:
+        """One more vector."""
+        if self._bare:
+            self._store[self._count] = v
+        else:
+            self._store.append(v)
+        self._count += 1
+        self.newest = v
+
+    def vectors(self) -> Any:
+        """The vectors, as rows."""
+        return self._store[: self._count] if self._bare else stack(self._store)
+
+    def apart(self, w: Any) -> tuple[Any, Any]:
+        """What of w is orthogonal to all vectors, and its parts along them. Projected twice: that is enough to be
+        orthogonal to rounding, however small the rest is.
+        """
+        vectors = self.vectors()
+        first = matmul(vectors, w)
+        w = w - matmul(first, vectors)
+        again = matmul(vectors, w)
+        return w - matmul(again, vectors), first + again

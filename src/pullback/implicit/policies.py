@@ -1,0 +1,94 @@
+"""How the answer of an equation is differentiated: an object for each way, with its cost and its error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+
+__all__ = ["Implicit", "OneStep", "PhantomGradient", "Unrolled", "checked_tolerance"]
+
+
+def checked_tolerance(value: Any, what: str) -> float:
+    """A positive number, or an error."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 < value < math.inf:
+        raise ArgumentError(f"{what} must be a positive number, got {value!r}.")
+    return float(value)
+
+
+def _positive(value: Any, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"{what} must be a positive integer, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """By the implicit function theorem: exact, in memory that does not depend on the number of steps.
+
+    `adjoint` solves the linear system, `tol` is that of its residual relative to the right side.
+
+    >>> import numpy as np, pullback as pb
+    >>> policy = pb.implicit.Implicit(adjoint=pb.implicit.GMRES(), tol=1e-12)
+    >>> slope = pb.grad(lambda b: pb.fixed_point(lambda x, b: 0.99 * x + b, 0.0, b, derivative=policy))(1.0)
+    >>> bool(abs(slope - 100.0) < 1e-8)
+    True
+    """
+
+    adjoint: Any = None
+    tol: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tol is not None:
+            checked_tolerance(self.tol, "Implicit: tol")
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """By going back through `steps` steps of the map from the start: what a loop on the tape would give. Its error is
+    that of the iteration after so many steps; memory grows with them.
+
+    >>> import pullback as pb
+    >>> f = lambda x, b: 0.5 * x + b
+    >>> pb.grad(lambda b: pb.fixed_point(f, 0.0, b, derivative=pb.implicit.Unrolled(steps=4)))(3.0)
+    array(1.875)
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        _positive(self.steps, "Unrolled: steps")
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """By one step of the map at the fixed point: cheap, and wrong by the factor that the map contracts with.
+
+    >>> import pullback as pb
+    >>> f = lambda x, b: 0.5 * x + b
+    >>> pb.grad(lambda b: pb.fixed_point(f, 0.0, b, derivative=pb.implicit.OneStep()))(3.0)
+    array(1.)
+    """
+
+
+@dataclass(frozen=True)
+class PhantomGradient:
+    """By a few damped steps at the fixed point: the sum of the first terms of the Neumann series, for training that can
+    do with a direction of descent.
+
+    >>> import pullback as pb
+    >>> f = lambda x, b: 0.5 * x + b
+    >>> pb.grad(lambda b: pb.fixed_point(f, 0.0, b, derivative=pb.implicit.PhantomGradient(steps=3)))(3.0)
+    array(1.75)
+    """
+
+    steps: int = 5
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive(self.steps, "PhantomGradient: steps")
+        if not 0 < self.damping <= 1:
+            raise ArgumentError(f"PhantomGradient: damping must be in (0, 1], got {self.damping!r}.")

@@ -1,0 +1,65 @@
+"""What a solver did and how far it got: numbers that were recomputed, not the solver's own estimates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Report", "Solution"]
+
+
+@dataclass
+class Report:
+    """How a solve went. `residual` is the true one, recomputed at the answer: of the equation for a root, of A x = b
+    for a linear system, relative to b there. For a batch it is the largest.
+
+    `functions` and `products` count evaluations of the equation and products with its Jacobian. `contraction` estimates
+    by how much a step reduces the error, from the last steps. `adjoint` is the report of the latest solve for a
+    derivative, filled in when one was asked for.
+    """
+
+    method: str
+    tolerance: float
+    residual: float = math.inf
+    steps: int = 0
+    functions: int = 0
+    products: int = 0
+    contraction: float | None = None
+    converged: bool = False
+    note: str = ""
+    adjoint: Report | None = None
+    history: list[float] = field(default_factory=list, repr=False)
+
+    @property
+    def gradient_error(self) -> float | None:
+        """A bound on the relative error of the derivative, to first order: each residual times the inverse of the
+        distance to a singular equation, which 1 / (1 - contraction) estimates. None while something is unknown.
+        """
+        if self.adjoint is None or self.contraction is None or self.contraction >= 1:
+            return None
+        return (self.residual + self.adjoint.residual) / (1 - self.contraction)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}: {'converged' if self.converged else 'NOT converged'} in {self.steps} steps",
+            f"  true residual   {self.residual:.3e}  (tolerance {self.tolerance:.1e})",
+            f"  evaluations     {self.functions} of the equation, {self.products} products with its Jacobian",
+        ]
+        if self.contraction is not None:
+            lines.append(f"  contraction     about {self.contraction:.4g} a step")
+        if self.note:
+            lines.append(f"  note            {self.note}")
+        if self.adjoint is not None:
+            lines += ["  for the derivative:", *("  " + line for line in str(self.adjoint).splitlines())]
+            if self.gradient_error is not None:
+                lines.append(f"  error of the derivative at most about {self.gradient_error:.1e}, relative")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the forms that do not raise answer: the value as far as it got, and the report that says how far."""
+
+    value: Any
+    report: Report

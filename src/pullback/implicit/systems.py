@@ -1,0 +1,138 @@
+"""Matrix, sparse matrix or function, and right side in, the solution of the linear system out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
+from ..arrays.value import Value
+from ..errors import ArgumentError, ShapeError
+from ..ops.contracting import matmul
+from ..ops.dispatch import as_value, shape
+from ..ops.shaping import astype
+from ..transforms.batching import vmap
+from ..transforms.custom import CustomOp, custom_op
+from .closed import closed
+from .linear import Operator, solved
+from .linear_methods import Auto
+from .report import Report, Solution
+from .vectors import Layout
+
+__all__ = ["linear_solve", "solve_linear"]
+
+
+def linear_solve(
+    A: Any,
+    b: Any,
+    *,
+    method: Any = None,
+    tol: float | None = None,
+    max_steps: int = 1000,
+    symmetric: bool = False,
+    definite: bool = False,
+    preconditioner: Callable[[Any], Any] | None = None,
+) -> Any:
+    """x with A x = b, differentiable in A and b to any order. A is a square array (b then a vector, or a matrix whose
+    columns are right sides), a SciPy sparse matrix, or a function that multiplies a tree like b by the matrix; what a
+    function closes over is differentiated too.
+
+    `tol` is that of |b - A x| relative to |b|, which is recomputed: if it is missed, `ConvergenceError` is raised, so a
+    singular or inconsistent system never has an answer. `symmetric` and `definite` let faster methods be chosen.
+
+    >>> import numpy as np, pullback as pb
+    >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> np.round(pb.linear_solve(A, np.array([3.0, 4.0])), 6)
+    array([1., 1.])
+    >>> np.round(pb.linear_solve(lambda v: A @ v, np.array([3.0, 4.0])), 6)
+    array([1., 1.])
+    """
+    return solve_linear(A, b, method, tol, max_steps, symmetric, definite, preconditioner, strict=True).value
+
+
+def solve_linear(
+    A: Any, b: Any, method: Any, tol: float | None, max_steps: int, symmetric: bool, definite: bool,
+    preconditioner: Callable[[Any], Any] | None, *, strict: bool,
+) -> Solution:  # fmt: skip
+    """`linear_solve` with the report; it raises only if `strict`."""
+    known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
+    latest: list[Report] = []
+
+    def operator(multiply: Callable[..., Any], dtype: Any) -> Operator:
+        return Operator(
+            multiply, method or Auto(), _tolerance(tol, dtype), _steps(max_steps), "linear_solve", known,
+            reports=latest, strict=strict,
+        )  # fmt: skip
+
+    if _is_sparse(A):
+        A = _sparse_product(A)
+    value = _by_function(A, b, operator) if callable(A) else _by_matrix(as_value(A), as_value(b), operator)
+    return Solution(value, latest[-1] if latest else Report("nothing to solve", 0.0, 0.0, converged=True))
+
+
+def _by_matrix(A: Any, b: Any, operator: Callable[..., Operator]) -> Any:
+    rows, *columns = shape(A) if len(shape(A)) == 2 else (0,)
+    if [rows] != columns or shape(b)[:1] != (rows,) or len(shape(b)) > 2:
+        raise ShapeError(
+            f"linear_solve: A has shape {shape(A)} and b {shape(b)}, wanted a square matrix and as many rows.\n"
+            "  For a batch of systems use pb.vmap(pb.linear_solve)."
+        )
+    dtype = np.result_type(spec_of(A).dtype, spec_of(b).dtype, np.float32)
+    A, b = astype(A, dtype), astype(b, dtype)
+    made = operator(lambda v, matrix: matmul(matrix, v), dtype)
+    if len(shape(b)) == 2:
+        return vmap(lambda column: solved(made, column, A), 1, 1)(b)
+    return solved(made, b, A)
+
+
+def _by_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[..., Operator]) -> Any:
+    layout, leaves = Layout.of(b, "linear_solve")
+    right = layout.joined(leaves)
+
+    def on_vectors(v: Any) -> Any:
+        return layout.vector(multiply(layout.tree(v)), "linear_solve")
+
+    function, captured = closed(on_vectors, [right])
+    return layout.tree(solved(operator(function, layout.dtype), right, *captured))
+
+
+def _is_sparse(A: Any) -> bool:
+    return not isinstance(A, Value) and not is_array(A) and hasattr(A, "tocsr")
+
+
+def _sparse_product(A: Any) -> CustomOp:
+    """v -> A v for a SciPy matrix, whose numbers are constants."""
+    if A.shape[0] != A.shape[1]:
+        raise ShapeError(f"linear_solve: the matrix has shape {A.shape}, wanted a square one.")
+    forth, back = A.tocsr(), A.T.tocsr()
+
+    @custom_op
+    def product(v: Any) -> Any:
+        return forth @ np.asarray(v)
+
+    @custom_op
+    def transposed_product(v: Any) -> Any:
+        return back @ np.asarray(v)
+
+    product.def_vjp(lambda bar: transposed_product(bar))
+    transposed_product.def_vjp(lambda bar: product(bar))
+    for op in (product, transposed_product):
+        op.def_spec(lambda v: v)
+    return product
+
+
+def _tolerance(tol: float | None, dtype: Any) -> float:
+    if tol is None:
+        return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
+    if not isinstance(tol, (int, float)) or not 0 < tol < float("inf"):
+        raise ArgumentError(f"linear_solve: tol must be a positive number, got {tol!r}.")
+    return float(tol)
+
+
+def _steps(max_steps: Any) -> int:
+    if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
+        raise ArgumentError(f"linear_solve: max_steps must be a positive integer, got {max_steps!r}.")
+    return max_steps
