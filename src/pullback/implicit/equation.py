@@ -27,10 +27,14 @@ from ..transforms.reverse import Pullback, vjp
 from ..transforms.rules import bare_results, captured, carries, custom_record
 from .drive import drive, largest
 from .linear import Operator, norm, pulled_along, solved
-from .linear_methods import LSMR
+from .linear_methods import LSMR, Auto, Neumann
 from .report import Report
 
 __all__ = ["Equation", "Problem", "rooted"]
+
+
+#: A map that contracts at least so well needs no better method than its own steps.
+_QUICK = 0.5
 
 
 class Problem:
@@ -92,6 +96,7 @@ class Equation:
     known: dict[str, Any] = field(default_factory=dict)
     extras: dict[str, Callable[..., Any]] = field(default_factory=dict)
     sign: float = 1.0
+    size: int = 0
     batches: tuple[tuple[int | None, ...], ...] = ()
 
     def residual(self, x: Any, *p: Any) -> Any:
@@ -123,12 +128,21 @@ class Equation:
 
         reports = _Latest(self.report)
         inner = Operator(
-            multiply, self.adjoint, self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative", self.known,
-            reports=reports, strict=self.strict, multiply_back=multiply_back, prepare=prepare,
+            multiply, self._adjoint(), self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
+            self.known, reports=reports, strict=self.strict, multiply_back=multiply_back, prepare=prepare,
         )  # fmt: skip
         for axes in self.batches:
             inner = inner.in_batch((0, 0, *axes[1:]))
         return inner
+
+    def _adjoint(self) -> Any:
+        """The method for derivatives. Where a map of many unknowns was seen to contract well, so does its transpose,
+        and plain steps of it cost least.
+        """
+        seen, chosen = self.report.contraction, self.adjoint
+        if not isinstance(chosen, Auto) or self.sign > 0 or self.size <= chosen.dense_up_to:
+            return chosen
+        return Neumann() if seen is not None and seen < _QUICK else chosen
 
     def signed(self, x: Any) -> Any:
         """A product or a right side of the linear system, with the sign of the system."""
@@ -150,10 +164,23 @@ class Equation:
             return self.function(y, *filled)
 
         pullback = Pullback(lambda *v: [of_floats(*v)], [x, *(p[i] for i in floats)], None)
-        y = self.operator().solve_with(lambda v: self.signed(pullback.pull([v], only=(0,))[0]), self.signed(bar))
+
+        def product(v: Any) -> Any:
+            return self.signed(pullback.pull([v], only=(0,))[0])
+
+        y = self._divided(product, bar) if spec_of(x).size == 1 else None
+        y = self.operator().solve_with(product, self.signed(bar)) if y is None else y
         every = tuple(range(1, len(floats) + 1))
         found = dict(zip(floats, pullback.pull([pointwise.negative(y)], only=every), strict=True))
         return [found.get(i) for i in range(len(p))]
+
+    def _divided(self, product: Callable[[Any], Any], bar: Any) -> Any:
+        """With one unknown the linear system is a division; None where there is nothing to divide by."""
+        slope = product(np.ones(1, bar.dtype))
+        if not np.isfinite(slope[0]) or slope[0] == 0:
+            return None
+        self.report.adjoint = Report("division", self.adjoint_tolerance, 0.0, 1, products=1, converged=True)
+        return self.signed(bar) / slope
 
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""

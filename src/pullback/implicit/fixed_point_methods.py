@@ -15,7 +15,7 @@ from ..ops.reducing import sum as total
 from .linear import norm
 from .root_methods import checked_count, densely_solved, memory_of, remembered, where_it_is
 
-__all__ = ["Anderson", "Picard"]
+__all__ = ["Accelerated", "Anderson", "Picard"]
 
 #: A residual that grows by more than this in one step says that the memory is of no use here.
 _GROWTH = 10.0
@@ -130,5 +130,50 @@ class Anderson:
         size = state["norm"]
         over = pointwise.logical_or(state["stuck"], pointwise.logical_not(pointwise.isfinite(size)))
         return pointwise.logical_or(pointwise.less_equal(size, problem.tolerance), over)
+
+    value = staticmethod(where_it_is)
+
+
+@final
+@dataclass(frozen=True)
+class Accelerated:
+    """Picard's steps as long as each makes the residual smaller by the factor `plain_below`, Anderson's from then on: a
+    map that contracts well needs no memory, which costs more than a step of it.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = pb.fixed_point(pb.cos, 1.0, solver=pb.implicit.Accelerated())
+    >>> float(np.round(x, 6))
+    0.739085
+    """
+
+    memory: int = 5
+    plain_below: float = 0.5
+
+    def __post_init__(self) -> None:
+        checked_count(self.memory, "Accelerated: memory")
+        _checked_share(self.plain_below, "Accelerated: plain_below")
+
+    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+        return Anderson(self.memory).init(problem, start) | {"plain": np.asarray(True)}
+
+    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(state["x"], np.ndarray) and state["plain"]:  # with an empty memory, Anderson's step is Picard's
+            there = state["x"] + state["residual"]
+            found = problem.residual(there)
+            size = norm(found)
+            if isinstance(found, np.ndarray) and size < self.plain_below * state["norm"]:
+                return state | {"x": there, "residual": found, "norm": size}
+        after = Anderson(self.memory).step(problem, state)
+        good = pointwise.less(after["norm"], self.plain_below * state["norm"])
+        plain = pointwise.logical_and(state["plain"], good)
+        empty = memory_of(state["x"], self.memory)
+        return after | {
+            "steps": pointwise.where(plain, empty, after["steps"]),
+            "changes": pointwise.where(plain, empty, after["changes"]),
+            "plain": plain,
+        }
+
+    def done(self, problem: Any, state: dict[str, Any]) -> Any:
+        return Anderson(self.memory).done(problem, state)
 
     value = staticmethod(where_it_is)

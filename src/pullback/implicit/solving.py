@@ -21,7 +21,7 @@ from ..transforms.reverse import grad, vjp
 from .closed import closed
 from .descent_methods import BFGS, LBFGS, LevenbergMarquardt
 from .equation import Equation, rooted
-from .fixed_point_methods import Anderson
+from .fixed_point_methods import Accelerated
 from .linear_methods import Auto
 from .policies import Implicit, OneStep, PhantomGradient, Unrolled, checked_tolerance
 from .report import Report, Solution
@@ -83,7 +83,7 @@ def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes)
     def equation(x: Any, layout: Layout, *p: Any) -> Any:
         return pointwise.subtract(layout.vector(f(layout.tree(x), *p), "fixed_point"), x)
 
-    found = _solved(equation, x0, params, wishes, "fixed_point", lambda n: Anderson())
+    found = _solved(equation, x0, params, wishes, "fixed_point", lambda n: Accelerated())
     if isinstance(policy, OneStep):
         return _steps_at(f, found, params, 1, 1.0)
     return _steps_at(f, found, params, policy.steps, policy.damping) if isinstance(policy, PhantomGradient) else found
@@ -237,8 +237,9 @@ def _solved(
     report = Report(type(method).__name__, tolerance)
     posed = Equation(
         opened.pop("equation"), method, policy.adjoint or Auto(), tolerance,
-        policy.tol or _default_tolerance(layout.dtype), _checked_steps(wishes.max_steps, what), what, report,
-        wishes.strict, wishes.callback, {"symmetric": symmetric}, opened, sign=-1.0 if what == "fixed_point" else 1.0,
+        policy.tol or wishes.tol or _default_tolerance(layout.dtype), _checked_steps(wishes.max_steps, what), what,
+        report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
+        sign=-1.0 if what == "fixed_point" else 1.0, size=layout.size,
     )  # fmt: skip
     try:
         return Solution(layout.tree(rooted(posed, start, *p, *found)), report)
