@@ -7,7 +7,10 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
-from . import errors, implicit
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from . import errors
 from .arrays import dtypes
 from .arrays.dtypes import (
     bool_,
@@ -29,7 +32,6 @@ from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
-from .implicit import argmin, fixed_point, least_squares, linear_solve, root
 from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
 from .ops.contracting import einsum, matmul, outer, tensordot
 from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
@@ -115,51 +117,73 @@ from .transforms import (
     ForwardContext,
     Function,
     FunctionContext,
-    GradientTape,
-    SparsePlan,
-    associative_scan,
     clip_gradient,
-    cond,
     custom_op,
-    divergence,
     elementwise_grad,
-    fori_loop,
     ggnvp,
     grad,
-    hessian,
-    hessian_diagonal,
     hvp,
-    jacfwd,
-    jacobian,
-    jacobian_diagonal,
-    jacrev,
-    jet,
     jvp,
-    laplacian,
     linear_transpose,
     linearize,
-    map,
     reverse_gradient,
     scale_gradient,
-    scan,
-    sparse_hessian,
-    sparse_jacobian,
-    sparsity,
     straight_through,
-    switch,
     value_and_grad,
     vjp,
     vmap,
-    while_loop,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from . import implicit
+    from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .transforms.associative import associative_scan
+    from .transforms.control import cond, fori_loop, switch, while_loop
+    from .transforms.explicit import GradientTape
+    from .transforms.fields import divergence, laplacian
+    from .transforms.jacobian import hessian, jacfwd, jacobian, jacrev
+    from .transforms.loops import map, scan
+    from .transforms.sparse import (
+        SparsePlan,
+        hessian_diagonal,
+        jacobian_diagonal,
+        sparse_hessian,
+        sparse_jacobian,
+        sparsity,
+    )
+    from .transforms.taylor import jet
 
 __version__ = "0.1.0"
 
 
+#: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
+_LATER = {
+    name: module
+    for module, names in {
+        "implicit": "argmin fixed_point least_squares linear_solve root",
+        "transforms.associative": "associative_scan",
+        "transforms.control": "cond fori_loop switch while_loop",
+        "transforms.explicit": "GradientTape",
+        "transforms.fields": "divergence laplacian",
+        "transforms.jacobian": "hessian jacfwd jacobian jacrev",
+        "transforms.loops": "map scan",
+        "transforms.sparse": "SparsePlan hessian_diagonal jacobian_diagonal sparse_hessian sparse_jacobian sparsity",
+        "transforms.taylor": "jet",
+    }.items()
+    for name in names.split()
+}
+
+
 def __getattr__(name: str) -> object:
-    """`pb.bfloat16`, whose package is imported only when it is asked for."""
+    """`pb.bfloat16`, whose package may be slow, and the names in `_LATER`."""
     if name == "bfloat16":
         return dtypes.bfloat16()
+    if name == "implicit":
+        return import_module("pullback.implicit")
+    if name in _LATER:
+        found: object = getattr(import_module(f"pullback.{_LATER[name]}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'pullback' has no attribute {name!r}")
 
 
