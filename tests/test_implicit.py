@@ -1388,3 +1388,29 @@ def test_single_precision_in_every_form():
     A = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
     assert linear_solve(A, a).dtype == np.float32
     close(linear_solve(A, a), np.linalg.solve(A, a), rtol=1e-4)
+
+
+# What is no linear system is refused.
+
+
+def test_a_function_that_is_not_linear_is_no_matrix():
+    with pytest.raises(errors.ArgumentError, match="not linear"):
+        linear_solve(lambda v: 2 * v + 1, np.ones(2))
+    with pytest.raises(errors.DtypeError, match="real"):
+        linear_solve(np.eye(2) * 1j, np.ones(2))
+
+
+def test_the_residual_of_a_division_is_measured():
+    found = implicit.solve.root(lambda x, a: x * x - a, 1.0, leaf(4.0))
+    found.value.backward()
+    assert found.report.adjoint.method == "division"
+    assert found.report.adjoint.products == 2
+    assert found.report.adjoint.residual <= 1e-10
+
+
+@pytest.mark.parametrize("adjoint", [implicit.LSMR(), implicit.GMRES()], ids=repr)
+def test_an_adjoint_may_use_both_products(adjoint):
+    W = np.array([[0.2, 0.5, 0.0], [0.0, 0.3, 0.4], [0.1, 0.0, 0.2]])
+    policy = implicit.Implicit(adjoint=adjoint, tol=1e-11)
+    slope = pb.grad(lambda b: fixed_point(lambda x, b: W @ x + b, np.zeros(3), b, derivative=policy)[0])(np.ones(3))
+    np.testing.assert_allclose(slope, np.linalg.inv(np.eye(3) - W)[0], rtol=1e-9)

@@ -162,7 +162,7 @@ class Tensor(Value):
             new = new.astype(self.dtype)
         scope = running()
         if scope is not None and scope.rebound is not None:
-            scope.rebound.append((self, self.value, self.spec, self.node))
+            scope.rebound.append((self, self.value, self.spec, self.node, self.status))
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf

@@ -21,13 +21,13 @@ from ..ops.batching import lead
 from ..ops.dispatch import apply
 from ..ops.op import Op, Terms
 from ..transforms.batching import vmap
-from ..transforms.border import bare_of
+from ..transforms.border import at_places, bare_of
 from ..transforms.forward import jvp
 from ..transforms.reverse import Pullback, vjp
 from ..transforms.rules import bare_results, captured, carries, custom_record
 from .drive import drive, largest
 from .linear import Operator, norm, pulled_along, solved
-from .linear_methods import LSMR, Auto, Neumann
+from .linear_methods import Auto, Neumann
 from .report import Report
 
 __all__ = ["Equation", "Problem", "rooted"]
@@ -148,28 +148,20 @@ class Equation:
         """A product or a right side of the linear system, with the sign of the system."""
         return x if self.sign == 1.0 else pointwise.negative(x)
 
-    @property
-    def shares_pull(self) -> bool:
-        """Whether the adjoint needs only products with the transpose, which are then those of one way back."""
-        return not isinstance(self.adjoint, LSMR)
-
     def pulled_at_once(self, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
         """The cotangents of parameters where nobody will differentiate them: F runs once for the solve and for them."""
         floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
-
-        def of_floats(y: Any, *values: Any) -> Any:
-            filled = list(p)
-            for i, value in zip(floats, values, strict=True):
-                filled[i] = value
-            return self.function(y, *filled)
-
-        pullback = Pullback(lambda *v: [of_floats(*v)], [x, *(p[i] for i in floats)], None)
+        places = [0, *(i + 1 for i in floats)]
+        function = at_places(self.function, (x, *p), places)
+        pullback = Pullback(lambda *v: [function(*v)], [x, *(p[i] for i in floats)], None)
 
         def product(v: Any) -> Any:
             return self.signed(pullback.pull([v], only=(0,))[0])
 
         y = self._divided(product, bar) if spec_of(x).size == 1 else None
-        y = self.operator().solve_with(product, self.signed(bar)) if y is None else y
+        if y is None:
+            operator = self.operator().turned()
+            y = operator.solve_with(product, lambda v: operator.multiply(v, x, *p), self.signed(bar))
         every = tuple(range(1, len(floats) + 1))
         found = dict(zip(floats, pullback.pull([pointwise.negative(y)], only=every), strict=True))
         return [found.get(i) for i in range(len(p))]
@@ -179,8 +171,10 @@ class Equation:
         slope = product(np.ones(1, bar.dtype))
         if not np.isfinite(slope[0]) or slope[0] == 0:
             return None
-        self.report.adjoint = Report("division", self.adjoint_tolerance, 0.0, 1, products=1, converged=True)
-        return self.signed(bar) / slope
+        y = self.signed(bar) / slope
+        left = float(norm(self.signed(bar) - product(y)) / (norm(bar) or 1.0))
+        self.report.adjoint = Report("division", self.adjoint_tolerance, left, 1, products=2, converged=True)
+        return y if left <= self.adjoint_tolerance else None
 
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""
@@ -253,7 +247,7 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: Equation) -> tupl
     p = xs[1:]
     if not p:
         return (None,)
-    if not equation.batches and equation.shares_pull and all(map(is_array, (bar, out, *p))):
+    if not equation.batches and all(map(is_array, (bar, out, *p))):
         return (None, *equation.pulled_at_once(bar, out, p))
     y = solved(equation.operator().turned(), equation.signed(bar), out, *p)
     return (None, *pulled_along(lambda *q: equation.residual(out, *q), p, pointwise.negative(y)))

@@ -24,6 +24,7 @@ from ..ops.dispatch import apply
 from ..ops.op import Op, Terms
 from ..ops.shaping import reshape
 from ..transforms.batching import vmap
+from ..transforms.border import at_places
 from ..transforms.forward import jvp
 from ..transforms.linear import transposed
 from ..transforms.reverse import vjp
@@ -153,11 +154,13 @@ class Operator:
         with np.errstate(all="ignore"):
             return self._checked(report, *run(b, *p))
 
-    def solve_with(self, forth: Callable[[Any], Any], b: Any) -> Any:
-        """The same for one system whose products are at hand."""
+    def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any) -> Any:
+        """The same for one system whose products, with the matrix that is meant and its transpose, are at hand."""
         report = Report(type(self.solver).__name__, self.tolerance)
         with np.errstate(all="ignore"):
-            return self._checked(report, *self._solve_one(report, lambda p: (forth, forth))(b))
+            return self._checked(
+                report, *self._solve_one(report, lambda p: (back, forth) if self.back else (forth, back))(b)
+            )
 
     def _checked(self, report: Report, x: Any, left: Any) -> Any:
         report.residual = float(largest(left))
@@ -218,14 +221,8 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], operator: Operator) -> tupl
 def pulled_along(function: Callable[..., Any], p: Sequence[Any], bar: Any) -> list[Any]:
     """The cotangents of parameters, None for those that cannot be differentiated."""
     floats = [i for i, x in enumerate(p) if spec_of(x).inexact]
-
-    def of_floats(*values: Any) -> Any:
-        filled = list(p)
-        for i, value in zip(floats, values, strict=True):
-            filled[i] = value
-        return function(*filled)
-
-    found = dict(zip(floats, vjp(of_floats, *(p[i] for i in floats))[1](bar), strict=True))
+    _, pull = vjp(at_places(function, p, floats), *(p[i] for i in floats))
+    found = dict(zip(floats, pull(bar), strict=True))
     return [found.get(i) for i in range(len(p))]
 
 

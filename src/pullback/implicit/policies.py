@@ -10,7 +10,15 @@ import numpy as np
 
 from ..errors import ArgumentError
 
-__all__ = ["Implicit", "OneStep", "PhantomGradient", "Unrolled", "checked_tolerance"]
+__all__ = [
+    "Implicit",
+    "OneStep",
+    "PhantomGradient",
+    "Unrolled",
+    "checked_steps",
+    "checked_tolerance",
+    "default_tolerance",
+]
 
 
 def checked_tolerance(value: Any, what: str) -> float:
@@ -18,6 +26,18 @@ def checked_tolerance(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 < value < math.inf:
         raise ArgumentError(f"{what} must be a positive number, got {value!r}.")
     return float(value)
+
+
+def checked_steps(max_steps: Any, what: str) -> int:
+    """A positive number of steps, or an error."""
+    if not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 1:
+        raise ArgumentError(f"{what}: max_steps must be a positive integer, got {max_steps!r}.")
+    return int(max_steps)
+
+
+def default_tolerance(dtype: Any) -> float:
+    """What a solve is asked for where nobody says."""
+    return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
 
 
 def _positive(value: Any, what: str) -> None:

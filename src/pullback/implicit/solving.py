@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -23,7 +21,15 @@ from .descent_methods import BFGS, LBFGS, LevenbergMarquardt
 from .equation import Equation, rooted
 from .fixed_point_methods import Accelerated
 from .linear_methods import Auto
-from .policies import Implicit, OneStep, PhantomGradient, Unrolled, checked_tolerance
+from .policies import (
+    Implicit,
+    OneStep,
+    PhantomGradient,
+    Unrolled,
+    checked_steps,
+    checked_tolerance,
+    default_tolerance,
+)
 from .report import Report, Solution
 from .root_methods import Newton, NewtonKrylov
 from .vectors import Layout
@@ -93,7 +99,7 @@ def _unrolled(f: Function, x0: Any, params: tuple[Any, ...], steps: int, damping
     layout, leaves = Layout.of(x0, "fixed_point")
     start = unflatten(layout.structure, leaves)
     found = _steps_at(f, Solution(start, Report("Unrolled", _tolerance(wishes, layout))), params, steps, damping)
-    found.report.steps = steps
+    found.report.steps, found.report.note = steps, "steps of the map from the start; their residual was not asked for"
     return found
 
 
@@ -171,8 +177,11 @@ def _argmin(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes) -> S
     def equation(x: Any, layout: Layout, *p: Any) -> Any:
         return grad(lambda y: objective(y, layout, *p))(x)
 
-    choice = lambda n: BFGS() if n <= _MANY else LBFGS()  # noqa: E731
-    return _solved(equation, x0, params, wishes, "argmin", choice, objective=objective, symmetric=True)
+    return _solved(equation, x0, params, wishes, "argmin", _descent, objective=objective, symmetric=True)
+
+
+def _descent(size: int) -> Any:
+    return BFGS() if size <= _MANY else LBFGS()
 
 
 def least_squares(
@@ -237,7 +246,7 @@ def _solved(
     report = Report(type(method).__name__, tolerance)
     posed = Equation(
         opened.pop("equation"), method, policy.adjoint or Auto(), tolerance,
-        policy.tol or wishes.tol or _default_tolerance(layout.dtype), _checked_steps(wishes.max_steps, what), what,
+        policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
         report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
         sign=-1.0 if what == "fixed_point" else 1.0, size=layout.size,
     )  # fmt: skip
@@ -277,20 +286,10 @@ def _check_policy(policy: Any, what: str) -> None:
         raise ArgumentError(f"{what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
 
 
-def _default_tolerance(dtype: Any) -> float:
-    return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
-
-
 def _tolerance(wishes: _Wishes, layout: Layout) -> float:
     """The tolerance of the norm, from that of the root mean square."""
-    tol = _default_tolerance(layout.dtype) if wishes.tol is None else checked_tolerance(wishes.tol, "tol")
+    tol = default_tolerance(layout.dtype) if wishes.tol is None else checked_tolerance(wishes.tol, "tol")
     return tol * math.sqrt(max(layout.size, 1))
-
-
-def _checked_steps(max_steps: Any, what: str) -> int:
-    if not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 1:
-        raise ArgumentError(f"{what}: max_steps must be a positive integer, got {max_steps!r}.")
-    return int(max_steps)
 
 
 class solve:

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.spec import spec_of
+from ..arrays.spec import spec_of, zeros
 from ..arrays.value import Value
-from ..errors import ArgumentError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..ops.contracting import matmul
 from ..ops.dispatch import as_value, shape
 from ..ops.shaping import astype
 from ..transforms.batching import vmap
 from ..transforms.custom import CustomOp, custom_op
+from ..transforms.linear import refuse_offset
 from .closed import closed
 from .linear import Operator, solved
 from .linear_methods import Auto
+from .policies import checked_steps, checked_tolerance, default_tolerance
 from .report import Report, Solution
 from .vectors import Layout
 
@@ -63,8 +65,8 @@ def solve_linear(
 
     def operator(multiply: Callable[..., Any], dtype: Any) -> Operator:
         return Operator(
-            multiply, method or Auto(), _tolerance(tol, dtype), _steps(max_steps), "linear_solve", known,
-            reports=latest, strict=strict,
+            multiply, method or Auto(), _tolerance(tol, dtype), checked_steps(max_steps, "linear_solve"),
+            "linear_solve", known, reports=latest, strict=strict,
         )  # fmt: skip
 
     if _is_sparse(A):
@@ -81,6 +83,8 @@ def _by_matrix(A: Any, b: Any, operator: Callable[..., Operator]) -> Any:
             "  For a batch of systems use pb.vmap(pb.linear_solve)."
         )
     dtype = np.result_type(spec_of(A).dtype, spec_of(b).dtype, np.float32)
+    if dtype.kind == "c":
+        raise DtypeError("linear_solve: A and b are real.\n  Solve for real and imaginary part.")
     A, b = astype(A, dtype), astype(b, dtype)
     made = operator(lambda v, matrix: matmul(matrix, v), dtype)
     if len(shape(b)) == 2:
@@ -95,6 +99,7 @@ def _by_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[...,
     def on_vectors(v: Any) -> Any:
         return layout.vector(multiply(layout.tree(v)), "linear_solve")
 
+    refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
     function, captured = closed(on_vectors, [right])
     return layout.tree(solved(operator(function, layout.dtype), right, *captured))
 
@@ -125,14 +130,4 @@ def _sparse_product(A: Any) -> CustomOp:
 
 
 def _tolerance(tol: float | None, dtype: Any) -> float:
-    if tol is None:
-        return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
-    if not isinstance(tol, (int, float)) or not 0 < tol < float("inf"):
-        raise ArgumentError(f"linear_solve: tol must be a positive number, got {tol!r}.")
-    return float(tol)
-
-
-def _steps(max_steps: Any) -> int:
-    if not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1:
-        raise ArgumentError(f"linear_solve: max_steps must be a positive integer, got {max_steps!r}.")
-    return max_steps
+    return default_tolerance(dtype) if tol is None else checked_tolerance(tol, "linear_solve: tol")

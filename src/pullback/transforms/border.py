@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from ..arrays.backends import is_array
@@ -17,7 +17,16 @@ from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
 from ..tape.sweep import call_of, deepest_first, leaves_of, others
 
-__all__ = ["as_float", "bare_of", "brought_out", "fresh", "has_leaves", "scalars_become_arrays", "with_aux"]
+__all__ = [
+    "as_float",
+    "at_places",
+    "bare_of",
+    "brought_out",
+    "fresh",
+    "has_leaves",
+    "scalars_become_arrays",
+    "with_aux",
+]
 
 
 def scalars_become_arrays(leaf: Any, what: str) -> Any:
@@ -51,6 +60,18 @@ def with_aux(out: Any, what: str) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
     return out
+
+
+def at_places(function: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+    """The function of some of its arguments alone, the others being as they are."""
+
+    def of_some(*values: Any) -> Any:
+        filled = list(args)
+        for i, value in zip(places, values, strict=True):
+            filled[i] = value
+        return function(*filled)
+
+    return of_some
 
 
 def has_leaves(node: Node | None, but: Set[Node | None]) -> bool:

@@ -162,8 +162,8 @@ def sketched(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any]) -> O
             with scope:
                 outs, _ = flat(*(Sketch(spec_of(x), scope, ledger) for x in xs))
         finally:  # a function that updates a tensor of its own must find it as it was
-            for tensor, value, spec, node in reversed(scope.rebound):
-                tensor.value, tensor.spec, tensor.node = value, spec, node
+            for tensor, value, spec, node, status in reversed(scope.rebound):
+                tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
     except Exception:  # only advice was wanted: if the function is wrong, the run on the tape says so
         return _from_tape(flat, xs)
     roots = {x.key for x in outs if type(x) is Sketch}

@@ -21,7 +21,7 @@ from ..ops.op import OUT, Op
 from .border import as_float, bare_of, scalars_become_arrays
 from .reverse import Pullback
 
-__all__ = ["linear_transpose", "transposed"]
+__all__ = ["linear_transpose", "refuse_offset", "transposed"]
 
 
 def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
@@ -65,7 +65,7 @@ def transposed(f: Callable[..., list[Any]], specs: Sequence[Spec], what: str) ->
         pullback = Pullback(f, [Moving(zeros(spec), True, scope) for spec in specs], scope)
     scope.open = True  # its values stay on the tape, to be pulled back later
     for out in pullback.outs:
-        _refuse_offset(out, what)
+        refuse_offset(out, what)
     return lambda bars: pullback.pull(bars, linked=False)
 
 
@@ -157,7 +157,7 @@ def _moves(x: Any, scope: Scope) -> bool:
     return type(x) is Moving and x.scope is scope and x.moves
 
 
-def _refuse_offset(out: Any, what: str) -> None:
+def refuse_offset(out: Any, what: str) -> None:
     """A step may add a constant; then the function is not zero at zero. A NaN there says nothing: 0 * inf is one."""
     out = bare_of(out)
     if is_array(out) and bool(((out != 0) & (out == out)).any()):

@@ -9,6 +9,7 @@ from ..arrays.spec import spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
+from .border import at_places
 from .forward import jvp
 from .reverse import grad, vjp
 
@@ -43,16 +44,9 @@ def ggnvp(
     array([ 8., 32.])
     """
     floats = _floats(primals, tangents, "ggnvp")
-
-    def of_floats(*values: Any) -> Any:
-        filled = list(primals)
-        for i, value in zip(floats, values, strict=True):
-            filled[i] = value
-        return model(*filled)
-
     out, along = jvp(model, primals, tangents)  # J v
     curved = hvp(loss, (out,), (along,))  # H J v
-    _, pull = vjp(of_floats, *(primals[i] for i in floats))
+    _, pull = vjp(at_places(model, primals, floats), *(primals[i] for i in floats))
     return _in_place(pull(curved), floats, len(primals))  # J^T H J v
 
 
