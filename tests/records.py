@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback.ops import OPS, Op
+from pullback.ops import Op, everything
 from pullback.ops.dispatch import apply
 
 
@@ -61,7 +61,7 @@ class Case:
 def cases(wanted: Callable[[Op], bool] = lambda op: True) -> list[Case]:
     """Every sample of every op that is wanted, the same ones each time."""
     found = []
-    for op in OPS.values():
+    for op in everything().values():
         if wanted(op):
             rng = np.random.default_rng(zlib.crc32(op.name.encode()))
             found += [Case(op, i, args, static) for i, (args, static) in enumerate(op.samples(rng))]

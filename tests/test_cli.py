@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pullback import cli, demo
 from pullback.data import digits
-from pullback.ops import OPS
+from pullback.ops import everything
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(cons
 
 def test_ops_lists_every_record(console):
     assert cli.main(["ops"], console) == 0
-    assert set(OPS) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
+    assert set(everything()) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
 
 
 def test_demo_learns_the_digits(console):

@@ -88,6 +88,7 @@ from .ops.elementwise import (
 )  # fmt: skip
 from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
+from .ops.keeping import saved_tensors_hooks
 from .ops.reducing import all, any, argmax, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
 from .ops.shaping import (
     astype,
@@ -105,7 +106,6 @@ from .settings import (
     inference_mode,
     is_grad_enabled,
     no_grad,
-    saved_tensors_hooks,
     set_grad_enabled,
 )
 from .tape.backward import gradients
@@ -156,6 +156,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
+#: Namespaces that are imported when they are first asked for.
+_PARTS = {"implicit": "implicit"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -175,11 +177,11 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """`pb.bfloat16`, whose package may be slow, and the names in `_LATER`."""
+    """`pb.bfloat16`, whose package may be slow, and what is in `_PARTS` and `_LATER`."""
     if name == "bfloat16":
         return dtypes.bfloat16()
-    if name == "implicit":
-        return import_module("pullback.implicit")
+    if name in _PARTS:
+        return import_module(f"pullback.{_PARTS[name]}")
     if name in _LATER:
         found: object = getattr(import_module(f"pullback.{_LATER[name]}"), name)
         globals()[name] = found

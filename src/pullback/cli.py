@@ -19,7 +19,7 @@ from rich.table import Table
 
 from pullback import __version__
 from pullback import demo as fitting
-from pullback.ops import OPS
+from pullback.ops import everything
 
 
 class Part(NamedTuple):
@@ -102,7 +102,7 @@ def ops(console: Console, _: argparse.Namespace) -> int:
 def op_rows() -> list[list[str]]:
     """A heading, then what each op's record says of it, sorted by family and name; reverse names the arguments."""
     rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
-    for op in sorted(OPS.values(), key=lambda op: (op.family, op.name)):
+    for op in sorted(everything().values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
         rows.append(
             [

@@ -19,7 +19,6 @@ __all__ = [
     "is_grad_enabled",
     "modes",
     "no_grad",
-    "saved_tensors_hooks",
     "set_grad_enabled",
 ]
 
@@ -29,13 +28,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, and what happens to what they keep."""
+    """How ops behave in this context: whether they record, and who decides what their nodes hold (`ops/keeping.py`)."""
 
     grad: bool = True
     inference: bool = False
     anomaly: bool = False
     nan_only: bool = False
-    saved: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+    keeper: Any = None
 
 
 #: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.
@@ -203,16 +202,3 @@ def detect_anomaly(*, nan_only: bool = False) -> switched:
     ...
     """
     return switched(anomaly=True, nan_only=nan_only)
-
-
-def saved_tensors_hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> switched:
-    """Pass every value that backward keeps through `pack` when it is kept and `unpack` when it is needed.
-
-    >>> import pullback as pb
-    >>> x = pb.tensor(3.0, requires_grad=True)
-    >>> with pb.saved_tensors_hooks(lambda t: t.tolist(), pb.tensor):
-    ...     y = x * x
-    >>> y.backward(); x.grad.item()
-    6.0
-    """
-    return switched(saved=(pack, unpack))

@@ -1,5 +1,7 @@
 """What can be computed, with its rules: every op is one record in `OPS`."""
 
+from importlib import import_module
+
 from . import (
     arranging,
     basis,
@@ -15,7 +17,18 @@ from . import (
 )
 from .op import OPS, Op
 
-__all__ = ["OPS", "Op"]
+__all__ = ["LIBRARY", "OPS", "Op", "everything"]
+
+#: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
+LIBRARY: tuple[str, ...] = ()
+
+
+def everything() -> dict[str, Op]:
+    """Every op of the package by its name, also those of modules not asked for yet."""
+    for module in LIBRARY:
+        import_module(f"pullback.ops.{module}")
+    return OPS
+
 
 basis.bind(
     add=elementwise.add, multiply=elementwise.multiply, negative=elementwise.negative, conj=elementwise.conj,

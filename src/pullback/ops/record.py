@@ -6,42 +6,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.backends import is_array
 from ..arrays.node import Call, Node, sign
 from ..arrays.protect import locked, settled
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
-from ..errors import GraphError, HookError
-from ..settings import PLAIN, Modes, modes, switched
+from ..errors import GraphError
+from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
 from .op import OUT, Op
 
-__all__ = ["Packed", "PartRule", "part_of", "record"]
+__all__ = ["PartRule", "part_of", "record"]
 
 _getframe = sys._getframe
-
-
-class Packed:
-    """A kept value that went through a user's `pack`; `unpack` brings it back when a rule asks."""
-
-    __slots__ = ("spec", "stored", "unpack")
-
-    def __init__(self, tensor: Tensor, hooks: tuple[Any, Any]) -> None:
-        pack, self.unpack = hooks
-        self.spec = tensor.spec
-        with switched(grad=False, saved=None):
-            self.stored = pack(tensor)
-
-    def value(self) -> Any:
-        with switched(grad=False, saved=None):
-            found = self.unpack(self.stored)
-        value = found.value if isinstance(found, Tensor) else found
-        if not (is_array(value) or isinstance(value, Value)):
-            raise HookError(f"unpack returned a {type(found).__name__}, wanted a tensor or an array of {self.spec}.")
-        if spec_of(value) != self.spec:
-            raise HookError(f"unpack returned {spec_of(value)}, what was packed is {self.spec}.")
-        return value
 
 
 def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
@@ -120,11 +97,12 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
                 value = locked(value)
         elif not isinstance(value, Value):
             value = settled(value)
-    if mode.saved is None or isinstance(value, (bool, int, float, complex)):
+    keeper = mode.keeper
+    if keeper is None or isinstance(value, (bool, int, float, complex)):
         return value
     if type(value) is tuple:
-        return tuple([Packed(wrap(part, spec_of(part)), mode.saved) for part in value])
-    return Packed(wrap(value, spec_of(value)), mode.saved)
+        return tuple([keeper.keep(op, position, part) for part in value])
+    return keeper.keep(op, position, value)
 
 
 def _many(

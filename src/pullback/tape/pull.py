@@ -11,8 +11,9 @@ from ..arrays.spec import ones, spec_of
 from ..arrays.tensor import wrap
 from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
+from ..ops.keeping import Kept
 from ..ops.op import OUT, Rule, Selected
-from ..ops.record import Packed, PartRule, part_of
+from ..ops.record import PartRule, part_of
 from ..ops.shaping import any_to, astype, fit, stretched
 from .cotangents import Parts, plain_bar
 
@@ -64,8 +65,8 @@ def _kept_values(
     args, out = list(specs), None
     for position, value in zip(rule.keeps, kept, strict=True):
         if type(value) is tuple:
-            value = tuple([settled(part.value()) if type(part) is Packed else part for part in value])
-        elif type(value) is Packed:
+            value = tuple([settled(part.value()) if isinstance(part, Kept) else part for part in value])
+        elif isinstance(value, Kept):
             value = value.value()
             if linked or len(kept) > 1:  # `unpack` may use one buffer again and again
                 value = settled(value)

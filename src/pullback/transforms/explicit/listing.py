@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...arrays.node import Node
-from ...ops.record import Packed, PartRule
+from ...ops.keeping import Kept
+from ...ops.record import PartRule
 from .marks import mark_at
 
 __all__ = ["living_steps", "table"]
@@ -54,4 +55,4 @@ def _kept(kept: Any) -> Iterator[tuple[Any, int]]:
         if type(value) is tuple:
             yield from _kept(value)
         elif not isinstance(value, (bool, int, float, complex)):
-            yield value, value.spec.nbytes if type(value) is Packed else value.nbytes
+            yield value, value.spec.nbytes if isinstance(value, Kept) else value.nbytes
