@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.spec import spec_of
+from ..arrays.spec import ones, spec_of
+from ..arrays.tensor import wrap
 from ..errors import ConvergenceError
 from ..ops import elementwise as pointwise
 from ..ops.batching import lead
@@ -25,6 +26,7 @@ from ..transforms.border import at_places, bare_of
 from ..transforms.forward import jvp
 from ..transforms.reverse import Pullback, vjp
 from ..transforms.rules import bare_results, captured, carries, custom_record
+from .closed import closed
 from .drive import drive, largest
 from .linear import Operator, norm, pulled_along, solved
 from .linear_methods import Auto, Neumann
@@ -55,11 +57,21 @@ class Problem:
         self.linear = linear
         self.functions = 0
         self.products = 0
+        self._latest: tuple[Any, Any] = None, None
 
     def residual(self, x: Any) -> Any:
         """F(x)."""
         self.functions += 1
-        return self._residual(x)
+        found = self._residual(x)
+        self._latest = x, found
+        return found
+
+    def at_answer(self, x: Any, safe: bool) -> Any:
+        """F(x) at the end. If that was the latest evaluation it need not be repeated, provided it is `safe` to say that
+        nobody wrote to x in between.
+        """
+        latest, found = self._latest
+        return found if safe and latest is x else self.residual(x)
 
     def push(self, x: Any, v: Any) -> tuple[Any, Any]:
         """F(x) and F'(x) v."""
@@ -80,7 +92,8 @@ class Equation:
     """F(x, *p) on vectors, how to solve it and how to solve for its derivatives.
 
     `batches` lists for each batch around it the axes of (start, *parameters). The linear systems of derivatives are
-    multiplied by `sign`: that of a fixed point is I - J then, near the unit matrix, which some methods need.
+    multiplied by `sign`: that of a fixed point is I - J then, near the unit matrix, which some methods need. A fixed
+    point has the map itself in `mapped`: F(x, *p) = mapped(x, *p) - x.
     """
 
     function: Callable[..., Any]
@@ -95,9 +108,14 @@ class Equation:
     watch: Callable[[int, Any], None] | None = None
     known: dict[str, Any] = field(default_factory=dict)
     extras: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    sign: float = 1.0
+    mapped: Callable[..., Any] | None = None
     size: int = 0
     batches: tuple[tuple[int | None, ...], ...] = ()
+
+    @property
+    def sign(self) -> float:
+        """What the linear systems of derivatives are multiplied by."""
+        return 1.0 if self.mapped is None else -1.0
 
     def residual(self, x: Any, *p: Any) -> Any:
         """F for all elements of all batches."""
@@ -149,32 +167,48 @@ class Equation:
         return x if self.sign == 1.0 else pointwise.negative(x)
 
     def pulled_at_once(self, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
-        """The cotangents of parameters where nobody will differentiate them: F runs once for the solve and for them."""
+        """The cotangents of parameters where nobody will differentiate them: the function runs once for all of it.
+
+        With F_x^T y = -bar they are the pullback along y; for a fixed point, that of the map, with (I - J^T) y = bar.
+        """
         floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
-        places = [0, *(i + 1 for i in floats)]
-        function = at_places(self.function, (x, *p), places)
-        pullback = Pullback(lambda *v: [function(*v)], [x, *(p[i] for i in floats)], None)
-
-        def product(v: Any) -> Any:
-            return self.signed(pullback.pull([v], only=(0,))[0])
-
-        y = self._divided(product, bar) if spec_of(x).size == 1 else None
-        if y is None:
-            operator = self.operator().turned()
-            y = operator.solve_with(product, lambda v: operator.multiply(v, x, *p), self.signed(bar))
-        every = tuple(range(1, len(floats) + 1))
-        found = dict(zip(floats, pullback.pull([pointwise.negative(y)], only=every), strict=True))
+        function = at_places(self.mapped or self.function, (x, *p), [0, *(i + 1 for i in floats)])
+        variables = [wrap(v, spec_of(v)) for v in (x, *(p[i] for i in floats))]  # nobody writes to what an op was given
+        pullback = Pullback(lambda *v: [function(*v)], variables, None)
+        if spec_of(x).size == 1:
+            shares = self._divided(pullback, bar)
+        else:
+            y = self._solved_at_once(pullback, bar, x, p)
+            shares = [share.value for share in pullback.pull([y], linked=False, only=range(1, len(floats) + 1))]
+        found = dict(zip(floats, shares, strict=True))
         return [found.get(i) for i in range(len(p))]
 
-    def _divided(self, product: Callable[[Any], Any], bar: Any) -> Any:
-        """With one unknown the linear system is a division; None where there is nothing to divide by."""
-        slope = product(np.ones(1, bar.dtype))
-        if not np.isfinite(slope[0]) or slope[0] == 0:
-            return None
-        y = self.signed(bar) / slope
-        left = float(norm(self.signed(bar) - product(y)) / (norm(bar) or 1.0))
-        self.report.adjoint = Report("division", self.adjoint_tolerance, left, 1, products=2, converged=True)
-        return y if left <= self.adjoint_tolerance else None
+    def _solved_at_once(self, pullback: Pullback, bar: Any, x: Any, p: tuple[Any, ...]) -> Any:
+        """y, by products that are written down: what they have in common is computed once."""
+
+        def pulled(v: Any) -> Any:
+            return pullback.pull([v], linked=False, only=(0,))[0].value
+
+        program, _ = closed(pulled, bar, shared=True) or (pulled, [])
+        operator = self.operator().turned()
+        product = program if self.mapped is None else lambda v: pointwise.subtract(v, program(v))
+        right = pointwise.negative(bar) if self.mapped is None else bar
+        return operator.solve_with(product, lambda v: operator.multiply(v, x, *p), right)
+
+    def _divided(self, pullback: Pullback, bar: Any) -> list[Any]:
+        """With one unknown, one way back gives the slopes along the unknown and the parameters; y is a quotient."""
+        slope, *shares = (share.value for share in pullback.pull([ones(spec_of(bar))], linked=False))
+        pivot = slope if self.mapped is None else slope - 1
+        y = -bar / pivot
+        left = float(abs(bar + pivot * y).sum() / (float(abs(bar).sum()) or 1.0))
+        report = Report("division", self.adjoint_tolerance, left, 1, products=1)
+        report.converged = left <= self.adjoint_tolerance  # NaN is not, where there is nothing to divide by
+        self.report.adjoint = report
+        if self.strict and not report.converged:
+            raise ConvergenceError(
+                f"{self.what}: the derivative: the slope of the equation is {pivot.item():.3g}.\n{report}", report, y
+            )
+        return [share * y.reshape((1,) * share.ndim) if share.ndim else share * y[0] for share in shares]
 
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""
@@ -199,7 +233,7 @@ class Equation:
                 setattr(problem, name, lambda x, f=function: f(x, *p))
             state, steps = drive(self.method, problem, start, self.max_steps, self._watch(problem))
             x = self.method.value(state)
-            residual = problem.residual(x)
+            residual = problem.at_answer(x, type(self.method).__module__.startswith(__package__))
             if carries(residual) and (not carries(x) or residual.level > x.level):
                 raise captured(self.what)
             left = norm(residual)

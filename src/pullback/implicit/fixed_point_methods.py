@@ -106,6 +106,9 @@ class Anderson:
         finite = pointwise.isfinite(size)
         useful = pointwise.logical_and(finite, pointwise.less_equal(size, _GROWTH * state["norm"]))
         empty = memory_of(x, self.memory)
+        if isinstance(useful, np.ndarray) and useful:  # what follows, where there is nothing to choose by element
+            memory = {"steps": remembered(steps, there - x), "changes": remembered(changes, found - residual)}
+            return {"x": there, "residual": found, "norm": size, **memory, "filled": useful, "stuck": state["stuck"]}
         return {
             "x": pointwise.where(finite, there, x),
             "residual": pointwise.where(finite, found, residual),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConvergenceError
@@ -86,10 +86,10 @@ def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes)
     if isinstance(policy, Unrolled):
         return _unrolled(f, x0, params, policy.steps, 1.0, wishes)
 
-    def equation(x: Any, layout: Layout, *p: Any) -> Any:
-        return pointwise.subtract(layout.vector(f(layout.tree(x), *p), "fixed_point"), x)
+    def mapped(x: Any, layout: Layout, *p: Any) -> Any:
+        return layout.vector(f(layout.tree(x), *p), "fixed_point")
 
-    found = _solved(equation, x0, params, wishes, "fixed_point", lambda n: Accelerated())
+    found = _solved(mapped, x0, params, wishes, "fixed_point", lambda n: Accelerated())
     if isinstance(policy, OneStep):
         return _steps_at(f, found, params, 1, 1.0)
     return _steps_at(f, found, params, policy.steps, policy.damping) if isinstance(policy, PhantomGradient) else found
@@ -236,7 +236,7 @@ def _solved(
         return lambda x, *q: function(x, layout, *unflatten(structure, q))
 
     named = {"equation": equation, "objective": objective, "inner": inner}
-    opened, found = _opened({k: on_vectors(f) for k, f in named.items() if f is not None}, start, p)
+    opened, arguments = _opened({k: on_vectors(f) for k, f in named.items() if f is not None}, start, p)
     _check_policy(wishes.derivative, what)
     policy = wishes.derivative if isinstance(wishes.derivative, Implicit) else Implicit()
     method = choice(layout.size) if wishes.solver is None else wishes.solver
@@ -244,18 +244,23 @@ def _solved(
         raise ArgumentError(f"{what}: solver must be one of pb.implicit, such as Newton(), got {method!r}.")
     tolerance = _tolerance(wishes, layout)
     report = Report(type(method).__name__, tolerance)
+    mapped = opened.pop("equation")
+    is_map = what == "fixed_point"
     posed = Equation(
-        opened.pop("equation"), method, policy.adjoint or Auto(), tolerance,
+        (lambda x, *q: pointwise.subtract(mapped(x, *q), x)) if is_map else mapped, method, policy.adjoint or Auto(), tolerance,
         policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
         report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
-        sign=-1.0 if what == "fixed_point" else 1.0, size=layout.size,
+        mapped=mapped if is_map else None, size=layout.size,
     )  # fmt: skip
     try:
-        return Solution(layout.tree(rooted(posed, start, *p, *found)), report)
+        found = rooted(posed, start, *arguments)
     except ConvergenceError as error:
         if spec_of(error.best).shape == (layout.size,):
             error.best = layout.tree(error.best)
         raise
+    if not isinstance(found, Value) and any(isinstance(x, Tensor) for x in (*leaves, *p)):
+        found = wrap(found, spec_of(found))  # tensors in, tensors out
+    return Solution(layout.tree(found), report)
 
 
 def _constant(x: Any) -> Any:
@@ -264,19 +269,20 @@ def _constant(x: Any) -> Any:
 
 
 def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> tuple[dict[str, Function], list[Any]]:
-    """Functions of (x, *parameters) as functions of (x, *parameters, *found), where found is all they close over."""
+    """Functions of (x, *parameters) as functions of (x, *arguments), where arguments are all that they depend on."""
+    written = {name: closed(lambda x, f=function: f(x, *p), start) for name, function in functions.items()}
+    arguments: list[Any] = [] if all(written.values()) else list(p)
     opened: dict[str, Function] = {}
-    found: list[Any] = []
     for name, function in functions.items():
-        open_function, held = closed(function, [start, *p])
-        first, last = len(p) + len(found), len(p) + len(found) + len(held)
-        found += held
-        opened[name] = _picking(open_function, len(p), first, last)
-    return opened, found
+        program, found = written[name] or (function, p)
+        first = len(arguments) if written[name] else 0
+        arguments += found if written[name] else []
+        opened[name] = _picking(program, first, first + len(found))
+    return opened, arguments
 
 
-def _picking(function: Function, count: int, first: int, last: int) -> Function:
-    return lambda x, *q: function(x, *q[:count], *q[first:last])
+def _picking(function: Function, first: int, last: int) -> Function:
+    return lambda x, *q: function(x, *q[first:last])
 
 
 def _check_policy(policy: Any, what: str) -> None:

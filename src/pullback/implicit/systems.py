@@ -100,8 +100,8 @@ def _by_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[...,
         return layout.vector(multiply(layout.tree(v)), "linear_solve")
 
     refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
-    function, captured = closed(on_vectors, [right])
-    return layout.tree(solved(operator(function, layout.dtype), right, *captured))
+    function, found = closed(on_vectors, right) or (on_vectors, [])
+    return layout.tree(solved(operator(function, layout.dtype), right, *found))
 
 
 def _is_sparse(A: Any) -> bool:

@@ -61,7 +61,7 @@ class Symbol(Value):
     level: int
 
     def __init__(
-        self, spec: Spec, scope: Scope, equations: list[Equation], constants: dict[int, tuple[Any, Any]]
+        self, spec: Spec, scope: Scope, equations: list[Equation], constants: dict[int, tuple[Any, Any]] | None
     ) -> None:
         self.spec = spec.guarded()
         self.scope = scope
@@ -80,6 +80,8 @@ class Symbol(Value):
 
     def _kept(self, array: Any) -> Any:
         """A constant of the program, which nobody can write to any more; one copy however often it is used."""
+        if self.constants is None:
+            return array
         if id(array) not in self.constants:
             self.constants[id(array)] = array, settled(array)
         return self.constants[id(array)][1]
@@ -88,10 +90,14 @@ class Symbol(Value):
         return f"<symbol {self.spec}>"
 
 
-def write_down(function: Callable[..., Any], *specs: Spec) -> tuple[list[Symbol], list[Equation], Any]:
-    """Run a function on symbols: its inputs, the equations it wrote, and what it returned."""
+def write_down(
+    function: Callable[..., Any], *specs: Spec, shared: bool = False
+) -> tuple[list[Symbol], list[Equation], Any]:
+    """Run a function on symbols: its inputs, the equations it wrote, and what it returned. What is used up before
+    anybody can write to the constants may have them `shared` instead of copied.
+    """
     equations: list[Equation] = []
-    constants: dict[int, tuple[Any, Any]] = {}
+    constants: dict[int, tuple[Any, Any]] | None = None if shared else {}
 
     def lift(scope: Scope, x: Any) -> Symbol:
         result = Symbol(spec_of(x), scope, equations, constants)
@@ -103,7 +109,7 @@ def write_down(function: Callable[..., Any], *specs: Spec) -> tuple[list[Symbol]
         out = function(*inputs)
     scope.lift = _itself  # what was written down points back at its list no more: no cycle is left
     for symbol in (*inputs, *(s for e in equations for s in e.results)):
-        symbol.equations, symbol.constants = [], {}
+        symbol.equations, symbol.constants = [], None
     return inputs, equations, out
 
 
