@@ -127,7 +127,7 @@ class Sparse:
             )
         state = started(b)
         solve = _sparse_factors(system)
-        return {**state, "r": state["b"], "going": state["going"] and solve is not None, "solve": solve}
+        return {**state, "r": state["b"], "going": state["going"] & np.asarray(solve is not None), "solve": solve}
 
     def step(self, system: System, state: State) -> State:
         return improved(system, state, state["solve"](state["r"]))

@@ -57,11 +57,15 @@ class Picard:
     def done(self, problem: Any, state: dict[str, Any]) -> Any:
         # An iterate that is not finite never becomes finite again: there is nothing to wait for.
         size = state["norm"]
-        return pointwise.logical_or(
-            pointwise.less_equal(size, problem.tolerance), pointwise.logical_not(pointwise.isfinite(size))
-        )
+        return (size <= problem.tolerance) | ~pointwise.isfinite(size)
 
     value = staticmethod(where_it_is)
+
+
+def _over(problem: Any, state: dict[str, Any]) -> Any:
+    """Whether the residual is small, or nothing more will come of it."""
+    size = state["norm"]
+    return (size <= problem.tolerance) | state["stuck"] | ~pointwise.isfinite(size)
 
 
 @final
@@ -129,10 +133,7 @@ class Anderson:
         ridge = max(self.regularisation, 10 * float(precision)) * np.eye(self.memory, dtype=spec_of(residual).dtype)
         return scale * densely_solved(products + ridge, scale * matmul(changes, residual))
 
-    def done(self, problem: Any, state: dict[str, Any]) -> Any:
-        size = state["norm"]
-        over = pointwise.logical_or(state["stuck"], pointwise.logical_not(pointwise.isfinite(size)))
-        return pointwise.logical_or(pointwise.less_equal(size, problem.tolerance), over)
+    done = staticmethod(_over)
 
     value = staticmethod(where_it_is)
 
@@ -176,7 +177,6 @@ class Accelerated:
             "plain": plain,
         }
 
-    def done(self, problem: Any, state: dict[str, Any]) -> Any:
-        return Anderson(self.memory).done(problem, state)
+    done = staticmethod(_over)
 
     value = staticmethod(where_it_is)

@@ -96,7 +96,7 @@ def answer(state: State) -> Any:
 
 def finished(system: System, state: State) -> Any:
     """Whether the recomputed residual is small enough, or no step will make it so."""
-    return pointwise.logical_or(state["left"] <= system.tolerance, pointwise.logical_not(state["going"]))
+    return (state["left"] <= system.tolerance) | ~state["going"]
 
 
 def true_residual(system: System, state: State, x: Any) -> tuple[Any, Any]:

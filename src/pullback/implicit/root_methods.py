@@ -97,7 +97,7 @@ _dense: Op = custom_record(
 
 def settled(problem: Any, state: dict[str, Any]) -> Any:
     """Whether the residual is small, or no step makes it smaller."""
-    return pointwise.logical_or(pointwise.less_equal(state["norm"], problem.tolerance), state["stuck"])
+    return (state["norm"] <= problem.tolerance) | state["stuck"]
 
 
 def where_it_is(state: dict[str, Any]) -> Any:
