@@ -31,6 +31,7 @@ from .drive import drive, largest
 from .linear import Operator, norm, pulled_along, solved
 from .linear_methods import Auto, Neumann
 from .report import Report
+from .single import found_by_secants
 
 __all__ = ["Equation", "Problem", "rooted"]
 
@@ -93,7 +94,7 @@ class Equation:
 
     `batches` lists for each batch around it the axes of (start, *parameters). The linear systems of derivatives are
     multiplied by `sign`: that of a fixed point is I - J then, near the unit matrix, which some methods need. A fixed
-    point has the map itself in `mapped`: F(x, *p) = mapped(x, *p) - x.
+    point has the map itself in `mapped`: F(x, *p) = mapped(x, *p) - x. `chosen` says that nobody asked for the method.
     """
 
     function: Callable[..., Any]
@@ -109,6 +110,7 @@ class Equation:
     known: dict[str, Any] = field(default_factory=dict)
     extras: dict[str, Callable[..., Any]] = field(default_factory=dict)
     mapped: Callable[..., Any] | None = None
+    chosen: bool = False
     size: int = 0
     batches: tuple[tuple[int | None, ...], ...] = ()
 
@@ -231,8 +233,8 @@ class Equation:
             )
             for name, function in self.extras.items():
                 setattr(problem, name, lambda x, f=function: f(x, *p))
-            state, steps = drive(self.method, problem, start, self.max_steps, self._watch(problem))
-            x = self.method.value(state)
+            alone = self._alone(problem, start) if self.chosen and self.size == 1 else None
+            x, steps = alone or self._driven(problem, start)
             residual = problem.at_answer(x, type(self.method).__module__.startswith(__package__))
             if carries(residual) and (not carries(x) or residual.level > x.level):
                 raise captured(self.what)
@@ -244,21 +246,47 @@ class Equation:
 
         return run
 
-    def _watch(self, problem: Problem) -> Callable[[int, Any], None]:
-        """After each step: note the residual, from which the contraction is estimated, and tell the user."""
-        history = self.report.history
+    def _driven(self, problem: Problem, start: Any) -> tuple[Any, int]:
+        """The answer of the method, and its steps."""
 
         def watch(step: int, state: Any) -> None:
             residual = state.get("norm") if isinstance(state, dict) else None
-            if not is_array(residual):
-                return
-            history.append(float(bare_of(residual)))
-            if len(history) > 2 and 0 < history[-1] < history[-3] < math.inf:
-                self.report.contraction = math.sqrt(history[-1] / history[-3])
-            if self.watch is not None:
-                self.watch(step, history[-1])
+            if is_array(residual):
+                self._note(step, float(bare_of(residual)))
 
-        return watch
+        state, steps = drive(self.method, problem, start, self.max_steps, watch)
+        return self.method.value(state), steps
+
+    def _alone(self, problem: Problem, start: Any) -> tuple[Any, int] | None:
+        """The same for one unknown in plain floats, where nobody named a method and secants are enough."""
+        if type(start) is not np.ndarray or problem.dtype.itemsize < 4 or self.extras:
+            return None
+
+        def newton(x: float, residual: float) -> float:
+            at = np.full(1, x, problem.dtype)
+            slope = problem.push(at, np.ones_like(at))[1]
+            return -residual / float(slope[0]) if type(slope) is np.ndarray and slope[0] else math.nan
+
+        before = len(self.report.history)
+        found = found_by_secants(problem, start, newton if self.mapped is None else lambda x, move: move, self._note)
+        if found is None or found[1] > self.max_steps:
+            del self.report.history[before:]
+            self.report.contraction = None
+            return None
+        x, steps, slope = found
+        self.report.method = "secants"
+        if self.mapped is not None and math.isfinite(slope):
+            self.report.contraction = abs(1 + slope)
+        return x, steps
+
+    def _note(self, step: int, residual: float) -> None:
+        """After each step: keep the residual, from which the contraction is estimated, and tell the user."""
+        history = self.report.history
+        history.append(residual)
+        if len(history) > 2 and 0 < history[-1] < history[-3] < math.inf:
+            self.report.contraction = math.sqrt(history[-1] / history[-3])
+        if self.watch is not None:
+            self.watch(step, residual)
 
 
 class _Latest(list[Report]):

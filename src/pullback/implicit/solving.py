@@ -250,7 +250,7 @@ def _solved(
         (lambda x, *q: pointwise.subtract(mapped(x, *q), x)) if is_map else mapped, method, policy.adjoint or Auto(), tolerance,
         policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
         report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
-        mapped=mapped if is_map else None, size=layout.size,
+        mapped=mapped if is_map else None, chosen=wishes.solver is None, size=layout.size,
     )  # fmt: skip
     try:
         found = rooted(posed, start, *arguments)
