@@ -1414,3 +1414,144 @@ def test_an_adjoint_may_use_both_products(adjoint):
     policy = implicit.Implicit(adjoint=adjoint, tol=1e-11)
     slope = pb.grad(lambda b: fixed_point(lambda x, b: W @ x + b, np.zeros(3), b, derivative=policy)[0])(np.ones(3))
     np.testing.assert_allclose(slope, np.linalg.inv(np.eye(3) - W)[0], rtol=1e-9)
+
+
+# A function is written down once, and what does not depend on the unknown is computed once.
+
+
+def test_a_function_is_called_once_and_what_it_prepares_is_not_repeated():
+    calls = []
+
+    def f(z, W, U, x):
+        calls.append(z)
+        return pb.tanh(W @ z + U @ x)
+
+    rng = np.random.default_rng(0)
+    W, U, x = 0.2 * rng.normal(size=(4, 4)), rng.normal(size=(4, 3)), rng.normal(size=3)
+    slopes = pb.grad(lambda *p: pb.sum(fixed_point(f, np.zeros(4), *p)), (0, 1, 2))(W, U, x)
+    assert len(calls) == 1
+    z = fixed_point(f, np.zeros(4), W, U, x)
+    D = 1 - z**2
+    y = np.linalg.solve(np.eye(4) - W.T * D, np.ones(4)) * D
+    for found, expected in zip(slopes, (np.outer(y, z), np.outer(y, x), U.T @ y), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_a_function_that_branches_is_called_at_each_step():
+    calls = []
+
+    def f(x, b):
+        calls.append(x)
+        return 0.5 * x + b if x[0] < 100 else 0.25 * x + b
+
+    slope = pb.grad(lambda b: pb.sum(fixed_point(f, np.zeros(2), b)))(np.array([3.0, 1.0]))
+    assert len(calls) > 3
+    np.testing.assert_allclose(slope, [2.0, 2.0], rtol=1e-9)
+    with pytest.raises(errors.GraphError):  # what it closes over cannot be found then
+        pb.grad(lambda b: pb.sum(fixed_point(lambda x: f(x, b), np.zeros(2))))(np.array([3.0, 1.0]))
+
+
+def test_arrays_written_to_later_do_not_change_a_derivative():
+    W, b = np.array([[0.2, 0.1], [0.0, 0.3]]), leaf([1.0, 2.0])
+    z = fixed_point(lambda z, b: W @ z + b, np.zeros(2), b)
+    expected = np.linalg.inv(np.eye(2) - W).sum(0)
+    W[:] = 7.0
+    pb.sum(z).backward()
+    np.testing.assert_allclose(b.grad.numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, c: (lambda t: pb.reshape(t, (4,)) * 0.1 + pb.reshape(pb.transpose(t + 1.0), (4,)) * 0.2)(
+            pb.matmul(pb.reshape(x, (2, 2)), c)
+        ),
+        lambda x, c: (lambda t: pb.tanh(t) * 0.2 + pb.einsum("ij->ji", t) * 0.3)(pb.matmul(pb.reshape(x, (2, 2)), c)),
+        lambda x, c: (lambda t: (t + t) * 0.1 + t * 0.1)(pb.matmul(c, pb.reshape(x, (2, 2)))),
+        lambda x, c: 0.3 * pb.sin(x) + pb.exp(-pb.sum(pb.square(x))) * 0.1,
+    ],
+)
+def test_memory_that_a_program_reuses_is_nobody_elses(function):
+    from pullback.implicit.closed import closed
+
+    x, c = np.array([0.3, -0.2, 0.5, 0.1]), np.array([[0.4, 0.2], [0.1, 0.3]])
+    program, found = closed(lambda x: pb.reshape(function(x, c), (4,)), x)
+    before = x.copy(), c.copy()
+    for _ in range(2):
+        np.testing.assert_array_equal(program(x, *found), np.reshape(function(x, c), (4,)))
+    np.testing.assert_array_equal(x, before[0])
+    np.testing.assert_array_equal(c, before[1])
+
+
+# One unknown has a road of its own, which answers what the general one does.
+
+EQUATIONS = {
+    "line": (lambda x, a: 0.5 * x + a, 0.0),
+    "slow": (lambda x, a: 0.99 * x + a, 0.0),
+    "curve": (lambda x, a: pb.cos(a * x), 0.5),
+    "repelling": (lambda x, a: 3.0 * x - a, 1.0),
+    "constant": (lambda x, a: a * a + 0.0 * x, 0.0),
+    "there already": (lambda x, a: x * 0.5 + a * 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_one_unknown_as_a_number_and_as_a_vector(name):
+    f, start = EQUATIONS[name]
+    one = implicit.solve.fixed_point(f, start, 0.7)
+    other = implicit.solve.fixed_point(f, np.full(1, start), 0.7)
+    np.testing.assert_allclose(one.value, other.value[0], atol=1e-8)
+    assert one.value.shape == ()
+    for order in range(1, 4):
+        mine, theirs = (lambda a: fixed_point(f, start, a)), (lambda a: fixed_point(f, np.full(1, start), a)[0])
+        for _ in range(order):
+            mine, theirs = pb.grad(mine), pb.grad(theirs)
+        np.testing.assert_allclose(mine(0.7), theirs(0.7), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [1.0, 30.0, -0.2])
+def test_one_root_from_near_and_afar(start):
+    def cube(a):
+        return root(lambda x, a: x**3 + x - a, start, a)
+
+    x = float(cube(10.0))
+    assert abs(x - 2.0) < 1e-9
+    np.testing.assert_allclose(pb.grad(cube)(10.0), 1 / 13, rtol=1e-8)
+    np.testing.assert_allclose(pb.jvp(cube, (10.0,), (2.0,))[1], 2 / 13, rtol=1e-8)
+    np.testing.assert_allclose(pb.grad(pb.grad(cube))(10.0), -12 / 13**3, rtol=1e-6)
+
+
+def test_one_unknown_with_parameters_that_are_arrays():
+    w = np.array([0.1, 0.2, 0.3])
+    slope = pb.grad(lambda w: fixed_point(lambda x, w: pb.sum(w * pb.cos(x + w)), 0.0, w))(w)
+    x = float(fixed_point(lambda x: pb.sum(w * pb.cos(x + w)), 0.0))
+    pivot = 1 + np.sum(w * np.sin(x + w))
+    np.testing.assert_allclose(slope, (np.cos(x + w) - w * np.sin(x + w)) / pivot, rtol=1e-8)
+
+
+def test_one_unknown_finds_what_it_closes_over_and_what_it_is_given():
+    def both(a, b):
+        return fixed_point(lambda x, b: 0.5 * x + a * b, 0.0, b)
+
+    np.testing.assert_allclose(pb.grad(both, (0, 1))(2.0, 3.0), (6.0, 4.0), rtol=1e-9)
+
+
+def test_one_unknown_in_single_precision_and_its_report():
+    found = implicit.solve.fixed_point(lambda x: np.float32(0.9) * x + np.float32(1.0), np.float32(0.0))
+    assert found.value.dtype == np.float32
+    assert found.report.method == "secants"
+    assert found.report.converged
+    assert abs(found.report.contraction - 0.9) < 1e-2
+    assert found.report.functions >= found.report.steps == len(found.report.history)
+
+
+def test_one_unknown_without_a_slope_has_no_derivative():
+    with pytest.raises(errors.ConvergenceError, match="slope"):
+        pb.grad(lambda a: root(lambda x, a: (x - a) ** 2 * 0.0 + 0.0 * x, 1.0, a))(2.0)
+
+
+def test_a_callback_hears_of_one_unknown():
+    heard = []
+    fixed_point(lambda x: 0.5 * x + 1.0, 0.0, callback=lambda step, residual: heard.append((step, residual)))
+    assert [step for step, _ in heard] == list(range(1, len(heard) + 1))
+    assert heard[-1][1] <= 1e-10

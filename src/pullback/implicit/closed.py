@@ -65,6 +65,9 @@ class Program:
             over = [i for i in {*args, *results} & made if last.get(i, n) == n]
             direct, spec = _direct(e), e.results[0].spec
             into = next((i for i in over if own.get(i) == spec), None) if direct is not None else None
+            if direct is None:
+                for i in args:  # what comes out may be a view of it
+                    own.pop(i, None)
             if direct is not None or e.op.motion == "contract":
                 own[results[0]] = spec
             self._lines.append(_Line(e.op, args, e.static, results, over, direct, into))

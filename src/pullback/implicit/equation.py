@@ -21,6 +21,7 @@ from ..ops import elementwise as pointwise
 from ..ops.batching import lead
 from ..ops.dispatch import apply
 from ..ops.op import Op, Terms
+from ..ops.shaping import expand_dims, squeeze
 from ..transforms.batching import vmap
 from ..transforms.border import at_places, bare_of
 from ..transforms.forward import jvp
@@ -36,6 +37,8 @@ from .single import found_by_secants
 __all__ = ["Equation", "Problem", "rooted"]
 
 
+#: Up to so many numbers, slopes along each cost less than a way back.
+_FEW = 4
 #: A map that contracts at least so well needs no better method than its own steps.
 _QUICK = 0.5
 
@@ -94,7 +97,8 @@ class Equation:
 
     `batches` lists for each batch around it the axes of (start, *parameters). The linear systems of derivatives are
     multiplied by `sign`: that of a fixed point is I - J then, near the unit matrix, which some methods need. A fixed
-    point has the map itself in `mapped`: F(x, *p) = mapped(x, *p) - x. `chosen` says that nobody asked for the method.
+    point has the map itself in `mapped`: F(x, *p) = mapped(x, *p) - x. `chosen` says that nobody asked for the method,
+    `scalar` that the unknown is a number; methods are given a vector all the same.
     """
 
     function: Callable[..., Any]
@@ -111,6 +115,7 @@ class Equation:
     extras: dict[str, Callable[..., Any]] = field(default_factory=dict)
     mapped: Callable[..., Any] | None = None
     chosen: bool = False
+    scalar: bool = False
     size: int = 0
     batches: tuple[tuple[int | None, ...], ...] = ()
 
@@ -135,16 +140,16 @@ class Equation:
         function = self.function
 
         def multiply(v: Any, x: Any, *p: Any) -> Any:
-            return self.signed(jvp(lambda y: function(y, *p), (x,), (v,))[1])
+            return self._up(self.signed(jvp(lambda y: function(y, *p), (x,), (self._down(v),))[1]))
 
         def multiply_back(v: Any, x: Any, *p: Any) -> Any:
-            return self.signed(vjp(lambda y: function(y, *p), x)[1](v)[0])
+            return self._up(self.signed(vjp(lambda y: function(y, *p), x)[1](self._down(v))[0]))
 
         def prepare(back: bool, x: Any, *p: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
             if not back:
                 return lambda v: multiply(v, x, *p), lambda v: multiply_back(v, x, *p)
             _, pull = vjp(lambda y: function(y, *p), x)  # f runs once, and each product is one way back
-            return lambda v: multiply(v, x, *p), lambda v: self.signed(pull(v)[0])
+            return lambda v: multiply(v, x, *p), lambda v: self._up(self.signed(pull(self._down(v))[0]))
 
         reports = _Latest(self.report)
         inner = Operator(
@@ -154,6 +159,22 @@ class Equation:
         for axes in self.batches:
             inner = inner.in_batch((0, 0, *axes[1:]))
         return inner
+
+    def _up(self, x: Any) -> Any:
+        """An unknown as a vector."""
+        return expand_dims(x, -1) if self.scalar else x
+
+    def _down(self, v: Any) -> Any:
+        """A vector as an unknown."""
+        return squeeze(v, -1) if self.scalar else v
+
+    def solved_back(self, bar: Any, x: Any, *p: Any) -> Any:
+        """y with F_x^T y = bar."""
+        return self._down(solved(self.operator().turned(), self._up(self.signed(bar)), x, *p))
+
+    def solved_forth(self, right: Any, x: Any, *p: Any) -> Any:
+        """dx with F_x dx = right."""
+        return self._down(solved(self.operator(), self._up(self.signed(right)), x, *p))
 
     def _adjoint(self) -> Any:
         """The method for derivatives. Where a map of many unknowns was seen to contract well, so does its transpose,
@@ -175,15 +196,24 @@ class Equation:
         """
         floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
         function = at_places(self.mapped or self.function, (x, *p), [0, *(i + 1 for i in floats)])
-        variables = [wrap(v, spec_of(v)) for v in (x, *(p[i] for i in floats))]  # nobody writes to what an op was given
-        pullback = Pullback(lambda *v: [function(*v)], variables, None)
-        if spec_of(x).size == 1:
-            shares = self._divided(pullback, bar)
+        variables = [x, *(p[i] for i in floats)]
+        if self.scalar and len(variables) <= _FEW and all(v.size == 1 for v in variables):
+            slope, *shares = (_slope(function, variables, i) for i in range(len(variables)))
+            shares = self._divided(slope, shares, bar)
         else:
-            y = self._solved_at_once(pullback, bar, x, p)
-            shares = [share.value for share in pullback.pull([y], linked=False, only=range(1, len(floats) + 1))]
+            # nobody writes to what an op was given, so the variables need not be copied
+            pullback = Pullback(lambda *v: [function(*v)], [wrap(v, spec_of(v)) for v in variables], None)
+            shares = self._pulled_back(pullback, bar, x, p)
         found = dict(zip(floats, shares, strict=True))
         return [found.get(i) for i in range(len(p))]
+
+    def _pulled_back(self, pullback: Pullback, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
+        if self.scalar:
+            slope, *shares = (share.value for share in pullback.pull([ones(spec_of(bar))], linked=False))
+            return self._divided(slope, shares, bar)
+        y = self._solved_at_once(pullback, bar, x, p)
+        others = range(1, len(pullback.variables()))
+        return [share.value for share in pullback.pull([y], linked=False, only=others)]
 
     def _solved_at_once(self, pullback: Pullback, bar: Any, x: Any, p: tuple[Any, ...]) -> Any:
         """y, by products that are written down: what they have in common is computed once."""
@@ -197,20 +227,19 @@ class Equation:
         right = pointwise.negative(bar) if self.mapped is None else bar
         return operator.solve_with(product, lambda v: operator.multiply(v, x, *p), right)
 
-    def _divided(self, pullback: Pullback, bar: Any) -> list[Any]:
-        """With one unknown, one way back gives the slopes along the unknown and the parameters; y is a quotient."""
-        slope, *shares = (share.value for share in pullback.pull([ones(spec_of(bar))], linked=False))
+    def _divided(self, slope: Any, shares: list[Any], bar: Any) -> list[Any]:
+        """With one unknown, y is a quotient: the slope along it divides those along the parameters."""
         pivot = slope if self.mapped is None else slope - 1
         y = -bar / pivot
-        left = float(abs(bar + pivot * y).sum() / (float(abs(bar).sum()) or 1.0))
+        left = abs(float(bar + pivot * y)) / (abs(float(bar)) or 1.0)
         report = Report("division", self.adjoint_tolerance, left, 1, products=1)
         report.converged = left <= self.adjoint_tolerance  # NaN is not, where there is nothing to divide by
         self.report.adjoint = report
         if self.strict and not report.converged:
             raise ConvergenceError(
-                f"{self.what}: the derivative: the slope of the equation is {pivot.item():.3g}.\n{report}", report, y
+                f"{self.what}: the derivative: the slope of the equation is {float(pivot):.3g}.\n{report}", report, y
             )
-        return [share * y.reshape((1,) * share.ndim) if share.ndim else share * y[0] for share in shares]
+        return [np.asarray(share * y, share.dtype) for share in shares]
 
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""
@@ -228,23 +257,31 @@ class Equation:
 
     def _solve_one(self) -> Callable[..., Any]:
         def run(start: Any, *p: Any) -> Any:
+            function = self.function
+            if self.scalar and self.chosen:
+                found = self._alone(lambda x: function(x, *p), start)
+                if found is not None:
+                    return found
             problem = Problem(
-                lambda x: self.function(x, *p), spec_of(start).size, spec_of(start).dtype, self.tolerance, self.adjoint
-            )
-            for name, function in self.extras.items():
-                setattr(problem, name, lambda x, f=function: f(x, *p))
-            alone = self._alone(problem, start) if self.chosen and self.size == 1 else None
-            x, steps = alone or self._driven(problem, start)
+                lambda x: self._up(function(self._down(x), *p)), spec_of(start).size, spec_of(start).dtype,
+                self.tolerance, self.adjoint,
+            )  # fmt: skip
+            for name, extra in self.extras.items():
+                setattr(problem, name, lambda x, f=extra: f(self._down(x), *p))
+            x, steps = self._driven(problem, self._up(start))
             residual = problem.at_answer(x, type(self.method).__module__.startswith(__package__))
             if carries(residual) and (not carries(x) or residual.level > x.level):
                 raise captured(self.what)
             left = norm(residual)
-            self.report.functions += problem.functions
-            self.report.products += problem.products
-            self.report.steps = max(self.report.steps, steps)
-            return x, pointwise.where(pointwise.isnan(left), math.inf, left)
+            self._count(problem, steps)
+            return self._down(x), pointwise.where(pointwise.isnan(left), math.inf, left)
 
         return run
+
+    def _count(self, problem: Problem, steps: int) -> None:
+        self.report.functions += problem.functions
+        self.report.products += problem.products
+        self.report.steps = max(self.report.steps, steps)
 
     def _driven(self, problem: Problem, start: Any) -> tuple[Any, int]:
         """The answer of the method, and its steps."""
@@ -257,27 +294,23 @@ class Equation:
         state, steps = drive(self.method, problem, start, self.max_steps, watch)
         return self.method.value(state), steps
 
-    def _alone(self, problem: Problem, start: Any) -> tuple[Any, int] | None:
-        """The same for one unknown in plain floats, where nobody named a method and secants are enough."""
-        if type(start) is not np.ndarray or problem.dtype.itemsize < 4 or self.extras:
+    def _alone(self, function: Callable[[Any], Any], start: Any) -> tuple[Any, Any] | None:
+        """One number and its residual in plain floats, where nobody named a method and secants are enough."""
+        if type(start) is not np.ndarray or start.dtype.itemsize < 4 or self.extras:
             return None
+        problem = Problem(function, 1, start.dtype, self.tolerance, self.adjoint)
 
-        def newton(x: float, residual: float) -> float:
-            at = np.full(1, x, problem.dtype)
-            slope = problem.push(at, np.ones_like(at))[1]
-            return -residual / float(slope[0]) if type(slope) is np.ndarray and slope[0] else math.nan
-
-        before = len(self.report.history)
-        found = found_by_secants(problem, start, newton if self.mapped is None else lambda x, move: move, self._note)
-        if found is None or found[1] > self.max_steps:
-            del self.report.history[before:]
-            self.report.contraction = None
+        found = found_by_secants(problem, start, self.mapped is not None)
+        if found is None or len(found[1]) > self.max_steps:
             return None
-        x, steps, slope = found
+        x, history, slope = found
+        for step, left in enumerate(history, 1):
+            self._note(step, left)
         self.report.method = "secants"
         if self.mapped is not None and math.isfinite(slope):
             self.report.contraction = abs(1 + slope)
-        return x, steps
+        self._count(problem, len(history))
+        return x, np.abs(problem.at_answer(x, True))
 
     def _note(self, step: int, residual: float) -> None:
         """After each step: keep the residual, from which the contraction is estimated, and tell the user."""
@@ -287,6 +320,17 @@ class Equation:
             self.report.contraction = math.sqrt(history[-1] / history[-3])
         if self.watch is not None:
             self.watch(step, residual)
+
+
+def _slope(function: Callable[..., Any], variables: list[Any], i: int) -> Any:
+    """The derivative of a function of numbers along one of them."""
+    fixed = variables.copy()
+
+    def along(v: Any) -> Any:
+        fixed[i] = v
+        return function(*fixed)
+
+    return jvp(along, (variables[i],), (np.ones_like(variables[i]),))[1].reshape(variables[i].shape)
 
 
 class _Latest(list[Report]):
@@ -311,7 +355,7 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: Equation) -> tupl
         return (None,)
     if not equation.batches and all(map(is_array, (bar, out, *p))):
         return (None, *equation.pulled_at_once(bar, out, p))
-    y = solved(equation.operator().turned(), equation.signed(bar), out, *p)
+    y = equation.solved_back(bar, out, *p)
     return (None, *pulled_along(lambda *q: equation.residual(out, *q), p, pointwise.negative(y)))
 
 
@@ -320,7 +364,7 @@ def _pushed(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: 
     if not p:
         return None
     _, moved = jvp(lambda *q: equation.residual(out, *q), p, tangents[1:])
-    return solved(equation.operator(), equation.signed(pointwise.negative(moved)), out, *p)
+    return equation.solved_forth(pointwise.negative(moved), out, *p)
 
 
 def _batched(size: int, axes: tuple[int | None, ...], *xs: Any, equation: Equation) -> tuple[Any, int]:

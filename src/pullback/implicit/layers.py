@@ -17,7 +17,7 @@ from ..transforms.forward import jvp
 from ..transforms.rules import bare_results, carries, custom_record
 from .drive import largest
 from .equation import Equation
-from .linear import norm, pulled_along, solved
+from .linear import norm, pulled_along
 from .linear_methods import Auto
 from .report import Report
 from .vectors import Layout
@@ -125,14 +125,14 @@ class _Box:
 
 def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: _Box) -> list[Any]:
     posed = equation.posed()
-    y = solved(posed.operator().turned(), bar, out, *xs)
+    y = posed.solved_back(bar, out, *xs)
     return pulled_along(lambda *q: posed.residual(out, *q), xs, pointwise.negative(y))
 
 
 def _pushed(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: _Box) -> Any:
     posed = equation.posed()
     _, moved = jvp(lambda *q: posed.residual(out, *q), xs, tangents)
-    return solved(posed.operator(), pointwise.negative(moved), out, *xs)
+    return posed.solved_forth(pointwise.negative(moved), out, *xs)
 
 
 _boxed: Op = custom_record(

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from ..arrays.value import Value
 
 __all__ = ["found_by_secants"]
 
 #: Each step must make |F| smaller by this factor at least: else the general method takes over, from the start.
 _FALL = 0.5
+#: The first step without a map, relative to the start: small, so that the second one is nearly Newton's.
+_NEAR = 1e-4
 #: So many steps are enough for whatever these steps suit.
 _STEPS = 30
 
 
-def found_by_secants(
-    problem: Any, start: np.ndarray, first: Callable[[float, float], float], watch: Callable[[int, float], None]
-) -> tuple[np.ndarray, int, float] | None:
-    """The root, the number of steps and the last slope of F.
+def found_by_secants(problem: Any, start: np.ndarray, is_map: bool) -> tuple[np.ndarray, list[float], float] | None:
+    """The root, |F| after each step and the last slope of F.
 
-    `first(x, F)` is the first step; then the slope is that between the last two points, and the next point is where a
-    line of this slope crosses zero: x - F (x - x_before) / (F - F_before).
+    The slope is that between the last two points, and the next point is where a line of this slope crosses zero:
+    x - F (x - x_before) / (F - F_before). The first step is that of the map, x + F, or else a small one.
     """
 
     def evaluated(x: float) -> tuple[np.ndarray, float]:
-        at = np.full(1, x, problem.dtype)
+        at = np.array(x, problem.dtype)
         residual = problem.residual(at)
-        return at, float(residual[0]) if type(residual) is np.ndarray else math.nan
+        return at, math.nan if isinstance(residual, Value) else residual.item()
 
     at, here = evaluated(start.item())
-    step, slope = (0.0 if abs(here) <= problem.tolerance else first(start.item(), here)), math.nan
-    for steps in range(_STEPS):
-        if abs(here) <= problem.tolerance:
-            return at, steps, slope
+    step, slope, history = here if is_map else _NEAR * max(1.0, abs(start.item())), math.nan, []
+    while abs(here) > problem.tolerance and len(history) < _STEPS:
         before, left = at.item(), here
         at, here = evaluated(before + step)
         moved = at.item() - before
         slope = (here - left) / moved if moved else 0.0
         # the first step is not judged: what it finds out is the slope
-        if not math.isfinite(here) or slope == 0 or (steps and abs(here) > _FALL * abs(left)):
+        if not math.isfinite(here) or slope == 0 or (history and abs(here) > _FALL * abs(left)):
             return None
-        watch(steps + 1, abs(here))
+        history.append(abs(here))
         step = -here / slope
-    return None
+    return (at, history, slope) if abs(here) <= problem.tolerance else None

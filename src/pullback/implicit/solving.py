@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
@@ -14,8 +16,9 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ConvergenceError
 from ..ops import elementwise as pointwise
 from ..ops import reducing
-from ..transforms.border import scalars_become_arrays
+from ..transforms.border import at_places, scalars_become_arrays
 from ..transforms.reverse import grad, vjp
+from ..transforms.rules import carries
 from .closed import closed
 from .descent_methods import BFGS, LBFGS, LevenbergMarquardt
 from .equation import Equation, rooted
@@ -227,7 +230,7 @@ def _solved(
     *, objective: Function | None = None, inner: Function | None = None, symmetric: bool = False,
 ) -> Solution:  # fmt: skip
     """Lay the problem out in vectors, find what it depends on, and run the op that solves it."""
-    layout, leaves = Layout.of(x0, what)
+    layout, leaves = Layout.of(x0, what, scalar=True)
     start = layout.joined([_constant(x) for x in leaves])
     given, structure = flatten(params)
     p = [scalars_become_arrays(x, what) for x in given]
@@ -236,7 +239,9 @@ def _solved(
         return lambda x, *q: function(x, layout, *unflatten(structure, q))
 
     named = {"equation": equation, "objective": objective, "inner": inner}
-    opened, arguments = _opened({k: on_vectors(f) for k, f in named.items() if f is not None}, start, p)
+    functions = {k: on_vectors(f) for k, f in named.items() if f is not None}
+    quick = _as_it_stands(functions, start, p) if layout.scalar and wishes.solver is None else None
+    opened, arguments = quick or _opened(functions, start, p)
     _check_policy(wishes.derivative, what)
     policy = wishes.derivative if isinstance(wishes.derivative, Implicit) else Implicit()
     method = choice(layout.size) if wishes.solver is None else wishes.solver
@@ -250,12 +255,13 @@ def _solved(
         (lambda x, *q: pointwise.subtract(mapped(x, *q), x)) if is_map else mapped, method, policy.adjoint or Auto(), tolerance,
         policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
         report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
-        mapped=mapped if is_map else None, chosen=wishes.solver is None, size=layout.size,
+        mapped=mapped if is_map else None, chosen=wishes.solver is None, scalar=layout.scalar,
+        size=layout.size,
     )  # fmt: skip
     try:
         found = rooted(posed, start, *arguments)
     except ConvergenceError as error:
-        if spec_of(error.best).shape == (layout.size,):
+        if spec_of(error.best).shape == layout.shape:
             error.best = layout.tree(error.best)
         raise
     if not isinstance(found, Value) and any(isinstance(x, Tensor) for x in (*leaves, *p)):
@@ -279,6 +285,23 @@ def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> tuple[d
         arguments += found if written[name] else []
         opened[name] = _picking(program, first, first + len(found))
     return opened, arguments
+
+
+def _as_it_stands(
+    functions: dict[str, Function], start: Any, p: list[Any]
+) -> tuple[dict[str, Function], list[Any]] | None:
+    """The same for one number, whose function is evaluated faster than it is written down: one evaluation shows that it
+    closes over nothing that carries derivatives. None where it does, or where values are not plain.
+    """
+    bare = [x.value if isinstance(x, Tensor) else x for x in p]
+    if len(functions) > 1 or type(start) is not np.ndarray or any(isinstance(x, Value) for x in bare):
+        return None
+    ((name, function),) = functions.items()
+    with np.errstate(all="ignore"):
+        if isinstance(function(start, *bare), Value):
+            return None
+    moving = [i for i, x in enumerate(p) if carries(x)]
+    return {name: at_places(function, (start, *bare), [0, *(i + 1 for i in moving)])}, [p[i] for i in moving]
 
 
 def _picking(function: Function, first: int, last: int) -> Function:

@@ -20,20 +20,23 @@ __all__ = ["Layout"]
 
 
 class Layout:
-    """How the leaves of a tree lie in a vector: one after the other, each flattened, all in one dtype."""
+    """How the leaves of a tree lie in a vector: one after the other, each flattened, all in one dtype. One number alone
+    may stay a `scalar`, which saves the way to a vector and back at each evaluation.
+    """
 
-    __slots__ = ("_cuts", "dtype", "size", "specs", "structure")
+    __slots__ = ("_cuts", "dtype", "scalar", "size", "specs", "structure")
 
-    def __init__(self, structure: Any, specs: Sequence[Spec]) -> None:
+    def __init__(self, structure: Any, specs: Sequence[Spec], scalar: bool = False) -> None:
         self.structure = structure
         self.specs = tuple(specs)
+        self.scalar = scalar and len(specs) == 1 and specs[0].shape == ()
         sizes = [spec.size for spec in specs]
         self.size = sum(sizes)
         self._cuts = [sum(sizes[:i]) for i in range(1, len(sizes))]
         self.dtype = np.result_type(*(spec.dtype for spec in specs))
 
     @staticmethod
-    def of(tree: Any, what: str) -> tuple[Layout, list[Any]]:
+    def of(tree: Any, what: str, scalar: bool = False) -> tuple[Layout, list[Any]]:
         """The layout of a tree, and its leaves as values."""
         leaves, structure = flatten(tree)
         values = [as_float(x, what, structure, i) for i, x in enumerate(leaves)]
@@ -41,12 +44,19 @@ class Layout:
             raise ArgumentError(f"{what}: there is nothing to solve for: the tree has no arrays.")
         if any(spec_of(x).dtype.kind == "c" for x in values):
             raise DtypeError(f"{what}: unknowns are real.\n  Solve for real and imaginary part.")
-        return Layout(structure, [spec_of(x) for x in values]), values
+        return Layout(structure, [spec_of(x) for x in values], scalar), values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a vector."""
+        return () if self.scalar else (self.size,)
 
     def joined(self, leaves: Sequence[Any]) -> Any:
         """Leaves as one vector."""
-        if len(leaves) == 1 and shape(leaves[0]) == (self.size,) and spec_of(leaves[0]).dtype == self.dtype:
+        if len(leaves) == 1 and shape(leaves[0]) == self.shape and spec_of(leaves[0]).dtype == self.dtype:
             return leaves[0]
+        if self.scalar:
+            return astype(leaves[0], self.dtype)
         flat = [reshape(astype(x, self.dtype), (math.prod(shape(x)),)) for x in leaves]
         return flat[0] if len(flat) == 1 else concat(flat)
 
@@ -62,7 +72,7 @@ class Layout:
 
     def tree(self, vector: Any) -> Any:
         """A vector as the tree."""
-        if len(self.specs) == 1 and self.specs[0].shape == (self.size,):
+        if len(self.specs) == 1 and self.specs[0].shape == self.shape:
             return unflatten(self.structure, [vector])
         parts = split(vector, self._cuts) if len(self.specs) > 1 else [vector]
         pairs = zip(parts, self.specs, strict=True)
