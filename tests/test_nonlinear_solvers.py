@@ -7,9 +7,10 @@ import pullback as pb
 from pullback.errors import ArgumentError, ConvergenceError
 from pullback.implicit.descent_methods import BFGS, LBFGS, GaussNewton, GradientDescent, LevenbergMarquardt
 from pullback.implicit.drive import drive
-from pullback.implicit.equation import Equation, Problem, rooted
+from pullback.implicit.equation import Equation, rooted
 from pullback.implicit.fixed_point_methods import Anderson, Picard
 from pullback.implicit.linear_methods import Dense
+from pullback.implicit.problem import Problem
 from pullback.implicit.report import Report
 from pullback.implicit.root_methods import Bisection, Broyden, Chord, Newton, NewtonKrylov, densely_solved
 

@@ -51,7 +51,7 @@ def _begun(problem: Any, start: Any) -> dict[str, Any]:
     gradient, merit = problem.residual(start), _merit(problem, start)
     return {
         "x": start, "residual": gradient, "norm": norm(gradient), "merit": merit, "height": pointwise.abs(merit),
-        "stuck": np.asarray(False),
+        "stuck": problem.xp.asarray(False),
     }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def _searched(problem: Any, state: dict[str, Any], direction: Any, first: Any, f
     rounding = _rounding(problem, state)
 
     def too_long(t: Any, merit: Any, slope_there: Any) -> Any:
-        falls = pointwise.less_equal(merit, before + _DECREASE * t * slope) if known else np.asarray(False)
+        falls = pointwise.less_equal(merit, before + _DECREASE * t * slope) if known else problem.xp.asarray(False)
         level = pointwise.less_equal(merit, before + rounding)
         gentle = pointwise.less_equal(slope_there, -0.8 * slope)
         return pointwise.logical_not(pointwise.logical_or(falls, pointwise.logical_and(level, gentle)))
@@ -112,7 +112,7 @@ def _searched(problem: Any, state: dict[str, Any], direction: Any, first: Any, f
         t = pointwise.where(pointwise.isinf(high), 2 * low, 0.5 * (low + high))
         return trial(t, low, high, c["tries"] + 1)
 
-    zero, infinity = np.zeros((), problem.dtype), np.full((), np.inf, problem.dtype)
+    zero, infinity = problem.xp.zeros((), problem.dtype), problem.xp.full((), np.inf, problem.dtype)
     found = while_loop(goes_on, again, trial(first, zero, infinity, 0))
     return _moved(state, found, pointwise.logical_not(found["long"]))
 
@@ -182,15 +182,15 @@ class BFGS:
     """
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
-        identity = np.eye(problem.size, dtype=problem.dtype)
-        return _begun(problem, start) | {"inverse": identity, "fresh": np.asarray(True)}
+        identity = problem.xp.eye(problem.size, dtype=problem.dtype)
+        return _begun(problem, start) | {"inverse": identity, "fresh": problem.xp.asarray(True)}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         H, fresh, gradient = state["inverse"], state["fresh"], state["residual"]
         direction = _descending(pointwise.negative(matmul(H, gradient)), gradient)
         first = pointwise.where(fresh, _short_of_one(state["norm"]), 1.0)
         after = _searched(problem, state, direction, first, _FLATTER)
-        identity, failed = np.eye(problem.size, dtype=problem.dtype), after["stuck"]
+        identity, failed = problem.xp.eye(problem.size, dtype=problem.dtype), after["stuck"]
         s, y = after["x"] - state["x"], after["residual"] - gradient
         bent, usable = _curved(s, y, float(np.finfo(problem.dtype).eps))
         inverse = self._learnt(H, s, y, pointwise.where(usable, bent, 1.0), fresh)
@@ -229,9 +229,9 @@ class LBFGS:
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
         empty = memory_of(start, self.memory)
-        weights, one = np.zeros(self.memory, problem.dtype), np.ones((), problem.dtype)
+        weights, one = problem.xp.zeros(self.memory, problem.dtype), problem.xp.ones((), problem.dtype)
         return _begun(problem, start) | {
-            "steps": empty, "changes": empty, "weights": weights, "scale": one, "fresh": np.asarray(True)
+            "steps": empty, "changes": empty, "weights": weights, "scale": one, "fresh": problem.xp.asarray(True)
         }  # fmt: skip
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def _expanded(problem: Any, x: Any, what: str) -> tuple[Any, Any]:
     """The residuals r(x) and their Jacobian."""
     inner = _inner(problem, what)
     problem.products += problem.size
-    identity = np.eye(problem.size, dtype=problem.dtype)
+    identity = problem.xp.eye(problem.size, dtype=problem.dtype)
     return inner(x), vmap(lambda v: jvp(inner, (x,), (v,))[1], 0, 1)(identity)
 
 
@@ -323,7 +323,7 @@ class GaussNewton:
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         r, J = _expanded(problem, state["x"], "GaussNewton")
         direction = _descending(pointwise.negative(_fitted(J, r)), state["residual"])
-        return _searched(problem, state, direction, np.ones((), problem.dtype), np.inf)
+        return _searched(problem, state, direction, problem.xp.ones((), problem.dtype), np.inf)
 
     done = staticmethod(_settled)
     value = staticmethod(where_it_is)
@@ -351,8 +351,8 @@ class LevenbergMarquardt:
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
         _inner(problem, "LevenbergMarquardt")
-        lengths = np.zeros(problem.size, problem.dtype)
-        return _begun(problem, start) | {"damping": np.asarray(self.damping, problem.dtype), "lengths": lengths}
+        lengths = problem.xp.zeros(problem.size, problem.dtype)
+        return _begun(problem, start) | {"damping": problem.xp.asarray(self.damping, problem.dtype), "lengths": lengths}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         r, J = _expanded(problem, state["x"], "LevenbergMarquardt")
@@ -362,7 +362,9 @@ class LevenbergMarquardt:
         rounding = _rounding(problem, state)
 
         def trial(damping: Any, tries: Any) -> dict[str, Any]:
-            d = _fitted(concat([J, np.eye(problem.size, dtype=problem.dtype) * (pointwise.sqrt(damping) * D)]), right)
+            d = _fitted(
+                concat([J, problem.xp.eye(problem.size, dtype=problem.dtype) * (pointwise.sqrt(damping) * D)]), right
+            )
             there = state["x"] + d
             gradient, merit = problem.residual(there), _merit(problem, there)
             promised = 0.5 * (_dot(r, r) - total(pointwise.square(r + matmul(J, d))))

@@ -6,7 +6,6 @@ cotangent of p is the pullback of p -> F(x, p) along -y. How the root was found 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.spec import ones, spec_of
-from ..arrays.tensor import wrap
 from ..errors import ConvergenceError
 from ..ops import elementwise as pointwise
 from ..ops.batching import lead
@@ -23,72 +20,21 @@ from ..ops.dispatch import apply
 from ..ops.op import Op, Terms
 from ..ops.shaping import expand_dims, squeeze
 from ..transforms.batching import vmap
-from ..transforms.border import at_places, bare_of
 from ..transforms.forward import jvp
-from ..transforms.reverse import Pullback, vjp
-from ..transforms.rules import bare_results, captured, carries, custom_record
-from .closed import closed
-from .drive import drive, largest
-from .linear import Operator, norm, pulled_along, solved
+from ..transforms.reverse import vjp
+from ..transforms.rules import bare_results, custom_record
+from .at_once import pulled_at_once
+from .drive import largest
+from .linear import Operator, pulled_along, solved
 from .linear_methods import Auto, Neumann
 from .report import Report
-from .single import found_by_secants
+from .seeking import sought
 
-__all__ = ["Equation", "Problem", "rooted"]
+__all__ = ["Equation", "rooted"]
 
 
-#: Up to so many numbers, slopes along each cost less than a way back.
-_FEW = 4
 #: A map that contracts at least so well needs no better method than its own steps.
 _QUICK = 0.5
-
-
-class Problem:
-    """One equation for a solver: `residual(x)`, with the parameters in their places, and `tolerance` for its norm.
-
-    `objective(x)` is the scalar whose gradient the residual is, for a minimum; `inner(x)` the vector whose squares are
-    summed, for least squares; else None. `linear` solves linear systems. Evaluations are counted.
-    """
-
-    objective: Callable[[Any], Any] | None = None
-    inner: Callable[[Any], Any] | None = None
-
-    def __init__(self, residual: Callable[[Any], Any], size: int, dtype: Any, tolerance: float, linear: Any) -> None:
-        self._residual = residual
-        self.size = size
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.linear = linear
-        self.functions = 0
-        self.products = 0
-        self._latest: tuple[Any, Any] = None, None
-
-    def residual(self, x: Any) -> Any:
-        """F(x)."""
-        self.functions += 1
-        found = self._residual(x)
-        self._latest = x, found
-        return found
-
-    def at_answer(self, x: Any, safe: bool) -> Any:
-        """F(x) at the end. If that was the latest evaluation it need not be repeated, provided it is `safe` to say that
-        nobody wrote to x in between.
-        """
-        latest, found = self._latest
-        return found if safe and latest is x else self.residual(x)
-
-    def push(self, x: Any, v: Any) -> tuple[Any, Any]:
-        """F(x) and F'(x) v."""
-        self.functions += 1
-        self.products += 1
-        found: tuple[Any, Any] = jvp(self._residual, (x,), (v,))
-        return found
-
-    def jacobian(self, x: Any) -> Any:
-        """The matrix F'(x), all columns at once."""
-        self.products += self.size
-        columns: Any = vmap(lambda v: jvp(self._residual, (x,), (v,))[1], 0, 1)(np.eye(self.size, dtype=self.dtype))
-        return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,16 +86,16 @@ class Equation:
         function = self.function
 
         def multiply(v: Any, x: Any, *p: Any) -> Any:
-            return self._up(self.signed(jvp(lambda y: function(y, *p), (x,), (self._down(v),))[1]))
+            return self.up(self.signed(jvp(lambda y: function(y, *p), (x,), (self.down(v),))[1]))
 
         def multiply_back(v: Any, x: Any, *p: Any) -> Any:
-            return self._up(self.signed(vjp(lambda y: function(y, *p), x)[1](self._down(v))[0]))
+            return self.up(self.signed(vjp(lambda y: function(y, *p), x)[1](self.down(v))[0]))
 
         def prepare(back: bool, x: Any, *p: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
             if not back:
                 return lambda v: multiply(v, x, *p), lambda v: multiply_back(v, x, *p)
             _, pull = vjp(lambda y: function(y, *p), x)  # f runs once, and each product is one way back
-            return lambda v: multiply(v, x, *p), lambda v: self._up(self.signed(pull(self._down(v))[0]))
+            return lambda v: multiply(v, x, *p), lambda v: self.up(self.signed(pull(self.down(v))[0]))
 
         reports = _Latest(self.report)
         inner = Operator(
@@ -160,21 +106,21 @@ class Equation:
             inner = inner.in_batch((0, 0, *axes[1:]))
         return inner
 
-    def _up(self, x: Any) -> Any:
+    def up(self, x: Any) -> Any:
         """An unknown as a vector."""
         return expand_dims(x, -1) if self.scalar else x
 
-    def _down(self, v: Any) -> Any:
+    def down(self, v: Any) -> Any:
         """A vector as an unknown."""
         return squeeze(v, -1) if self.scalar else v
 
     def solved_back(self, bar: Any, x: Any, *p: Any) -> Any:
         """y with F_x^T y = bar."""
-        return self._down(solved(self.operator().turned(), self._up(self.signed(bar)), x, *p))
+        return self.down(solved(self.operator().turned(), self.up(self.signed(bar)), x, *p))
 
     def solved_forth(self, right: Any, x: Any, *p: Any) -> Any:
         """dx with F_x dx = right."""
-        return self._down(solved(self.operator(), self._up(self.signed(right)), x, *p))
+        return self.down(solved(self.operator(), self.up(self.signed(right)), x, *p))
 
     def _adjoint(self) -> Any:
         """The method for derivatives. Where a map of many unknowns was seen to contract well, so does its transpose,
@@ -189,61 +135,12 @@ class Equation:
         """A product or a right side of the linear system, with the sign of the system."""
         return x if self.sign == 1.0 else pointwise.negative(x)
 
-    def pulled_at_once(self, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
-        """The cotangents of parameters where nobody will differentiate them: the function runs once for all of it.
-
-        With F_x^T y = -bar they are the pullback along y; for a fixed point, that of the map, with (I - J^T) y = bar.
-        """
-        floats = [i for i, q in enumerate(p) if spec_of(q).inexact]
-        function = at_places(self.mapped or self.function, (x, *p), [0, *(i + 1 for i in floats)])
-        variables = [x, *(p[i] for i in floats)]
-        if self.scalar and len(variables) <= _FEW and all(v.size == 1 for v in variables):
-            slope, *shares = (_slope(function, variables, i) for i in range(len(variables)))
-            shares = self._divided(slope, shares, bar)
-        else:
-            # nobody writes to what an op was given, so the variables need not be copied
-            pullback = Pullback(lambda *v: [function(*v)], [wrap(v, spec_of(v)) for v in variables], None)
-            shares = self._pulled_back(pullback, bar, x, p)
-        found = dict(zip(floats, shares, strict=True))
-        return [found.get(i) for i in range(len(p))]
-
-    def _pulled_back(self, pullback: Pullback, bar: Any, x: Any, p: tuple[Any, ...]) -> list[Any]:
-        if self.scalar:
-            slope, *shares = (share.value for share in pullback.pull([ones(spec_of(bar))], linked=False))
-            return self._divided(slope, shares, bar)
-        y = self._solved_at_once(pullback, bar, x, p)
-        others = range(1, len(pullback.variables()))
-        return [share.value for share in pullback.pull([y], linked=False, only=others)]
-
-    def _solved_at_once(self, pullback: Pullback, bar: Any, x: Any, p: tuple[Any, ...]) -> Any:
-        """y, by products that are written down: what they have in common is computed once."""
-
-        def pulled(v: Any) -> Any:
-            return pullback.pull([v], linked=False, only=(0,))[0].value
-
-        program, _ = closed(pulled, bar, shared=True) or (pulled, [])
-        operator = self.operator().turned()
-        product = program if self.mapped is None else lambda v: pointwise.subtract(v, program(v))
-        right = pointwise.negative(bar) if self.mapped is None else bar
-        return operator.solve_with(product, lambda v: operator.multiply(v, x, *p), right)
-
-    def _divided(self, slope: Any, shares: list[Any], bar: Any) -> list[Any]:
-        """With one unknown, y is a quotient: the slope along it divides those along the parameters."""
-        pivot = slope if self.mapped is None else slope - 1
-        y = -bar / pivot
-        left = abs(float(bar + pivot * y)) / (abs(float(bar)) or 1.0)
-        report = Report("division", self.adjoint_tolerance, left, 1, products=1)
-        report.converged = left <= self.adjoint_tolerance  # NaN is not, where there is nothing to divide by
-        self.report.adjoint = report
-        if self.strict and not report.converged:
-            raise ConvergenceError(
-                f"{self.what}: the derivative: the slope of the equation is {float(pivot):.3g}.\n{report}", report, y
-            )
-        return [np.asarray(share * y, share.dtype) for share in shares]
-
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""
-        run = self._solve_one()
+
+        def run(start: Any, *p: Any) -> tuple[Any, Any]:
+            return sought(self, start, p)
+
         for axes in self.batches:
             run = vmap(run, axes)
         with np.errstate(all="ignore"):
@@ -254,83 +151,6 @@ class Equation:
         if self.strict and not report.converged:
             raise ConvergenceError(f"{self.what}: no convergence.\n{report}", report, x)
         return x
-
-    def _solve_one(self) -> Callable[..., Any]:
-        def run(start: Any, *p: Any) -> Any:
-            function = self.function
-            if self.scalar and self.chosen:
-                found = self._alone(lambda x: function(x, *p), start)
-                if found is not None:
-                    return found
-            problem = Problem(
-                lambda x: self._up(function(self._down(x), *p)), spec_of(start).size, spec_of(start).dtype,
-                self.tolerance, self.adjoint,
-            )  # fmt: skip
-            for name, extra in self.extras.items():
-                setattr(problem, name, lambda x, f=extra: f(self._down(x), *p))
-            x, steps = self._driven(problem, self._up(start))
-            residual = problem.at_answer(x, type(self.method).__module__.startswith(__package__))
-            if carries(residual) and (not carries(x) or residual.level > x.level):
-                raise captured(self.what)
-            left = norm(residual)
-            self._count(problem, steps)
-            return self._down(x), pointwise.where(pointwise.isnan(left), math.inf, left)
-
-        return run
-
-    def _count(self, problem: Problem, steps: int) -> None:
-        self.report.functions += problem.functions
-        self.report.products += problem.products
-        self.report.steps = max(self.report.steps, steps)
-
-    def _driven(self, problem: Problem, start: Any) -> tuple[Any, int]:
-        """The answer of the method, and its steps."""
-
-        def watch(step: int, state: Any) -> None:
-            residual = state.get("norm") if isinstance(state, dict) else None
-            if is_array(residual):
-                self._note(step, float(bare_of(residual)))
-
-        state, steps = drive(self.method, problem, start, self.max_steps, watch)
-        return self.method.value(state), steps
-
-    def _alone(self, function: Callable[[Any], Any], start: Any) -> tuple[Any, Any] | None:
-        """One number and its residual in plain floats, where nobody named a method and secants are enough."""
-        if type(start) is not np.ndarray or start.dtype.itemsize < 4 or self.extras:
-            return None
-        problem = Problem(function, 1, start.dtype, self.tolerance, self.adjoint)
-
-        found = found_by_secants(problem, start, self.mapped is not None)
-        if found is None or len(found[1]) > self.max_steps:
-            return None
-        x, history, slope = found
-        for step, left in enumerate(history, 1):
-            self._note(step, left)
-        self.report.method = "secants"
-        if self.mapped is not None and math.isfinite(slope):
-            self.report.contraction = abs(1 + slope)
-        self._count(problem, len(history))
-        return x, np.abs(problem.at_answer(x, True))
-
-    def _note(self, step: int, residual: float) -> None:
-        """After each step: keep the residual, from which the contraction is estimated, and tell the user."""
-        history = self.report.history
-        history.append(residual)
-        if len(history) > 2 and 0 < history[-1] < history[-3] < math.inf:
-            self.report.contraction = math.sqrt(history[-1] / history[-3])
-        if self.watch is not None:
-            self.watch(step, residual)
-
-
-def _slope(function: Callable[..., Any], variables: list[Any], i: int) -> Any:
-    """The derivative of a function of numbers along one of them."""
-    fixed = variables.copy()
-
-    def along(v: Any) -> Any:
-        fixed[i] = v
-        return function(*fixed)
-
-    return jvp(along, (variables[i],), (np.ones_like(variables[i]),))[1].reshape(variables[i].shape)
 
 
 class _Latest(list[Report]):
@@ -353,8 +173,9 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: Equation) -> tupl
     p = xs[1:]
     if not p:
         return (None,)
-    if not equation.batches and all(map(is_array, (bar, out, *p))):
-        return (None, *equation.pulled_at_once(bar, out, p))
+    is_bare = is_array if not equation.scalar else lambda x: type(x) is np.ndarray
+    if not equation.batches and all(map(is_bare, (bar, out, *p))):
+        return (None, *pulled_at_once(equation, bar, out, p))
     y = equation.solved_back(bar, out, *p)
     return (None, *pulled_along(lambda *q: equation.residual(out, *q), p, pointwise.negative(y)))
 

@@ -7,7 +7,6 @@ from typing import Any, final
 
 import numpy as np
 
-from ..arrays.spec import spec_of
 from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
 from ..ops.contracting import matmul, outer
@@ -98,12 +97,12 @@ class Anderson:
         empty = memory_of(start, self.memory)
         return {
             "x": start, "residual": residual, "norm": norm(residual), "steps": empty, "changes": empty,
-            "filled": np.asarray(False), "stuck": np.asarray(False),
+            "filled": problem.xp.asarray(False), "stuck": problem.xp.asarray(False),
         }  # fmt: skip
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         x, residual, steps, changes = (state[name] for name in ("x", "residual", "steps", "changes"))
-        gamma = self._weights(changes, residual, np.finfo(problem.dtype).eps)
+        gamma = self._weights(problem, changes, residual)
         there = x + self.damping * residual - matmul(gamma, steps + self.damping * changes)
         found = problem.residual(there)
         size = norm(found)
@@ -123,14 +122,15 @@ class Anderson:
             "stuck": pointwise.logical_not(pointwise.logical_or(finite, state["filled"])),
         }
 
-    def _weights(self, changes: Any, residual: Any, precision: float) -> Any:
+    def _weights(self, problem: Any, changes: Any, residual: Any) -> Any:
         """gamma by normal equations. Rows are scaled to length one first: later ones are smaller by orders of
         magnitude, and just those matter. Rows of zeros, not filled yet, get no weight.
         """
         lengths = pointwise.sqrt(total(pointwise.square(changes), 1))
         scale = 1 / pointwise.where(pointwise.equal(lengths, 0), 1.0, lengths)
         products = matmul(changes, changes.T) * outer(scale, scale)
-        ridge = max(self.regularisation, 10 * float(precision)) * np.eye(self.memory, dtype=spec_of(residual).dtype)
+        least = 10 * float(np.finfo(problem.dtype).eps)
+        ridge = max(self.regularisation, least) * problem.xp.eye(self.memory, dtype=problem.dtype)
         return scale * densely_solved(products + ridge, scale * matmul(changes, residual))
 
     done = staticmethod(_over)
@@ -158,7 +158,7 @@ class Accelerated:
         _checked_share(self.plain_below, "Accelerated: plain_below")
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
-        return Anderson(self.memory).init(problem, start) | {"plain": np.asarray(True)}
+        return Anderson(self.memory).init(problem, start) | {"plain": problem.xp.asarray(True)}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         if isinstance(state["x"], np.ndarray) and state["plain"]:  # with an empty memory, Anderson's step is Picard's

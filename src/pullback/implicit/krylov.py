@@ -41,8 +41,12 @@ def powers(xp: Any, sizes: Any) -> Any:
     return xp.ldexp(xp.ones_like(sizes), xp.frexp(xp.where(usable, sizes, 1))[1])
 
 
+def _power_near(xp: Any, b: Any) -> Any:
+    return powers(xp, xp.max(xp.abs(b), axis=-1) if b.shape[-1] else xp.zeros(b.shape[:-1], b.dtype))
+
+
 _scale: Op = custom_record(
-    "power_near", ("b",), lambda xp, b: powers(xp, xp.max(xp.abs(b), axis=-1, initial=0)), None, None,
+    "power_near", ("b",), _power_near, None, None,
     lambda size, axes, b: (apply(_scale, lead(b, axes[0], size)), 0), None,
 )  # fmt: skip
 
@@ -150,7 +154,7 @@ def _correction(system: System, state: State, length: int) -> Any:
     beta = norm(state["r"])
     active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
     goal = system.tolerance * state["size"]
-    unit = np.eye(length + 1, dtype=system.dtype)
+    unit = system.xp.eye(length + 1, dtype=system.dtype)
     basis = _Basis(quotient(state["r"], beta), length)
     last, rows, columns, shares = unit[0], [], [], []
     for k in range(length):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array
+from ..arrays.backends import is_array, namespace_on
 from ..arrays.spec import make_spec, spec_of
 from ..errors import ConvergenceError
 from ..ops import elementwise as pointwise
@@ -57,7 +57,7 @@ class System:
     """A linear system for a solver: `apply(v)` multiplies by the matrix, `apply_transposed(v)` by its transpose.
 
     `tolerance` is that of |b - A x| relative to |b|; `symmetric` and `definite` say what is known of the matrix,
-    `precondition(v)` multiplies by something near its inverse. Products are counted.
+    `precondition(v)` multiplies by something near its inverse; `xp` is the library of its arrays. Products are counted.
     """
 
     def __init__(
@@ -68,8 +68,10 @@ class System:
         tolerance: float,
         *,
         multiply_back: Callable[[Any], Any] | None = None,
+        xp: Any = np,
         **known: Any,
     ) -> None:
+        self.xp = xp
         self._multiply = multiply
         self._multiply_back = multiply_back
         self.size = size
@@ -90,15 +92,15 @@ class System:
         self.products += 1
         if self._multiply_back is not None:
             return self._multiply_back(v)
-        spec = make_spec((self.size,), self.dtype)
+        spec = make_spec((self.size,), self.dtype, spec_of(v).device)
         return transposed(lambda x: [self._multiply(x)], [spec], "the product with the matrix")([v])[0]
 
     def dense(self) -> Any:
         """The matrix, by as many products as it has columns, all at once."""
         self.products += self.size
         if self.size == 1:
-            return reshape(self._multiply(np.ones(1, self.dtype)), (1, 1))
-        columns: Any = vmap(self._multiply, 0, 1)(np.eye(self.size, dtype=self.dtype))
+            return reshape(self._multiply(self.xp.ones(1, self.dtype)), (1, 1))
+        columns: Any = vmap(self._multiply, 0, 1)(self.xp.eye(self.size, dtype=self.dtype))
         return columns
 
 
@@ -135,7 +137,7 @@ class Operator:
     def _back(self, v: Any, *p: Any) -> Any:
         if self.multiply_back is not None:
             return self.multiply_back(v, *p)
-        spec = make_spec(spec_of(v).shape, spec_of(v).dtype)
+        spec = make_spec(spec_of(v).shape, spec_of(v).dtype, spec_of(v).device)
         return transposed(lambda x: [self.multiply(x, *p)], [spec], self.what)([v])[0]
 
     def turned(self) -> Operator:
@@ -163,8 +165,9 @@ class Operator:
                 report, *self._solve_one(report, lambda p: (back, forth) if self.back else (forth, back))(b)
             )
 
-    def _checked(self, report: Report, x: Any, left: Any) -> Any:
+    def _checked(self, report: Report, x: Any, left: Any, grown: Any) -> Any:
         report.residual = float(largest(left))
+        report.amplification = float(largest(grown))
         report.converged = report.residual <= self.tolerance
         self.reports.append(report)
         if self.strict and not report.converged:
@@ -175,7 +178,10 @@ class Operator:
         def run(b: Any, *p: Any) -> Any:
             forth, back = prepared(p)[:: -1 if self.back else 1]
             known = self.known if not self.back else self._known_back(b)
-            system = System(forth, spec_of(b).size, spec_of(b).dtype, self.tolerance, multiply_back=back, **known)
+            spec = spec_of(b)
+            system = System(
+                forth, spec.size, spec.dtype, self.tolerance, multiply_back=back, xp=namespace_on(spec.device), **known
+            )
             state, steps = drive(self.solver, system, b, self.max_steps)
             x = self.solver.value(state)
             left = state["left"] if _is_known(self.solver, state) else _left(system, b, x)
@@ -183,7 +189,8 @@ class Operator:
             report.steps = max(report.steps, steps)
             if hasattr(self.solver, "choose"):
                 report.method = f"{type(self.solver).__name__} ({type(self.solver.choose(system)).__name__})"
-            return x, pointwise.where(pointwise.isnan(left), math.inf, left)
+            grown = pointwise.divide(norm(x), _not_zero(norm(b)))
+            return x, pointwise.where(pointwise.isnan(left), math.inf, left), grown
 
         return run
 
@@ -192,7 +199,7 @@ class Operator:
         precondition = self.known.get("precondition")
         if precondition is None:
             return self.known
-        spec = make_spec(spec_of(b).shape, spec_of(b).dtype)
+        spec = make_spec(spec_of(b).shape, spec_of(b).dtype, spec_of(b).device)
         turned = transposed(lambda v: [precondition(v)], [spec], "the preconditioner")
         return self.known | {"precondition": lambda v: turned([v])[0]}
 

@@ -15,8 +15,9 @@ class Report:
     for a linear system, relative to b there. For a batch it is the largest.
 
     `functions` and `products` count evaluations of the equation and products with its Jacobian. `contraction` estimates
-    by how much a step reduces the error, from the last steps. `adjoint` is the report of the latest solve for a
-    derivative, filled in when one was asked for.
+    by how much a step reduces the error, from the last steps. `amplification`, of a linear system A x = b, is
+    |x| / |b|: an estimate from below of how far a residual may be enlarged, |A^-1|. `adjoint` is the report of the
+    latest solve for a derivative, filled in when one was asked for.
     """
 
     method: str
@@ -26,6 +27,7 @@ class Report:
     functions: int = 0
     products: int = 0
     contraction: float | None = None
+    amplification: float | None = None
     converged: bool = False
     note: str = ""
     adjoint: Report | None = None
@@ -33,12 +35,15 @@ class Report:
 
     @property
     def gradient_error(self) -> float | None:
-        """A bound on the relative error of the derivative, to first order: each residual times the inverse of the
-        distance to a singular equation, which 1 / (1 - contraction) estimates. None while something is unknown.
+        """An estimate of the relative error of the derivative, to first order: both residuals times the inverse of the
+        distance to a singular equation. Of that there are two estimates, 1 / (1 - contraction) and the amplification of
+        the solve for the derivative, and the larger counts. None before there was one.
         """
-        if self.adjoint is None or self.contraction is None or self.contraction >= 1:
+        if self.adjoint is None:
             return None
-        return (self.residual + self.adjoint.residual) / (1 - self.contraction)
+        seen = self.contraction
+        reaches = [1 / (1 - seen) if seen is not None and seen < 1 else 0.0, self.adjoint.amplification or 0.0]
+        return (self.residual + self.adjoint.residual) * max(reaches) if max(reaches) > 0 else None
 
     def __str__(self) -> str:
         lines = [
@@ -48,12 +53,14 @@ class Report:
         ]
         if self.contraction is not None:
             lines.append(f"  contraction     about {self.contraction:.4g} a step")
+        if self.amplification is not None:
+            lines.append(f"  amplification   {self.amplification:.3g} at least, from a right side to the solution")
         if self.note:
             lines.append(f"  note            {self.note}")
         if self.adjoint is not None:
             lines += ["  for the derivative:", *("  " + line for line in str(self.adjoint).splitlines())]
             if self.gradient_error is not None:
-                lines.append(f"  error of the derivative at most about {self.gradient_error:.1e}, relative")
+                lines.append(f"  error of the derivative about {self.gradient_error:.1e}, relative")
         return "\n".join(lines)
 
 

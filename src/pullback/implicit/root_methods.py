@@ -72,7 +72,10 @@ def densely_solved(matrix: Any, right: Any) -> Any:
 def eliminated(xp: Any, matrix: Any, right: Any) -> Any:
     """The same for bare arrays, or stacks of them: one singular matrix says nothing about the others."""
     try:
-        return xp.linalg.solve(matrix, right)
+        found = xp.linalg.solve(matrix, right)
+        if xp is not np and not xp.isfinite(found).all():  # CuPy does not say that a matrix is singular
+            found = xp.where(xp.isfinite(found).all((-2, -1), keepdims=True), found, _best(xp, matrix, right))
+        return found
     except np.linalg.LinAlgError:
         if matrix.ndim == 2:
             return _best(xp, matrix, right)
@@ -110,7 +113,8 @@ def at_start(problem: Any, start: Any) -> dict[str, Any]:
     residual = problem.residual(start)
     size = norm(residual)
     return {
-        "x": start, "residual": residual, "norm": size, "stuck": np.asarray(False), "past": stack([size] * _WINDOW)
+        "x": start, "residual": residual, "norm": size, "stuck": problem.xp.asarray(False),
+        "past": stack([size] * _WINDOW),
     }  # fmt: skip
 
 
@@ -140,7 +144,7 @@ def backtracked(
         tries = carry[0] + 1
         return trial(tries, pointwise.where(pointwise.equal(tries, strict), 1.0, 0.5 * carry[1]))
 
-    _, _, there, found, size = while_loop(too_far, shorter, trial(0, np.ones((), problem.dtype)))
+    _, _, there, found, size = while_loop(too_far, shorter, trial(0, problem.xp.ones((), problem.dtype)))
     better = pointwise.less(size, before)
     return {
         "x": pointwise.where(better, there, x),
@@ -190,11 +194,11 @@ class NewtonKrylov:
     inner: Any = None
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
-        return at_start(problem, start) | {"forcing": np.asarray(_LOOSEST, problem.dtype)}
+        return at_start(problem, start) | {"forcing": problem.xp.asarray(_LOOSEST, problem.dtype)}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         x, before, forcing = state["x"], state["norm"], state["forcing"]
-        system = System(lambda v: problem.push(x, v)[1], problem.size, problem.dtype, forcing)
+        system = System(lambda v: problem.push(x, v)[1], problem.size, problem.dtype, forcing, xp=problem.xp)
         method = self.inner or GMRES()
         found, _ = drive(method, system, pointwise.negative(state["residual"]), _LINEAR_STEPS)
         after = backtracked(problem, state, method.value(found))
@@ -230,7 +234,7 @@ class Broyden:
         state = at_start(problem, start)
         empty = memory_of(start, self.memory)
         scale = _best_multiple(problem, start, state["residual"])
-        return state | {"scale": scale, "left": empty, "right": empty, "fresh": np.asarray(True)}
+        return state | {"scale": scale, "left": empty, "right": empty, "fresh": problem.xp.asarray(True)}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
         x, residual, scale, left, right, fresh = (
@@ -280,7 +284,7 @@ class Chord:
     """
 
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
-        identity = np.eye(problem.size, dtype=problem.dtype)
+        identity = problem.xp.eye(problem.size, dtype=problem.dtype)
         return at_start(problem, start) | {"inverse": densely_solved(problem.jacobian(start), identity)}
 
     def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
@@ -315,7 +319,7 @@ class Bisection:
     def init(self, problem: Any, start: Any) -> dict[str, Any]:
         if problem.size != 1:
             raise ArgumentError(f"Bisection: wants one unknown, got {problem.size}.\n  Use Newton for several.")
-        low, high = (np.full(1, x, problem.dtype) for x in (self.low, self.high))
+        low, high = (problem.xp.full(1, x, problem.dtype) for x in (self.low, self.high))
         at_low, at_high = problem.residual(low), problem.residual(high)
         inside = pointwise.logical_and(pointwise.less_equal(low, start), pointwise.less_equal(start, high))
         x = pointwise.where(inside, start, 0.5 * low + 0.5 * high)

@@ -32,7 +32,8 @@ def found_by_secants(problem: Any, start: np.ndarray, is_map: bool) -> tuple[np.
         return at, math.nan if isinstance(residual, Value) else residual.item()
 
     at, here = evaluated(start.item())
-    step, slope, history = here if is_map else _NEAR * max(1.0, abs(start.item())), math.nan, []
+    history: list[float] = []
+    step, slope = here if is_map else _NEAR * max(1.0, abs(start.item())), math.nan
     while abs(here) > problem.tolerance and len(history) < _STEPS:
         before, left = at.item(), here
         at, here = evaluated(before + step)

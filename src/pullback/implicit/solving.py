@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
-from ..arrays.value import Value
-from ..errors import ArgumentError, ConvergenceError
+from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
 from ..ops import reducing
-from ..transforms.border import at_places, scalars_become_arrays
+from ..transforms.border import scalars_become_arrays
 from ..transforms.reverse import grad, vjp
-from ..transforms.rules import carries
-from .closed import closed
 from .descent_methods import BFGS, LBFGS, LevenbergMarquardt
-from .equation import Equation, rooted
 from .fixed_point_methods import Accelerated
-from .linear_methods import Auto
-from .policies import (
-    Implicit,
-    OneStep,
-    PhantomGradient,
-    Unrolled,
-    checked_steps,
-    checked_tolerance,
-    default_tolerance,
-)
+from .policies import OneStep, PhantomGradient, Unrolled
+from .posing import Wishes, posed_and_solved, tolerance_of
 from .report import Report, Solution
 from .root_methods import Newton, NewtonKrylov
 from .vectors import Layout
@@ -43,18 +26,6 @@ Function = Callable[..., Any]
 
 #: More unknowns than this, and no dense matrix of them is made unless it is asked for.
 _MANY = 200
-
-
-@dataclass(frozen=True)
-class _Wishes:
-    """What a caller may say about a solve."""
-
-    solver: Any
-    derivative: Any
-    tol: float | None
-    max_steps: int
-    callback: Callable[[int, Any], None] | None
-    strict: bool
 
 
 def fixed_point(
@@ -81,10 +52,10 @@ def fixed_point(
     >>> float(np.round(x, 8)), float(np.round(slope, 8))
     (6.0, 2.0)
     """
-    return _fixed_point(f, x0, params, _Wishes(solver, derivative, tol, max_steps, callback, True)).value
+    return _fixed_point(f, x0, params, Wishes(solver, derivative, tol, max_steps, callback, True)).value
 
 
-def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes) -> Solution:
+def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
     policy = wishes.derivative
     if isinstance(policy, Unrolled):
         return _unrolled(f, x0, params, policy.steps, 1.0, wishes)
@@ -92,16 +63,16 @@ def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes)
     def mapped(x: Any, layout: Layout, *p: Any) -> Any:
         return layout.vector(f(layout.tree(x), *p), "fixed_point")
 
-    found = _solved(mapped, x0, params, wishes, "fixed_point", lambda n: Accelerated())
+    found = posed_and_solved(mapped, x0, params, wishes, "fixed_point", lambda n: Accelerated())
     if isinstance(policy, OneStep):
         return _steps_at(f, found, params, 1, 1.0)
     return _steps_at(f, found, params, policy.steps, policy.damping) if isinstance(policy, PhantomGradient) else found
 
 
-def _unrolled(f: Function, x0: Any, params: tuple[Any, ...], steps: int, damping: float, wishes: _Wishes) -> Solution:
+def _unrolled(f: Function, x0: Any, params: tuple[Any, ...], steps: int, damping: float, wishes: Wishes) -> Solution:
     layout, leaves = Layout.of(x0, "fixed_point")
     start = unflatten(layout.structure, leaves)
-    found = _steps_at(f, Solution(start, Report("Unrolled", _tolerance(wishes, layout))), params, steps, damping)
+    found = _steps_at(f, Solution(start, Report("Unrolled", tolerance_of(wishes, layout))), params, steps, damping)
     found.report.steps, found.report.note = steps, "steps of the map from the start; their residual was not asked for"
     return found
 
@@ -133,14 +104,14 @@ def root(
     >>> float(np.round(square_root(4.0), 8)), float(np.round(pb.grad(square_root)(4.0), 8))
     (2.0, 0.25)
     """
-    return _root(f, x0, params, _Wishes(solver, derivative, tol, max_steps, callback, True)).value
+    return _root(f, x0, params, Wishes(solver, derivative, tol, max_steps, callback, True)).value
 
 
-def _root(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes) -> Solution:
+def _root(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
     def equation(x: Any, layout: Layout, *p: Any) -> Any:
         return layout.vector(f(layout.tree(x), *p), "root")
 
-    return _solved(equation, x0, params, wishes, "root", lambda n: Newton() if n <= _MANY else NewtonKrylov())
+    return posed_and_solved(equation, x0, params, wishes, "root", lambda n: Newton() if n <= _MANY else NewtonKrylov())
 
 
 def argmin(
@@ -170,17 +141,17 @@ def argmin(
     """
     if not callable(f):
         return reducing.argmin(f, x0 if axis is None else axis, keepdims=keepdims)
-    return _argmin(f, x0, params, _Wishes(solver, derivative, tol, max_steps, callback, True)).value
+    return _argmin(f, x0, params, Wishes(solver, derivative, tol, max_steps, callback, True)).value
 
 
-def _argmin(f: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes) -> Solution:
+def _argmin(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
     def objective(x: Any, layout: Layout, *p: Any) -> Any:
         return f(layout.tree(x), *p)
 
     def equation(x: Any, layout: Layout, *p: Any) -> Any:
         return grad(lambda y: objective(y, layout, *p))(x)
 
-    return _solved(equation, x0, params, wishes, "argmin", _descent, objective=objective, symmetric=True)
+    return posed_and_solved(equation, x0, params, wishes, "argmin", _descent, objective=objective, symmetric=True)
 
 
 def _descent(size: int) -> Any:
@@ -204,10 +175,10 @@ def least_squares(
     >>> np.round(pb.least_squares(lambda w, y: w[0] + w[1] * t - y, np.zeros(2), y), 6)
     array([1., 2.])
     """
-    return _least_squares(residual, x0, params, _Wishes(solver, derivative, tol, max_steps, callback, True)).value
+    return _least_squares(residual, x0, params, Wishes(solver, derivative, tol, max_steps, callback, True)).value
 
 
-def _least_squares(residual: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes) -> Solution:
+def _least_squares(residual: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
     def inner(x: Any, layout: Layout, *p: Any) -> Any:
         leaves = [scalars_become_arrays(r, "least_squares") for r in flatten(residual(layout.tree(x), *p))[0]]
         return Layout(None, [spec_of(r) for r in leaves]).joined(leaves)
@@ -219,106 +190,10 @@ def _least_squares(residual: Function, x0: Any, params: tuple[Any, ...], wishes:
         value, pull = vjp(lambda y: inner(y, layout, *p), x)
         return pull(value)[0]
 
-    return _solved(
+    return posed_and_solved(
         equation, x0, params, wishes, "least_squares", lambda n: LevenbergMarquardt(), objective=objective, inner=inner,
         symmetric=True,
     )  # fmt: skip
-
-
-def _solved(
-    equation: Function, x0: Any, params: tuple[Any, ...], wishes: _Wishes, what: str, choice: Callable[[int], Any],
-    *, objective: Function | None = None, inner: Function | None = None, symmetric: bool = False,
-) -> Solution:  # fmt: skip
-    """Lay the problem out in vectors, find what it depends on, and run the op that solves it."""
-    layout, leaves = Layout.of(x0, what, scalar=True)
-    start = layout.joined([_constant(x) for x in leaves])
-    given, structure = flatten(params)
-    p = [scalars_become_arrays(x, what) for x in given]
-
-    def on_vectors(function: Function) -> Function:
-        return lambda x, *q: function(x, layout, *unflatten(structure, q))
-
-    named = {"equation": equation, "objective": objective, "inner": inner}
-    functions = {k: on_vectors(f) for k, f in named.items() if f is not None}
-    quick = _as_it_stands(functions, start, p) if layout.scalar and wishes.solver is None else None
-    opened, arguments = quick or _opened(functions, start, p)
-    _check_policy(wishes.derivative, what)
-    policy = wishes.derivative if isinstance(wishes.derivative, Implicit) else Implicit()
-    method = choice(layout.size) if wishes.solver is None else wishes.solver
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("init", "step", "done", "value")):
-        raise ArgumentError(f"{what}: solver must be one of pb.implicit, such as Newton(), got {method!r}.")
-    tolerance = _tolerance(wishes, layout)
-    report = Report(type(method).__name__, tolerance)
-    mapped = opened.pop("equation")
-    is_map = what == "fixed_point"
-    posed = Equation(
-        (lambda x, *q: pointwise.subtract(mapped(x, *q), x)) if is_map else mapped, method, policy.adjoint or Auto(), tolerance,
-        policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
-        report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
-        mapped=mapped if is_map else None, chosen=wishes.solver is None, scalar=layout.scalar,
-        size=layout.size,
-    )  # fmt: skip
-    try:
-        found = rooted(posed, start, *arguments)
-    except ConvergenceError as error:
-        if spec_of(error.best).shape == layout.shape:
-            error.best = layout.tree(error.best)
-        raise
-    if not isinstance(found, Value) and any(isinstance(x, Tensor) for x in (*leaves, *p)):
-        found = wrap(found, spec_of(found))  # tensors in, tensors out
-    return Solution(layout.tree(found), report)
-
-
-def _constant(x: Any) -> Any:
-    """A value of the start, which has no derivative."""
-    return x.detach() if isinstance(x, Tensor) else pointwise.stop_gradient(x) if isinstance(x, Value) else x
-
-
-def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> tuple[dict[str, Function], list[Any]]:
-    """Functions of (x, *parameters) as functions of (x, *arguments), where arguments are all that they depend on."""
-    written = {name: closed(lambda x, f=function: f(x, *p), start) for name, function in functions.items()}
-    arguments: list[Any] = [] if all(written.values()) else list(p)
-    opened: dict[str, Function] = {}
-    for name, function in functions.items():
-        program, found = written[name] or (function, p)
-        first = len(arguments) if written[name] else 0
-        arguments += found if written[name] else []
-        opened[name] = _picking(program, first, first + len(found))
-    return opened, arguments
-
-
-def _as_it_stands(
-    functions: dict[str, Function], start: Any, p: list[Any]
-) -> tuple[dict[str, Function], list[Any]] | None:
-    """The same for one number, whose function is evaluated faster than it is written down: one evaluation shows that it
-    closes over nothing that carries derivatives. None where it does, or where values are not plain.
-    """
-    bare = [x.value if isinstance(x, Tensor) else x for x in p]
-    if len(functions) > 1 or type(start) is not np.ndarray or any(isinstance(x, Value) for x in bare):
-        return None
-    ((name, function),) = functions.items()
-    with np.errstate(all="ignore"):
-        if isinstance(function(start, *bare), Value):
-            return None
-    moving = [i for i, x in enumerate(p) if carries(x)]
-    return {name: at_places(function, (start, *bare), [0, *(i + 1 for i in moving)])}, [p[i] for i in moving]
-
-
-def _picking(function: Function, first: int, last: int) -> Function:
-    return lambda x, *q: function(x, *q[first:last])
-
-
-def _check_policy(policy: Any, what: str) -> None:
-    if policy is None or isinstance(policy, Implicit):
-        return
-    if what != "fixed_point" or not isinstance(policy, (Unrolled, OneStep, PhantomGradient)):
-        raise ArgumentError(f"{what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
-
-
-def _tolerance(wishes: _Wishes, layout: Layout) -> float:
-    """The tolerance of the norm, from that of the root mean square."""
-    tol = default_tolerance(layout.dtype) if wishes.tol is None else checked_tolerance(wishes.tol, "tol")
-    return tol * math.sqrt(max(layout.size, 1))
 
 
 class solve:
@@ -351,9 +226,9 @@ class solve:
         return _least_squares(residual, x0, params, _wishes(options, "least_squares"))
 
 
-def _wishes(options: dict[str, Any], what: str) -> _Wishes:
+def _wishes(options: dict[str, Any], what: str) -> Wishes:
     known = {"solver": None, "derivative": None, "tol": None, "max_steps": 1000, "callback": None}
     unknown = options.keys() - known.keys()
     if unknown:
         raise ArgumentError(f"{what}: unknown option {', '.join(sorted(unknown))}.")
-    return _Wishes(**(known | options), strict=False)
+    return Wishes(**(known | options), strict=False)

@@ -116,11 +116,11 @@ def _sparse_product(A: Any) -> CustomOp:
 
     @custom_op
     def product(v: Any) -> Any:
-        return forth @ np.asarray(v)
+        return forth @ v
 
     @custom_op
     def transposed_product(v: Any) -> Any:
-        return back @ np.asarray(v)
+        return back @ v
 
     product.def_vjp(lambda bar: transposed_product(bar))
     transposed_product.def_vjp(lambda bar: product(bar))
