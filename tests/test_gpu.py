@@ -205,3 +205,118 @@ ROADS = {
 def test_roads(road):
     x = np.array([0.7, 1.3, 0.4, 1.1])
     np.testing.assert_allclose(on_cpu(ROADS[road](cupy.asarray(x))), flat(ROADS[road](x)), rtol=1e-10, atol=1e-10)
+
+
+# Equations on the GPU: each solver, and the gradient of what it finds.
+
+MATRIX = np.array([[0.3, 0.2, 0.0], [-0.1, 0.4, 0.1], [0.0, 0.2, 0.2]])
+DEFINITE = MATRIX @ MATRIX.T + np.eye(3)
+RIGHT = np.array([1.0, -0.5, 0.3])
+I = pb.implicit
+
+
+def equilibrium(solver, adjoint=None):
+    def loss(b):
+        W = np_like(b).asarray(MATRIX)
+        policy = I.Implicit(adjoint=adjoint)
+        z = pb.fixed_point(lambda z, b: pb.tanh(W @ z + b), 0 * b, b, solver=solver, derivative=policy)
+        return pb.sum(z * z)
+
+    return loss
+
+
+def rooted(solver):
+    def loss(b):
+        x = pb.root(lambda x, b: x + 0.2 * x**3 + pb.sum(x) * 0.1 - b, 0 * b, b, solver=solver)
+        return pb.sum(x * x)
+
+    return loss
+
+
+def least(solver):
+    def loss(b):
+        A = np_like(b).asarray(DEFINITE)
+        x = pb.argmin(lambda x, b: 0.5 * pb.sum(x * (A @ x)) + 0.1 * pb.sum(x**4) - pb.sum(b * x), 0 * b, b,
+                      solver=solver)  # fmt: skip
+        return pb.sum(x * x)
+
+    return loss
+
+
+def fitted(solver):
+    def loss(b):
+        t = np_like(b).asarray(np.linspace(0.0, 1.0, 5))
+        y = 1.0 + b[1] * 0.1 + pb.exp(-t) * b[0]
+        w = pb.least_squares(lambda w, y: w[0] * pb.exp(-w[1] * t) + w[2] - y, np_like(b).ones(3), y, solver=solver)
+        return pb.sum(w * w)
+
+    return loss
+
+
+def linear(method, **known):
+    def loss(b):
+        A = np_like(b).asarray(DEFINITE)
+        x = pb.linear_solve(A, b, method=method, **known)
+        return pb.sum(x * x) + pb.sum(pb.linear_solve(lambda v: A @ v, b, method=method, **known))
+
+    return loss
+
+
+def by_number(pose):
+    return lambda b: pb.sum(pb.vmap(pose)(b))
+
+
+EQUATIONS = {
+    **{
+        f"fixed point, {solver}": equilibrium(solver)
+        for solver in (None, I.Picard(), I.Picard(0.5), I.Anderson(2), I.Accelerated(), I.Newton(), I.Broyden())
+    },
+    **{
+        f"adjoint, {adjoint}": equilibrium(None, adjoint)
+        for adjoint in (I.Neumann(), I.GMRES(), I.BiCGStab(), I.LSMR(), I.Dense(), I.Auto(0))
+    },
+    **{
+        f"root, {solver}": rooted(solver)
+        for solver in (None, I.Newton(), I.NewtonKrylov(), I.Broyden(), I.Chord(), I.Anderson())
+    },
+    **{
+        f"minimum, {solver}": least(solver)
+        for solver in (None, I.GradientDescent(), I.BFGS(), I.LBFGS(3), I.Newton(), I.NewtonKrylov())
+    },
+    **{f"least squares, {solver}": fitted(solver) for solver in (None, I.GaussNewton(), I.LevenbergMarquardt())},
+    **{
+        f"linear, {method}": linear(method, symmetric=True, definite=True)
+        for method in (None, I.CG(), I.MINRES(), I.GMRES(), I.BiCGStab(), I.LSMR(), I.Dense(), I.Dense("cholesky"))
+    },
+    "linear, Neumann": lambda b: pb.sum(
+        pb.linear_solve(lambda v: v - 0.3 * pb.tanh(b) * v, b, method=I.Neumann()) ** 2
+    ),
+    "a number": lambda b: pb.fixed_point(lambda x, b: 0.5 * pb.cos(x) + pb.sum(b), b[0] * 0.0, b),
+    "a batch of numbers": by_number(lambda c: pb.fixed_point(lambda x, c: 0.5 * pb.cos(x) + c, 0 * c, c)),
+    "a batch of roots": by_number(lambda c: pb.root(lambda x, c: x**3 + x - c, 0 * c, c)),
+    "bisection": by_number(lambda c: pb.root(lambda x, c: x**3 + x - c, 0 * c, c, solver=I.Bisection(-9.0, 9.0))),
+    "one step": lambda b: pb.sum(pb.fixed_point(lambda z, b: 0.3 * pb.tanh(z) + b, 0 * b, b, derivative=I.OneStep())),
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_equations(name):
+    loss = EQUATIONS[name]
+    there = cupy.asarray(RIGHT)
+    np.testing.assert_allclose(float(loss(there)), float(loss(RIGHT)), rtol=1e-7)
+    np.testing.assert_allclose(on_cpu(pb.grad(loss)(there)), flat(pb.grad(loss)(RIGHT)), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["fixed point, None", "root, None", "minimum, None", "linear, None"])
+def test_second_derivatives_of_equations(name):
+    loss = EQUATIONS[name]
+    along = np.array([1.0, 2.0, -1.0])
+    found = pb.hvp(loss, (cupy.asarray(RIGHT),), (cupy.asarray(along),))
+    np.testing.assert_allclose(on_cpu(found), flat(pb.hvp(loss, (RIGHT,), (along,))), rtol=1e-5, atol=1e-7)
+
+
+def test_an_equation_that_does_not_converge_says_so_on_the_gpu():
+    with pytest.raises(pb.errors.ConvergenceError):
+        pb.fixed_point(lambda x: 2.0 * x + 1.0, cupy.ones(2), solver=I.Picard(), max_steps=20)
+    with pytest.raises(pb.errors.ConvergenceError):
+        pb.linear_solve(cupy.zeros((2, 2)), cupy.ones(2))

@@ -1555,3 +1555,111 @@ def test_a_callback_hears_of_one_unknown():
     fixed_point(lambda x: 0.5 * x + 1.0, 0.0, callback=lambda step, residual: heard.append((step, residual)))
     assert [step for step, _ in heard] == list(range(1, len(heard) + 1))
     assert heard[-1][1] <= 1e-10
+
+
+# Higher orders solve with one matrix again and again: what was found is where the next solve starts.
+
+
+def counted_products(run, monkeypatch):
+    from pullback.implicit import linear
+
+    counts = []
+    checked = linear.Operator._checked
+
+    def noting(self, report, *rest):
+        counts.append((self.back, report.products, report.note))
+        return checked(self, report, *rest)
+
+    monkeypatch.setattr(linear.Operator, "_checked", noting)
+    run()
+    return counts
+
+
+@pytest.mark.parametrize("adjoint", [implicit.GMRES(), implicit.Dense(), implicit.Neumann()], ids=repr)
+def test_higher_orders_start_from_the_solutions_of_lower_ones(adjoint, monkeypatch):
+    rng = np.random.default_rng(0)
+    W = 0.3 * rng.normal(size=(8, 8)) / 8**0.5
+    policy = implicit.Implicit(adjoint=adjoint)
+
+    def loss(s):
+        return pb.sum(fixed_point(lambda z, s: pb.tanh(s * (W @ z) + s), np.zeros(8), s, derivative=policy) ** 2)
+
+    def twice():
+        pb.jvp(lambda s: pb.jvp(loss, (s,), (1.0,))[1], (1.0,), (1.0,))
+
+    forth = [(products, note) for back, products, note in counted_products(twice, monkeypatch) if not back]
+    assert len(forth) == 3
+    assert forth[1] == (1, "started from systems solved before")  # the same system once more
+    third = pb.grad(pb.grad(pb.grad(loss)))(1.0)
+    step = 1e-4
+    second = pb.grad(pb.grad(loss))
+    np.testing.assert_allclose(third, (second(1 + step) - second(1 - step)) / (2 * step), rtol=1e-5)
+
+
+def test_a_start_of_another_matrix_does_no_harm():
+    from pullback.implicit.linear import Operator, solved
+    from pullback.implicit.memory import Solved
+
+    memory = Solved()
+    b = np.array([1.0, 2.0, 3.0])
+    for matrix in (np.eye(3) * 2.0, np.diag([1.0, -3.0, 5.0]), np.eye(3) * 1e-8):
+        operator = Operator(lambda v, m: m @ v, implicit.Dense(), 1e-12, 100, "a test", memory=memory)
+        np.testing.assert_allclose(solved(operator, b, matrix), np.linalg.solve(matrix, b), rtol=1e-11)
+
+
+def test_what_is_kept_of_solved_systems():
+    from pullback.implicit.memory import Solved
+
+    memory = Solved()
+    assert memory.start(False, np.ones(2)) is None
+    memory.keep(False, np.array([1.0, 0.0]), np.array([2.0, 0.0]))
+    memory.keep(False, np.array([1.0, np.nan]), np.array([2.0, 0.0]))
+    np.testing.assert_allclose(memory.start(False, np.array([3.0, 0.1])), [6.0, 0.0])
+    assert memory.start(False, np.array([0.1, 3.0])) is None
+    assert memory.start(True, np.array([3.0, 0.1])) is None
+    assert memory.start(False, np.ones(3)) is None
+    for i in range(9):
+        memory.keep(True, np.eye(9)[i], np.eye(9)[i])
+    assert memory.start(True, np.eye(9)[0]) is None  # only the latest are kept
+    assert memory.start(True, np.eye(9)[8]) is not None
+
+
+# The report says how near to a singular equation an answer is, also where no contraction was seen.
+
+
+@pytest.mark.parametrize("slope", [1.0, 1e-3])
+def test_the_error_of_a_derivative_of_a_root_is_estimated(slope):
+    a = leaf(1.0)
+    found = implicit.solve.root(lambda x, a: slope * (x - a), np.zeros(()), a)
+    assert found.report.gradient_error is None
+    found.value.backward()
+    np.testing.assert_allclose(found.report.adjoint.amplification, 1 / slope, rtol=1e-9)
+    expected = (found.report.residual + found.report.adjoint.residual) / slope
+    assert found.report.gradient_error >= 0.99 * expected
+    assert "amplification" in str(found.report)
+
+
+def test_the_amplification_of_a_system_is_a_bound_from_below():
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(6, 6))
+    a = leaf(rng.normal(size=6))
+    found = implicit.solve.root(lambda x, a: A @ x - a, np.zeros(6), a)
+    pb.sum(found.value).backward()
+    norm = np.linalg.norm(np.linalg.inv(A), 2)
+    assert 0.05 * norm < found.report.adjoint.amplification <= norm * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_products_of_the_adjoint_against_the_neumann_series(seed):
+    n, rng = 400, np.random.default_rng(seed)
+    W = rng.normal(size=(n, n))
+    W *= 0.95 / np.abs(np.linalg.eigvals(W)).max()
+    b, bar = leaf(rng.normal(size=n)), rng.normal(size=n)
+    counts = []
+    for adjoint in (None, implicit.Neumann()):
+        policy = implicit.Implicit(adjoint=adjoint, tol=1e-6)
+        found = implicit.solve.fixed_point(lambda z, b: W @ z + b, np.zeros(n), b, derivative=policy, tol=1e-6)
+        found.value.backward(bar)
+        assert found.report.adjoint.converged
+        counts.append(found.report.adjoint.products)
+    assert counts[0] <= 0.6 * counts[1]

@@ -27,6 +27,7 @@ from .at_once import pulled_at_once
 from .drive import largest
 from .linear import Operator, pulled_along, solved
 from .linear_methods import Auto, Neumann
+from .memory import Solved
 from .report import Report
 from .seeking import sought
 
@@ -63,6 +64,7 @@ class Equation:
     chosen: bool = False
     scalar: bool = False
     size: int = 0
+    memory: Solved = field(default_factory=Solved)
     batches: tuple[tuple[int | None, ...], ...] = ()
 
     @property
@@ -101,6 +103,7 @@ class Equation:
         inner = Operator(
             multiply, self._adjoint(), self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
             self.known, reports=reports, strict=self.strict, multiply_back=multiply_back, prepare=prepare,
+            memory=None if self.batches or self.scalar else self.memory,
         )  # fmt: skip
         for axes in self.batches:
             inner = inner.in_batch((0, 0, *axes[1:]))

@@ -31,6 +31,7 @@ from ..transforms.linear import transposed
 from ..transforms.reverse import vjp
 from ..transforms.rules import bare_results, custom_record
 from .drive import drive, largest
+from .memory import Solved
 from .report import Report
 
 __all__ = ["Operator", "System", "norm", "pulled_along", "solved"]
@@ -111,7 +112,7 @@ class Operator:
     `multiply_back(v, *p)` multiplies by the transpose; without it, that is found by transposing. `prepare(back, *p)`,
     if there is one, answers both as functions of v alone; the one that is meant does what does not depend on v once.
     `batches` lists for each batch around it the axes of (right side, *parameters); `back` says that the transpose is
-    meant. Reports of solves are put into `reports`.
+    meant. Reports of solves are put into `reports`, solutions into `memory`, if there is one, to start from.
     """
 
     multiply: Callable[..., Any]
@@ -126,6 +127,7 @@ class Operator:
     strict: bool = True
     multiply_back: Callable[..., Any] | None = None
     prepare: Callable[..., tuple[Callable[[Any], Any], Callable[[Any], Any]]] | None = None
+    memory: Solved | None = None
 
     def product(self, v: Any, *p: Any) -> Any:
         """A(p) v, or A(p)^T v, for all elements of all batches."""
@@ -182,17 +184,45 @@ class Operator:
             system = System(
                 forth, spec.size, spec.dtype, self.tolerance, multiply_back=back, xp=namespace_on(spec.device), **known
             )
-            state, steps = drive(self.solver, system, b, self.max_steps)
-            x = self.solver.value(state)
-            left = state["left"] if _is_known(self.solver, state) else _left(system, b, x)
+            x, left = self._continued(report, system, b) or self._begun(report, system, b)
             report.products += system.products
-            report.steps = max(report.steps, steps)
             if hasattr(self.solver, "choose"):
                 report.method = f"{type(self.solver).__name__} ({type(self.solver.choose(system)).__name__})"
             grown = pointwise.divide(norm(x), _not_zero(norm(b)))
             return x, pointwise.where(pointwise.isnan(left), math.inf, left), grown
 
         return run
+
+    def _begun(self, report: Report, system: System, b: Any) -> tuple[Any, Any]:
+        """The solution and its true residual, from zero on."""
+        state, steps = drive(self.solver, system, b, self.max_steps)
+        report.steps = max(report.steps, steps)
+        x = self.solver.value(state)
+        left = state["left"] if _is_known(self.solver, state) else _left(system, b, x)
+        if self.memory is not None and type(b) is np.ndarray and type(x) is np.ndarray:
+            self.memory.keep(self.back, b, x)
+        return x, left
+
+    def _continued(self, report: Report, system: System, b: Any) -> tuple[Any, Any] | None:
+        """The same from what earlier solutions say: A x = b with x = start + d is A d = b - A start. None without a
+        start that leads there.
+        """
+        start = self.memory.start(self.back, b) if self.memory is not None and type(b) is np.ndarray else None
+        if start is None:
+            return None
+        rest = b - system.apply(start)
+        share = float(norm(rest) / _not_zero(norm(b)))
+        if not share < 1:
+            return None
+        report.note = "started from systems solved before"
+        if share <= self.tolerance:
+            return start, np.asarray(share)
+        system.tolerance = self.tolerance / share
+        state, report.steps = drive(self.solver, system, rest, self.max_steps)
+        system.tolerance = self.tolerance
+        x = start + self.solver.value(state)
+        left = _left(system, b, x)
+        return (x, left) if left <= self.tolerance else None
 
     def _known_back(self, b: Any) -> dict[str, Any]:
         """What is known of the transpose; a preconditioner is transposed too."""
