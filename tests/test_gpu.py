@@ -212,13 +212,13 @@ def test_roads(road):
 MATRIX = np.array([[0.3, 0.2, 0.0], [-0.1, 0.4, 0.1], [0.0, 0.2, 0.2]])
 DEFINITE = MATRIX @ MATRIX.T + np.eye(3)
 RIGHT = np.array([1.0, -0.5, 0.3])
-I = pb.implicit
+imp = pb.implicit
 
 
 def equilibrium(solver, adjoint=None):
     def loss(b):
         W = np_like(b).asarray(MATRIX)
-        policy = I.Implicit(adjoint=adjoint)
+        policy = imp.Implicit(adjoint=adjoint)
         z = pb.fixed_point(lambda z, b: pb.tanh(W @ z + b), 0 * b, b, solver=solver, derivative=policy)
         return pb.sum(z * z)
 
@@ -269,33 +269,50 @@ def by_number(pose):
 EQUATIONS = {
     **{
         f"fixed point, {solver}": equilibrium(solver)
-        for solver in (None, I.Picard(), I.Picard(0.5), I.Anderson(2), I.Accelerated(), I.Newton(), I.Broyden())
+        for solver in (
+            None,
+            imp.Picard(),
+            imp.Picard(0.5),
+            imp.Anderson(2),
+            imp.Accelerated(),
+            imp.Newton(),
+            imp.Broyden(),
+        )
     },
     **{
         f"adjoint, {adjoint}": equilibrium(None, adjoint)
-        for adjoint in (I.Neumann(), I.GMRES(), I.BiCGStab(), I.LSMR(), I.Dense(), I.Auto(0))
+        for adjoint in (imp.Neumann(), imp.GMRES(), imp.BiCGStab(), imp.LSMR(), imp.Dense(), imp.Auto(0))
     },
     **{
         f"root, {solver}": rooted(solver)
-        for solver in (None, I.Newton(), I.NewtonKrylov(), I.Broyden(), I.Chord(), I.Anderson())
+        for solver in (None, imp.Newton(), imp.NewtonKrylov(), imp.Broyden(), imp.Chord(), imp.Anderson())
     },
     **{
         f"minimum, {solver}": least(solver)
-        for solver in (None, I.GradientDescent(), I.BFGS(), I.LBFGS(3), I.Newton(), I.NewtonKrylov())
+        for solver in (None, imp.GradientDescent(), imp.BFGS(), imp.LBFGS(3), imp.Newton(), imp.NewtonKrylov())
     },
-    **{f"least squares, {solver}": fitted(solver) for solver in (None, I.GaussNewton(), I.LevenbergMarquardt())},
+    **{f"least squares, {solver}": fitted(solver) for solver in (None, imp.GaussNewton(), imp.LevenbergMarquardt())},
     **{
         f"linear, {method}": linear(method, symmetric=True, definite=True)
-        for method in (None, I.CG(), I.MINRES(), I.GMRES(), I.BiCGStab(), I.LSMR(), I.Dense(), I.Dense("cholesky"))
+        for method in (
+            None,
+            imp.CG(),
+            imp.MINRES(),
+            imp.GMRES(),
+            imp.BiCGStab(),
+            imp.LSMR(),
+            imp.Dense(),
+            imp.Dense("cholesky"),
+        )
     },
     "linear, Neumann": lambda b: pb.sum(
-        pb.linear_solve(lambda v: v - 0.3 * pb.tanh(b) * v, b, method=I.Neumann()) ** 2
+        pb.linear_solve(lambda v: v - 0.3 * pb.tanh(b) * v, b, method=imp.Neumann()) ** 2
     ),
     "a number": lambda b: pb.fixed_point(lambda x, b: 0.5 * pb.cos(x) + pb.sum(b), b[0] * 0.0, b),
     "a batch of numbers": by_number(lambda c: pb.fixed_point(lambda x, c: 0.5 * pb.cos(x) + c, 0 * c, c)),
     "a batch of roots": by_number(lambda c: pb.root(lambda x, c: x**3 + x - c, 0 * c, c)),
-    "bisection": by_number(lambda c: pb.root(lambda x, c: x**3 + x - c, 0 * c, c, solver=I.Bisection(-9.0, 9.0))),
-    "one step": lambda b: pb.sum(pb.fixed_point(lambda z, b: 0.3 * pb.tanh(z) + b, 0 * b, b, derivative=I.OneStep())),
+    "bisection": by_number(lambda c: pb.root(lambda x, c: x**3 + x - c, 0 * c, c, solver=imp.Bisection(-9.0, 9.0))),
+    "one step": lambda b: pb.sum(pb.fixed_point(lambda z, b: 0.3 * pb.tanh(z) + b, 0 * b, b, derivative=imp.OneStep())),
 }
 
 
@@ -317,6 +334,6 @@ def test_second_derivatives_of_equations(name):
 
 def test_an_equation_that_does_not_converge_says_so_on_the_gpu():
     with pytest.raises(pb.errors.ConvergenceError):
-        pb.fixed_point(lambda x: 2.0 * x + 1.0, cupy.ones(2), solver=I.Picard(), max_steps=20)
+        pb.fixed_point(lambda x: 2.0 * x + 1.0, cupy.ones(2), solver=imp.Picard(), max_steps=20)
     with pytest.raises(pb.errors.ConvergenceError):
         pb.linear_solve(cupy.zeros((2, 2)), cupy.ones(2))
