@@ -215,9 +215,14 @@ RIGHT = np.array([1.0, -0.5, 0.3])
 imp = pb.implicit
 
 
+def library(b):
+    """Where b lies, be it an array or a tensor."""
+    return cupy if isinstance(b, cupy.ndarray) or b.device != "cpu" else np
+
+
 def equilibrium(solver, adjoint=None):
     def loss(b):
-        W = np_like(b).asarray(MATRIX)
+        W = library(b).asarray(MATRIX)
         policy = imp.Implicit(adjoint=adjoint)
         z = pb.fixed_point(lambda z, b: pb.tanh(W @ z + b), 0 * b, b, solver=solver, derivative=policy)
         return pb.sum(z * z)
@@ -235,7 +240,7 @@ def rooted(solver):
 
 def least(solver):
     def loss(b):
-        A = np_like(b).asarray(DEFINITE)
+        A = library(b).asarray(DEFINITE)
         x = pb.argmin(lambda x, b: 0.5 * pb.sum(x * (A @ x)) + 0.1 * pb.sum(x**4) - pb.sum(b * x), 0 * b, b,
                       solver=solver)  # fmt: skip
         return pb.sum(x * x)
@@ -245,9 +250,9 @@ def least(solver):
 
 def fitted(solver):
     def loss(b):
-        t = np_like(b).asarray(np.linspace(0.0, 1.0, 5))
+        t = library(b).asarray(np.linspace(0.0, 1.0, 5))
         y = 1.0 + b[1] * 0.1 + pb.exp(-t) * b[0]
-        w = pb.least_squares(lambda w, y: w[0] * pb.exp(-w[1] * t) + w[2] - y, np_like(b).ones(3), y, solver=solver)
+        w = pb.least_squares(lambda w, y: w[0] * pb.exp(-w[1] * t) + w[2] - y, library(b).ones(3), y, solver=solver)
         return pb.sum(w * w)
 
     return loss
@@ -255,7 +260,7 @@ def fitted(solver):
 
 def linear(method, **known):
     def loss(b):
-        A = np_like(b).asarray(DEFINITE)
+        A = library(b).asarray(DEFINITE)
         x = pb.linear_solve(A, b, method=method, **known)
         return pb.sum(x * x) + pb.sum(pb.linear_solve(lambda v: A @ v, b, method=method, **known))
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -1663,3 +1664,11 @@ def test_products_of_the_adjoint_against_the_neumann_series(seed):
         assert found.report.adjoint.converged
         counts.append(found.report.adjoint.products)
     assert counts[0] <= 0.6 * counts[1]
+
+
+def test_the_figures_show_every_solver():
+    figures = Path(__file__).resolve().parent.parent / "docs" / "figures"
+    shown = " ".join(path.read_text() for path in sorted(figures.glob("*.svg")))
+    solvers = {name for name in implicit.__all__ if hasattr(getattr(implicit, name), "step")} - {"Auto"}
+    assert len(solvers) > 15
+    assert {name for name in solvers if f">{name}(" not in shown} == set()

@@ -202,7 +202,7 @@ class BFGS:
 
     def _learnt(self, H: Any, s: Any, y: Any, bent: Any, fresh: Any) -> Any:
         """H' multiplied out; the identity is first scaled to the curvature that was found."""
-        H = pointwise.where(fresh, bent / pointwise.maximum(_dot(y, y), np.finfo(H.dtype).tiny), 1.0) * H
+        H = pointwise.where(fresh, bent / pointwise.maximum(_dot(y, y), float(np.finfo(H.dtype).tiny)), 1.0) * H
         Hy = matmul(H, y)
         along = outer(s, Hy)
         return H - (along + along.T) / bent + (1 + _dot(y, Hy) / bent) / bent * outer(s, s)
@@ -396,5 +396,5 @@ def _relaxed(damping: Any, kept: Any, dtype: Any) -> Any:
     """
     factor = pointwise.clip_to(1 - (2 * kept - 1) * (2 * kept - 1) * (2 * kept - 1), 0.1, 2.0)
     return pointwise.maximum(
-        damping * pointwise.where(pointwise.isnan(factor), 1.0, factor), np.finfo(dtype).tiny * 1e6
+        damping * pointwise.where(pointwise.isnan(factor), 1.0, factor), float(np.finfo(dtype).tiny) * 1e6
     )

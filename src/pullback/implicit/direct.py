@@ -49,7 +49,7 @@ def _by_elimination(xp: Any, matrix: Any, columns: Any) -> Any:
     found = _each_solved(xp, even, xp.concatenate([columns / down, probes], axis=-1))
     reach = xp.sqrt(xp.sum(found[..., -_PROBES:] ** 2, axis=-2, keepdims=True)).max(axis=-1, keepdims=True)
     height = xp.sqrt(xp.sum(even**2, axis=(-2, -1), keepdims=True))
-    sound = reach * height * (8 * np.finfo(matrix.dtype).eps) < 1
+    sound = reach * height * (8 * float(np.finfo(matrix.dtype).eps)) < 1
     return xp.where(sound, found[..., :-_PROBES] / xp.swapaxes(across, -1, -2), xp.nan)
 
 

@@ -35,7 +35,7 @@ class Neumann:
         if isinstance(better, np.ndarray) and better:  # what follows, where there is nothing to choose by element
             return {**state, "at": at, "r": r, "x": at, "left": left}
         # where the terms outgrow b by this much, rounding has already lost all digits of the sum
-        going = pointwise.logical_and(state["going"], left < 1 / np.finfo(system.dtype).eps)
+        going = pointwise.logical_and(state["going"], left < 1 / float(np.finfo(system.dtype).eps))
         return {
             **state, "at": at, "r": r, "going": going,
             "x": pointwise.where(better, at, state["x"]), "left": pointwise.where(better, left, state["left"]),

@@ -114,7 +114,7 @@ class BiCGStab:
         rho = dot(shadow, r)
         p = r + quotient(rho, state["rho"]) * quotient(alpha, omega) * (p - omega * v)
         # r orthogonal to its shadow, or no omega: the recurrence ends, and begins again with what is left
-        lost = pointwise.abs(rho) <= np.finfo(system.dtype).eps * norm(shadow) * norm(r)
+        lost = pointwise.abs(rho) <= float(np.finfo(system.dtype).eps) * norm(shadow) * norm(r)
         lost = pointwise.logical_or(lost, pointwise.equal(omega, 0))
         new = {"at": x, "r": r, "p": p, "rho": rho, "shadow": shadow}
         for name, value in self._fresh(system, x, r, None).items():

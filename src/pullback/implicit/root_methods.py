@@ -247,7 +247,7 @@ class Broyden:
         found = scale * y + matmul(matmul(right, y), left)
         across = scale * s + matmul(matmul(left, s), right)
         slope = total(s * found)
-        usable = pointwise.greater(pointwise.abs(slope), np.finfo(problem.dtype).eps * norm(s) * norm(found))
+        usable = pointwise.greater(pointwise.abs(slope), float(np.finfo(problem.dtype).eps) * norm(s) * norm(found))
         correction = pointwise.where(usable, (s - found) / pointwise.where(usable, slope, 1.0), 0 * s)
         empty = memory_of(x, self.memory)
         return after | {
