@@ -26,9 +26,10 @@ from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.batching import lead
 from ..ops.dispatch import apply, as_value
+from ..ops.indexing import getitem
 from ..ops.op import Op, Terms
 from ..settings import modes
-from ..transforms.border import bare_of, fresh
+from ..transforms.border import fresh
 from ..transforms.loops import Carry, wants_functions
 from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
@@ -183,6 +184,10 @@ def _filled(bars: Any, chain: Chain) -> list[Any]:
     return [zeros(bars[k]) if isinstance(bars[k], Spec) else bars[k] for k in chain.moving_states]
 
 
+def _constant(ticket: Any) -> Any:
+    return ticket.detach() if isinstance(ticket, Tensor) else ticket
+
+
 def _in_place(chain: Chain, found: Sequence[Any], count: int) -> tuple[Any, ...]:
     """Cotangents of what moves, among all leaves."""
     at = dict(zip(chain.moving, found, strict=True))
@@ -190,8 +195,7 @@ def _in_place(chain: Chain, found: Sequence[Any], count: int) -> tuple[Any, ...]
 
 
 def _loop_pulled(bar: Any, out: Any, leaves: tuple[Any, ...], chain: Chain) -> tuple[Any, ...]:
-    ticket = bare_of(out[-1])
-    found = apply(_pull, NO_TICKET if ticket is None else ticket, *leaves, *_filled(bar, chain), chain=chain)
+    found = apply(_pull, _constant(out[-1]), *leaves, *_filled(bar, chain), chain=chain)
     return _in_place(chain, found, len(leaves))
 
 
@@ -204,8 +208,8 @@ def _loop_pushed(tangents: tuple[Any, ...], leaves: tuple[Any, ...], chain: Chai
 def _loop_batched(size: int, axes: tuple[int | None, ...], *leaves: Any, chain: Chain) -> Any:
     count = chain.states
     states = [lead(x, axis, size) for x, axis in zip(leaves[:count], axes[:count], strict=True)]
-    outs = apply(_loop, *states, *leaves[count:], chain=chain.in_batch((*(0,) * count, *axes[count:])))
-    return outs, (*(0,) * count, None)
+    *outs, ticket = apply(_loop, *states, *leaves[count:], chain=chain.in_batch((*(0,) * count, *axes[count:])))
+    return (*outs, lead(ticket, None, size)), (0,) * (count + 1)  # by its axis the way back knows the batch
 
 
 def _split(xs: tuple[Any, ...], chain: Chain) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -219,9 +223,8 @@ def _pull_pulled(bar: Any, xs: tuple[Any, ...], chain: Chain) -> tuple[Any, ...]
     along = [zeros(b) if isinstance(b, Spec) else b for b in bar]
     moved, primed = chain.with_tangents(leaves, _in_place(chain, along, len(leaves))), chain.tangent()
     *outs, ticket = apply(_loop, *moved, chain=primed)
-    ticket = bare_of(ticket)
     start = [zeros(spec_of(b)) for b in bars]
-    found = apply(_pull, NO_TICKET if ticket is None else ticket, *moved, *start, *bars, chain=primed)
+    found = apply(_pull, _constant(ticket), *moved, *start, *bars, chain=primed)
     return (None, *_in_place(chain, chain.of_primals(found), len(leaves)), *outs[chain.states :])
 
 
@@ -234,13 +237,16 @@ def _pull_pushed(tangents: tuple[Any, ...], xs: tuple[Any, ...], chain: Chain) -
 
 
 def _pull_batched(size: int, axes: tuple[int | None, ...], *xs: Any, chain: Chain) -> Any:
-    """Each element has its own cotangents, so what moves is there once for each."""
+    """Each element has its own cotangents, so what moves is there once for each. What a run outside of the batch left
+    does not fit.
+    """
+    ticket = getitem(xs[0], 0) if axes[0] == 0 and size else NO_TICKET
     leaves, bars = _split(xs, chain)
     of_leaves, of_bars = _split(axes, chain)
     every = [0 if k < chain.states or k in chain.moving else a for k, a in enumerate(of_leaves)]
     given = [lead(x, a, size) if new == 0 and a != 0 else x for x, a, new in zip(leaves, of_leaves, every, strict=True)]
     ends = [lead(x, a, size) for x, a in zip(bars, of_bars, strict=True)]
-    outs = apply(_pull, bare_of(xs[0]), *given, *ends, chain=chain.in_batch(tuple(every)))
+    outs = apply(_pull, ticket, *given, *ends, chain=chain.in_batch(tuple(every)))
     return outs, (0,) * len(outs)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError
 from ..ops.keeping import Keeper, Kept
@@ -23,6 +22,8 @@ __all__ = ["offload_to_disk"]
 _QUEUE = 8
 #: So many values are read ahead of the one that is asked for.
 _AHEAD = 2
+#: Seconds without work after which the writer ends.
+_IDLE = 0.5
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -76,7 +77,7 @@ class _Offload(Keeper):
             self._known[id(value)] = stored
             self._last = weakref.ref(stored)
             self._writer.write(stored)
-        return _OnDisk(stored)
+        return _OnDisk(stored, spec_of(value))
 
 
 class _Stored:
@@ -107,7 +108,8 @@ class _Stored:
                 break
             earlier._fetch()
             before = earlier._before
-        held = self._array if self._array is not None else self._given()
+        held = self._array  # read once: the writer may let go of it
+        held = self._given() if held is None else held
         return self._place.read() if held is None else held
 
     def _fetch(self) -> None:
@@ -120,9 +122,9 @@ class _OnDisk(Kept):
 
     __slots__ = ("_stored", "spec")
 
-    def __init__(self, stored: _Stored) -> None:
+    def __init__(self, stored: _Stored, spec: Spec) -> None:
         self._stored = stored
-        self.spec: Spec = spec_of(stored.value())
+        self.spec = spec
 
     def value(self) -> Any:
         return self._stored.value()
@@ -131,10 +133,10 @@ class _OnDisk(Kept):
 class _Writer:
     """Writes in a thread of its own, which ends when there has been nothing to do for a while."""
 
-    __slots__ = ("_guard", "_queue", "_thread")
+    __slots__ = ("_guard", "_thread", "_waiting")
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[weakref.ref[_Stored]] = queue.Queue(_QUEUE)
+        self._waiting: queue.Queue[weakref.ref[_Stored]] = queue.Queue(_QUEUE)
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -142,17 +144,20 @@ class _Writer:
         """Have an array written soon, unless its graph is gone before."""
         with self._guard:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=_write_all, args=(self._queue,), daemon=True)
+                self._thread = threading.Thread(target=self._write_all, name="pullback-offload", daemon=True)
                 self._thread.start()
-            self._queue.put(weakref.ref(stored))
+            self._waiting.put(weakref.ref(stored))
 
-
-def _write_all(waiting: queue.Queue[weakref.ref[_Stored]]) -> None:
-    while True:
-        try:
-            stored = waiting.get(timeout=1.0)()
-        except queue.Empty:
-            return
-        if stored is not None:
-            stored.write()
-        del stored
+    def _write_all(self) -> None:
+        while True:
+            try:
+                stored = self._waiting.get(timeout=_IDLE)()
+            except queue.Empty:
+                with self._guard:  # nobody puts anything in while this one decides to go
+                    if self._waiting.empty():
+                        self._thread = None
+                        return
+                continue
+            if stored is not None:
+                stored.write()
+            del stored
