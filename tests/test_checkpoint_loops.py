@@ -2,6 +2,8 @@
 values on disk.
 """
 
+# ruff: noqa: E731 - a function of one line beside the same one with a plain loop
+
 import errno
 import functools
 import gc
@@ -298,6 +300,18 @@ def test_second_order_repeats_steps_and_keeps_no_graph_of_them():
     assert "sin" not in alive
 
 
+def test_a_batch_takes_no_more_steps_than_one_element():
+    calls = []
+
+    def counted(i, x, a):
+        calls.append(i)
+        return step(i, x, a)
+
+    f = lambda x: norm(pb.checkpoint_loop(counted, x, 20, A, snapshots=3))
+    pb.vmap(pb.grad(f))(np.stack([X0, A, X0]))
+    assert len(calls) == fewest_advances(20, 3) + 1 + 20
+
+
 def test_vmap_around_and_inside():
     xs, scale = np.stack([X0, 2 * X0, -X0]), np.array([0.5, 1.0, 2.0])
     for axes, a in (((0, None), A), ((0, 0), scale[:, None] * A), ((None, 0), scale[:, None] * A)):
@@ -351,11 +365,13 @@ def closures(a):
     yield lambda i, x: inner(x)
     yield default
     yield functools.partial(lambda b, i, x: pb.sin(x * b), a)
+    yield lambda i, x: pb.vmap(lambda x, b: pb.sin(x * b))(x, a)
+    yield pb.vmap(lambda i, x: pb.sin(x * pb.sum(a)) * a[0], (None, 0))
     box = {"w": [a, (a,)]}
     yield lambda i, x: pb.sin(x * box["w"][0]) + 0.0 * box["w"][1][0]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("kind", ["grad", "jvp", "vmap", "hessian"])
 def test_closures_get_their_derivatives(number, kind):
     def f(a):
@@ -396,6 +412,30 @@ def test_what_is_not_found_is_refused(tracked):
     with pytest.raises(GraphError, match="carries derivatives"):
         pb.jvp(lambda a: pb.checkpoint_loop(type("Held", (), {"__call__": lambda s, i, x: x * s.a, "a": a})(), X0, 2),
                (A,), (X0,))  # fmt: skip
+
+
+def test_an_array_in_the_closure_that_changes_is_refused_and_a_log_is_not():
+    table, log = A.copy(), np.zeros(6)
+
+    def logging(i, x):
+        log[i] = float(i)
+        return pb.sin(x * table)
+
+    f = lambda x: pb.checkpoint_loop(logging, x, 6, snapshots=2)
+    agree(pb.grad(lambda x: norm(f(x)))(X0), pb.grad(lambda x: norm(plain(x, 6, step=logging)))(X0))
+    assert log.tolist() == list(range(6))
+    _, pull = pb.vjp(f, X0)
+    table[0] = 5.0
+    with pytest.raises(GraphError, match="written to since the loop ran"):
+        pull(np.ones(2))
+
+
+def test_a_tensor_in_the_closure_may_be_pointed_elsewhere():
+    w = pb.tensor(A)
+    _, pull = pb.vjp(lambda x: pb.checkpoint_loop(lambda i, x: pb.sin(x * w), x, 6, snapshots=2), X0)
+    expected = pb.vjp(lambda x: plain(x, 6, step=lambda i, x: pb.sin(x * A)), X0)[1](np.ones(2))
+    w *= 3.0
+    agree(pull(np.ones(2)), expected)
 
 
 # an unknown number of steps
@@ -591,9 +631,15 @@ def offload_done(tensor):
 def test_backward_outside_of_the_block_and_after_an_error():
     before = open_files()
     x = pb.tensor(np.linspace(0, 1, 5000), requires_grad=True)
-    with pytest.raises(ZeroDivisionError), pb.offload_to_disk(at_least="1 KiB"):
-        y = pb.sum(pb.exp(x) * pb.sin(x))
+    made = []
+
+    def failing():
+        made.append(pb.sum(pb.exp(x) * pb.sin(x)))
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), pb.offload_to_disk(at_least="1 KiB"):
+        failing()
+    y = made.pop()
     offload_done(y)
     y.backward()
     agree(x.grad.numpy(), np.exp(x.detach().numpy()) * (np.sin(x.detach().numpy()) + np.cos(x.detach().numpy())))

@@ -14,6 +14,7 @@ from ..settings import Modes
 from ..transforms.batching import vmap
 from ..transforms.border import at_places
 from ..transforms.forward import jvp
+from .captures import Unchanged
 from .randomness import Streams
 from .snapshots import Tiers
 
@@ -26,7 +27,8 @@ class Chain:
 
     `moving` are the places of leaves that derivatives go through: floating-point states, and parameters that carry any.
     `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `start` is
-    where the random streams stood, `modes` what was switched on, `tracked` whether anybody may want to go back.
+    where the random streams stood, `modes` what was switched on, `tracked` whether anybody may want to go back,
+    `watched` the arrays that the step closes over, `batches` the sizes of the batches around it.
     """
 
     step: Callable[..., tuple[Any, ...]]
@@ -40,6 +42,8 @@ class Chain:
     start: list[Any]
     modes: Modes
     tracked: bool
+    watched: Unchanged
+    batches: tuple[int, ...] = ()
 
     @property
     def moving_states(self) -> tuple[int, ...]:
@@ -98,13 +102,16 @@ class Chain:
         states, params = len(self.moving_states), len(self.moving_params)
         return [*found[:states], *found[2 * states : 2 * states + params]]
 
-    def in_batch(self, axes: tuple[int | None, ...]) -> Chain:
-        """The chain of a batch, with its elements along `axes` of the leaves. An element that is done stays as it is."""
+    def in_batch(self, axes: tuple[int | None, ...], size: int) -> Chain:
+        """The chain of a batch, with its elements along `axes` of the leaves; one that is done stays as it is."""
         run, done = self.step, self.until
+        batches = (size, *self.batches)
+        if done is None:
+            return replace(
+                self, step=lambda i, *leaves: vmap(functools.partial(run, i), axes)(*leaves), batches=batches
+            )
 
         def one(i: int, *leaves: Any) -> tuple[Any, ...]:
-            if done is None:
-                return run(i, *leaves)
             over = done(i, *leaves)
             return tuple(pointwise.where(over, x, y) for x, y in zip(leaves, run(i, *leaves), strict=False))
 
@@ -113,6 +120,6 @@ class Chain:
             return found
 
         def until(i: int, *leaves: Any) -> Any:
-            return reducing.all(vmap(functools.partial(done, i), axes)(*leaves))  # type: ignore[arg-type]
+            return reducing.all(vmap(functools.partial(done, i), axes)(*leaves))
 
-        return replace(self, step=step, until=None if done is None else until)
+        return replace(self, step=step, until=until, batches=batches)

@@ -6,8 +6,8 @@ The loop is one op, L, and its pullback another, P. Both are closed under differ
     push of L along (x', p')         = the tangents that L' carries;
     pull of L along b                = P(x, p, b);
     push of P along (x', p', b')     = the cotangents of x and p in P'(x, x', p, p', b', b);
-    pull of P along (c, d)           = the tangents of L'(x, c, p, d) for b, and, since c' J^T b = b' (J c), the cotangents
-                                       of x and p in P'(x, c, p, d, 0, b).
+    pull of P along (c, d)           = the tangents of L'(x, c, p, d) for b, and, since <c, J^T b> = <J c, b>, the
+                                       cotangents of x and p in P'(x, c, p, d, 0, b).
 
 So derivatives of every order and mode are loops with snapshots again, in bounded memory. `sweeps` runs them.
 """
@@ -26,16 +26,15 @@ from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.batching import lead
 from ..ops.dispatch import apply, as_value
-from ..ops.indexing import getitem
 from ..ops.op import Op, Terms
 from ..settings import modes
 from ..transforms.border import fresh
 from ..transforms.loops import Carry, wants_functions
 from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
-from .captures import Captures
+from .captures import Captures, Unchanged
 from .chain import Chain
-from .randomness import Streams
+from .randomness import GENERATORS, Streams
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth
@@ -62,9 +61,9 @@ def checkpoint_loop(
     states for the way back, x0 among them, and repeats steps from there: as few as is possible.
 
     States and params are trees. With `until`, the loop ends before the first step for which `until(i, x, *params)`
-    holds, and n is at most so many steps, None for any number. `ram` and `disk` in the place of `snapshots` say how many
-    are in memory and how many more in memory-mapped files in `directory`. Random numbers that a step draws from NumPy's
-    global stream, or from generators in `params` or in its closure, are drawn again in the same way.
+    holds; n is at most so many steps then, None for any number. `ram` and `disk` instead of `snapshots` say how many
+    are in memory and how many more in memory-mapped files in `directory`. Random numbers that a step draws from
+    NumPy's global stream, or from generators in `params` or in its closure, are drawn again in the same way.
 
     >>> import pullback as pb
     >>> pb.grad(lambda a: pb.checkpoint_loop(lambda i, x: x * a, 1.0, 100, snapshots=5))(1.0)
@@ -156,14 +155,17 @@ class _Given:
         moving = [i for i, x in enumerate(leaves) if spec_of(x).inexact and (i < states or carries(x))]
         generators = [x for x in self._leaves if _is_generator(x)]
         streams = Streams([*generators, *self._captures.generators])
+        tracked = any(map(carries, leaves))
+        watched = Unchanged(self._captures.arrays if tracked else ())
         return Chain(
-            self.step, self.until if ends else None, n, states, len(leaves), tuple(moving), tiers, streams, streams.states(),
-            modes(), any(map(carries, leaves)),
+            step=self.step, until=self.until if ends else None, n=n, states=states, width=len(leaves),
+            moving=tuple(moving), tiers=tiers, streams=streams, start=streams.states(), modes=modes(), tracked=tracked,
+            watched=watched,
         )  # fmt: skip
 
 
 def _is_generator(x: Any) -> bool:
-    return hasattr(x, "bit_generator")
+    return isinstance(x, GENERATORS)
 
 
 def _goes_through(x: Any) -> bool:
@@ -208,8 +210,8 @@ def _loop_pushed(tangents: tuple[Any, ...], leaves: tuple[Any, ...], chain: Chai
 def _loop_batched(size: int, axes: tuple[int | None, ...], *leaves: Any, chain: Chain) -> Any:
     count = chain.states
     states = [lead(x, axis, size) for x, axis in zip(leaves[:count], axes[:count], strict=True)]
-    *outs, ticket = apply(_loop, *states, *leaves[count:], chain=chain.in_batch((*(0,) * count, *axes[count:])))
-    return (*outs, lead(ticket, None, size)), (0,) * (count + 1)  # by its axis the way back knows the batch
+    whole = chain.in_batch((*(0,) * count, *axes[count:]), size)
+    return apply(_loop, *states, *leaves[count:], chain=whole), (0,) * (count + 1)
 
 
 def _split(xs: tuple[Any, ...], chain: Chain) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -240,20 +242,20 @@ def _pull_batched(size: int, axes: tuple[int | None, ...], *xs: Any, chain: Chai
     """Each element has its own cotangents, so what moves is there once for each. What a run outside of the batch left
     does not fit.
     """
-    ticket = getitem(xs[0], 0) if axes[0] == 0 and size else NO_TICKET
+    ticket = NO_TICKET if axes[0] is None else lead(xs[0], axes[0])
     leaves, bars = _split(xs, chain)
     of_leaves, of_bars = _split(axes, chain)
     every = [0 if k < chain.states or k in chain.moving else a for k, a in enumerate(of_leaves)]
     given = [lead(x, a, size) if new == 0 and a != 0 else x for x, a, new in zip(leaves, of_leaves, every, strict=True)]
     ends = [lead(x, a, size) for x, a in zip(bars, of_bars, strict=True)]
-    outs = apply(_pull, ticket, *given, *ends, chain=chain.in_batch(tuple(every)))
+    outs = apply(_pull, ticket, *given, *ends, chain=chain.in_batch(tuple(every), size))
     return outs, (0,) * len(outs)
 
 
 _loop: Op = custom_record(
     "checkpoint_loop", ("*leaves",), lambda xp, *leaves, chain: forth(chain, leaves),
     Terms(_loop_pulled, ("bar", "out", "leaves", "chain")), Terms(_loop_pushed, ("tangents", "leaves", "chain")),
-    _loop_batched, lambda *specs, chain: (*specs[: chain.states], make_spec((), NO_TICKET.dtype)),
+    _loop_batched, lambda *specs, chain: (*specs[: chain.states], make_spec(chain.batches, NO_TICKET.dtype)),
 )  # fmt: skip
 _pull: Op = custom_record(
     "checkpoint_loop_pull", ("*xs",), lambda xp, ticket, *rest, chain: back(chain, ticket, rest),

@@ -1,4 +1,4 @@
-"""Kept values in, places on disk out: a keeper that writes while the program goes on and reads ahead on the way back."""
+"""Kept values in, places on disk out: written while the program goes on, read ahead on the way back."""
 
 from __future__ import annotations
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.random
 
-__all__ = ["Streams", "random_states"]
+__all__ = ["GENERATORS", "Streams", "random_states"]
+
+#: Objects of NumPy that have a stream of their own.
+GENERATORS = (np.random.Generator, np.random.RandomState)
 
 #: Streams that any function may draw from: pairs of a function that answers the state and one that sets it.
 random_states: list[tuple[Callable[[], Any], Callable[[Any], None]]] = [
@@ -18,14 +22,13 @@ random_states: list[tuple[Callable[[], Any], Callable[[Any], None]]] = [
 
 
 class Streams:
-    """The streams of `random_states`, and those of some NumPy generators."""
+    """The streams of `random_states`, and those of some generators."""
 
     __slots__ = ("_pairs",)
 
-    def __init__(self, generators: Sequence[np.random.Generator] = ()) -> None:
-        bits = {id(g.bit_generator): g.bit_generator for g in generators}
-        own = [(lambda b=b: b.state, lambda state, b=b: setattr(b, "state", state)) for b in bits.values()]
-        self._pairs = [*random_states, *own]
+    def __init__(self, generators: Sequence[Any] = ()) -> None:
+        own = {id(g): g for g in generators}
+        self._pairs = [*random_states, *map(_stream_of, own.values())]
 
     def states(self) -> list[Any]:
         """Where all streams stand."""
@@ -50,6 +53,13 @@ class Streams:
         finally:
             if not first:
                 self.rewind(now)
+
+
+def _stream_of(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    if isinstance(generator, np.random.RandomState):
+        return functools.partial(generator.get_state, legacy=False), generator.set_state
+    bits = generator.bit_generator
+    return functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")
 
 
 def _same(a: Any, b: Any) -> bool:

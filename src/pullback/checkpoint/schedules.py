@@ -1,8 +1,8 @@
-"""Numbers of steps and of snapshots in, where to take snapshots out: Revolve for a known length, levels for an unknown one.
+"""Numbers of steps and of snapshots in, where to take snapshots out: Revolve, or levels if nobody knows the length.
 
 To reverse n steps, each state x_i is needed, last first. With s snapshots, one of them of x_0, and the state at hand,
-let t(n, s) be the fewest steps forward that this takes. The next snapshot goes to some m: m steps lead there, then n - m
-steps are reversed with s - 1 snapshots, then the first m with all s:
+let t(n, s) be the fewest steps forward that this takes. The next snapshot goes to some m: m steps lead there, then
+n - m steps are reversed with s - 1 snapshots, then the first m with all s:
 
     t(n, s) = min over m of  m + t(n - m, s - 1) + t(m, s),    t(1, s) = 0,    t(n, 1) = n (n - 1) / 2.
 

@@ -1,4 +1,4 @@
-"""States of a loop in, snapshots out, in memory or on disk; and the ticket by which a way back finds those of its run."""
+"""States of a loop in, snapshots in memory or on disk out, and the ticket by which the way back finds them."""
 
 from __future__ import annotations
 
@@ -125,6 +125,6 @@ class Run:
 
 
 def found_run(ticket: Any) -> tuple[Shelf, Snapshot | None, int] | None:
-    """What the run with this ticket left, None if there is none or it was used up."""
-    run = _runs.get(int(ticket))
+    """What the run with this ticket left, None if there is none or it was used up. A batch has one for all elements."""
+    run = _runs.get(int(ticket.reshape(-1)[0])) if ticket.size else None
     return None if run is None else run.take()

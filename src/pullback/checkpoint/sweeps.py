@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..arrays.protect import settled
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
@@ -25,13 +27,15 @@ def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The state after all steps, and the ticket of what was left for the way back."""
     with _as_at_first(chain), chain.streams.replayed(chain.start):
         state, run = _Forth(chain, leaves).all()
-        return (*state, NO_TICKET.copy() if run is None else run.ticket())
+        chain.watched.check()
+        return (*state, np.broadcast_to(NO_TICKET if run is None else run.ticket(), chain.batches))
 
 
 def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
     now = chain.streams.states()
+    chain.watched.check()
     with _as_at_first(chain):
         try:
             left = found_run(ticket)
