@@ -9,6 +9,7 @@ import functools
 import gc
 import os
 import tempfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -209,6 +210,31 @@ def test_on_the_tape_with_hooks_and_twice():
     assert np.array_equal(a.grad.numpy(), 2 * first[1])
     with pytest.raises(GraphError, match="freed"):
         loss.backward()
+
+
+@pytest.mark.parametrize(("how", "states"), [({"snapshots": 4}, 4), ({"ram": 2, "disk": 4}, 2)])
+def test_memory_is_that_of_the_snapshots_and_of_one_step(how, states):
+    x = np.linspace(0.0, 1.0, 50_000)
+    f = lambda x: norm(pb.checkpoint_loop(lambda i, x: x + 0.01 * pb.sin(x), x, 40, **how))
+    pb.grad(f)(x[:2])
+    tracemalloc.start()
+    try:
+        pb.grad(f)(x)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < (states + 12) * x.nbytes  # plain keeps 80 states
+
+
+def test_taylor_series_linearization_and_sparsity_go_through():
+    f, g = (lambda x: pb.checkpoint_loop(step, x, 5, A, snapshots=2)), (lambda x: plain(x, 5, A))
+    for kind in (
+        lambda f: pb.linearize(f, X0)[1](A),
+        lambda f: pb.jet(f, (X0,), ((A, X0),))[0],
+        lambda f: pb.sparse_jacobian(f)(X0).toarray(),
+        lambda f: pb.laplacian(lambda x: norm(f(x)))(X0),
+    ):
+        agree(kind(f), kind(g), 1e-11)
 
 
 def test_hooks_inside_fire_once_per_step():
