@@ -18,6 +18,7 @@ BUILT_IN = {
     "GraphError": RuntimeError,
     "LeakError": RuntimeError,
     "ConvergenceError": RuntimeError,
+    "StorageError": OSError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

@@ -15,6 +15,7 @@ __all__ = [
     "LeakError",
     "PullbackError",
     "ShapeError",
+    "StorageError",
     "UnsupportedFunction",
 ]
 
@@ -62,6 +63,10 @@ class ConvergenceError(PullbackError, RuntimeError):
         RuntimeError.__init__(self, message)
         self.report = report
         self.best = best
+
+
+class StorageError(PullbackError, OSError):
+    """A value could not be stored on disk: there is no room, or no such directory."""
 
 
 class HookError(PullbackError, ValueError):
