@@ -10,6 +10,9 @@ tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from . import (
+    checkpoint as _layer,
+)  # loaded now and dropped, so that a later import cannot put it in the function's place
 from . import errors
 from .arrays import dtypes
 from .arrays.dtypes import (
@@ -136,7 +139,10 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit
+    from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
+    from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .ops.naming import name
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -154,6 +160,7 @@ if TYPE_CHECKING:
     from .transforms.taylor import jet
 
 __version__ = "0.1.0"
+del checkpoint  # noqa: F821 - the layer; the name is the function's
 
 
 #: Namespaces that are imported when they are first asked for.
@@ -162,7 +169,10 @@ _PARTS = {"implicit": "implicit"}
 _LATER = {
     name: module
     for module, names in {
+        "checkpoint.policies": "offload_named save_contractions save_everything save_named save_nothing",
+        "checkpoint.recompute": "checkpoint checkpoint_sequential",
         "implicit": "argmin fixed_point least_squares linear_solve root",
+        "ops.naming": "name",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -196,23 +206,24 @@ __all__ = [
     "CheckReport", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "Handle",
     "Node", "SparsePlan", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "any", "arange",
     "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "associative_scan", "astype",
-    "atan", "atan2", "bool_", "broadcast_to", "clip", "clip_gradient", "complex128", "complex64", "concat",
-    "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum", "custom_op", "detect_anomaly",
-    "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip", "float16", "float32", "float64",
-    "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
-    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp",
-    "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
-    "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares",
-    "less", "less_equal", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log1p",
-    "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
-    "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
-    "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
-    "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
-    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "sparse_hessian",
-    "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
-    "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad",
-    "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "atan", "atan2", "bool_", "broadcast_to", "checkpoint", "checkpoint_sequential", "clip", "clip_gradient",
+    "complex128", "complex64", "concat", "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum",
+    "custom_op", "detect_anomaly", "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad",
+    "empty", "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip",
+    "float16", "float32", "float64", "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp",
+    "grad", "gradcheck", "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian",
+    "hessian_diagonal", "hvp", "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8",
+    "is_grad_enabled", "isfinite", "isinf", "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet",
+    "jvp", "laplacian", "least_squares", "less", "less_equal", "linear_solve", "linear_transpose", "linearize",
+    "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp",
+    "map", "matmul", "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum",
+    "moveaxis", "multiply", "name", "negative", "no_grad", "not_equal", "offload_named", "ones", "ones_like",
+    "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis", "real",
+    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll", "root",
+    "save_contractions", "save_everything", "save_named", "save_nothing", "saved_tensors_hooks", "scale_gradient",
+    "scan", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus",
+    "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack",
+    "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan",
+    "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8",
+    "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ __all__ = [
     "IndexingError",
     "LeakError",
     "PullbackError",
+    "RecomputeError",
     "ShapeError",
     "UnsupportedFunction",
 ]
@@ -62,6 +63,10 @@ class ConvergenceError(PullbackError, RuntimeError):
         RuntimeError.__init__(self, message)
         self.report = report
         self.best = best
+
+
+class RecomputeError(PullbackError, RuntimeError):
+    """What a checkpoint computed again is not what it computed the first time."""
 
 
 class HookError(PullbackError, ValueError):

@@ -1,0 +1,185 @@
+"""Function and arguments in, the random streams it may draw from out, so that a second run draws the same numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from ..settings import random_states
+
+__all__ = ["Streams", "rewound"]
+
+State = Any
+Stream = tuple[Callable[[], State], Callable[[State], None]]
+
+#: How far to look for generators in what a function closes over: functions in functions, objects in lists.
+_DEPTH = 3
+#: The memory of the global Mersenne twister: 624 words and a position.
+_TWISTER_BYTES = 625 * 4
+
+
+class Streams:
+    """The states that a first run started from, of the streams it drew from."""
+
+    __slots__ = ("_found", "_states")
+
+    def __init__(self, function: Any, leaves: Sequence[Any]) -> None:
+        self._found = streams_of(function, leaves)
+        self._states = [get() for get, _ in self._found]
+
+    def settle(self) -> None:
+        """The run is over: forget the streams that it did not draw from."""
+        pairs = zip(self._found, self._states, strict=True)
+        drawn = [(stream, state) for stream, state in pairs if not _same(state, stream[0]())]
+        self._found, self._states = [stream for stream, _ in drawn], [state for _, state in drawn]
+
+    def rewind(self) -> None:
+        for (_, put), state in zip(self._found, self._states, strict=True):
+            put(state)
+
+    @property
+    def found(self) -> list[Stream]:
+        return self._found
+
+
+@contextmanager
+def rewound(streams: Streams) -> Iterator[None]:
+    """Every stream as it was at the first run; afterwards all go on as if nothing had been rewound."""
+    own = [*(put for _, put in streams.found)]
+    touched = [*streams.found, *(stream for stream in common_streams() if stream[1] not in own)]
+    before = [(put, get()) for get, put in touched]
+    with _device_rewound():
+        try:
+            streams.rewind()
+            yield
+        finally:
+            for put, state in before:
+                put(state)
+
+
+def streams_of(function: Any, leaves: Sequence[Any]) -> list[Stream]:
+    """The common streams and every generator object that the function is given or closes over."""
+    generators: dict[int, Any] = {}
+    seen: set[int] = set()
+    for leaf in leaves:
+        if isinstance(leaf, (np.random.Generator, np.random.RandomState, np.random.BitGenerator)):
+            generators[id(leaf)] = leaf
+    _search(function, _DEPTH, generators, seen)
+    return [*common_streams(), *(_stream_of(generator) for generator in generators.values())]
+
+
+def common_streams() -> list[Stream]:
+    """The streams that every function can reach: NumPy's global one and our own."""
+    return [(global_state, set_global_state), *random_states]
+
+
+def _stream_of(generator: Any) -> Stream:
+    if isinstance(generator, np.random.RandomState):
+        return functools.partial(generator.get_state, legacy=False), generator.set_state
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    return functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")
+
+
+def _search(holder: Any, depth: int, generators: dict[int, Any], seen: set[int]) -> None:
+    """Collect the generators within reach of a function, an object or a container."""
+    if depth < 0 or id(holder) in seen:
+        return
+    seen.add(id(holder))
+    for value in _inside(holder):
+        kind = type(value)
+        if kind in _NEVER:
+            continue
+        if isinstance(value, (np.random.Generator, np.random.RandomState)):
+            generators[id(value)] = value
+        else:
+            _search(value, depth - 1, generators, seen)
+
+
+_NEVER = frozenset((int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(sys), type(len)))
+
+
+def _inside(holder: Any) -> Iterator[Any]:
+    """What a function closes over and names; the parts of a partial, a method, a container, an object of a class."""
+    kind = type(holder)
+    if kind is FunctionType:
+        yield from holder.__defaults__ or ()
+        yield from (holder.__kwdefaults__ or {}).values()
+        yield from (cell.cell_contents for cell in holder.__closure__ or () if not _is_empty(cell))
+        if not _is_library(holder):
+            known = holder.__globals__
+            yield from (known[name] for name in holder.__code__.co_names if name in known)
+    elif kind is MethodType:
+        yield holder.__func__
+        yield holder.__self__
+    elif kind is functools.partial:
+        yield holder.func
+        yield from holder.args
+        yield from holder.keywords.values()
+    elif kind is list or kind is tuple:
+        yield from holder
+    elif kind is dict:
+        yield from holder.values()
+    elif hasattr(holder, "__dict__") and not isinstance(holder, type):
+        yield from vars(holder).values()
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
+def _is_library(function: FunctionType) -> bool:
+    """Functions of NumPy and of ours hold no generators of the user's."""
+    return str(function.__module__ or "").partition(".")[0] in ("numpy", "scipy", "cupy", "pullback")
+
+
+_last: tuple[Any, bytes, dict[str, Any]] | None = None
+
+
+def global_state() -> dict[str, Any]:
+    """NumPy's global stream. Asking NumPy costs 30 microseconds, so its answer is used again while the twister's memory
+    is the same; a normal deviate held back may be handed out without a trace there, so not if there is one.
+    """
+    global _last
+    bits = np.random.get_bit_generator()
+    memory = b""
+    if type(bits) is np.random.MT19937:
+        memory = ctypes.string_at(bits.ctypes.state_address, _TWISTER_BYTES)
+        if _last is not None and _last[0] is bits and _last[1] == memory and not _last[2]["has_gauss"]:
+            return _last[2]
+    state: dict[str, Any] = np.random.get_state(legacy=False)  # type: ignore[assignment]
+    if memory:
+        _last = bits, memory, state
+    return state
+
+
+def set_global_state(state: dict[str, Any]) -> None:
+    global _last
+    if state is not global_state():
+        np.random.set_state(state)
+        _last = None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    return bool(np.array_equal(one, other))
+
+
+@contextmanager
+def _device_rewound() -> Iterator[None]:
+    yield
