@@ -475,7 +475,7 @@ def test_modes_are_replayed():
 
 
 def dropped(x, rng=None):
-    mask = (np.random if rng is None else rng).random(x.shape) > 0.5  # noqa: NPY002
+    mask = (np.random if rng is None else rng).random(x.shape) > 0.5
     return pb.sin(pb.exp(pb.sin(x) * mask)) * mask
 
 
@@ -485,35 +485,32 @@ def expected_dropout(mask):
 
 def test_the_global_stream_is_replayed_and_goes_on_as_if_nothing_had_been_rewound():
     for _ in range(2):  # with a normal deviate held back, and without
-        np.random.seed(3)  # noqa: NPY002
-        np.random.normal()  # noqa: NPY002
-        state = np.random.get_state()  # noqa: NPY002
-        mask = np.random.random(X.shape) > 0.5  # noqa: NPY002
-        later = np.random.normal(size=3)  # noqa: NPY002
-        np.random.set_state(state)  # noqa: NPY002
+        np.random.seed(3)
+        np.random.normal()
+        state = np.random.get_state()
+        mask = np.random.random(X.shape) > 0.5
+        later = np.random.normal(size=3)
+        np.random.set_state(state)
         x = leaf()
         y = pb.sum(pb.checkpoint(dropped, verify=True)(x))
-        mine = [np.random.normal()]  # noqa: NPY002
+        mine = [np.random.normal()]
         y.backward()
-        mine += [np.random.normal(), np.random.normal()]  # noqa: NPY002
+        mine += [np.random.normal(), np.random.normal()]
         same(x.grad, expected_dropout(mask))
         same(mine, later)
 
 
 def normals(x):
-    return pb.sin(pb.exp(pb.sin(x) * np.random.normal()))  # noqa: NPY002
+    return pb.sin(pb.exp(pb.sin(x) * np.random.normal()))
 
 
 def test_a_deviate_held_back_is_replayed():
-    np.random.seed(5)  # noqa: NPY002
+    np.random.seed(5)
     f = pb.checkpoint(normals, verify=True)
-    outs = []
-    for _ in range(4):
-        x = leaf()
-        outs.append((x, pb.sum(f(x))))
-    for x, y in outs:
+    outs = [(x := leaf(), pb.sum(f(x))) for _ in range(4)]
+    for _, y in outs:
         y.backward()
-    np.random.seed(5)  # noqa: NPY002
+    np.random.seed(5)
     for x, _ in outs:
         plain = leaf()
         pb.sum(normals(plain)).backward()
@@ -541,7 +538,7 @@ def through_helper(x):
 
 def streams():
     closed, default, state = (np.random.default_rng(11) for _ in range(3))
-    legacy = np.random.RandomState(11)  # noqa: NPY002
+    legacy = np.random.RandomState(11)
     holder = Holder()
     module_rng.bit_generator.state = state.bit_generator.state
     return {
@@ -560,7 +557,7 @@ def streams():
 @pytest.mark.parametrize("name", streams())
 def test_generators_are_replayed_wherever_they_are_found(name):
     f, rng = streams()[name]
-    twin = np.random.RandomState(11) if name == "legacy" else np.random.default_rng(11)  # noqa: NPY002
+    twin = np.random.RandomState(11) if name == "legacy" else np.random.default_rng(11)
     mask = twin.random(X.shape) > 0.5
     later = twin.random(3)
     x = leaf()
@@ -606,13 +603,13 @@ def test_an_exception_in_the_second_run_leaves_everything_as_it_was():
     x = leaf()
     y = pb.sum(pb.checkpoint(f)(x))
     broken[0] = True
-    before, stream = rng.bit_generator.state, np.random.get_state()[1].copy()  # noqa: NPY002
+    before, stream = rng.bit_generator.state, np.random.get_state()[1].copy()
     x.grad = np.ones(X.shape)
     with pytest.raises(KeyError, match="broken") as caught:
         y.backward(retain_graph=True)
     assert any("computed" in note and "again" in note for note in caught.value.__notes__)
     assert rng.bit_generator.state == before
-    same(np.random.get_state()[1], stream)  # noqa: NPY002
+    same(np.random.get_state()[1], stream)
     assert mean.item() == 2
     assert modes().keeper is None
     assert modes().watcher is None

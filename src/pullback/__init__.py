@@ -160,7 +160,10 @@ if TYPE_CHECKING:
     from .transforms.taylor import jet
 
 __version__ = "0.1.0"
-del checkpoint  # noqa: F821 - the layer; the name is the function's
+
+# `checkpoint` is a function; its layer is loaded now, so that no later import can put itself in the function's place.
+import_module("pullback.checkpoint")
+del globals()["checkpoint"]
 
 
 #: Namespaces that are imported when they are first asked for.

@@ -33,6 +33,10 @@ class _Argument(ABC):
     def again(self) -> Any:
         """The leaf as the function saw it."""
 
+    def linked(self) -> tuple[Node, Any] | None:
+        """The node that made it and the value, if there are such."""
+        return None
+
 
 class _Variable(_Argument):
     """A tensor: its value never changes, but the variable may be pointed elsewhere."""
@@ -51,6 +55,10 @@ class _Variable(_Argument):
         if self._status:
             tensor.mark(self._status)
         return tensor
+
+    def linked(self) -> tuple[Node, Any] | None:
+        node = self._node
+        return None if node is None or node.rule is None or isinstance(self._value, Kept) else (node, self._value)
 
 
 class _Value(_Argument):
@@ -119,6 +127,10 @@ class Arguments:
         made = {argument: argument.again() for argument in dict.fromkeys(self._leaves)}
         args, kwargs = unflatten(self._structure, [made[argument] for argument in self._leaves])
         return args, kwargs
+
+    def linked(self) -> list[tuple[Node, Any]]:
+        """The nodes that made tracked arguments, with the values where they are at hand."""
+        return [pair for argument in self._leaves if (pair := argument.linked()) is not None]
 
     def nodes(self) -> frozenset[Node]:
         """The nodes of tracked arguments: their values are remembered, so nobody need hold them."""

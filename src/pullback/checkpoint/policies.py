@@ -15,8 +15,8 @@ __all__ = ["Policy", "offload_named", "save_contractions", "save_everything", "s
 
 
 class Policy(ABC):
-    """Decides which results a checkpoint saves. `names` are those of `pb.name` whose values it saves; `storage` is where
-    to; `saves` is asked for each op, and only if there is something to ask (`asks`).
+    """Decides which results a checkpoint saves. `names` are those of `pb.name` whose values it saves; `storage` is
+    where to; `saves` is asked for each op, and only if there is something to ask (`asks`).
     """
 
     __slots__ = ()
@@ -72,8 +72,8 @@ class _Named(Policy):
     def __init__(self, names: tuple[str, ...], storage: Storage, what: str) -> None:
         if not names or not all(isinstance(name, str) for name in names):
             raise ArgumentError(f"{what}: wants the names given with pb.name, got {names!r}.")
-        self.names = frozenset(names)  # type: ignore[misc]
-        self.storage = storage  # type: ignore[misc]
+        self.names = frozenset(names)
+        self.storage = storage
         self._shown = f"{what}({', '.join(map(repr, names))})"
 
     def saves(self, op: Op, nbytes: int) -> bool:
@@ -121,7 +121,7 @@ def as_policy(policy: Any) -> Policy:
         return policy
     if not callable(policy) or isinstance(policy, type):
         raise ArgumentError(
-            f"checkpoint: policy wants save_nothing, save_contractions, save_named(...) or their like, or a function of "
-            f"(op, bytes), got {policy!r}."
+            "checkpoint: policy wants save_nothing, save_contractions, save_named(...) or their like, or a function "
+            f"of (op, bytes), got {policy!r}."
         )
     return _Chosen(policy, getattr(policy, "__name__", repr(policy)))

@@ -14,13 +14,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 from ..arrays.node import Node, show_line, user_line
 from ..arrays.scope import Scope
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import spec_of
 from ..errors import RecomputeError
 from ..ops.keeping import Keeper, Kept
 from ..ops.op import OUT, Op
@@ -57,6 +55,11 @@ class Promise(Kept):
     def fulfil(self, value: Any) -> None:
         self.held, self._seen = value, _weak(value)
 
+    def take_over(self, value: Any) -> None:
+        """Whoever kept the value alive will let go of it soon."""
+        if self._seen is not None and self._seen() is value:
+            self.held = value
+
     def value(self) -> Any:
         region = self._region
         with region.lock:
@@ -66,6 +69,7 @@ class Promise(Kept):
                 found = self.at_hand()
             if not region.running:
                 self.held = None
+                region.hand_over()
             return found
 
 
@@ -76,52 +80,50 @@ def _weak(value: Any) -> Any:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """One value that was kept: by which op, as what, on which line of the user's."""
+    """One value that was kept: by which op, as what, on which line of the user's. `leaf` and `value` tell whether a
+    leaf points elsewhere by now.
+    """
 
-    op: str
-    role: str
-    spec: Spec
-    code: CodeType
-    lasti: int
-    checksum: int | None = None
-    leaf: Node | None = None
-    value: Any = None
+    __slots__ = ("argument", "checksum", "code", "lasti", "leaf", "name", "position", "spec", "value")
 
-    def differs(self, other: Entry) -> bool:
+    def __init__(self, op: Op, position: int, value: Any, verify: bool, leaf: Node | None = None) -> None:
+        self.name, self.position, self.spec = op.name, position, spec_of(value)
+        self.argument = op.args[-1] if position >= len(op.args) else op.args[position]
+        self.checksum = checksum(value) if verify else None
+        self.leaf = leaf
+        self.value = None if leaf is None else _weak(value)
+        self.code, self.lasti = user_line(sys._getframe(2))
+
+    def agrees(self, op: Op, position: int, value: Any, leaf: Node | None) -> bool:
+        """Whether a recomputation keeps the same here, as far as can be seen."""
+        spec = spec_of(value)
         return (
-            self.op != other.op
-            or self.role != other.role
-            or self.spec != other.spec
-            or self.checksum != other.checksum
-            or (self.leaf is not None and self.leaf is other.leaf and self.value() is not other.value())
+            (spec is self.spec or spec == self.spec)
+            and op.name == self.name
+            and position == self.position
+            and (leaf is None or leaf is not self.leaf or self.value is None or self.value() is value)
+            and (self.checksum is None or self.checksum == checksum(value))
         )
 
     def __str__(self) -> str:
-        return f"{self.op} keeps {self.role}, {self.spec}, at {show_line(self.code, self.lasti)}"
-
-
-def entry_of(op: Op, position: int, value: Any, verify: bool, leaf: Node | None = None) -> Entry:
-    role = "its result" if position == OUT else f"argument {op.argument(position).lstrip('*')}"
-    code, lasti = user_line(sys._getframe(2))
-    held = None if leaf is None else _weak(value) or (lambda: value)
-    return Entry(op.name, role, spec_of(value), code, lasti, checksum(value) if verify else None, leaf, held)
+        what = "its result" if self.position == OUT else f"argument {self.argument.lstrip('*')}"
+        return f"{self.name} keeps {what}, {self.spec}, at {show_line(self.code, self.lasti)}"
 
 
 class Region:
     """One run of a checkpointed function, able to run it again."""
 
     __slots__ = (
-        "_arguments", "_around", "_begun", "_context", "_decisions", "_function", "_log", "_promises", "_saved",
-        "_scopes", "_streams", "_variables", "given", "lock", "running", "verify",
+        "_arguments", "_around", "_begun", "_context", "_decisions", "_function", "_handed", "_log", "_promises",
+        "_saved", "_scopes", "_streams", "_variables", "given", "lock", "running", "verify",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool) -> None:
         self._function = function
         self._arguments = arguments
         self._around: Keeper | None = modes().keeper
-        self._begun = False
+        self._begun = self._handed = False
         self._context = contextvars.copy_context()
         self._scopes = arguments.scopes()
         self._streams = Streams(function, arguments.leaves)
@@ -180,6 +182,17 @@ class Region:
             if self._around is not None:
                 self._arguments.keep(self._around)
 
+    def hand_over(self) -> None:
+        """A pass goes back through here and will let this region go. What made the arguments comes next, and may need
+        one of them that it kept as its result: it can have it without computing.
+        """
+        if not self._handed:
+            self._handed = True
+            for node, value in self._arguments.linked():
+                for kept in node.kept or ():
+                    if type(kept) is Promise:
+                        kept.take_over(value)
+
     def recompute(self) -> None:
         """Run the function again, up to the last value that somebody needs, and fulfil the promises."""
         wanted = [
@@ -214,7 +227,7 @@ class Region:
             then = f"nothing: it kept {len(self._log)} values"
         elif first.checksum != now.checksum:
             then = f"{first}, with other numbers"
-        elif first.leaf is not None and first.leaf is now.leaf:
+        elif str(first) == str(now):
             then = f"{first}, when the tensor pointed at another value"
         else:
             then = str(first)
@@ -250,17 +263,17 @@ class _Promising(Keeper):
         self._region = region
 
     def keep(self, op: Op, position: int, value: Any) -> Any:
-        return self._region.promise(entry_of(op, position, value, self._region.verify), value)
+        return self._region.promise(Entry(op, position, value, self._region.verify), value)
 
     def keep_leaf(self, op: Op, position: int, value: Any, leaf: Node) -> Any:
         if leaf in self._region.given:
             return self.keep(op, position, value)
-        self._region.note_leaf(entry_of(op, position, value, self._region.verify, leaf))
+        self._region.note_leaf(Entry(op, position, value, self._region.verify, leaf))
         return value
 
 
 class _Fulfilling(Keeper):
-    """Keeps for a recomputation: compares with the first run, fulfils promises, and stops after the last that counts."""
+    """Keeps for a recomputation: compares with the first run, fulfils promises, stops after the last that counts."""
 
     __slots__ = ("_log", "_promises", "_region", "count", "last")
 
@@ -272,17 +285,17 @@ class _Fulfilling(Keeper):
         self.last = last
 
     def keep(self, op: Op, position: int, value: Any) -> Any:
-        return self._fulfil(entry_of(op, position, value, self._region.verify), value)
+        return self._fulfil(op, position, value, None)
 
     def keep_leaf(self, op: Op, position: int, value: Any, leaf: Node) -> Any:
-        return self._fulfil(entry_of(op, position, value, self._region.verify, leaf), value)
+        return self._fulfil(op, position, value, leaf)
 
-    def _fulfil(self, entry: Entry, value: Any) -> Any:
+    def _fulfil(self, op: Op, position: int, value: Any, leaf: Node | None) -> Any:
         number = self.count
         if number > self.last and number < len(self._log):
             raise _Enough
-        if number >= len(self._log) or self._log[number].differs(entry):
-            raise self._region.difference(number, entry)
+        if number >= len(self._log) or not self._log[number].agrees(op, position, value, leaf):
+            raise self._region.difference(number, Entry(op, position, value, self._region.verify, leaf))
         self.count = number + 1
         reference = self._promises[number]
         promise = None if reference is None else reference()

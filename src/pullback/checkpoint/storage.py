@@ -90,7 +90,7 @@ class _mapped:
         self._path: str | None = path
         try:
             with os.fdopen(handle, "w+b") as file:
-                file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+                np.ascontiguousarray(array).tofile(file)
                 file.flush()
                 self.array = np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape)
         finally:
@@ -106,5 +106,5 @@ class _mapped:
 
     def __del__(self) -> None:
         if self._path is not None:
-            self.array = None
+            del self.array
             self._remove()

@@ -151,13 +151,13 @@ def global_state() -> dict[str, Any]:
     is the same; a normal deviate held back may be handed out without a trace there, so not if there is one.
     """
     global _last
-    bits = np.random.get_bit_generator()
+    bits = np.random.mtrand.get_bit_generator()
     memory = b""
     if type(bits) is np.random.MT19937:
         memory = ctypes.string_at(bits.ctypes.state_address, _TWISTER_BYTES)
         if _last is not None and _last[0] is bits and _last[1] == memory and not _last[2]["has_gauss"]:
             return _last[2]
-    state: dict[str, Any] = np.random.get_state(legacy=False)  # type: ignore[assignment]
+    state: dict[str, Any] = np.random.get_state(legacy=False)
     if memory:
         _last = bits, memory, state
     return state
