@@ -10,9 +10,6 @@ tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from . import (
-    checkpoint as _layer,
-)  # loaded now and dropped, so that a later import cannot put it in the function's place
 from . import errors
 from .arrays import dtypes
 from .arrays.dtypes import (
