@@ -205,3 +205,42 @@ ROADS = {
 def test_roads(road):
     x = np.array([0.7, 1.3, 0.4, 1.1])
     np.testing.assert_allclose(on_cpu(ROADS[road](cupy.asarray(x))), flat(ROADS[road](x)), rtol=1e-10, atol=1e-10)
+
+
+def _dropped(x):
+    mask = cupy.random.random(x.shape) > 0.5
+    return pb.sum(pb.sin(pb.exp(pb.sin(x) * mask)) * mask)
+
+
+def test_checkpoints_replay_the_stream_of_the_gpu():
+    array = cupy.arange(12.0).reshape(3, 4)
+    cupy.random.seed(3)
+    x = pb.tensor(array, requires_grad=True)
+    y = pb.checkpoint(_dropped, verify=True)(x)
+    later = cupy.random.random(3)
+    z = pb.checkpoint(_dropped, verify=True)(x)
+    y.backward()
+    after = cupy.random.random(3)
+    cupy.random.seed(3)
+    twin = pb.tensor(array, requires_grad=True)
+    y = pb.checkpoint(_dropped)(twin)
+    assert (cupy.random.random(3) == later).all()
+    z = pb.checkpoint(_dropped)(twin)
+    assert (cupy.random.random(3) == after).all(), "as if nothing had been rewound"
+    y.backward()
+    assert (x.grad.value == twin.grad.value).all()
+    z.backward()
+
+
+def test_checkpoints_with_every_policy_on_the_gpu(tmp_path):
+    def f(x, w):
+        for _ in range(3):
+            x = pb.tanh(pb.sin(pb.name(x @ w, "h")))
+        return pb.sum(x)
+
+    x, w = (cupy.asarray(np.random.default_rng(i).normal(size=(4, 4))) for i in (0, 1))
+    plain = pb.grad(f, (0, 1))(x, w)
+    to_disk = pb.offload_named("h", to=tmp_path)
+    for policy in (pb.save_nothing, pb.save_contractions, pb.save_named("h"), pb.offload_named("h"), to_disk):
+        found = pb.grad(pb.checkpoint(f, policy=policy, verify=True), (0, 1))(x, w)
+        assert all((a == b).all() for a, b in zip(found, plain, strict=True))

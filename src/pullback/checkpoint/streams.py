@@ -6,12 +6,15 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
+from ..arrays.value import Value
 from ..settings import random_states
 
 __all__ = ["Streams", "rewound"]
@@ -28,9 +31,10 @@ _TWISTER_BYTES = 625 * 4
 class Streams:
     """The states that a first run started from, of the streams it drew from."""
 
-    __slots__ = ("_found", "_states")
+    __slots__ = ("_device", "_found", "_states")
 
     def __init__(self, function: Any, leaves: Sequence[Any]) -> None:
+        self._device = _DeviceStream() if _on_device(leaves) else None
         self._found = streams_of(function, leaves)
         self._states = [get() for get, _ in self._found]
 
@@ -48,6 +52,10 @@ class Streams:
     def found(self) -> list[Stream]:
         return self._found
 
+    def device(self) -> AbstractContextManager[None]:
+        """The stream of the GPU as the first run met it, for a while."""
+        return nullcontext() if self._device is None else self._device.rewound()
+
 
 @contextmanager
 def rewound(streams: Streams) -> Iterator[None]:
@@ -55,7 +63,7 @@ def rewound(streams: Streams) -> Iterator[None]:
     own = [*(put for _, put in streams.found)]
     touched = [*streams.found, *(stream for stream in common_streams() if stream[1] not in own)]
     before = [(put, get()) for get, put in touched]
-    with _device_rewound():
+    with streams.device():
         try:
             streams.rewind()
             yield
@@ -180,6 +188,40 @@ def _same(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other))
 
 
-@contextmanager
-def _device_rewound() -> Iterator[None]:
-    yield
+def _on_device(leaves: Sequence[Any]) -> bool:
+    return "cupy" in sys.modules and any(str(getattr(spec_of(x), "device", "cpu")) != "cpu" for x in _arrays(leaves))
+
+
+def _arrays(leaves: Sequence[Any]) -> Iterator[Any]:
+    return (x for x in leaves if isinstance(x, Value) or is_array(x))
+
+
+class _DeviceStream:
+    """CuPy's global stream on the current device. Its state cannot be read, so the first run starts it anew from a seed
+    that follows from its old one, and a second run draws from another stream started from the same seed.
+    """
+
+    __slots__ = ("_device", "_seed")
+
+    def __init__(self) -> None:
+        import cupy
+
+        stream = cupy.random.get_random_state()
+        old = getattr(stream, "_rk_seed", None)
+        drawn = int(stream.randint(1 << 31)) if old is None else int(old)
+        self._seed = (drawn * 6364136223846793005 + 1442695040888963407) % (1 << 32)
+        self._device = cupy.cuda.Device()
+        stream.seed(self._seed)
+
+    @contextmanager
+    def rewound(self) -> Iterator[None]:
+        import cupy
+
+        with self._device:
+            stream = cupy.random.get_random_state()
+            cupy.random.set_random_state(cupy.random.RandomState(self._seed))
+        try:
+            yield
+        finally:
+            with self._device:
+                cupy.random.set_random_state(stream)
