@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
 from typing import Any
@@ -97,45 +97,49 @@ def _stream_of(generator: Any) -> Stream:
 
 def _search(holder: Any, depth: int, generators: dict[int, Any], seen: set[int]) -> None:
     """Collect the generators within reach of a function, an object or a container."""
-    if depth < 0 or id(holder) in seen:
-        return
     seen.add(id(holder))
     for value in _inside(holder):
         kind = type(value)
-        if kind in _NEVER:
+        if kind in _hollow:
             continue
         if isinstance(value, (np.random.Generator, np.random.RandomState)):
             generators[id(value)] = value
-        else:
+        elif depth and id(value) not in seen:
             _search(value, depth - 1, generators, seen)
 
 
-_NEVER = frozenset((int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(sys), type(len)))
+#: Classes whose objects hold nothing to look into; it grows, since every call of a checkpoint searches.
+_hollow: set[type] = {int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(sys), type(len)}
 
 
-def _inside(holder: Any) -> Iterator[Any]:
+def _inside(holder: Any) -> Collection[Any]:
     """What a function closes over and names; the parts of a partial, a method, a container, an object of a class."""
     kind = type(holder)
     if kind is FunctionType:
-        yield from holder.__defaults__ or ()
-        yield from (holder.__kwdefaults__ or {}).values()
-        yield from (cell.cell_contents for cell in holder.__closure__ or () if not _is_empty(cell))
-        if not _is_library(holder):
-            known = holder.__globals__
-            yield from (known[name] for name in holder.__code__.co_names if name in known)
-    elif kind is MethodType:
-        yield holder.__func__
-        yield holder.__self__
-    elif kind is functools.partial:
-        yield holder.func
-        yield from holder.args
-        yield from holder.keywords.values()
-    elif kind is list or kind is tuple:
-        yield from holder
-    elif kind is dict:
-        yield from holder.values()
-    elif hasattr(holder, "__dict__") and not isinstance(holder, type):
-        yield from vars(holder).values()
+        return _of_function(holder)
+    if kind is MethodType:
+        return holder.__func__, holder.__self__
+    if kind is functools.partial:
+        return holder.func, *holder.args, *holder.keywords.values()
+    if kind is list or kind is tuple:
+        return holder  # type: ignore[no-any-return]
+    if kind is dict:
+        return holder.values()  # type: ignore[no-any-return]
+    if hasattr(holder, "__dict__") and not isinstance(holder, type):
+        return list(vars(holder).values())
+    _hollow.add(kind)
+    return ()
+
+
+def _of_function(function: FunctionType) -> list[Any]:
+    found = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
+    found += function.__defaults__ or ()
+    if function.__kwdefaults__:
+        found += function.__kwdefaults__.values()
+    if not _is_library(function):
+        known = function.__globals__
+        found += [known[name] for name in function.__code__.co_names if name in known]
+    return found
 
 
 def _is_empty(cell: Any) -> bool:
