@@ -768,6 +768,17 @@ def test_the_second_run_stops_where_nothing_more_is_needed():
     assert reached == ["middle", "end"]
 
 
+def test_a_function_that_catches_everything_may_go_on():
+    def f(x):
+        try:
+            h = pb.exp(pb.sin(x))
+        except BaseException:
+            h = x
+        return pb.sin(h) if pb.sum(h) > 1e9 else pb.exp(pb.sin(x)) + 1.0
+
+    same(pb.grad(scalar(pb.checkpoint(f)))(X), pb.grad(scalar(lambda x: pb.exp(pb.sin(x)) + 1.0))(X))
+
+
 # Policies
 
 

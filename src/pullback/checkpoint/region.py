@@ -14,11 +14,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import CodeType
+from typing import Any, NamedTuple
 
 from ..arrays.node import Node, show_line, user_line
 from ..arrays.scope import Scope
-from ..arrays.spec import spec_of
+from ..arrays.spec import Spec, spec_of
 from ..errors import RecomputeError
 from ..ops.keeping import Keeper, Kept
 from ..ops.op import OUT, Op
@@ -42,10 +43,10 @@ class Promise(Kept):
     __slots__ = ("__weakref__", "_region", "_seen", "held", "spec")
     lends = False
 
-    def __init__(self, region: Region, value: Any) -> None:
+    def __init__(self, region: Region, value: Any, spec: Spec) -> None:
         self._region = region
         self.held = value
-        self.spec = spec_of(value)
+        self.spec = spec
         self._seen = None if region.verify else _weak(value)
 
     def at_hand(self) -> Any:
@@ -80,20 +81,19 @@ def _weak(value: Any) -> Any:
         return None
 
 
-class Entry:
+class Entry(NamedTuple):
     """One value that was kept: by which op, as what, on which line of the user's. `leaf` and `value` tell whether a
     leaf points elsewhere by now.
     """
 
-    __slots__ = ("argument", "checksum", "code", "lasti", "leaf", "name", "position", "spec", "value")
-
-    def __init__(self, op: Op, position: int, value: Any, verify: bool, leaf: Node | None = None) -> None:
-        self.name, self.position, self.spec = op.name, position, spec_of(value)
-        self.argument = op.args[-1] if position >= len(op.args) else op.args[position]
-        self.checksum = checksum(value) if verify else None
-        self.leaf = leaf
-        self.value = None if leaf is None else _weak(value)
-        self.code, self.lasti = user_line(sys._getframe(2))
+    name: str
+    args: tuple[str, ...]
+    position: int
+    spec: Spec
+    line: tuple[CodeType, int]
+    checksum: int | None
+    leaf: Node | None
+    value: Any
 
     def agrees(self, op: Op, position: int, value: Any, leaf: Node | None) -> bool:
         """Whether a recomputation keeps the same here, as far as can be seen."""
@@ -107,8 +107,16 @@ class Entry:
         )
 
     def __str__(self) -> str:
-        what = "its result" if self.position == OUT else f"argument {self.argument.lstrip('*')}"
-        return f"{self.name} keeps {what}, {self.spec}, at {show_line(self.code, self.lasti)}"
+        name = self.args[min(self.position, len(self.args) - 1)].lstrip("*")
+        what = "its result" if self.position == OUT else f"argument {name}"
+        return f"{self.name} keeps {what}, {self.spec}, at {show_line(*self.line)}"
+
+
+def entry_of(op: Op, position: int, value: Any, verify: bool, leaf: Node | None = None) -> Entry:
+    """What is noted of a value that is kept. The frames between here and `record` are ours."""
+    line = user_line(sys._getframe(4))
+    total, held = checksum(value) if verify else None, None if leaf is None else _weak(value)
+    return Entry(op.name, op.args, position, spec_of(value), line, total, leaf, held)
 
 
 class Region:
@@ -164,7 +172,7 @@ class Region:
     def promise(self, entry: Entry, value: Any) -> Promise:
         """The first run keeps a value."""
         self.begin()
-        promise = Promise(self, value)
+        promise = Promise(self, value, entry.spec)
         self._log.append(entry)
         self._promises.append(weakref.ref(promise))
         return promise
@@ -263,12 +271,12 @@ class _Promising(Keeper):
         self._region = region
 
     def keep(self, op: Op, position: int, value: Any) -> Any:
-        return self._region.promise(Entry(op, position, value, self._region.verify), value)
+        return self._region.promise(entry_of(op, position, value, self._region.verify), value)
 
     def keep_leaf(self, op: Op, position: int, value: Any, leaf: Node) -> Any:
         if leaf in self._region.given:
             return self.keep(op, position, value)
-        self._region.note_leaf(Entry(op, position, value, self._region.verify, leaf))
+        self._region.note_leaf(entry_of(op, position, value, self._region.verify, leaf))
         return value
 
 
@@ -292,10 +300,10 @@ class _Fulfilling(Keeper):
 
     def _fulfil(self, op: Op, position: int, value: Any, leaf: Node | None) -> Any:
         number = self.count
-        if number > self.last and number < len(self._log):
+        if number > self.last:  # a handler of the user's that catches everything let it go on
             raise _Enough
         if number >= len(self._log) or not self._log[number].agrees(op, position, value, leaf):
-            raise self._region.difference(number, Entry(op, position, value, self._region.verify, leaf))
+            raise self._region.difference(number, entry_of(op, position, value, self._region.verify, leaf))
         self.count = number + 1
         reference = self._promises[number]
         promise = None if reference is None else reference()
