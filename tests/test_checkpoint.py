@@ -663,6 +663,31 @@ def test_a_tensor_pointed_elsewhere_in_between_is_read_as_it_was():
     same(x.grad, pb.grad(scalar(wavy))(X))
 
 
+def test_a_tensor_under_a_dual_is_read_as_it_was_too():
+    def pulled(f):
+        x = leaf()
+        h = x * 1.0
+        _, dh = pb.jvp(f, (h,), (h * 2.0,))
+        h *= 0.0
+        pb.sum(dh).backward()
+        return x.grad
+
+    np.testing.assert_allclose(pulled(pb.checkpoint(wavy)).numpy(), pulled(wavy).numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "jvp"])
+def test_an_array_under_a_transform_is_read_as_it_was_too(transform):
+    def pulled(wrapped):
+        w, data = leaf(), X.copy()
+        f = wrapped(lambda x: pb.exp(pb.sin(x * w[0])))
+        y = pb.vmap(f)(data) if transform == "vmap" else pb.jvp(f, (data,), (X,))[1]
+        data[:] = 0.0
+        pb.sum(y).backward()
+        return w.grad
+
+    np.testing.assert_allclose(pulled(pb.checkpoint).numpy(), pulled(lambda f: f).numpy(), rtol=1e-12)
+
+
 def test_the_function_may_write_to_its_own_array():
     def f(x, buffer):
         buffer += 1.0

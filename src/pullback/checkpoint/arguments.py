@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.protect import locked, settled
 from ..arrays.scope import Scope, running
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError
@@ -44,7 +45,7 @@ class _Variable(_Argument):
     __slots__ = ("_node", "_spec", "_status", "_value")
 
     def __init__(self, tensor: Tensor) -> None:
-        self._value = locked(tensor.value) if tensor.status == "shared" else tensor.value
+        self._value = locked(tensor.value) if tensor.status == "shared" else _unmoved(tensor.value)
         self._spec, self._node, self._status = tensor.spec, tensor.node, tensor.status
 
     def keep(self, keeper: Keeper, position: int) -> None:
@@ -68,7 +69,7 @@ class _Value(_Argument):
 
     def __init__(self, value: Any) -> None:
         self._array = is_array(value) and getattr(value.flags, "writeable", True)
-        self._value = settled(value) if is_array(value) else value
+        self._value = settled(value) if is_array(value) else _unmoved(value)
 
     def keep(self, keeper: Keeper, position: int) -> None:
         self._value = keeper.keep(CALL, position, self._value)
@@ -91,6 +92,22 @@ class _Thing(_Argument):
 
     def again(self) -> Any:
         return self._thing
+
+
+def _unmoved(value: Any) -> Any:
+    """A value of a transform over variables and arrays of its own: those it lies on may be pointed elsewhere or written
+    to.
+    """
+    if not isinstance(value, Value):
+        return value
+    twin = another(value) if type(value) is Tensor else copy.copy(value)
+    for name in ("value", "primal", "along", "start"):
+        part = getattr(twin, name, None)
+        if isinstance(part, Value):
+            setattr(twin, name, _unmoved(part))
+        elif is_array(part) and type(twin) is not Tensor:
+            setattr(twin, name, settled(part))
+    return twin
 
 
 def _value_of(held: Any) -> Any:

@@ -16,7 +16,7 @@ __all__ = ["Policy", "offload_named", "save_contractions", "save_everything", "s
 
 class Policy(ABC):
     """Decides which results a checkpoint saves. `names` are those of `pb.name` whose values it saves; `storage` is
-    where to; `saves` is asked for each op, and only if there is something to ask (`asks`).
+    where to; `saves` is asked for each op, and only if there is something to ask (`asks`); `doc` says what it is for.
     """
 
     __slots__ = ()
@@ -24,6 +24,7 @@ class Policy(ABC):
     names: frozenset[str] = frozenset()
     storage: Storage = InMemory()
     asks = False
+    doc = ""
 
     @abstractmethod
     def saves(self, op: Op, nbytes: int) -> bool: ...
@@ -31,6 +32,7 @@ class Policy(ABC):
 
 class _Nothing(Policy):
     __slots__ = ()
+    doc = "A policy: keep the arguments alone; everything else is computed again."
 
     def saves(self, op: Op, nbytes: int) -> bool:
         return False
@@ -41,6 +43,7 @@ class _Nothing(Policy):
 
 class _Everything(Policy):
     __slots__ = ()
+    doc = "A policy: keep what the function would keep without a checkpoint."
 
     def saves(self, op: Op, nbytes: int) -> bool:
         return True
@@ -52,12 +55,13 @@ class _Everything(Policy):
 class _Chosen(Policy):
     """A function of the op and the bytes of its result."""
 
-    __slots__ = ("_choose", "_shown")
+    __slots__ = ("_choose", "_shown", "doc")
     asks = True
 
-    def __init__(self, choose: Callable[[Op, int], Any], shown: str) -> None:
+    def __init__(self, choose: Callable[[Op, int], Any], shown: str, doc: str = "") -> None:
         self._choose = choose
         self._shown = shown
+        self.doc = doc
 
     def saves(self, op: Op, nbytes: int) -> bool:
         return bool(self._choose(op, nbytes))
@@ -83,12 +87,13 @@ class _Named(Policy):
         return self._shown
 
 
-#: Keep the inputs alone; everything else is computed again.
 save_nothing: Policy = _Nothing()
-#: Keep what the function would keep without a checkpoint.
 save_everything: Policy = _Everything()
-#: Keep the results of contractions (`matmul` and its like), which cost most; compute the rest again.
-save_contractions: Policy = _Chosen(lambda op, nbytes: op.family == "contraction", "save_contractions")
+save_contractions: Policy = _Chosen(
+    lambda op, nbytes: op.family == "contraction",
+    "save_contractions",
+    "A policy: keep the results of contractions (`matmul` and its like), which cost most; compute the rest again.",
+)
 
 
 def save_named(*names: str) -> Policy:
