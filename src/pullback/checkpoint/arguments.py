@@ -17,6 +17,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.keeping import Keeper, Kept
 from ..ops.op import Op
+from ..transforms.series import Series
 
 __all__ = ["Arguments"]
 
@@ -45,7 +46,10 @@ class _Variable(_Argument):
     __slots__ = ("_node", "_spec", "_status", "_value")
 
     def __init__(self, tensor: Tensor) -> None:
-        self._value = locked(tensor.value) if tensor.status == "shared" else _unmoved(tensor.value)
+        value = tensor.value
+        self._value = (
+            locked(value) if tensor.status == "shared" else _unmoved(value) if isinstance(value, Value) else value
+        )
         self._spec, self._node, self._status = tensor.spec, tensor.node, tensor.status
 
     def keep(self, keeper: Keeper, position: int) -> None:
@@ -69,7 +73,7 @@ class _Value(_Argument):
 
     def __init__(self, value: Any) -> None:
         self._array = is_array(value) and getattr(value.flags, "writeable", True)
-        self._value = settled(value) if is_array(value) else _unmoved(value)
+        self._value = _unmoved(value)
 
     def keep(self, keeper: Keeper, position: int) -> None:
         self._value = keeper.keep(CALL, position, self._value)
@@ -95,18 +99,19 @@ class _Thing(_Argument):
 
 
 def _unmoved(value: Any) -> Any:
-    """A value of a transform over variables and arrays of its own: those it lies on may be pointed elsewhere or written
-    to.
-    """
+    """A value over variables and arrays of its own: those it lies on may be pointed elsewhere or written to."""
     if not isinstance(value, Value):
-        return value
-    twin = another(value) if type(value) is Tensor else copy.copy(value)
-    for name in ("value", "primal", "along", "start"):
-        part = getattr(twin, name, None)
-        if isinstance(part, Value):
-            setattr(twin, name, _unmoved(part))
-        elif is_array(part) and type(twin) is not Tensor:
-            setattr(twin, name, settled(part))
+        return settled(value) if is_array(value) else value
+    if type(value) is Tensor:
+        twin = another(value)
+        twin.value = _unmoved(value.value) if isinstance(value.value, Value) else value.value
+        return twin
+    twin = copy.copy(value)
+    for name in ("value", "primal", "along"):
+        if hasattr(twin, name):
+            setattr(twin, name, _unmoved(getattr(twin, name)))
+    if isinstance(twin, Series):
+        twin.known, twin.slope = list(map(_unmoved, twin.known)), None
     return twin
 
 

@@ -20,9 +20,9 @@ def checksum(value: Any) -> int:
         return zlib.crc32(array.data)
     if not isinstance(value, Value):
         return zlib.crc32(repr(value).encode())
+    parts = [getattr(value, name, None) for name in ("value", "primal", "along")] + getattr(value, "known", [])
     found = 0
-    for name in ("value", "primal", "along", "start", "coefficients"):
-        part = getattr(value, name, None)
-        if part is not None and not callable(part):
+    for part in parts:
+        if part is not None:
             found = zlib.crc32(checksum(part).to_bytes(4, "little"), found)
     return found
