@@ -342,3 +342,42 @@ def test_an_equation_that_does_not_converge_says_so_on_the_gpu():
         pb.fixed_point(lambda x: 2.0 * x + 1.0, cupy.ones(2), solver=imp.Picard(), max_steps=20)
     with pytest.raises(pb.errors.ConvergenceError):
         pb.linear_solve(cupy.zeros((2, 2)), cupy.ones(2))
+
+
+def _dropped(x):
+    mask = cupy.random.random(x.shape) > 0.5
+    return pb.sum(pb.sin(pb.exp(pb.sin(x) * mask)) * mask)
+
+
+def test_checkpoints_replay_the_stream_of_the_gpu():
+    array = cupy.arange(12.0).reshape(3, 4)
+    cupy.random.seed(3)
+    x = pb.tensor(array, requires_grad=True)
+    y = pb.checkpoint(_dropped, verify=True)(x)
+    later = cupy.random.random(3)
+    z = pb.checkpoint(_dropped, verify=True)(x)
+    y.backward()
+    after = cupy.random.random(3)
+    cupy.random.seed(3)
+    twin = pb.tensor(array, requires_grad=True)
+    y = pb.checkpoint(_dropped)(twin)
+    assert (cupy.random.random(3) == later).all()
+    z = pb.checkpoint(_dropped)(twin)
+    assert (cupy.random.random(3) == after).all(), "as if nothing had been rewound"
+    y.backward()
+    assert (x.grad.value == twin.grad.value).all()
+    z.backward()
+
+
+def test_checkpoints_with_every_policy_on_the_gpu(tmp_path):
+    def f(x, w):
+        for _ in range(3):
+            x = pb.tanh(pb.sin(pb.name(x @ w, "h")))
+        return pb.sum(x)
+
+    x, w = (cupy.asarray(np.random.default_rng(i).normal(size=(4, 4))) for i in (0, 1))
+    plain = pb.grad(f, (0, 1))(x, w)
+    to_disk = pb.offload_named("h", to=tmp_path)
+    for policy in (pb.save_nothing, pb.save_contractions, pb.save_named("h"), pb.offload_named("h"), to_disk):
+        found = pb.grad(pb.checkpoint(f, policy=policy, verify=True), (0, 1))(x, w)
+        assert all((a == b).all() for a, b in zip(found, plain, strict=True))

@@ -16,6 +16,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 import pullback
+from pullback.checkpoint.policies import Policy
 from pullback.cli import op_rows
 
 
@@ -47,6 +48,8 @@ def title(name: str, thing: object) -> str:
     """Where a name stands, read off the module that defines it."""
     if isinstance(thing, np.dtype):
         return "Dtypes"
+    if isinstance(thing, Policy):
+        return "Checkpoint"
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):
@@ -63,6 +66,8 @@ def entry(name: str, thing: object) -> str:
     """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
+    if isinstance(thing, Policy):
+        return block("py:data", name, thing.doc)
     if thing.__name__ != name.rpartition(".")[2]:
         return block("py:function", name, f"Another name of {{py:func}}`pullback.{thing.__name__}`.")
     if is_error(thing):

@@ -138,7 +138,10 @@ if TYPE_CHECKING:
     from . import implicit
     from .checkpoint.loops import checkpoint_loop
     from .checkpoint.offload import offload_to_disk
+    from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
+    from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .ops.naming import name
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -157,6 +160,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# `checkpoint` is a function; its layer is loaded now, so that no later import can put itself in the function's place.
+import_module("pullback.checkpoint")
+del globals()["checkpoint"]
+
 
 #: Namespaces that are imported when they are first asked for.
 _PARTS = {"implicit": "implicit"}
@@ -166,7 +173,10 @@ _LATER = {
     for module, names in {
         "checkpoint.loops": "checkpoint_loop",
         "checkpoint.offload": "offload_to_disk",
+        "checkpoint.policies": "offload_named save_contractions save_everything save_named save_nothing",
+        "checkpoint.recompute": "checkpoint checkpoint_sequential",
         "implicit": "argmin fixed_point least_squares linear_solve root",
+        "ops.naming": "name",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -219,4 +229,24 @@ __all__ = [
     "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis",
     "tan", "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64",
     "uint8", "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "atan", "atan2", "bool_", "broadcast_to", "checkpoint", "checkpoint_sequential", "clip", "clip_gradient",
+    "complex128", "complex64", "concat", "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum",
+    "custom_op", "detect_anomaly", "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad",
+    "empty", "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip",
+    "float16", "float32", "float64", "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp",
+    "grad", "gradcheck", "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian",
+    "hessian_diagonal", "hvp", "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8",
+    "is_grad_enabled", "isfinite", "isinf", "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet",
+    "jvp", "laplacian", "least_squares", "less", "less_equal", "linear_solve", "linear_transpose", "linearize",
+    "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp",
+    "map", "matmul", "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum",
+    "moveaxis", "multiply", "name", "negative", "no_grad", "not_equal", "offload_named", "ones", "ones_like",
+    "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis", "real",
+    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll", "root",
+    "save_contractions", "save_everything", "save_named", "save_nothing", "saved_tensors_hooks", "scale_gradient",
+    "scan", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus",
+    "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack",
+    "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan",
+    "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8",
+    "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ __all__ = [
     "IndexingError",
     "LeakError",
     "PullbackError",
+    "RecomputeError",
     "ShapeError",
     "StorageError",
     "UnsupportedFunction",
@@ -67,6 +68,10 @@ class ConvergenceError(PullbackError, RuntimeError):
 
 class StorageError(PullbackError, OSError):
     """A value could not be stored on disk: there is no room, or no such directory."""
+
+
+class RecomputeError(PullbackError, RuntimeError):
+    """What a checkpoint computed again is not what it computed the first time."""
 
 
 class HookError(PullbackError, ValueError):

@@ -19,6 +19,7 @@ __all__ = [
     "is_grad_enabled",
     "modes",
     "no_grad",
+    "random_states",
     "set_grad_enabled",
 ]
 
@@ -28,19 +29,26 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, and who decides what their nodes hold (`ops/keeping.py`)."""
+    """How ops behave in this context: whether they record, who decides what their nodes hold, and who watches what a
+    run does beside computing (both in `ops/keeping.py`).
+    """
 
     grad: bool = True
     inference: bool = False
     anomaly: bool = False
     nan_only: bool = False
     keeper: Any = None
+    watcher: Any = None
 
 
 #: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.
 PLAIN = Modes()
 _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
+
+
+#: Streams of random numbers of our own, as pairs (get, set) of their whole state: what runs again rewinds them.
+random_states: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
 
 def switch_to(wanted: Modes) -> None:

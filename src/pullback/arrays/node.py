@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import ArgumentError
+from ..settings import modes
 
 __all__ = [
     "Call",
@@ -131,7 +132,11 @@ class Node:
         call = self.leave_fast_path()
         if call.hooks is None:
             call.hooks = Hooks()
-        return Handle(call.hooks, kind, hook)
+        handle = Handle(call.hooks, kind, hook)
+        watcher = modes().watcher
+        if watcher is not None:
+            watcher.hooking(handle)
+        return handle
 
     def forget(self, tensor: Any) -> bool:
         """Stop keeping the gradient for a tensor that now points elsewhere; whether it was kept."""

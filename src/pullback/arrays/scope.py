@@ -71,6 +71,13 @@ class Scope:
             if leaf is not None:
                 leaf.lowered(self)
 
+    def around(self) -> Iterator[Scope]:
+        """This scope and those it started in, from the inside out."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope._before
+
     def lifted_for(self, leaf: Any) -> Any:
         """The value of a new leaf at this level; when the scope ends, the leaf goes back to the value itself."""
         self._leaves.append(weakref.ref(leaf))

@@ -116,6 +116,9 @@ class Tensor(Value):
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
+        watcher = modes().watcher
+        if watcher is not None:
+            watcher.grading(self)
         if wanted is None:
             self._grad = None
             return
@@ -163,6 +166,9 @@ class Tensor(Value):
         scope = running()
         if scope is not None and scope.rebound is not None:
             scope.rebound.append((self, self.value, self.spec, self.node, self.status))
+        watcher = modes().watcher
+        if watcher is not None:
+            watcher.rebinding(self)
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.backends import is_array
+from ..arrays.node import Handle, Node
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
@@ -18,11 +19,14 @@ __all__ = ["Keeper", "Kept", "saved_tensors_hooks"]
 
 
 class Kept(ABC):
-    """What a node holds in place of a value; `value()` answers it when a rule asks, each time anew."""
+    """What a node holds in place of a value; `value()` answers it when a rule asks, each time anew. It `lends` if the
+    memory it answers may be written to later.
+    """
 
     __slots__ = ()
 
     spec: Spec
+    lends = True
 
     @abstractmethod
     def value(self) -> Any: ...
@@ -36,6 +40,39 @@ class Keeper(ABC):
     @abstractmethod
     def keep(self, op: Op, position: int, value: Any) -> Any:
         """For what `op` keeps at `position` (an argument's, or `OUT`)."""
+
+    def keep_leaf(self, op: Op, position: int, value: Any, leaf: Node) -> Any:
+        """The same for the value of a tracked leaf, which most often lives on anyway."""
+        return self.keep(op, position, value)
+
+
+class Watcher(ABC):
+    """Told what a run does beside computing (`Modes.watcher`), so that it can be done again without being noticed."""
+
+    __slots__ = ()
+
+    #: Whether results go through `computing`.
+    saving: bool
+
+    @abstractmethod
+    def computing(self, op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
+        """The result of an op on what lies below tensors of a level."""
+
+    @abstractmethod
+    def rebinding(self, tensor: Tensor) -> None:
+        """A variable is about to be pointed at a new value."""
+
+    @abstractmethod
+    def grading(self, tensor: Tensor) -> None:
+        """The gradient of a tensor is about to be written."""
+
+    @abstractmethod
+    def hooking(self, handle: Handle) -> None:
+        """A hook was registered."""
+
+    @abstractmethod
+    def deciding(self, found: bool) -> bool:
+        """The engine found whether somebody may differentiate again, and goes by the answer."""
 
 
 class _Hooks(Keeper):

@@ -36,10 +36,14 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 shared = True
         else:
             values.append(x)
-    out = compute(op, values, static) if level == 1 else run(op, values, static)
+    mode = modes()
+    watcher = mode.watcher
+    if watcher is not None and watcher.saving:
+        out = watcher.computing(op, values, static, level)
+    else:
+        out = compute(op, values, static) if level == 1 else run(op, values, static)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
         return out  # a comparison of transformed values lies lower than they, and stays there
-    mode = modes()
     if type(out) is tuple:
         return _many(op, args, values, out, static, tuple(needs), mode, shared)
     result = wrap(out, spec_of(out))
@@ -102,6 +106,8 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
         return value
     if type(value) is tuple:
         return tuple([keeper.keep(op, position, part) for part in value])
+    if type(given) is Tensor and given.node is not None and given.node.rule is None and not given.status:
+        return keeper.keep_leaf(op, position, value, given.node)
     return keeper.keep(op, position, value)
 
 

@@ -16,7 +16,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops import elementwise as pointwise
 from ..ops.shaping import astype
-from ..settings import switched
+from ..settings import modes, switched
 from .cotangents import Delivery, plain_bar
 from .parallel import run_threads
 from .sweep import Sweep, in_running_call
@@ -177,6 +177,9 @@ class _Log:
         """tensor.grad += bar, in memory of its own."""
         with _writing_gradients:
             old = tensor.grad
+            watcher = modes().watcher
+            if watcher is not None:
+                watcher.grading(tensor)
             self._before.append((tensor, old))
             total = bar if old is None else pointwise.add(old if self._linked else old.value, plain_bar(bar))
             total = self._delivery.own(total)

@@ -65,17 +65,22 @@ def _kept_values(
     args, out = list(specs), None
     for position, value in zip(rule.keeps, kept, strict=True):
         if type(value) is tuple:
-            value = tuple([settled(part.value()) if isinstance(part, Kept) else part for part in value])
+            value = tuple([_brought_back(part, True) for part in value])
         elif isinstance(value, Kept):
-            value = value.value()
-            if linked or len(kept) > 1:  # `unpack` may use one buffer again and again
-                value = settled(value)
+            value = _brought_back(value, linked or len(kept) > 1)
         if position == OUT:
             out = _linked_result(node, value) if linked else value
         else:
             tracked = linked and position in rule.needs
             args[position] = wrap(value, spec_of(value), node.parents[rule.needs.index(position)]) if tracked else value
     return out, args
+
+
+def _brought_back(kept: Any, settle: bool) -> Any:
+    if not isinstance(kept, Kept):
+        return kept
+    value = kept.value()
+    return settled(value) if settle and kept.lends else value
 
 
 def _linked_result(node: Node, value: Any) -> Any:

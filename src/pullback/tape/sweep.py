@@ -245,7 +245,13 @@ def others(order: list[Node], but: Set[Node | None]) -> bool:
     """Whether somebody else may still want a derivative: there is a leaf that is not one of `but`. It counts also when
     its tensor is gone, since what was computed from it may live; a variable of a call that is over does not.
     """
-    return any(node not in but and call_of(node) != "over" for node in leaves_of(order))
+    return _told(any(node not in but and call_of(node) != "over" for node in leaves_of(order)))
+
+
+def _told(found: bool) -> bool:
+    """A recomputation must answer as the first run did: by now, calls that ran then may be over."""
+    watcher = modes().watcher
+    return found if watcher is None else bool(watcher.deciding(found))
 
 
 def call_of(node: Node) -> str | None:
@@ -259,7 +265,7 @@ running_calls: set[int] = set()
 
 def in_running_call(roots: Iterable[Node]) -> bool:
     """Whether a value depends on a variable of a running call, whose caller will differentiate the answer."""
-    return bool(running_calls) and any(call_of(node) == "running" for node in deepest_first(roots))
+    return _told(bool(running_calls) and any(call_of(node) == "running" for node in deepest_first(roots)))
 
 
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:

@@ -1,0 +1,105 @@
+"""Function in, the same function out, which keeps its inputs alone and computes the rest again on the way back."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from ..arrays.scope import running
+from ..arrays.trees import flatten
+from ..errors import ArgumentError
+from ..settings import modes
+from .arguments import Arguments
+from .policies import Policy, as_policy, save_everything, save_nothing
+from .region import Region
+
+__all__ = ["checkpoint", "checkpoint_sequential"]
+
+Function = Callable[..., Any]
+Choice = Policy | Callable[[Any, int], Any]
+
+
+@overload
+def checkpoint(f: Function, *, policy: Choice = ..., verify: bool = ...) -> Function: ...
+@overload
+def checkpoint(f: None = None, *, policy: Choice = ..., verify: bool = ...) -> Callable[[Function], Function]: ...
+def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool = False) -> Any:
+    """f, but on the way back what it kept is computed again from its arguments: memory for time. As a function of a
+    function, or a decorator with or without options.
+
+    `policy` says which results are kept all the same. A recomputation that differs in ops, shapes or dtypes raises
+    `RecomputeError`; with `verify` one that differs in any number does, and all of f runs again.
+
+    >>> import numpy as np, pullback as pb
+    >>> f = pb.checkpoint(lambda x: pb.sum(pb.sin(pb.exp(x))))
+    >>> pb.grad(f)(np.array([0.0, 1.0]))
+    array([ 0.54030231, -2.47834965])
+    """
+    if f is None:
+        return functools.partial(checkpoint, policy=policy, verify=verify)
+    if not callable(f):
+        raise ArgumentError(f"checkpoint: wants a function, got {type(f).__name__}.")
+    chosen = as_policy(policy)
+
+    @functools.wraps(f, updated=())
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        return _run(f, args, kwargs, chosen, verify)
+
+    return checkpointed
+
+
+def _run(f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, verify: bool) -> Any:
+    """Where nothing is recorded, or a program is written down, the function runs as it is."""
+    arguments = Arguments(args, kwargs)
+    arguments.check()
+    if not modes().grad or policy is save_everything or _staging():
+        return f(*args, **kwargs)
+    return Region(f, arguments, verify).run(args, kwargs, policy)
+
+
+def _staging() -> bool:
+    scope = running()
+    return scope is not None and any(s.name == "staging" for s in scope.around())
+
+
+def checkpoint_sequential(
+    functions: Sequence[Function],
+    x: Any,
+    segments: int | None = None,
+    *,
+    policy: Choice = save_nothing,
+    verify: bool = False,
+) -> Any:
+    """The functions one after the other, each on the result of the one before, in `segments` checkpoints of about
+    equal length; without a number about the square root of how many there are, which keeps least.
+
+    The last segment is on the way back at once, so it runs without a checkpoint. A tuple is passed on as one argument.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: pb.checkpoint_sequential([pb.sin] * 9, x, segments=3))(0.0)
+    array(1.)
+    """
+    steps = list(functions)
+    if not steps or not all(map(callable, steps)):
+        raise ArgumentError("checkpoint_sequential: wants one function or more, in a list.")
+    if not flatten(x)[0]:
+        raise ArgumentError("checkpoint_sequential: the input holds no array; at least one is needed.")
+    count = max(1, round(math.sqrt(len(steps)))) if segments is None else segments
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ArgumentError(f"checkpoint_sequential: segments is a positive integer, got {segments!r}.")
+    count = min(count, len(steps))
+    bounds = [len(steps) * i // count for i in range(count + 1)]
+    for i in range(count - 1):
+        x = checkpoint(_chained(steps[bounds[i] : bounds[i + 1]]), policy=policy, verify=verify)(x)
+    return _chained(steps[bounds[count - 1] :])(x)
+
+
+def _chained(steps: list[Function]) -> Function:
+    def segment(x: Any) -> Any:
+        for step in steps:
+            x = step(x)
+        return x
+
+    return segment

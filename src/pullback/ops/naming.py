@@ -1,0 +1,38 @@
+"""Value and name in, the same value out: a mark that others can find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays.node import signed
+from ..errors import ArgumentError
+from . import batching
+from .dispatch import apply, as_value
+from .families import linear
+from .sampling import one, several
+
+__all__ = ["name"]
+
+_name = linear(
+    "name",
+    doc="The value itself, under a name.",
+    value=lambda xp, x, name: xp.asarray(x),
+    spec=lambda x, name: x,
+    transpose=lambda bar: bar,
+    batch=batching.shifted(),
+    samples=several(one(3, name="a"), one(2, 2, name="b"), one(name="c"), one(0, name="d")),
+    motion="rearrange",
+)
+
+
+@signed
+def name(x: Any, /, name: str) -> Any:
+    """x itself, under a name by which a policy of `pb.checkpoint` finds it (`pb.save_named`, `pb.offload_named`).
+
+    >>> import pullback as pb
+    >>> pb.name(pb.tensor(2.0), "here")
+    tensor(2., dtype=float64)
+    """
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"name: wants a name, got {name!r}.")
+    return apply(_name, as_value(x), name=name)
