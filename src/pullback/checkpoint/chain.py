@@ -15,7 +15,7 @@ from ..transforms.batching import vmap
 from ..transforms.border import at_places
 from ..transforms.forward import jvp
 from .captures import Unchanged
-from .randomness import Streams
+from .randomness import Replay
 from .snapshots import Tiers
 
 __all__ = ["Chain"]
@@ -38,7 +38,7 @@ class Chain:
     width: int
     moving: tuple[int, ...]
     tiers: Tiers
-    streams: Streams
+    streams: Replay
     start: list[Any]
     modes: Modes
     tracked: bool

@@ -34,7 +34,7 @@ from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
 from .captures import Captures, Unchanged
 from .chain import Chain
-from .randomness import GENERATORS, Streams
+from .randomness import GENERATORS, Replay
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth
@@ -154,7 +154,7 @@ class _Given:
         states = len(self._carry.leaves)
         moving = [i for i, x in enumerate(leaves) if spec_of(x).inexact and (i < states or carries(x))]
         generators = [x for x in self._leaves if _is_generator(x)]
-        streams = Streams([*generators, *self._captures.generators])
+        streams = Replay([*generators, *self._captures.generators])
         tracked = any(map(carries, leaves))
         watched = Unchanged(self._captures.arrays if tracked else ())
         return Chain(

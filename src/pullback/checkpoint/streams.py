@@ -17,7 +17,7 @@ from ..arrays.spec import spec_of
 from ..arrays.value import Value
 from ..settings import random_states
 
-__all__ = ["Streams", "rewound"]
+__all__ = ["Streams", "common_streams", "rewound", "same", "stream_of"]
 
 State = Any
 Stream = tuple[Callable[[], State], Callable[[State], None]]
@@ -41,7 +41,7 @@ class Streams:
     def settle(self) -> None:
         """The run is over: forget the streams that it did not draw from."""
         pairs = zip(self._found, self._states, strict=True)
-        drawn = [(stream, state) for stream, state in pairs if not _same(state, stream[0]())]
+        drawn = [(stream, state) for stream, state in pairs if not same(state, stream[0]())]
         self._found, self._states = [stream for stream, _ in drawn], [state for _, state in drawn]
 
     def rewind(self) -> None:
@@ -80,7 +80,7 @@ def streams_of(function: Any, leaves: Sequence[Any]) -> list[Stream]:
         if isinstance(leaf, (np.random.Generator, np.random.RandomState, np.random.BitGenerator)):
             generators[id(leaf)] = leaf
     _search(function, _DEPTH, generators, seen)
-    return [*common_streams(), *(_stream_of(generator) for generator in generators.values())]
+    return [*common_streams(), *(stream_of(generator) for generator in generators.values())]
 
 
 def common_streams() -> list[Stream]:
@@ -88,7 +88,7 @@ def common_streams() -> list[Stream]:
     return [(global_state, set_global_state), *random_states]
 
 
-def _stream_of(generator: Any) -> Stream:
+def stream_of(generator: Any) -> Stream:
     if isinstance(generator, np.random.RandomState):
         return functools.partial(generator.get_state, legacy=False), generator.set_state
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
@@ -182,13 +182,13 @@ def set_global_state(state: dict[str, Any]) -> None:
         _last = None
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     return bool(np.array_equal(one, other))
 
 
