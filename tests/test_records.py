@@ -45,6 +45,11 @@ ORACLES = {
     "sum": lambda x, axis, keepdims: np.add.reduce(x, axis=axis, keepdims=keepdims),
     "max": lambda x, axis, keepdims: np.maximum.reduce(x, axis=axis, keepdims=keepdims),
     "min": lambda x, axis, keepdims: np.minimum.reduce(x, axis=axis, keepdims=keepdims),
+    "prod": lambda x, axis, keepdims: np.multiply.reduce(x, axis=axis, keepdims=keepdims),
+    "linear_recurrence": lambda a, b, axis: _recurred(a, b, axis),
+    "cumulative_prod": lambda x, axis: np.multiply.accumulate(x, axis=axis),
+    "logcumsumexp": lambda x, axis: np.log(np.cumsum(np.exp(x), axis=axis)),
+    "running_index": lambda x, axis, least: _running_index(-x if least else x, axis),
     "cumulative_sum": lambda x, axis: np.add.accumulate(x, axis=axis),
     "argmax": lambda x, axis, keepdims: np.argmax(x, axis=axis, keepdims=keepdims),
     "argmin": lambda x, axis, keepdims: np.argmin(x, axis=axis, keepdims=keepdims),
@@ -54,6 +59,20 @@ ORACLES = {
     "matvec": lambda x, y: np.einsum("...ij,j->...i", x, y),
     "einsum": lambda *xs, labels, result: np.einsum(f"{','.join(labels)}->{result}", *xs),
 }
+
+
+def _recurred(a, b, axis):
+    out, before = [], 0.0
+    for p, q in zip(np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0), strict=True):
+        before = p * before + q
+        out.append(before)
+    return np.moveaxis(np.array(out).reshape(np.moveaxis(b, axis, 0).shape), 0, axis)
+
+
+def _running_index(x, axis):
+    counts = range(1, x.shape[axis] + 1)
+    found = [np.argmax(np.take(x, range(n), axis=axis), axis=axis) for n in counts]
+    return np.stack(found, axis=axis) if found else np.zeros(x.shape, int)
 
 
 def _added(target, x, index):
@@ -243,7 +262,7 @@ def test_kernel_text_computes_the_value(case: Case):
 
 
 #: Ops that have no complex derivative.
-ONLY_REAL = {"atan2", "erf", "heaviside", "logaddexp", "maximum", "minimum", "relu", "sigmoid"}
+ONLY_REAL = {"atan2", "erf", "heaviside", "logaddexp", "logcumsumexp", "maximum", "minimum", "relu", "sigmoid"}
 
 
 def _turned(case: Case) -> Case:

@@ -89,7 +89,8 @@ from .ops.elementwise import (
 from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
 from .ops.keeping import saved_tensors_hooks
-from .ops.reducing import all, any, argmax, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.reducing import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.scanning import cumulative_prod, cumulative_sum
 from .ops.shaping import (
     astype,
     broadcast_to,
@@ -191,6 +192,7 @@ def __getattr__(name: str) -> object:
 
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
 cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
+cumprod = cumulative_prod
 
 __all__ = [
     "CheckReport", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "Handle",

@@ -13,6 +13,7 @@ from . import (
     operators,
     record,
     reducing,
+    scanning,
     shaping,
 )
 from .op import OPS, Op
@@ -36,4 +37,4 @@ basis.bind(
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()
-del arranging, contracting, creation, functions, indexing, record, reducing
+del arranging, contracting, creation, functions, indexing, record, reducing, scanning

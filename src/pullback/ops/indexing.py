@@ -12,6 +12,7 @@ from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import DtypeError, IndexingError, ShapeError
 from . import batching, shaping
+from .accumulate import add_into_zeros
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import add, equal, only
@@ -92,6 +93,8 @@ _getitem: Op = general(
 
 
 def _scattered(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[int, ...]) -> Any:
+    if indices and xp is np:
+        return add_into_zeros(wanted, x, filled(index, indices))
     out = xp.zeros(wanted, x.dtype)
     if indices:
         xp.add.at(out, filled(index, indices), x)

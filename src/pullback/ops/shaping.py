@@ -254,6 +254,12 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     return apply(_broadcast, x, shape=wanted)
 
 
+def broadcast_together(*xs: Any) -> list[Any]:
+    """Values stretched to the one shape they broadcast to."""
+    wanted = broadcast_shape("broadcast", *(shape(x) for x in xs))
+    return [broadcast_to(x, wanted) for x in xs]
+
+
 def stretched(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
     return x if shape(x) == shape_wanted else apply(_broadcast, x, shape=shape_wanted)
