@@ -55,6 +55,14 @@ ORACLES = {
     "argmin": lambda x, axis, keepdims: np.argmin(x, axis=axis, keepdims=keepdims),
     "any": lambda x, axis, keepdims: np.logical_or.reduce(x, axis=axis, keepdims=keepdims),
     "all": lambda x, axis, keepdims: np.logical_and.reduce(x, axis=axis, keepdims=keepdims),
+    "argsort": lambda x, axis, descending, kth: _order(x, axis, descending, kth),
+    "searchsorted": lambda x, v, side: np.sum(
+        np.less(x, v[..., None]) if side == "left" else np.less_equal(x, v[..., None]), axis=-1
+    ),
+    "quantile_neighbours": lambda place, method: _neighbours(place, method),
+    "scatter_extreme": lambda x, v, *indices, index, least: _outdone(x.copy(), v, filled(index, indices), least),
+    "windows": lambda x, axis, size, step, dilation: _windows(x, axis, size, step, dilation),
+    "overlap_add": lambda y, axis, length, step, dilation: _overlapped(y, axis, length, step, dilation),
     "matmul": lambda x, y: np.einsum("...ij,...jk->...ik", x, y),
     "matvec": lambda x, y: np.einsum("...ij,j->...i", x, y),
     "einsum": lambda *xs, labels, result: np.einsum(f"{','.join(labels)}->{result}", *xs),
@@ -73,6 +81,43 @@ def _running_index(x, axis):
     counts = range(1, x.shape[axis] + 1)
     found = [np.argmax(np.take(x, range(n), axis=axis), axis=axis) for n in counts]
     return np.stack(found, axis=axis) if found else np.zeros(x.shape, int)
+
+
+def _order(x, axis, descending, kth):
+    if kth:
+        return np.argpartition(x, kth, axis=axis)
+    return np.argsort(-x if descending else x, axis=axis, kind="stable")
+
+
+def _neighbours(place, method):
+    low, high, part = np.floor(place), np.ceil(place), place % 1
+    alone = {"lower": low, "higher": high, "nearest": np.round(place), "inverted_cdf": high, "closest_observation": high}
+    if method in alone:
+        return alone[method], alone[method], 0 * part
+    fixed = {"midpoint": 0.5, "averaged_inverted_cdf": 1.0}
+    return low, high, 0 * part + fixed.get(method, part)
+
+
+def _outdone(target, values, index, least):
+    (np.minimum if least else np.maximum).at(target, index, values)
+    return target
+
+
+def _windows(x, axis, size, step, dilation):
+    reach = (size - 1) * dilation + 1
+    if x.shape[axis] < reach:
+        return np.zeros(0)
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, axis)
+    return np.take(view, range(0, view.shape[axis], step), axis=axis)[..., ::dilation]
+
+
+def _overlapped(y, axis, length, step, dilation):
+    out = np.zeros((*y.shape[:axis], length, *y.shape[axis + 1 : -1]))
+    for place in np.ndindex(*y.shape):
+        to = list(place[:-1])
+        to[axis] = place[axis] * step + place[-1] * dilation
+        out[tuple(to)] += y[place]
+    return out
 
 
 def _added(target, x, index):

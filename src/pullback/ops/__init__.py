@@ -21,7 +21,16 @@ from .op import OPS, Op
 __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 
 #: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
-LIBRARY: tuple[str, ...] = ()
+LIBRARY: tuple[str, ...] = (
+    "layouts",
+    "picking",
+    "quantiles",
+    "scattering",
+    "segments",
+    "sorting",
+    "statistics",
+    "windows",
+)
 
 
 def everything() -> dict[str, Op]:
