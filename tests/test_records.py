@@ -91,7 +91,13 @@ def _order(x, axis, descending, kth):
 
 def _neighbours(place, method):
     low, high, part = np.floor(place), np.ceil(place), place % 1
-    alone = {"lower": low, "higher": high, "nearest": np.round(place), "inverted_cdf": high, "closest_observation": high}
+    alone = {
+        "lower": low,
+        "higher": high,
+        "nearest": np.round(place),
+        "inverted_cdf": high,
+        "closest_observation": high,
+    }
     if method in alone:
         return alone[method], alone[method], 0 * part
     fixed = {"midpoint": 0.5, "averaged_inverted_cdf": 1.0}

@@ -7,6 +7,7 @@ from . import (
     basis,
     contracting,
     creation,
+    einsum,
     elementwise,
     functions,
     indexing,
@@ -22,9 +23,13 @@ __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 
 #: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
 LIBRARY: tuple[str, ...] = (
+    "distances",
+    "einops",
     "layouts",
-    "picking",
+    "selecting",
+    "multiplying",
     "quantiles",
+    "quantising",
     "scattering",
     "segments",
     "sorting",
@@ -46,4 +51,4 @@ basis.bind(
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()
-del arranging, contracting, creation, functions, indexing, record, reducing, scanning
+del arranging, contracting, creation, einsum, functions, indexing, record, reducing, scanning

@@ -10,12 +10,12 @@ import numpy as np
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
-from ..errors import DtypeError, IndexingError, ShapeError
+from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping
 from .accumulate import add_into_zeros
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
-from .elementwise import add, equal, only
+from .elementwise import add, clip_to, equal, only
 from .families import general
 from .index import (
     SLOT,
@@ -306,7 +306,18 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     return add(x, checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+def within(indices: Any, size: int, mode: str, what: str) -> Any:
+    """Indices made to fit an axis: by an error ("raise"), by the nearest ("clip") or round and round ("wrap")."""
+    if mode == "raise":
+        return indices
+    if mode == "clip":
+        return clip_to(indices, 0, size - 1)
+    if mode == "wrap":
+        return known_mask(indices) % max(size, 1)
+    raise ArgumentError(f"{what}: mode must be raise, wrap or clip, got {mode!r}.")
+
+
+def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
     """The elements at integer places along an axis; without `axis`, of the flattened array.
 
     >>> import numpy as np, pullback as pb
@@ -320,6 +331,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     if spec_of(indices).dtype.kind not in "iu" and spec_of(indices).size:
         raise IndexingError(f"take: indices must be integers, got {spec_of(indices).dtype}.")
     axis = one_axis(axis, ndim(x), "take")
+    indices = within(indices, shape(x)[axis], mode, "take")
     return getitem(x, (*(slice(None),) * axis, indices))
 
 
@@ -342,7 +354,7 @@ def _along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, tuple[
     return axis, tuple(places)
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     """For each place in `indices`, the element of x at that index along an axis.
 
     >>> import numpy as np, pullback as pb
@@ -350,6 +362,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     array([[2, 3]])
     """
     x, indices = as_value(x), as_value(indices)
+    if axis is None:
+        x, axis = shaping.reshape(x, (-1,)), 0
     return getitem(x, _along_axis(x, indices, axis, "take_along_axis")[1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -128,9 +129,7 @@ def _deep(x: Any) -> Any:
 
 
 atleast_1d: Any = _at_least("atleast_1d", lambda x: shaping.reshape(x, shape(x) or (1,)), "(3,)")
-atleast_2d: Any = _at_least(
-    "atleast_2d", lambda x: shaping.reshape(x, (1,) * max(0, 2 - ndim(x)) + shape(x)), "(1, 3)"
-)
+atleast_2d: Any = _at_least("atleast_2d", lambda x: shaping.reshape(x, (1,) * max(0, 2 - ndim(x)) + shape(x)), "(1, 3)")
 atleast_3d: Any = _at_least("atleast_3d", _deep, "(1, 3, 1)")
 
 
@@ -157,9 +156,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     xs = [as_value(x) for x in arrays]
     if any(ndim(x) > 1 for x in xs):
         raise ShapeError(f"meshgrid: wants vectors, got shapes {[shape(x) for x in xs]}.")
-    grids = [
-        shaping.reshape(x, tuple(-1 if i == j else 1 for j in range(len(xs))) or (-1,)) for i, x in enumerate(xs)
-    ]
+    grids = [shaping.reshape(x, tuple(-1 if i == j else 1 for j in range(len(xs))) or (-1,)) for i, x in enumerate(xs)]
     if indexing == "xy" and len(xs) > 1:
         grids = [swapaxes(g, 0, 1) for g in grids]
     return tuple(grids) if sparse or not grids else broadcast_arrays(*grids)
@@ -189,7 +186,7 @@ def tensor_split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any
     """
     x = as_value(x)
     axis = one_axis(axis, ndim(x), "tensor_split")
-    if isinstance(indices_or_sections, (list, tuple)) or getattr(indices_or_sections, "ndim", 0):
+    if isinstance(indices_or_sections, (list, tuple)) or getattr(indices_or_sections, "ndim", 0) > 0:
         return _cut_anywhere(x, indices_or_sections, axis)
     count = whole(indices_or_sections, "tensor_split: sections")
     if count < 1:
@@ -207,13 +204,13 @@ def _cut_anywhere(x: Any, indices: Any, axis: int) -> list[Any]:
         return arranging.split(x, cuts, axis=axis)
     before = (slice(None),) * axis
     ends = [0, *cuts, shape(x)[axis]]
-    return [indexing.getitem(x, (*before, slice(a, b))) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [indexing.getitem(x, (*before, slice(a, b))) for a, b in itertools.pairwise(ends)]
 
 
 array_split = tensor_split
 
 
-def _splitter(name: str, axis_of: Any, least: int) -> Any:
+def _splitter(name: str, axis_of: Any, least: int, what: str) -> Any:
     def function(x: Any, /, indices_or_sections: Any) -> list[Any]:
         x = as_value(x)
         if ndim(x) < least:
@@ -221,7 +218,7 @@ def _splitter(name: str, axis_of: Any, least: int) -> Any:
         return arranging.split(x, indices_or_sections, axis=axis_of(ndim(x)))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""x cut along its {"second axis (a vector: its first)" if name[0] == "h" else "first axis" if name[0] == "v" else "third axis"}.
+    function.__doc__ = f"""x cut along its {what}, into equal sections or before indices.
 
     >>> import numpy as np, pullback as pb
     >>> len(pb.{name}(np.zeros((2, 2, 2)), 2))
@@ -230,9 +227,9 @@ def _splitter(name: str, axis_of: Any, least: int) -> Any:
     return function
 
 
-hsplit: Any = _splitter("hsplit", lambda rank: 0 if rank == 1 else 1, 1)
-vsplit: Any = _splitter("vsplit", lambda rank: 0, 2)
-dsplit: Any = _splitter("dsplit", lambda rank: 2, 3)
+hsplit: Any = _splitter("hsplit", lambda rank: 0 if rank == 1 else 1, 1, "second axis (of a vector, its only one)")
+vsplit: Any = _splitter("vsplit", lambda rank: 0, 2, "first axis")
+dsplit: Any = _splitter("dsplit", lambda rank: 2, 3, "third axis")
 
 
 def _all(arrays: Any, grow: Any) -> list[Any]:
@@ -421,17 +418,21 @@ def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
     axis = one_axis(axis, ndim(x), "insert")
     values = shaping.astype(values, spec_of(x).dtype)
     indices = np.asarray(known_mask(as_value(before))) if not isinstance(before, slice) else before
-    single = not isinstance(indices, slice) and indices.ndim == 0
-    if single and ndim(values) > 1:
-        values = shaping.moveaxis(values, 0, axis)
-    count = shape(values)[axis] if single and ndim(values) == ndim(x) else 1
+    size = shape(x)[axis]
+    if isinstance(indices, slice):
+        indices = np.arange(size)[indices]
+    elif indices.dtype.kind == "b":
+        indices = np.flatnonzero(indices)
+    values = shaping.reshape(values, (1,) * (ndim(x) - ndim(values)) + shape(values))
+    values = values if indices.ndim else shaping.moveaxis(values, 0, axis)
+    count = len(indices) if indices.size != 1 else shape(values)[axis]
     try:  # where old and new elements end up, found on their numbers
-        marks = np.insert(np.arange(shape(x)[axis]), indices, np.arange(-count, 0) if single else -1)
+        marks = np.insert(np.arange(size), indices, np.arange(-count, 0))
     except (IndexError, ValueError) as error:
         raise IndexingError(f"insert: {error}.") from None
     wanted = (*shape(x)[:axis], len(marks), *shape(x)[axis + 1 :])
     at = (*(slice(None),) * axis, np.flatnonzero(marks >= 0))
-    new = (*(slice(None),) * axis, np.flatnonzero(marks < 0))
+    new = (*(slice(None),) * axis, np.argsort(marks)[:count])
     blank = namespace_for(x).zeros(wanted, spec_of(x).dtype)
     return indexing.set_at(indexing.set_at(blank, at, x), new, values)
 
@@ -531,9 +532,7 @@ def diag_embed(x: Any, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> 
     count = shape(x)[-1]
     size = count + abs(offset)
     steps = np.arange(count)
-    square = indexing.scatter_at_end(
-        x, (steps + max(-offset, 0), steps + max(offset, 0)), (*shape(x)[:-1], size, size)
-    )
+    square = indexing.scatter_at_end(x, (steps + max(-offset, 0), steps + max(offset, 0)), (*shape(x)[:-1], size, size))
     first, second = one_axis(axis1, rank, "diag_embed"), one_axis(axis2, rank, "diag_embed")
     if first == second:
         raise ArgumentError(f"diag_embed: axes {axis1} and {axis2} are the same axis.")

@@ -44,6 +44,7 @@ PLACES: dict[str, Place] = {
     "normal_unbiased": _between(3 / 8, 3 / 8),
 }
 
+
 def _neighbours(xp: Any, place: Any, method: str) -> tuple[Any, Any, Any]:
     """The two places to pick from and the weight of the second."""
     low = xp.floor(place)

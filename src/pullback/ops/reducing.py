@@ -189,9 +189,7 @@ def std(
     >>> pb.std(np.array([1.0, 3.0]))
     array(1.)
     """
-    return root_of(
-        var(x, axis, dtype, ddof=ddof, correction=correction, keepdims=keepdims, where=where, mean=mean)
-    )
+    return root_of(var(x, axis, dtype, ddof=ddof, correction=correction, keepdims=keepdims, where=where, mean=mean))
 
 
 def root_of(squares: Any) -> Any:

@@ -13,7 +13,7 @@ from ..errors import DtypeError, ShapeError
 from . import arranging, batching, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis
-from .dispatch import apply, as_value, ndim, shape
+from .dispatch import apply, as_value, ndim
 from .families import common_device, general, linear, result_dtype
 from .op import Op
 from .sampling import one, several
@@ -199,7 +199,7 @@ _recurrence: Op = general(
 
 
 def linear_recurrence(a: Any, b: Any, /, *, axis: int = -1) -> Any:
-    """y[i] = a[i] y[i-1] + b[i] along an axis, starting from zero: an average that forgets, a filter, a running product.
+    """y[i] = a[i] y[i-1] + b[i] along an axis, starting from zero: an average that forgets, a filter.
 
     >>> import numpy as np, pullback as pb
     >>> pb.linear_recurrence(np.full(4, 0.5), np.ones(4))

@@ -13,9 +13,9 @@ from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from . import arranging, indexing, scanning, shaping, sorting
 from . import elementwise as pointwise
 from .axes import one_axis
-from .dispatch import apply, as_value, ndim, shape
+from .dispatch import as_value, ndim, shape
 from .families import general
-from .index import SLOT, Index, namespace_for
+from .index import SLOT, Index, filled, namespace_for
 from .op import Op
 
 __all__ = [
@@ -61,14 +61,12 @@ def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any])
 
 def _extremes(xp: Any, x: Any, values: Any, *indices: Any, index: Index, least: bool) -> Any:
     out = xp.array(x)
-    (xp.minimum if least else xp.maximum).at(out, indexing.filled(index, indices), values)
+    (xp.minimum if least else xp.maximum).at(out, filled(index, indices), values)
     return out
 
 
 def _samples(rng: Any) -> Any:
-    return [
-        (sample, {**static, "least": bool(i % 2)}) for i, (sample, static) in enumerate(indexing.set_samples(rng))
-    ]
+    return [(sample, {**static, "least": bool(i % 2)}) for i, (sample, static) in enumerate(indexing.set_samples(rng))]
 
 
 _extreme: Op = general(
@@ -195,9 +193,7 @@ def _grid(x: Any, axis: int, index: Any, what: str) -> list[Any]:
     xp = namespace_for(x)
     rank = spec.ndim
     own = [xp.arange(n).reshape((n, *(1,) * (rank - i - 1))) for i, n in enumerate(spec.shape)]
-    return [
-        shaping.astype(index, np.intp) if i == axis else xp.broadcast_to(own[i], spec.shape) for i in range(rank)
-    ]
+    return [shaping.astype(index, np.intp) if i == axis else xp.broadcast_to(own[i], spec.shape) for i in range(rank)]
 
 
 def _cut(values: Any, index: Any, what: str) -> Any:

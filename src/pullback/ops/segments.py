@@ -9,8 +9,8 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, IndexingError, ShapeError
-from . import indexing, scattering, shaping
 from . import elementwise as pointwise
+from . import indexing, scattering, shaping
 from .axes import whole
 from .dispatch import as_value, ndim, shape
 from .index import known_mask, namespace_for

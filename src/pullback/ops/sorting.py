@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays.backends import is_array, namespace_of
 from ..arrays.node import signed
-from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.spec import Spec, make_spec
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, ConversionError, ShapeError
 from . import batching, indexing, reducing, shaping
@@ -206,7 +206,9 @@ def lexsort(keys: Any, /, axis: int = -1) -> Any:
         raise ArgumentError("lexsort: wants at least one key.")
     order = argsort(values[0], axis)
     for key in values[1:]:
-        order = indexing.take_along_axis(order, argsort(indexing.take_along_axis(key, order, axis=axis), axis), axis=axis)
+        order = indexing.take_along_axis(
+            order, argsort(indexing.take_along_axis(key, order, axis=axis), axis), axis=axis
+        )
     return order
 
 
@@ -233,12 +235,14 @@ def _search_spec(x: Spec, values: Spec, side: str) -> Spec:
 
 
 def _searches(rng: Any) -> Any:
-    x = np.sort(rng.normal(size=5))
+    level = np.full(5, 0.2)  # sorted in any order, as the tests of batches need
     return [
-        ((x, rng.normal(size=(2, 3))), {"side": "left"}),
-        ((x, x.copy()), {"side": "right"}),
-        ((x, np.asarray(0.3)), {"side": "left"}),
-        ((x, np.zeros(0)), {"side": "left"}),
+        ((level, rng.normal(size=(2, 3))), {"side": "left"}),
+        ((level, np.array([0.2, 0.1, 0.3])), {"side": "left"}),
+        ((level[:1], np.array([0.2, 0.1, 0.3])), {"side": "right"}),
+        ((level, np.asarray(0.3)), {"side": "right"}),
+        ((level, np.zeros(0)), {"side": "left"}),
+        ((level[:0], rng.normal(size=2)), {"side": "left"}),
     ]
 
 
@@ -305,7 +309,9 @@ def unique(
         known, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=equal_nan
     )
     values = indexing.take(x, first, axis=axis)
-    more = [part for part, asked in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if asked]
+    more = [
+        part for part, asked in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if asked
+    ]
     return (values, *more) if more else values
 
 

@@ -9,22 +9,20 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, IndexingError, ShapeError
-from . import indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
+from . import indexing, reducing, scanning, shaping
 from .axes import all_axes, one_axis, whole
 from .dispatch import as_value, ndim, shape
 from .index import known_mask
 
 __all__ = [
     "average", "bincount", "count_nonzero", "cumulative_trapezoid", "nanargmax", "nanargmin", "nanmax", "nanmean",
-    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ptp", "trapezoid",
+    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ptp", "trapezoid", "trapz",
 ]  # fmt: skip
 
 
 @signed
-def average(
-    x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
-) -> Any:
+def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The weighted mean over some axes, or over all; with `returned`, the sum of the weights too.
 
     >>> import numpy as np, pullback as pb
@@ -49,7 +47,9 @@ def _weights(weights: Any, x: Any, axes: tuple[int, ...]) -> Any:
         return weights
     along = tuple(shape(x)[a] for a in axes)
     if shape(weights) != along:
-        raise ShapeError(f"average: weights have shape {shape(weights)}, the array {shape(x)}, along axes {axes} {along}.")
+        raise ShapeError(
+            f"average: weights have shape {shape(weights)}, the array {shape(x)}, along axes {axes} {along}."
+        )
     return shaping.broadcast_to(
         shaping.reshape(weights, tuple(n if i in axes else 1 for i, n in enumerate(shape(x)))), shape(x)
     )
@@ -99,7 +99,9 @@ def _nan_free(name: str, fold: Any, doc: str, example: str) -> Any:
     return function
 
 
-nansum: Any = _nan_free("nansum", reducing.sum, "The sum of the elements that are not NaN; options as of `sum`.", "array(4.)")
+nansum: Any = _nan_free(
+    "nansum", reducing.sum, "The sum of the elements that are not NaN; options as of `sum`.", "array(4.)"
+)
 nanprod: Any = _nan_free(
     "nanprod", reducing.prod, "The product of the elements that are not NaN; options as of `prod`.", "array(3.)"
 )
@@ -201,6 +203,9 @@ def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """
     areas, axis = _areas(y, x, dx, axis)
     return reducing.sum(areas, axis=axis if ndim(areas) == ndim(as_value(y)) else -1)
+
+
+trapz = trapezoid
 
 
 @signed

@@ -178,9 +178,7 @@ def strided_places(count: int, shape: Any, strides: Any, offset: int = 0) -> Any
     for size, step in zip(sizes, steps, strict=True):
         places = places[..., None] + np.arange(size) * step
     if places.size and (places.min() < 0 or places.max() >= count):
-        raise ShapeError(
-            f"as_strided: shape {sizes} with strides {steps} from {offset} reads beyond {count} elements."
-        )
+        raise ShapeError(f"as_strided: shape {sizes} with strides {steps} from {offset} reads beyond {count} elements.")
     return places
 
 

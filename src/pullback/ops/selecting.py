@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays.node import signed
 from ..arrays.spec import spec_of
-from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from ..errors import DtypeError, IndexingError, ShapeError
 from . import arranging, indexing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis, whole
@@ -137,17 +137,6 @@ def flatnonzero(x: Any, /) -> Any:
     return nonzero(shaping.reshape(as_value(x), (-1,)))[0]
 
 
-def bounded(indices: Any, size: int, mode: str, what: str) -> Any:
-    """Indices made to fit an axis: by an error ("raise"), by the nearest ("clip") or round and round ("wrap")."""
-    if mode == "raise":
-        return indices
-    if mode == "clip":
-        return pointwise.clip_to(indices, 0, size - 1)
-    if mode == "wrap":
-        return known_mask(indices) % max(size, 1)
-    raise ArgumentError(f"{what}: mode must be raise, wrap or clip, got {mode!r}.")
-
-
 @signed
 def put(x: Any, indices: Any, values: Any, /, mode: str = "raise", *, accumulate: bool = False) -> Any:
     """A new array: x with values written (or added) at places of the flattened array, repeated to fill them.
@@ -170,7 +159,7 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise", *, accumulate
         values = indexing.take(values, np.arange(count) % given)
     flat = shaping.reshape(x, (-1,))
     write = indexing.add_at if accumulate else indexing.set_at
-    return shaping.reshape(write(flat, (bounded(indices, shape(flat)[0], mode, "put"),), values), shape(x))
+    return shaping.reshape(write(flat, (indexing.within(indices, shape(flat)[0], mode, "put"),), values), shape(x))
 
 
 @signed
@@ -199,7 +188,7 @@ def choose(indices: Any, choices: Any, /, mode: str = "raise") -> Any:
         parts = [indexing.getitem(choices, i) for i in range(shape(choices)[0])]
     if spec_of(indices).dtype.kind not in "iu":
         raise IndexingError(f"choose: indices must be integers, got {spec_of(indices).dtype}.")
-    together = shaping.broadcast_together(bounded(indices, len(parts), mode, "choose"), *parts)
+    together = shaping.broadcast_together(indexing.within(indices, len(parts), mode, "choose"), *parts)
     stacked = arranging.stack(together[1:])
     if mode == "raise" and (known_mask(indices) < 0).any():
         raise IndexingError("choose: an index must not be negative.")
