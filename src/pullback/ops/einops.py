@@ -22,6 +22,8 @@ from .dispatch import as_value, ndim, shape
 __all__ = ["rearrange", "reduce", "repeat"]
 
 _DOTS = "..."
+#: A `...` that stands for axes of its own; inside parentheses it is one name of a group.
+_APART = (_DOTS, _DOTS)
 _TOKEN = re.compile(r"\s*(\.\.\.|…|[A-Za-z_]\w*|\d+|[()]|\S)")
 
 #: One axis of a side: the names joined in it, none for an axis of size one.
@@ -60,10 +62,10 @@ def _side(text: str, pattern: str) -> tuple[Group, ...]:
         elif inside is not None:
             inside.extend(() if token == "1" else (token,))
         else:
-            groups.append(() if token == "1" else (token,))
+            groups.append(() if token == "1" else _APART if token == _DOTS else (token,))
     if inside is not None:
         raise ArgumentError(f"einops: {pattern!r} has a parenthesis that is not closed.")
-    names = [name for group in groups for name in group]
+    names = [name for group in groups for name in (group if group != _APART else (_DOTS,))]
     repeated = sorted({n for n in names if names.count(n) > 1})
     if repeated:
         raise ArgumentError(f"einops: {pattern!r} names {', '.join(repeated)} twice on one side.")
@@ -75,7 +77,7 @@ def _spread(groups: tuple[Group, ...], extra: int) -> tuple[Group, ...]:
     names = tuple(f"...{i}" for i in range(extra))
     found: list[Group] = []
     for group in groups:
-        if group == (_DOTS,):
+        if group == _APART:
             found.extend((name,) for name in names)
         else:
             found.append(tuple(n for part in group for n in (names if part == _DOTS else (part,))))
@@ -90,9 +92,9 @@ def _opened(x: Any, pattern: str, sizes: dict[str, int]) -> tuple[Any, list[str]
     """x with one axis for each name of the left side; the names; the right side; the size of every name."""
     sides = parsed(pattern)
     dots = _has_dots(sides.left)
-    named = len(sides.left) - ((_DOTS,) in sides.left)
-    extra = ndim(x) - named if (_DOTS,) in sides.left else 0
-    if extra < 0 or (not dots and named != ndim(x)) or (dots and (_DOTS,) not in sides.left):
+    named = len(sides.left) - (_APART in sides.left)
+    extra = ndim(x) - named if _APART in sides.left else 0
+    if extra < 0 or (not dots and named != ndim(x)) or (dots and _APART not in sides.left):
         raise ShapeError(f"einops: the left side of {pattern!r} does not fit an array of shape {shape(x)}.")
     if _has_dots(sides.right) and not dots:
         raise ArgumentError(f"einops: {pattern!r} has '...' on its right side alone.")

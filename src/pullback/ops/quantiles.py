@@ -9,9 +9,9 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import signed
-from ..arrays.spec import spec_of
+from ..arrays.spec import make_spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import batching, indexing, reducing, shaping, sorting
+from . import arranging, batching, indexing, reducing, shaping, sorting
 from . import elementwise as pointwise
 from .axes import all_axes
 from .dispatch import apply, as_value, shape
@@ -45,18 +45,18 @@ PLACES: dict[str, Place] = {
 }
 
 
-def _neighbours(xp: Any, place: Any, method: str) -> tuple[Any, Any, Any]:
-    """The two places to pick from and the weight of the second."""
+def _neighbours(xp: Any, place: Any, method: str) -> Any:
+    """The two places to pick from and the weight of the second, along a new first axis."""
     low = xp.floor(place)
     part = place - low
     if method in _ALONE:
         near = _ALONE[method](xp, place, low, part)
-        return near, near, xp.zeros_like(part)
+        return xp.stack([near, near, xp.zeros_like(part)])
     if method == "midpoint":
         part = xp.where(part == 0, part, part * 0 + 0.5)
     elif method == "averaged_inverted_cdf":
         part = xp.where(part == 0, part + 0.5, part * 0 + 1)
-    return low, low + 1, part
+    return xp.stack([low, low + 1, part])
 
 
 #: Methods that pick one element.
@@ -73,8 +73,8 @@ _ALONE: dict[str, Callable[..., Any]] = {
 _STEPS = {*_ALONE, "midpoint", "averaged_inverted_cdf"}
 
 
-def _batch_neighbours(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, Any]:
-    return apply(op, batching.lead(args[0], axes[0]), **static), (0, 0, 0)
+def _batch_neighbours(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    return apply(op, batching.lead(args[0], axes[0]), **static), 1
 
 
 _pick = general(
@@ -82,7 +82,7 @@ _pick = general(
     args=("place",),
     doc="The two places on either side of a fractional one, and the weight of the second, by a method.",
     value=_neighbours,
-    spec=lambda place, method: (place, place, place),
+    spec=lambda place, method: make_spec((3, *place.shape), place.dtype, place.device),
     batch=_batch_neighbours,
     samples=lambda rng: [((rng.uniform(0, 9, size=(3,)),), {"method": method}) for method in PLACES],
 )
@@ -92,7 +92,8 @@ def _placed(place: Any, count: Any, method: str) -> tuple[Any, Any, Any]:
     """Two indices, and the weight of the second, which moves with q where the method interpolates."""
     top = pointwise.subtract(count, 1)
     place = pointwise.clip_to(place, 0, top) if method not in _STEPS else place
-    low, high, share = apply(_pick, place, method=method)
+    low, high, share = arranging.split(apply(_pick, place, method=method), 3)
+    low, high, share = (shaping.squeeze(v, 0) for v in (low, high, share))
     first, second = (shaping.astype(pointwise.clip_to(v, 0, top), np.intp) for v in (low, high))
     return first, second, share if method in _STEPS else pointwise.subtract(place, low)
 

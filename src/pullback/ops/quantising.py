@@ -27,7 +27,7 @@ _straight_round = general(
     push=lambda tangents, out, primals, static: tangents[0],
     batch=batching.shifted(),
     samples=several(one(3), one(2, 3), one(), one(0)),
-    motion="rearrange",
+    motion="pointwise",
 )
 
 

@@ -51,11 +51,6 @@ def _from_the_end(function: Any, axis: int, *xs: Any) -> Any:
     return arranging.flip(function(*turned), axis=axis)
 
 
-def _is_mask(bar: Any) -> bool:
-    """Rules that carry masks along get one as their cotangent; it must not meet the numbers."""
-    return bool(spec_of(bar).dtype.kind == "b")
-
-
 def _reached(bar: Any, axis: int) -> Any:
     """Each element reaches all results from its own place on."""
     return _from_the_end(lambda b: apply(_cumsum, b, axis=axis), axis, bar)
@@ -112,13 +107,7 @@ def _swept(bar: Any, a: Any, axis: int) -> Any:
 
 
 def _pull_factor(bar: Any, a: Any, out: Any, axis: int) -> Any:
-    if _is_mask(bar):
-        return _reached(bar, axis)
     return pointwise.multiply(_swept(bar, a, axis), reducing.conjugate(shifted_in(out, axis, 0)))
-
-
-def _pull_term(bar: Any, a: Any, axis: int) -> Any:
-    return _reached(bar, axis) if _is_mask(bar) else _swept(bar, a, axis)
 
 
 def _push_recurrence(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
@@ -190,11 +179,10 @@ _recurrence: Op = general(
     doc="y[i] = a[i] y[i-1] + b[i] along an axis.",
     value=_recurred,
     spec=_recurrence_spec,
-    pulls={"a": _pull_factor, "b": _pull_term},
+    pulls={"a": _pull_factor, "b": _swept},
     push=_push_recurrence,
     batch=batching.shifted(axis="axis"),
     samples=_pairs,
-    motion="rearrange",
 )
 
 
@@ -211,8 +199,6 @@ def linear_recurrence(a: Any, b: Any, /, *, axis: int = -1) -> Any:
 
 # p_i = x_i p_(i-1), so dp_i = x_i dp_(i-1) + p_(i-1) dx_i.
 def _pull_product(bar: Any, x: Any, out: Any, axis: int) -> Any:
-    if _is_mask(bar):
-        return _reached(bar, axis)
     if type(x) is np.ndarray and reducing.is_safe_divisor(out) and x.dtype == out.dtype:
         later = _reached(pointwise.multiply(bar, reducing.conjugate(out)), axis)
         return pointwise.divide(later, reducing.conjugate(x))
@@ -241,7 +227,6 @@ _cumprod: Op = general(
     push=_push_product,
     batch=batching.shifted(axis="axis"),
     samples=_factors,
-    motion="rearrange",
 )
 
 
@@ -295,8 +280,6 @@ def _weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _pull_log_sums(bar: Any, x: Any, out: Any, axis: int) -> Any:
-    if _is_mask(bar):
-        return _reached(bar, axis)
     old, new = _weights(x, out, axis)
     return pointwise.multiply(_swept(bar, old, axis), new)
 
@@ -328,7 +311,6 @@ _logcumsumexp = general(
     push=_push_log_sums,
     batch=batching.shifted(axis="axis"),
     samples=several(one(4, axis=0), one(2, 3, axis=1), one(0, 2, axis=0), one(2, 1, axis=1)),
-    motion="rearrange",
 )
 
 

@@ -79,7 +79,6 @@ _extreme: Op = general(
     push=_push_extreme,
     batch=indexing.batch_set,
     samples=_samples,
-    motion="rearrange",
 )
 
 
