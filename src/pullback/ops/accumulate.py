@@ -15,6 +15,8 @@ __all__ = ["add_into_zeros"]
 
 #: Below this many values `np.add.at` itself is quicker than choosing.
 _FEW = 256
+#: Single elements that are rarer than this are added one by one: looking at every bin would cost more.
+_SPARSE = 8
 
 
 def add_into_zeros(wanted: tuple[int, ...], values: Any, index: tuple[Any, ...]) -> Any:
@@ -28,6 +30,8 @@ def add_into_zeros(wanted: tuple[int, ...], values: Any, index: tuple[Any, ...])
     places = _joint(arrays, sizes)
     if places is None:  # out of range: NumPy words it
         np.add.at(out, index, values)
+    elif len(axes) == len(wanted) and places.size < out.size // _SPARSE:
+        np.add.at(out.reshape(-1), places, values.reshape(-1))  # quick along one axis
     elif _are_all_different(places, math.prod(sizes)):
         _assign(out, index, values, places, axes)
     elif len(axes) == len(wanted):

@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays.dtypes import as_dtype
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError
 from . import arranging, batching, scanning, shaping
 from . import elementwise as pointwise
@@ -23,6 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 _FLOAT16 = np.dtype("float16")
+#: Elements to look at in one go: what fits a processor's cache is not sent through memory once more.
+_IN_CACHE = 1 << 14
 
 
 def _folded(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -202,9 +205,12 @@ def is_safe_divisor(out: Any) -> bool:
     """Whether products known as a bare array may be divided by their factors: none is zero, tiny or infinite."""
     if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
         return False
-    sizes = np.abs(out)
-    limits = np.finfo(out.dtype)
-    return bool(((sizes >= limits.smallest_normal) & (sizes <= limits.max)).all())
+    limits, flat = np.finfo(out.dtype), out.reshape(-1)
+    for start in range(0, flat.size, _IN_CACHE):
+        sizes = np.abs(flat[start : start + _IN_CACHE])
+        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
+            return False
+    return True
 
 
 def conjugate(x: Any) -> Any:
@@ -402,6 +408,12 @@ def _bounded(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: 
     return pick(apply(op, x, axis=axes, keepdims=bool(keepdims)), initial)
 
 
+def held_fixed(x: Any) -> Any:
+    """x as a constant to every derivative; on the tape without a node, so that nothing is pulled to it in vain."""
+    x = pointwise.stop_gradient(x)
+    return x.detach() if type(x) is Tensor else x
+
+
 @signed
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:
     """log(sum(b exp(x))) over some axes, or over all, without overflow; b is 1 where it is not given.
@@ -419,11 +431,12 @@ def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = N
     axes = all_axes(axis, ndim(x), "logsumexp")
     if any_zero(shape(x)[a] for a in axes):
         return pointwise.log(sum(pointwise.exp(x), axis=axes, keepdims=keepdims))
-    top = max(pointwise.stop_gradient(pointwise.real(x) if is_complex(x) else x), axis=axes, keepdims=True)
+    top = max(held_fixed(pointwise.real(x) if is_complex(x) else x), axis=axes, keepdims=True)
     top = pointwise.where(pointwise.isfinite(top), top, 0)
     terms = pointwise.exp(pointwise.subtract(x, top))
     total = sum(terms if b is None else pointwise.multiply(b, terms), axis=axes, keepdims=True)
-    out = pointwise.add(pointwise.log(total), top)
+    nothing = pointwise.equal(total, 0)  # exp(-inf) alone: the logarithm is -inf, and does not move
+    out = pointwise.add(pointwise.log(pointwise.add(total, nothing)), pointwise.where(nothing, -np.inf, top))
     return out if keepdims else shaping.reshape(out, _folded(spec_of(x), axes, False))
 
 
