@@ -1,6 +1,6 @@
 """The way back through one op on 1,000 x 1,000 arrays: pullback, NumPy by hand, PyTorch, HIPS autograd.
 
-The graph is built once; what is timed is one pull of a cotangent. The last line is what a call with keywords costs over NumPy.
+The graph is built once; what is timed is one pass back. The last line is what a call with keywords costs over NumPy.
 """
 
 import math
@@ -55,8 +55,6 @@ def extreme(axis):
         return chosen * (np.expand_dims(bar, axis) / chosen.sum(axis=axis, keepdims=True))
 
     return pull
-
-
 
 
 # name: (function of (library, x), pull by hand); PyTorch and autograd are given the same function where it fits them.

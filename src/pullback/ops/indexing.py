@@ -260,13 +260,19 @@ def add_into(values: Any, indices: Sequence[Any], index: Index, wanted: tuple[in
 def scatter_at(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values added at index arrays, one for each axis from the front."""
     index = (SLOT,) * len(places) + (slice(None),) * (len(wanted) - len(places))
-    return checked(_scatter, values, *places, index=index, wanted=wanted)
+    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
 
 
 def scatter_at_end(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values written at index arrays, one for each axis up to the last."""
     index = (slice(None),) * (len(wanted) - len(places)) + (SLOT,) * len(places)
-    return checked(_scatter, values, *places, index=index, wanted=wanted)
+    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
+
+
+def _beside(values: Any, places: Sequence[Any]) -> list[Any]:
+    """Places as arrays of the library that the values are in."""
+    xp = namespace_for(values)
+    return [xp.asarray(p) if type(p) is np.ndarray else p for p in places]
 
 
 def _region(x: Any, plain: Index, arrays: Sequence[Any], values: Any, what: str) -> Any:

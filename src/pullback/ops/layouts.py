@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, IndexingError, ShapeError
-from . import arranging, indexing, shaping
+from . import arranging, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis, shape_tuple, whole
 from .dispatch import as_value, ndim, shape
@@ -567,7 +567,7 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     >>> pb.trace(np.eye(3))
     array(3.)
     """
-    return arranging.diagonal(x, offset=offset, axis1=axis1, axis2=axis2).sum(-1, dtype=dtype)
+    return reducing.sum(arranging.diagonal(x, offset=offset, axis1=axis1, axis2=axis2), -1, dtype)
 
 
 @signed
