@@ -9,8 +9,8 @@ from pullback.ops.einsum import ordered_pairs
 SIZES = {"i": 2, "j": 3, "k": 4, "l": 2, "a": 2, "b": 3}
 EQUATIONS = [
     "ij,jk->ik", "ij,jk", "ii->i", "ii", "ij->", "ij->ji", "i,i", "i,j", "ij,ij->ij", "iij->j", "ij,kl->ijkl",
-    "ij,k->kij",    "...ij,...jk->...ik", "...,...", "...i->...", "bij,bjk->bik", "bij,bj->bi", "bi,bi->b", ",i->i", "ij,jk,kl->il",
-    "ij,jk,kl,li", "ijk,jk,k->i", "a,ab,b,bi,ij,jk", "ii,ij->j", "ijj,ki->kj",
+    "ij,k->kij", "...ij,...jk->...ik", "...,...", "...i->...", "bij,bjk->bik", "bij,bj->bi", "bi,bi->b",
+    ",i->i", "ij,jk,kl->il", "ij,jk,kl,li", "ijk,jk,k->i", "a,ab,b,bi,ij,jk", "ii,ij->j", "ijj,ki->kj",
 ]  # fmt: skip
 rng = np.random.default_rng(0)
 
