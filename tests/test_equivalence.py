@@ -135,7 +135,7 @@ def choices(x):
 
 def arrangement(x):
     left, right = pb.split(x * x, [2])
-    padded = step(pb.pad(left, (1, 3), value=0.5) * pb.roll(x, 2))
+    padded = step(pb.pad(left, (1, 3), constant_values=0.5) * pb.roll(x, 2))
     tall = pb.moveaxis(pb.reshape(pb.concat([right, left]), (3, 2)), 0, 1)
     tiled = step(pb.tile(tall, (1, 2))[:, 1:4] * pb.flip(tall, axis=1))
     stacked = pb.stack([pb.repeat(x[:3], 2), padded, pb.transpose(tiled).ravel()], axis=1)

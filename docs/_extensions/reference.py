@@ -36,8 +36,10 @@ def sections() -> Iterator[str]:
     """One Markdown section per part of the package, the ops by subject; a name of no known kind stops the build."""
     public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
-    inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
-    public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
+    for part in (pullback.einops, pullback.implicit):
+        space = part.__name__.rpartition(".")[2]
+        inside = {n: getattr(part, n) for n in part.__all__ if getattr(pullback, n, None) is not getattr(part, n)}
+        public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"

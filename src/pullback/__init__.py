@@ -33,8 +33,9 @@ from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
 from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
-from .ops.contracting import einsum, matmul, outer, tensordot
+from .ops.contracting import matmul, outer, tensordot
 from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.einsum import einsum
 from .ops.elementwise import (
     abs,
     acos,
@@ -89,7 +90,8 @@ from .ops.elementwise import (
 from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
 from .ops.keeping import saved_tensors_hooks
-from .ops.reducing import all, any, argmax, cumulative_sum, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.reducing import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.scanning import cumulative_prod, cumulative_sum
 from .ops.shaping import (
     astype,
     broadcast_to,
@@ -142,6 +144,112 @@ if TYPE_CHECKING:
     from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
     from .ops.naming import name
+    from .ops import einops
+    from .ops.distances import cdist, pairwise_distance, pdist
+    from .ops.layouts import (
+        append,
+        array_split,
+        atleast_1d,
+        atleast_2d,
+        atleast_3d,
+        block,
+        block_diag,
+        broadcast_arrays,
+        cartesian_prod,
+        column_stack,
+        combinations,
+        delete,
+        diag,
+        diag_embed,
+        diagflat,
+        dsplit,
+        dstack,
+        fill_diagonal,
+        flatten,
+        fliplr,
+        flipud,
+        hsplit,
+        hstack,
+        insert,
+        meshgrid,
+        ravel,
+        resize,
+        rollaxis,
+        rot90,
+        swapaxes,
+        tensor_split,
+        trace,
+        tri,
+        trim_zeros,
+        unflatten,
+        unstack,
+        vsplit,
+        vstack,
+    )
+    from .ops.multiplying import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
+    from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
+    from .ops.quantising import fake_quantize
+    from .ops.scanning import cummax, cummin, linear_recurrence, logcumsumexp, nancumprod, nancumsum
+    from .ops.scattering import (
+        gather,
+        index_add,
+        index_copy,
+        index_fill,
+        index_reduce,
+        scatter,
+        scatter_add,
+        scatter_reduce,
+    )
+    from .ops.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
+    from .ops.selecting import (
+        argwhere,
+        choose,
+        compress,
+        extract,
+        flatnonzero,
+        masked_fill,
+        masked_scatter,
+        masked_select,
+        nonzero,
+        one_hot,
+        place,
+        put,
+    )
+    from .ops.sorting import (
+        argpartition,
+        argsort,
+        kthvalue,
+        lexsort,
+        msort,
+        partition,
+        searchsorted,
+        sort,
+        topk,
+        unique,
+        unique_all,
+        unique_counts,
+        unique_inverse,
+        unique_values,
+    )
+    from .ops.statistics import (
+        average,
+        bincount,
+        count_nonzero,
+        cumulative_trapezoid,
+        nanargmax,
+        nanargmin,
+        nanmax,
+        nanmean,
+        nanmin,
+        nanprod,
+        nanstd,
+        nansum,
+        nanvar,
+        ptp,
+        trapezoid,
+        trapz,
+    )
+    from .ops.windows import as_strided, im2col, sliding_window_view, unfold
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -166,7 +274,7 @@ del globals()["checkpoint"]
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"implicit": "implicit"}
+_PARTS = {"einops": "ops.einops", "implicit": "implicit"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -177,6 +285,32 @@ _LATER = {
         "checkpoint.recompute": "checkpoint checkpoint_sequential",
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "ops.naming": "name",
+        "ops.distances": "cdist pairwise_distance pdist",
+        "ops.layouts": (
+            "append array_split atleast_1d atleast_2d atleast_3d block block_diag broadcast_arrays cartesian_prod "
+            "column_stack combinations delete diag diag_embed diagflat dsplit dstack fill_diagonal flatten fliplr "
+            "flipud hsplit hstack insert meshgrid ravel resize rollaxis rot90 swapaxes tensor_split trace tri "
+            "trim_zeros unflatten unstack vsplit vstack"
+        ),
+        "ops.multiplying": "cross dot inner kron matvec vdot vecdot vecmat",
+        "ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
+        "ops.quantising": "fake_quantize",
+        "ops.scanning": "cummax cummin linear_recurrence logcumsumexp nancumprod nancumsum",
+        "ops.scattering": "gather index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce",
+        "ops.segments": "segment_max segment_mean segment_min segment_prod segment_sum",
+        "ops.selecting": (
+            "argwhere choose compress extract flatnonzero masked_fill masked_scatter masked_select nonzero "
+            "one_hot place put"
+        ),
+        "ops.sorting": (
+            "argpartition argsort kthvalue lexsort msort partition searchsorted sort topk unique unique_all "
+            "unique_counts unique_inverse unique_values"
+        ),
+        "ops.statistics": (
+            "average bincount count_nonzero cumulative_trapezoid nanargmax nanargmin nanmax nanmean nanmin "
+            "nanprod nanstd nansum nanvar ptp trapezoid trapz"
+        ),
+        "ops.windows": "as_strided im2col sliding_window_view unfold",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -205,29 +339,45 @@ def __getattr__(name: str) -> object:
 
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
 cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
+cumprod, amax, amin = cumulative_prod, max, min
 
 __all__ = [
     "CheckReport", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "Handle",
-    "Node", "SparsePlan", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "any", "arange",
-    "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "associative_scan", "astype",
-    "atan", "atan2", "bool_", "broadcast_to", "checkpoint", "checkpoint_loop", "checkpoint_sequential", "clip",
-    "clip_gradient", "complex128", "complex64", "concat", "concatenate", "cond", "conj", "cos", "cosh", "cumsum",
-    "cumulative_sum", "custom_op", "detect_anomaly", "diagonal", "divergence", "divide", "dtypes", "einsum",
-    "elementwise_grad", "empty", "enable_grad", "equal", "erf", "errors", "exp", "expand_dims", "expm1", "eye",
-    "fixed_point", "flip", "float16", "float32", "float64", "fori_loop", "from_dlpack", "full", "full_like", "gelu",
-    "getitem", "ggnvp", "grad", "gradcheck", "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside",
-    "hessian", "hessian_diagonal", "hvp", "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8",
-    "is_grad_enabled", "isfinite", "isinf", "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet",
-    "jvp", "laplacian", "least_squares", "less", "less_equal", "linear_solve", "linear_transpose", "linearize",
-    "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp",
-    "map", "matmul", "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum",
-    "moveaxis", "multiply", "name", "negative", "no_grad", "not_equal", "offload_named", "offload_to_disk", "ones",
-    "ones_like", "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis", "real",
-    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll", "root",
-    "save_contractions", "save_everything", "save_named", "save_nothing", "saved_tensors_hooks", "scale_gradient",
-    "scan", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus",
+    "Node", "SparsePlan", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "amax", "amin",
+    "any", "append", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "argpartition",
+    "argsort", "argwhere", "array_split", "as_strided", "asarray", "asin", "associative_scan", "astype", "atan",
+    "atan2", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount", "block", "block_diag", "bool_",
+    "broadcast_arrays", "broadcast_to", "cartesian_prod", "cdist", "checkpoint", "checkpoint_loop",
+    "checkpoint_sequential", "choose", "clip", "clip_gradient", "column_stack", "combinations", "complex128",
+    "complex64", "compress", "concat", "concatenate", "cond", "conj", "cos", "cosh", "count_nonzero", "cross",
+    "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid",
+    "custom_op", "delete", "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "divergence", "divide",
+    "dot", "dsplit", "dstack", "dtypes", "einops", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
+    "erf", "errors", "exp", "expand_dims", "expm1", "extract", "eye", "fake_quantize", "fill_diagonal",
+    "fixed_point", "flatnonzero", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
+    "fori_loop", "from_dlpack", "full", "full_like", "gather", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
+    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hsplit",
+    "hstack", "hvp", "im2col", "imag", "implicit", "index_add", "index_copy", "index_fill", "index_reduce",
+    "inference_mode", "inner", "insert", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
+    "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "kron", "kthvalue", "laplacian",
+    "least_squares", "less", "less_equal", "lexsort", "linear_recurrence", "linear_solve", "linear_transpose",
+    "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul",
+    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min",
+    "minimum", "moveaxis", "msort", "multiply", "name", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
+    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
+    "nanvar", "negative", "no_grad", "nonzero", "not_equal", "offload_named", "offload_to_disk", "one_hot", "ones",
+    "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "place",
+    "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "ravel", "real",
+    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "resize", "reverse_gradient", "roll",
+    "rollaxis", "root", "rot90", "save_contractions", "save_everything", "save_named", "save_nothing",
+    "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "set_at", "set_grad_enabled",
+    "sigmoid", "sign", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus", "sort",
     "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack",
-    "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan",
-    "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8",
-    "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take", "take_along_axis",
+    "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose", "trapezoid",
+    "trapz", "tri", "tril", "trim_zeros", "triu", "uint16", "uint32", "uint64", "uint8", "unflatten", "unfold",
+    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "var",
+    "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

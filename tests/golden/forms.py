@@ -65,7 +65,7 @@ def padded(x, pad, mode="constant", value=0.0):
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))[::-1]
     if min(pad) < 0:
         x = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape, strict=True))]
-    return pb.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], value=value)
+    return pb.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], constant_values=value)
 
 
 def spread(reduce):

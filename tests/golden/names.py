@@ -37,6 +37,7 @@ from .forms import (
     swapped,
     unflattened,
 )
+from .structure import STRUCTURE
 
 SAME = (
     *("acos", "asin", "atan", "atan2", "cos", "cosh", "exp", "expm1", "log", "log1p", "sigmoid", "sin", "sinh"),
@@ -231,6 +232,9 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
         pb.square(x - y) if reduction == "none" else pb.mean_squared_error(x, y)
     ),
 }
+
+
+TORCH |= STRUCTURE
 
 
 def ours(op, variant):

@@ -7,12 +7,14 @@ from . import (
     basis,
     contracting,
     creation,
+    einsum,
     elementwise,
     functions,
     indexing,
     operators,
     record,
     reducing,
+    scanning,
     shaping,
 )
 from .op import OPS, Op
@@ -20,7 +22,21 @@ from .op import OPS, Op
 __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 
 #: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
-LIBRARY: tuple[str, ...] = ("naming",)
+LIBRARY: tuple[str, ...] = (
+    "distances",
+    "einops",
+    "layouts",
+    "multiplying",
+    "naming",
+    "quantiles",
+    "quantising",
+    "scattering",
+    "segments",
+    "selecting",
+    "sorting",
+    "statistics",
+    "windows",
+)
 
 
 def everything() -> dict[str, Op]:
@@ -36,4 +52,4 @@ basis.bind(
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()
-del arranging, contracting, creation, functions, indexing, record, reducing
+del arranging, contracting, creation, einsum, functions, indexing, record, reducing, scanning

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, ShapeError
 from . import batching, indexing, shaping
@@ -60,7 +61,7 @@ def _listed(arrays: Any, what: str) -> list[Any]:
     return [as_value(x) for x in arrays]
 
 
-def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
+def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
     >>> import numpy as np, pullback as pb
@@ -72,10 +73,11 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
         xs, axis = [shaping.reshape(x, (-1,)) for x in xs], 0
     if ndim(xs[0]) == 0:
         raise ShapeError("concat: 0-d arrays cannot be joined.\n  Use pb.stack.")
-    return apply(_concat, *xs, axis=one_axis(axis, ndim(xs[0]), "concat"))
+    out = apply(_concat, *xs, axis=one_axis(axis, ndim(xs[0]), "concat"))
+    return out if dtype is None else shaping.astype(out, dtype)
 
 
-def stack(arrays: Any, /, *, axis: int = 0) -> Any:
+def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
     """Arrays of one shape joined along a new axis.
 
     >>> import numpy as np, pullback as pb
@@ -88,7 +90,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Any:
     for x in xs:
         if shape(x) != shape(xs[0]):
             raise ShapeError(f"stack: shapes {shape(xs[0])} and {shape(x)} differ.")
-    return concat([shaping.expand_dims(x, axis) for x in xs], axis=axis)
+    return concat([shaping.expand_dims(x, axis) for x in xs], axis=axis, dtype=dtype)
 
 
 def _split_spec(x: Spec, cuts: tuple[int, ...], axis: int) -> tuple[Spec, ...]:
@@ -120,7 +122,7 @@ _split = linear(
 )
 
 
-def split(x: Any, /, indices_or_sections: Any, *, axis: int = 0) -> list[Any]:
+def split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """x cut along an axis, into equal sections or before the given indices, as a list.
 
     >>> import numpy as np, pullback as pb
@@ -154,7 +156,7 @@ _flip = linear(
 )
 
 
-def flip(x: Any, /, *, axis: Any = None) -> Any:
+def flip(x: Any, /, axis: Any = None) -> Any:
     """The elements in reverse order along some axes, or along all.
 
     >>> import numpy as np, pullback as pb
@@ -179,7 +181,7 @@ _roll: Op = linear(
 )
 
 
-def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Any:
+def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     """The elements moved along axes, those that leave coming in at the other end; without `axis`, flattened.
 
     >>> import numpy as np, pullback as pb
@@ -218,7 +220,7 @@ def tile(x: Any, repetitions: Any, /) -> Any:
     return shaping.reshape(spread, tuple(t * n for t, n in zip(times, sizes, strict=True)))
 
 
-def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """Each element repeated along an axis: all as often, or each by its own count.
 
     >>> import numpy as np, pullback as pb
@@ -243,27 +245,85 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     return shaping.reshape(spread, (*before, size * times, *after))
 
 
-def pad(x: Any, pad_width: Any, /, *, value: Any = 0) -> Any:
-    """x with a constant added around it: a number for all sides, a pair for all axes, or a pair for each.
+@signed
+def pad(
+    x: Any,
+    pad_width: Any,
+    /,
+    mode: str = "constant",
+    *,
+    constant_values: Any = 0,
+    reflect_type: str = "even",
+) -> Any:
+    """x with something added around it: a number of elements for all sides, a pair for all axes, or a pair for each.
+
+    Modes are "constant", and "edge", "reflect", "symmetric" and "wrap", which take elements of x itself.
 
     >>> import numpy as np, pullback as pb
     >>> pb.pad(np.array([1, 2]), (1, 2))
     array([0, 1, 2, 0, 0])
+    >>> pb.pad(np.array([1, 2, 3]), 2, mode="reflect")
+    array([3, 2, 1, 2, 3, 2, 1])
     """
     x = as_value(x)
-    try:
-        pairs = np.broadcast_to(np.asarray(pad_width), (ndim(x), 2))
-    except ValueError:
-        raise ShapeError(f"pad: pad_width {pad_width} does not give a pair for each of {ndim(x)} axes.") from None
-    if pairs.dtype.kind not in "iu" or (pairs < 0).any():
+    pairs = _pairs(pad_width, ndim(x), "pad_width")
+    if any(type(n) is not int or n < 0 for pair in pairs for n in pair):
         raise ArgumentError(f"pad: pad_width {pad_width} must be integers, none negative.")
+    if mode == "constant":
+        return _surrounded(x, pairs, constant_values)
+    if mode not in _ECHOES or (reflect_type != "even" and mode in ("reflect", "symmetric")):
+        raise ArgumentError(
+            f"pad: mode {mode!r} with reflect_type {reflect_type!r} is not supported.\n"
+            f"  Use constant, {', '.join(_ECHOES)} (even), or join parts with pb.concat."
+        )
+    for axis, pair in enumerate(pairs):
+        if any(pair):
+            if not shape(x)[axis]:
+                raise ShapeError(f"pad: axis {axis} of shape {shape(x)} has no elements to take ({mode}).")
+            x = indexing.take(x, np.pad(np.arange(shape(x)[axis]), pair, mode=mode), axis=axis)  # type: ignore[call-overload]
+    return x
+
+
+#: Modes of padding that take elements of the array itself.
+_ECHOES = ("edge", "reflect", "symmetric", "wrap")
+
+
+def _pairs(given: Any, rank: int, what: str) -> list[tuple[Any, Any]]:
+    """One pair for each axis, from a number, a pair, or pairs."""
+    if isinstance(given, dict):
+        pairs = {one_axis(a, rank, "pad"): pair for a, pair in given.items()}
+        given = [pairs.get(i, (0, 0)) for i in range(rank)]
+        given = [pair if isinstance(pair, (tuple, list)) else (pair, pair) for pair in given]
+    try:
+        return [(a, b) for a, b in np.broadcast_to(np.asarray(given), (rank, 2)).tolist()]
+    except ValueError:
+        raise ShapeError(f"pad: {what} {given} does not give a pair for each of {rank} axes.") from None
+
+
+def _surrounded(x: Any, pairs: list[tuple[int, int]], values: Any) -> Any:
+    """x inside of a constant, or of one for each side."""
     sizes = shape(x)
-    index = tuple(slice(int(a), int(a) + n) for (a, _), n in zip(pairs, sizes, strict=True))
-    wanted = tuple(int(a) + n + int(b) for (a, b), n in zip(pairs, sizes, strict=True))
-    if type(value) in (int, float) and value == 0:
+    index = tuple(slice(a, a + n) for (a, _), n in zip(pairs, sizes, strict=True))
+    wanted = tuple(a + n + b for (a, b), n in zip(pairs, sizes, strict=True))
+    if type(values) in (int, float) and values == 0:
         return indexing.scatter(x, index, wanted)
-    around = shaping.broadcast_to(shaping.astype(as_value(value), spec_of(x).dtype), wanted)
-    return indexing.set_at(around, index, x)
+    values = as_value(values)
+    if not ndim(values):
+        around = shaping.broadcast_to(shaping.astype(values, spec_of(x).dtype), wanted)
+        return indexing.set_at(around, index, x)
+    return _bordered(x, pairs, values)
+
+
+def _bordered(x: Any, pairs: list[tuple[int, int]], values: Any) -> Any:
+    """Axis after axis, a stretch of its own number before and after; a later axis surrounds the earlier ones."""
+    values = shaping.broadcast_to(shaping.astype(values, spec_of(x).dtype), (ndim(x), 2))
+    for axis, pair in enumerate(pairs):
+        sides = [
+            shaping.broadcast_to(values[axis, k], (*shape(x)[:axis], n, *shape(x)[axis + 1 :]))
+            for k, n in enumerate(pair)
+        ]
+        x = concat([sides[0], x, sides[1]], axis=axis)
+    return x
 
 
 def _triangle(x: Any, keep: Any, what: str) -> Any:
@@ -274,7 +334,7 @@ def _triangle(x: Any, keep: Any, what: str) -> Any:
     return pointwise.where(keep(xp.arange(columns) - xp.arange(rows)[:, None]), x, 0)
 
 
-def tril(x: Any, /, *, k: int = 0) -> Any:
+def tril(x: Any, /, k: int = 0) -> Any:
     """The lower triangle of each matrix, up to the k-th diagonal; zeros above.
 
     >>> import numpy as np, pullback as pb
@@ -286,7 +346,7 @@ def tril(x: Any, /, *, k: int = 0) -> Any:
     return _triangle(as_value(x), lambda offset: offset <= k, "tril")
 
 
-def triu(x: Any, /, *, k: int = 0) -> Any:
+def triu(x: Any, /, k: int = 0) -> Any:
     """The upper triangle of each matrix, from the k-th diagonal; zeros below.
 
     >>> import numpy as np, pullback as pb
@@ -298,7 +358,7 @@ def triu(x: Any, /, *, k: int = 0) -> Any:
     return _triangle(as_value(x), lambda offset: offset >= k, "triu")
 
 
-def diagonal(x: Any, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The diagonal over two axes, as a new last axis.
 
     >>> import numpy as np, pullback as pb

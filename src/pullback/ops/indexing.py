@@ -10,11 +10,12 @@ import numpy as np
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
-from ..errors import DtypeError, IndexingError, ShapeError
+from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping
+from .accumulate import add_into_zeros
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
-from .elementwise import add, equal, only
+from .elementwise import add, clip_to, equal, only
 from .families import general
 from .index import (
     SLOT,
@@ -92,6 +93,8 @@ _getitem: Op = general(
 
 
 def _scattered(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[int, ...]) -> Any:
+    if indices and xp is np:
+        return add_into_zeros(wanted, x, filled(index, indices))
     out = xp.zeros(wanted, x.dtype)
     if indices:
         xp.add.at(out, filled(index, indices), x)
@@ -156,7 +159,7 @@ def _written(xp: Any, x: Any, values: Any, *indices: Any, index: Index) -> Any:
     return xp.where(board > 0, values.reshape(-1)[xp.maximum(board - 1, 0)], x)
 
 
-def _set_spec(x: Spec, values: Spec, *indices: Spec, index: Index) -> Spec:
+def set_spec(x: Spec, values: Spec, *indices: Spec, index: Index) -> Spec:
     region = shape_at(x, indices, index, "set_at")
     if region != values.shape:
         raise ShapeError(f"set_at: values have shape {values.shape}, the region has {region}.")
@@ -186,13 +189,13 @@ def _push_set(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     return apply(_set, x_dot, v_dot, *primals[2:], **static)
 
 
-def _batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+def batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     x, region = batching.lead(args[0], axes[0], size), batching.lead(args[1], axes[1], size)
     region, arrays, index = _each_its_own(region, args[2:], axes[2:], static["index"], size)
-    return apply(op, x, region, *arrays, index=index), 0
+    return apply(op, x, region, *arrays, **{**static, "index": index}), 0
 
 
-def _set_samples(rng: Any) -> Any:
+def set_samples(rng: Any) -> Any:
     return [
         ((rng.normal(size=static["wanted"]), values, *arrays), {"index": static["index"]})
         for (values, *arrays), static in _scatter_samples(rng)
@@ -205,23 +208,24 @@ _set: Op = general(
     args=("x", "values", "*indices"),
     doc="x with x[index] = values written.",
     value=_written,
-    spec=_set_spec,
+    spec=set_spec,
     pulls={"x": _share_of_target, "values": _share_of_values},
     push=_push_set,
-    batch=_batch_set,
-    samples=_set_samples,
+    batch=batch_set,
+    samples=set_samples,
     motion="rearrange",
 )
 
 
-def _checked(function: Any, x: Any, *args: Any, **static: Any) -> Any:
+def checked(function: Any, x: Any, *args: Any, **static: Any) -> Any:
     """Run an indexing op with NumPy's out-of-range error in our words."""
     try:
         return apply(function, x, *args, **static)
     except IndexError as error:
         if isinstance(error, IndexingError):
             raise
-        raise IndexingError(f"{function.name}: {error}.\n  The array has shape {shape(x)}.") from None
+        wanted = static.get("wanted", shape(x))
+        raise IndexingError(f"{function.name}: {error}.\n  The array has shape {wanted}.") from None
 
 
 def getitem(x: Any, index: Any, /) -> Any:
@@ -235,12 +239,40 @@ def getitem(x: Any, index: Any, /) -> Any:
     if is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index))))
     plain, arrays = normal_index(x, index)
-    return _checked(_getitem, x, *arrays, index=plain)
+    return checked(_getitem, x, *arrays, index=plain)
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with x added at an index."""
     return apply(_scatter, x, index=index, wanted=shape_wanted)
+
+
+def pick(x: Any, indices: Sequence[Any], index: Index) -> Any:
+    """x[index] for rules, whose index is in its normal form."""
+    return apply(_getitem, x, *indices, index=index)
+
+
+def add_into(values: Any, indices: Sequence[Any], index: Index, wanted: tuple[int, ...]) -> Any:
+    """Zeros of a shape with values added at an index, for rules, whose index is in its normal form."""
+    return apply(_scatter, values, *indices, index=index, wanted=wanted)
+
+
+def scatter_at(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
+    """Zeros of a shape with values added at index arrays, one for each axis from the front."""
+    index = (SLOT,) * len(places) + (slice(None),) * (len(wanted) - len(places))
+    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
+
+
+def scatter_at_end(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
+    """Zeros of a shape with values written at index arrays, one for each axis up to the last."""
+    index = (slice(None),) * (len(wanted) - len(places)) + (SLOT,) * len(places)
+    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
+
+
+def _beside(values: Any, places: Sequence[Any]) -> list[Any]:
+    """Places as arrays of the library that the values are in."""
+    xp = namespace_for(values)
+    return [xp.asarray(p) if type(p) is np.ndarray else p for p in places]
 
 
 def _region(x: Any, plain: Index, arrays: Sequence[Any], values: Any, what: str) -> Any:
@@ -263,7 +295,7 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     """
     x, values = as_value(x), as_value(values)
     plain, arrays = normal_index(x, index)
-    return _checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
+    return checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
 
 @signed
@@ -277,10 +309,21 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     x, values = as_value(x), as_value(values)
     plain, arrays = normal_index(x, index)
     region = _region(x, plain, arrays, values, "add_at")
-    return add(x, _checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))
+    return add(x, checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+def within(indices: Any, size: int, mode: str, what: str) -> Any:
+    """Indices made to fit an axis: by an error ("raise"), by the nearest ("clip") or round and round ("wrap")."""
+    if mode == "raise":
+        return indices
+    if mode == "clip":
+        return clip_to(indices, 0, size - 1)
+    if mode == "wrap":
+        return known_mask(indices) % max(size, 1)
+    raise ArgumentError(f"{what}: mode must be raise, wrap or clip, got {mode!r}.")
+
+
+def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
     """The elements at integer places along an axis; without `axis`, of the flattened array.
 
     >>> import numpy as np, pullback as pb
@@ -294,6 +337,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
     if spec_of(indices).dtype.kind not in "iu" and spec_of(indices).size:
         raise IndexingError(f"take: indices must be integers, got {spec_of(indices).dtype}.")
     axis = one_axis(axis, ndim(x), "take")
+    indices = within(indices, shape(x)[axis], mode, "take")
     return getitem(x, (*(slice(None),) * axis, indices))
 
 
@@ -316,7 +360,7 @@ def _along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, tuple[
     return axis, tuple(places)
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     """For each place in `indices`, the element of x at that index along an axis.
 
     >>> import numpy as np, pullback as pb
@@ -324,6 +368,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
     array([[2, 3]])
     """
     x, indices = as_value(x), as_value(indices)
+    if axis is None:
+        x, axis = shaping.reshape(x, (-1,)), 0
     return getitem(x, _along_axis(x, indices, axis, "take_along_axis")[1])
 
 

@@ -12,7 +12,7 @@ from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, UnsupportedFunction
-from . import arranging, contracting, functions, indexing, reducing, shaping
+from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
 from .eager import is_operand, operator_of
@@ -34,7 +34,7 @@ _METHODS: dict[str, Any] = {
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
     "take": indexing.take, "conj": pointwise.conj, "clip": functions.clip, "dot": contracting.matmul,
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
-    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": reducing.cumulative_sum,
+    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scanning.cumulative_sum,
     "diagonal": arranging.diagonal,
 }  # fmt: skip
 

@@ -7,22 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.dtypes import as_dtype
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
-from ..errors import ShapeError
-from . import arranging, batching, shaping
+from ..arrays.tensor import Tensor
+from ..errors import ArgumentError, DtypeError, ShapeError
+from . import arranging, batching, scanning, shaping
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
-from .families import general, is_complex, linear
-from .op import Op
+from .families import broadcast_shape, general, is_complex, linear
 from .sampling import one, several
 
 __all__ = [
-    "all", "any", "argmax", "argmin", "cumulative_sum", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
+    "all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
 ]  # fmt: skip
 
 _FLOAT16 = np.dtype("float16")
+#: Elements to look at in one go: what fits a processor's cache is not sent through memory once more.
+_IN_CACHE = 1 << 14
 
 
 def _folded(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -31,7 +34,7 @@ def _folded(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     return tuple(n for i, n in enumerate(x.shape) if i not in axis)
 
 
-def _summed_dtype(dtype: Any) -> Any:
+def summed_dtype(dtype: Any) -> Any:
     """NumPy adds small integers up in the machine's own."""
     if dtype.kind in "biu" and dtype.itemsize < 8:
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
@@ -49,7 +52,7 @@ _sum = linear(
     "sum",
     doc="The sum over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
-    spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), _summed_dtype(x.dtype), x.device),
+    spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), summed_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: unfolded(bar, x_spec, axis, keepdims),
     batch=batching.shifted(axis="axis"),
     samples=several(
@@ -63,8 +66,10 @@ _sum = linear(
 )
 
 
-def sum(x: Any, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Any:
-    """The sum over some axes, or over all.
+def sum(
+    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    """The sum over some axes, or over all; of the elements where `where` holds, and with `initial` added.
 
     >>> import numpy as np, pullback as pb
     >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
@@ -73,85 +78,239 @@ def sum(x: Any, /, axis: Any = None, *, dtype: Any = None, keepdims: bool = Fals
     x = as_value(x)
     if dtype is not None:
         x = shaping.astype(x, dtype)
-    return apply(_sum, x, axis=all_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims))
+    if where is not None:
+        x = _filled(x, where, 0)
+    out = apply(_sum, x, axis=all_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims))
+    return out if initial is None else pointwise.add(out, initial)
+
+
+def _filled(x: Any, where: Any, neutral: Any) -> Any:
+    """x with an element that changes nothing wherever the mask does not hold."""
+    if spec_of(as_value(where)).dtype.kind != "b":
+        raise DtypeError(f"where must be a mask of booleans, got {spec_of(as_value(where)).dtype}.")
+    wanted = broadcast_shape("where", shape(x), shape(as_value(where)))
+    if wanted != shape(x):
+        raise ShapeError(f"where: a mask of shape {shape(as_value(where))} does not fit an array of shape {shape(x)}.")
+    return pointwise.where(where, x, neutral)
 
 
 @signed
-def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """The mean over some axes, or over all.
+def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """The mean over some axes, or over all; of the elements where `where` holds.
 
     >>> import numpy as np, pullback as pb
     >>> pb.mean(np.array([1.0, 2.0, 6.0]))
     array(3.)
     """
     x = as_value(x)
-    dtype = spec_of(x).dtype
-    count = _count(x, axis, "mean")
-    if dtype == _FLOAT16 or dtype.name == "bfloat16":  # their sums overflow long before their means
-        total = sum(x, axis=axis, dtype=np.float32, keepdims=keepdims)
-        return shaping.astype(pointwise.divide(total, count), dtype)
-    return pointwise.divide(sum(x, axis=axis, keepdims=keepdims), count)
+    found = spec_of(x).dtype if dtype is None else as_dtype(dtype)
+    if dtype is not None:
+        x = shaping.astype(x, found)
+    count = counted(x, axis, where, "mean")
+    if found == _FLOAT16 or found.name == "bfloat16":  # their sums overflow long before their means
+        total = sum(x, axis=axis, dtype=np.float32, keepdims=keepdims, where=where)
+        return shaping.astype(pointwise.divide(total, _beside(count, total, axis, keepdims)), found)
+    total = sum(x, axis=axis, keepdims=keepdims, where=where)
+    return pointwise.divide(total, _beside(count, total, axis, keepdims))
 
 
-def _count(x: Any, axis: Any, what: str) -> int:
-    return math.prod(shape(x)[a] for a in all_axes(axis, ndim(x), what))
+def counted(x: Any, axis: Any, where: Any, what: str) -> Any:
+    """How many elements a reduction folds: a number, or with a mask an array with the folded axes kept."""
+    axes = all_axes(axis, ndim(x), what)
+    if where is None:
+        return math.prod(shape(x)[a] for a in axes)
+    mask = shaping.broadcast_to(as_value(where), shape(x))
+    return apply(_sum, mask, axis=axes, keepdims=True)
+
+
+def _beside(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
+    """A count in the form of the total it divides."""
+    if type(count) in (int, float):
+        return count
+    found = spec_of(total)
+    count = shaping.astype(count, found.dtype if found.inexact else np.float64)
+    return count if keepdims else shaping.reshape(count, found.shape)
 
 
 @signed
-def var(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = False) -> Any:
-    """The variance: the mean squared distance from the mean, over n - correction.
+def var(
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Any:
+    """The variance: the mean squared distance from the mean, over n - correction (NumPy's `ddof`).
 
     >>> import numpy as np, pullback as pb
     >>> pb.var(np.array([1.0, 2.0, 6.0]), correction=1)
     array(7.)
     """
-    x = as_value(x)
-    away = pointwise.subtract(x, mean(x, axis, keepdims=True))
+    x = as_value(x) if dtype is None else shaping.astype(as_value(x), dtype)
+    correction = correction if ddof is None else ddof
+    middle = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
+    away = pointwise.subtract(x, middle)
     squares = pointwise.square(pointwise.abs(away)) if is_complex(x) else pointwise.square(away)
-    return pointwise.divide(sum(squares, axis=axis, keepdims=keepdims), _count(x, axis, "var") - correction)
+    total = sum(squares, axis=axis, keepdims=keepdims, where=where)
+    count = counted(x, axis, where, "var")
+    left = max_of(count - correction, 0) if type(count) is int else _at_least_zero(count, correction)
+    return pointwise.divide(total, _beside(left, total, axis, keepdims))
+
+
+_mean = mean
+
+
+def max_of(number: float, least: float) -> float:
+    return number if number > least else least
+
+
+def _at_least_zero(count: Any, correction: float) -> Any:
+    return pointwise.maximum(pointwise.subtract(count, correction), 0)
 
 
 @signed
-def std(x: Any, /, axis: Any = None, *, correction: float = 0, keepdims: bool = False) -> Any:
+def std(
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Any:
     """The standard deviation; where all elements are equal, its derivative is zero.
 
     >>> import numpy as np, pullback as pb
     >>> pb.std(np.array([1.0, 3.0]))
     array(1.)
     """
-    variance = var(x, axis, correction=correction, keepdims=keepdims)
-    constant = pointwise.equal(variance, 0)
-    return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, variance)))
+    return root_of(var(x, axis, dtype, ddof=ddof, correction=correction, keepdims=keepdims, where=where, mean=mean))
 
 
-@signed
-def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """The product over some axes, or over all, by halves, so that every derivative is right at zeros too.
+def root_of(squares: Any) -> Any:
+    """The square root of a sum of squares, with derivative zero where it is zero: nothing moved there."""
+    constant = pointwise.equal(squares, 0)
+    return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, squares)))
+
+
+def is_safe_divisor(out: Any) -> bool:
+    """Whether products known as a bare array may be divided by their factors: none is zero, tiny or infinite."""
+    if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
+        return False
+    limits, flat = np.finfo(out.dtype), out.reshape(-1)
+    for start in range(0, flat.size, _IN_CACHE):
+        sizes = np.abs(flat[start : start + _IN_CACHE])
+        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
+            return False
+    return True
+
+
+def conjugate(x: Any) -> Any:
+    return pointwise.conj(x) if is_complex(x) else x
+
+
+def _others(x: Any, axis: tuple[int, ...]) -> Any:
+    """For each element the product of all others it is multiplied with: those before it times those after it.
+    No division, so it is right, and can be differentiated again, also where elements are zero.
+    """
+    spec = spec_of(x)
+    kept = tuple(i for i in range(spec.ndim) if i not in axis)
+    order = (*axis, *kept)
+    moved = shaping.permute_dims(x, order)
+    flat = shaping.reshape(moved, (math.prod(spec.shape[a] for a in axis), *(spec.shape[a] for a in kept)))
+    before = scanning.shifted_in(scanning.cumulative_prod(flat, axis=0), 0, 1)
+    turned = arranging.flip(flat, axis=0)
+    after = arranging.flip(scanning.shifted_in(scanning.cumulative_prod(turned, axis=0), 0, 1), axis=0)
+    found = shaping.reshape(pointwise.multiply(before, after), shape(moved))
+    return shaping.permute_dims(found, tuple(order.index(i) for i in range(spec.ndim)))
+
+
+def _pull_prod(bar: Any, x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    spec = spec_of(x)
+    if spec_of(bar).dtype.kind == "b":  # a mask: where a cotangent can be, whatever the numbers are
+        return unfolded(bar, spec, axis, keepdims)
+    if is_safe_divisor(out) and type(x) is np.ndarray and spec.dtype == spec_of(out).dtype:
+        return pointwise.divide(_with_ones(pointwise.multiply(bar, conjugate(out)), spec, axis), conjugate(x))
+    return pointwise.multiply(_with_ones(bar, spec, axis), conjugate(_others(x, axis)))
+
+
+def _push_prod(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
+    (tangent,), (x,) = tangents, primals
+    if is_safe_divisor(out) and type(x) is np.ndarray and x.dtype == out.dtype:
+        return pointwise.multiply(out, sum(pointwise.divide(tangent, x), **static))
+    return sum(pointwise.multiply(tangent, _others(x, static["axis"])), **static)
+
+
+def _with_ones(folded: Any, spec: Spec, axis: tuple[int, ...]) -> Any:
+    """A folded value with axes of size one where axes were folded away, ready to broadcast."""
+    return shaping.reshape(folded, _folded(spec, axis, True))
+
+
+def _factors(rng: Any) -> Any:
+    one_zero, two_zeros = rng.normal(size=(2, 3)), rng.normal(size=4)
+    one_zero[0, 1], two_zeros[[0, 2]] = 0, 0
+    return [
+        ((rng.normal(size=3),), {"axis": (0,), "keepdims": False}),
+        ((one_zero,), {"axis": (1,), "keepdims": True}),
+        ((two_zeros,), {"axis": (0,), "keepdims": False}),
+        ((rng.normal(size=(2, 3, 2)),), {"axis": (0, 2), "keepdims": False}),
+        ((np.asarray(rng.normal()),), {"axis": (), "keepdims": False}),
+        ((np.zeros((0, 2)),), {"axis": (0,), "keepdims": False}),
+    ]
+
+
+_prod = general(
+    "prod",
+    family="reduction",
+    args=("x",),
+    doc="The product over axes.",
+    value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
+    spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), summed_dtype(x.dtype), x.device),
+    pulls={"x": _pull_prod},
+    push=_push_prod,
+    batch=batching.shifted(axis="axis"),
+    samples=_factors,
+    motion="rearrange",
+)
+
+
+def prod(
+    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    """The product over some axes, or over all; every derivative is right at zeros too.
 
     >>> import numpy as np, pullback as pb
     >>> pb.prod(np.array([2.0, 3.0, 4.0]))
     array(24.)
     """
     x = as_value(x)
-    spec = spec_of(x)
-    axes = all_axes(axis, spec.ndim, "prod")
-    kept = tuple(i for i in range(spec.ndim) if i not in axes)
-    x = shaping.permute_dims(x, axes + kept)
-    x = shaping.reshape(x, (_count(x, tuple(range(len(axes))), "prod"), *shape(x)[len(axes) :]))
-    x = shaping.astype(x, _summed_dtype(spec.dtype))
-    if shape(x)[0] == 0:
-        x = pointwise.add(sum(x, axis=0, keepdims=True), 1)
-    while (n := shape(x)[0]) > 1:
-        halves = pointwise.multiply(x[: n // 2], x[n // 2 : n // 2 * 2])
-        x = arranging.concat([halves, x[n - 1 :]]) if n % 2 else halves
-    return shaping.reshape(x, _folded(spec, axes, keepdims))
+    if dtype is not None:
+        x = shaping.astype(x, dtype)
+    if where is not None:
+        x = _filled(x, where, 1)
+    out = apply(_prod, x, axis=all_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims))
+    return out if initial is None else pointwise.multiply(out, initial)
 
 
-def _extreme_shares(x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    """Which elements are the extreme, each with its even part of one; a NaN result came from the NaNs."""
-    chosen = pointwise.logical_or(pointwise.equal(x, unfolded(out, spec_of(x), axis, keepdims)), pointwise.isnan(x))
-    weights = shaping.astype(chosen, spec_of(x).dtype)
-    return pointwise.divide(weights, sum(weights, axis=axis, keepdims=True))
+def _chosen(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
+    """Which elements are the extreme; a NaN result came from the NaNs."""
+    chosen = pointwise.equal(x, _with_ones(out, spec_of(x), axis))
+    if type(out) is np.ndarray and not np.isnan(out).any():
+        return chosen
+    return pointwise.logical_or(chosen, pointwise.isnan(x))
+
+
+def _shared(chosen: Any, dtype: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Among how many elements each extreme is shared."""
+    return shaping.astype(apply(_sum, chosen, axis=axis, keepdims=keepdims), dtype)
 
 
 def _extreme_spec(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Spec:
@@ -165,24 +324,28 @@ def any_zero(sizes: Any) -> bool:
 
 
 def _pull_extreme(bar: Any, x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    weights = _extreme_shares(x, out, axis, keepdims)
+    spec = spec_of(x)
+    chosen = _chosen(x, out, axis)
     return pointwise.only(
-        pointwise.not_equal(weights, 0), pointwise.multiply(unfolded(bar, spec_of(x), axis, keepdims), weights)
+        chosen, pointwise.divide(_with_ones(bar, spec, axis), _shared(chosen, spec.dtype, axis, True))
     )
 
 
 def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
     (tangent,), (x,) = tangents, primals
-    return sum(pointwise.multiply(tangent, _extreme_shares(x, out, **static)), **static)
+    chosen = _chosen(x, out, static["axis"])
+    total = sum(pointwise.where(chosen, tangent, 0), **static)
+    return pointwise.divide(total, _shared(chosen, spec_of(x).dtype, **static))
 
 
-_EXTREME_SAMPLES = several(
-    one(3, axis=(0,), keepdims=False),
-    one(2, 3, axis=(1,), keepdims=True),
-    one(2, 3, 4, axis=(0, 2), keepdims=False),
-    one(axis=(), keepdims=False),
-    one(0, 2, axis=(1,), keepdims=False),
-)
+def _with_ties(rng: Any) -> Any:
+    return several(
+        one(3, axis=(0,), keepdims=False),
+        one(2, 3, axis=(1,), keepdims=True),
+        one(2, 3, 4, axis=(0, 2), keepdims=False),
+        one(axis=(), keepdims=False),
+        one(0, 2, axis=(1,), keepdims=False),
+    )(rng)
 
 
 def _extreme(name: str) -> Any:
@@ -196,7 +359,7 @@ def _extreme(name: str) -> Any:
         pulls={"x": _pull_extreme},
         push=_push_extreme,
         batch=batching.shifted(axis="axis"),
-        samples=_EXTREME_SAMPLES,
+        samples=_with_ties,
         motion="rearrange",
     )
 
@@ -204,7 +367,7 @@ def _extreme(name: str) -> Any:
 _max, _min = _extreme("max"), _extreme("min")
 
 
-def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
@@ -212,10 +375,12 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     array([5., 7.])
     """
     x = as_value(x)
+    if initial is not None or where is not None:
+        return _bounded("max", x, axis, keepdims, initial, where)
     return apply(_max, x, axis=all_axes(axis, ndim(x), "max"), keepdims=bool(keepdims))
 
 
-def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
@@ -223,12 +388,35 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     array(1.)
     """
     x = as_value(x)
+    if initial is not None or where is not None:
+        return _bounded("min", x, axis, keepdims, initial, where)
     return apply(_min, x, axis=all_axes(axis, ndim(x), "min"), keepdims=bool(keepdims))
 
 
 @signed
-def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """log(sum(exp(x))) over some axes, or over all, without overflow.
+def _bounded(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    """An extreme that also counts `initial`, which stands in for what a mask leaves out and for no elements."""
+    if initial is None:
+        raise ArgumentError(f"{name}: with where there may be nothing to choose from.\n  Pass initial=...")
+    op, pick = (_max, pointwise.maximum) if name == "max" else (_min, pointwise.minimum)
+    axes = all_axes(axis, ndim(x), name)
+    initial = shaping.astype(as_value(initial), spec_of(x).dtype)
+    if any_zero(shape(x)[a] for a in axes):
+        return shaping.broadcast_to(initial, _folded(spec_of(x), axes, keepdims))
+    if where is not None:
+        x = _filled(x, where, pointwise.stop_gradient(initial))
+    return pick(apply(op, x, axis=axes, keepdims=bool(keepdims)), initial)
+
+
+def held_fixed(x: Any) -> Any:
+    """x as a constant to every derivative; on the tape without a node, so that nothing is pulled to it in vain."""
+    x = pointwise.stop_gradient(x)
+    return x.detach() if type(x) is Tensor else x
+
+
+@signed
+def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:
+    """log(sum(b exp(x))) over some axes, or over all, without overflow; b is 1 where it is not given.
 
     >>> import numpy as np, pullback as pb
     >>> pb.logsumexp(np.array([1000.0, 1000.0]))
@@ -236,45 +424,20 @@ def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """
     x = as_value(x)
     x = x if spec_of(x).inexact else shaping.astype(x, np.float64)
+    if where is not None:
+        x = _filled(x, where, -np.inf)
+    if b is not None:
+        x, b = shaping.broadcast_together(x, as_value(b))
     axes = all_axes(axis, ndim(x), "logsumexp")
     if any_zero(shape(x)[a] for a in axes):
         return pointwise.log(sum(pointwise.exp(x), axis=axes, keepdims=keepdims))
-    top = pointwise.stop_gradient(max(x, axis=axes, keepdims=True))
+    top = max(held_fixed(pointwise.real(x) if is_complex(x) else x), axis=axes, keepdims=True)
     top = pointwise.where(pointwise.isfinite(top), top, 0)
-    total = sum(pointwise.exp(pointwise.subtract(x, top)), axis=axes, keepdims=True)
-    out = pointwise.add(pointwise.log(total), top)
+    terms = pointwise.exp(pointwise.subtract(x, top))
+    total = sum(terms if b is None else pointwise.multiply(b, terms), axis=axes, keepdims=True)
+    nothing = pointwise.equal(total, 0)  # exp(-inf) alone: the logarithm is -inf, and does not move
+    out = pointwise.add(pointwise.log(pointwise.add(total, nothing)), pointwise.where(nothing, -np.inf, top))
     return out if keepdims else shaping.reshape(out, _folded(spec_of(x), axes, False))
-
-
-_cumsum: Op = linear(
-    "cumulative_sum",
-    doc="Running sums along an axis.",
-    value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
-    spec=lambda x, axis: make_spec(x.shape, _summed_dtype(x.dtype), x.device),
-    transpose=lambda bar, axis: arranging.flip(apply(_cumsum, arranging.flip(bar, axis=axis), axis=axis), axis=axis),
-    batch=batching.shifted(axis="axis"),
-    samples=several(one(3, axis=0), one(2, 3, axis=1), one(0, axis=0), one(2, 1, 3, axis=0)),
-    motion="rearrange",
-)
-
-
-def cumulative_sum(x: Any, /, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False) -> Any:
-    """Running sums along an axis (of the flattened array where none is named); `include_initial` starts with 0.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.cumulative_sum(np.array([1, 2, 3]))
-    array([1, 3, 6])
-    """
-    x = as_value(x)
-    if axis is None:
-        x, axis = shaping.reshape(x, (-1,)), 0
-    if dtype is not None:
-        x = shaping.astype(x, dtype)
-    axis = one_axis(axis, ndim(x), "cumulative_sum")
-    out = apply(_cumsum, x, axis=axis)
-    if include_initial:
-        out = arranging.pad(out, [(1, 0) if i == axis else (0, 0) for i in range(ndim(x))])
-    return out
 
 
 def _position(name: str) -> Any:
@@ -333,23 +496,23 @@ def _truth(name: str) -> Any:
 _any, _all = _truth("any"), _truth("all")
 
 
-def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether any element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.any(np.array([False, True])))
     True
     """
-    x = as_value(x)
+    x = as_value(x) if where is None else _filled(as_value(x), where, False)
     return apply(_any, x, axis=all_axes(axis, ndim(x), "any"), keepdims=bool(keepdims))
 
 
-def all(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether every element is not zero.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.all(np.array([False, True])))
     False
     """
-    x = as_value(x)
+    x = as_value(x) if where is None else _filled(as_value(x), where, True)
     return apply(_all, x, axis=all_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))

@@ -81,15 +81,15 @@ _reshape = linear(
 )
 
 
-def reshape(x: Any, /, shape: Any) -> Any:
-    """The same elements, in the same order, in another shape; one size may be -1.
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """The same elements, in the same order, in another shape; one size may be -1. `order="F"` counts columns first.
 
     >>> import numpy as np, pullback as pb
     >>> pb.reshape(np.arange(6), (2, -1))
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    if type(x) is np.ndarray and type(shape) is tuple:
+    if type(x) is np.ndarray and type(shape) is tuple and order == "C":
         try:  # most often a rule that knows what it wants; if NumPy refuses, the rest words the error
             return x.reshape(shape)
         except (TypeError, ValueError):
@@ -97,7 +97,15 @@ def reshape(x: Any, /, shape: Any) -> Any:
     x = as_value(x)
     spec = spec_of(x)
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")
+    if order != "C":
+        return _column_first(x, wanted, order)
     return unchanged(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
+
+
+def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
+    if order not in ("F", "A"):
+        raise ArgumentError(f"reshape: order must be C or F, got {order!r}.")
+    return permute_dims(reshape(permute_dims(x), wanted[::-1])) if order == "F" else reshape(x, wanted)
 
 
 _permute = linear(
@@ -252,6 +260,12 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
         return unchanged(x)
     _broadcast_spec(spec, wanted)
     return apply(_broadcast, x, shape=wanted)
+
+
+def broadcast_together(*xs: Any) -> list[Any]:
+    """Values stretched to the one shape they broadcast to."""
+    wanted = broadcast_shape("broadcast", *(shape(x) for x in xs))
+    return [broadcast_to(x, wanted) for x in xs]
 
 
 def stretched(x: Any, shape_wanted: tuple[int, ...]) -> Any:

@@ -1,0 +1,625 @@
+"""Arrays cut, joined, turned and laid out by NumPy's names: composites of `arranging` and `shaping`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError, IndexingError, ShapeError
+from . import arranging, indexing, reducing, shaping
+from . import elementwise as pointwise
+from .axes import all_axes, one_axis, shape_tuple, whole
+from .dispatch import as_value, ndim, shape
+from .families import result_dtype
+from .index import known_mask, namespace_for
+
+__all__ = [
+    "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "block_diag", "broadcast_arrays",
+    "cartesian_prod", "column_stack", "combinations", "delete", "diag", "diag_embed", "diagflat", "dsplit", "dstack",
+    "fill_diagonal", "flatten", "fliplr", "flipud", "hsplit", "hstack", "insert", "meshgrid", "ravel", "resize",
+    "rollaxis", "rot90", "swapaxes", "tensor_split", "trace", "tri", "trim_zeros", "unflatten", "unstack", "vsplit",
+    "vstack",
+]  # fmt: skip
+
+
+def swapaxes(x: Any, axis1: int, axis2: int, /) -> Any:
+    """Two axes exchanged.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.swapaxes(np.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
+    x = as_value(x)
+    order = list(range(ndim(x)))
+    first, second = one_axis(axis1, ndim(x), "swapaxes"), one_axis(axis2, ndim(x), "swapaxes")
+    order[first], order[second] = second, first
+    return shaping.permute_dims(x, tuple(order))
+
+
+def rollaxis(x: Any, axis: int, start: int = 0, /) -> Any:
+    """One axis moved back until it lies before another.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.rollaxis(np.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
+    x = as_value(x)
+    rank = ndim(x)
+    axis, start = one_axis(axis, rank, "rollaxis"), whole(start, "rollaxis: start")
+    start = start + rank if start < 0 else start
+    if not 0 <= start <= rank:
+        raise ShapeError(f"rollaxis: start {start} is outside of 0 to {rank}.")
+    return shaping.moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+def ravel(x: Any, /, order: str = "C") -> Any:
+    """The elements along one axis, row by row.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.ravel(np.array([[1, 2], [3, 4]]))
+    array([1, 2, 3, 4])
+    """
+    if order not in ("C", "F"):
+        raise ArgumentError(f"ravel: order must be C or F, got {order!r}: values here have no other memory order.")
+    x = as_value(x)
+    return shaping.reshape(shaping.permute_dims(x) if order == "F" else x, (-1,))
+
+
+def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
+    """Some axes, from one to another, told as one.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.flatten(np.zeros((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    x = as_value(x)
+    if not ndim(x):
+        return shaping.reshape(x, (1,))
+    first, last = one_axis(start_axis, ndim(x), "flatten"), one_axis(end_axis, ndim(x), "flatten")
+    if first > last:
+        raise ArgumentError(f"flatten: axis {start_axis} comes after axis {end_axis}.")
+    sizes = shape(x)
+    return shaping.reshape(x, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
+
+
+def unflatten(x: Any, axis: int, sizes: Any, /) -> Any:
+    """One axis told as several; one of their sizes may be -1.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.unflatten(np.zeros((2, 12)), 1, (3, -1)).shape
+    (2, 3, 4)
+    """
+    x = as_value(x)
+    axis = one_axis(axis, ndim(x), "unflatten")
+    wanted = list(shape_tuple(sizes, "unflatten"))
+    if wanted.count(-1) == 1:
+        rest = math.prod(n for n in wanted if n != -1)
+        if not rest or shape(x)[axis] % rest:
+            raise ShapeError(f"unflatten: an axis of {shape(x)[axis]} does not fill sizes {tuple(wanted)}.")
+        wanted[wanted.index(-1)] = shape(x)[axis] // rest
+    if math.prod(wanted) != shape(x)[axis] or min(wanted, default=0) < 0:
+        raise ShapeError(f"unflatten: an axis of {shape(x)[axis]} does not fill sizes {tuple(wanted)}.")
+    return shaping.reshape(x, (*shape(x)[:axis], *wanted, *shape(x)[axis + 1 :]))
+
+
+def _at_least(name: str, grow: Any, example: str) -> Any:
+    def function(*arrays: Any) -> Any:
+        found = [grow(as_value(x)) for x in arrays]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Arrays with axes of size one added until each has {name[8]}; several come back as a tuple.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.{name}(np.zeros(3)).shape
+    {example}
+    """
+    return function
+
+
+def _deep(x: Any) -> Any:
+    sizes = shape(x)
+    wanted = {0: (1, 1, 1), 1: (1, *sizes, 1), 2: (*sizes, 1)}.get(len(sizes), sizes)
+    return shaping.reshape(x, wanted)
+
+
+atleast_1d: Any = _at_least("atleast_1d", lambda x: shaping.reshape(x, shape(x) or (1,)), "(3,)")
+atleast_2d: Any = _at_least("atleast_2d", lambda x: shaping.reshape(x, (1,) * max(0, 2 - ndim(x)) + shape(x)), "(1, 3)")
+atleast_3d: Any = _at_least("atleast_3d", _deep, "(1, 3, 1)")
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
+    """Arrays stretched to the one shape they broadcast to.
+
+    >>> import numpy as np, pullback as pb
+    >>> [x.shape for x in pb.broadcast_arrays(np.zeros(3), np.zeros((2, 1)))]
+    [(2, 3), (2, 3)]
+    """
+    return tuple(shaping.broadcast_together(*(as_value(x) for x in arrays))) if arrays else ()
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
+    """One grid for each vector: its values along its own axis, repeated along the others.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.meshgrid(np.array([1, 2, 3]), np.array([4, 5]))[1]
+    array([[4, 4, 4],
+           [5, 5, 5]])
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f"meshgrid: indexing must be xy or ij, got {indexing!r}.")
+    xs = [as_value(x) for x in arrays]
+    if any(ndim(x) > 1 for x in xs):
+        raise ShapeError(f"meshgrid: wants vectors, got shapes {[shape(x) for x in xs]}.")
+    grids = [shaping.reshape(x, tuple(-1 if i == j else 1 for j in range(len(xs))) or (-1,)) for i, x in enumerate(xs)]
+    if indexing == "xy" and len(xs) > 1:
+        grids = [swapaxes(g, 0, 1) for g in grids]
+    return tuple(grids) if sparse or not grids else broadcast_arrays(*grids)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """The slices along an axis, as a tuple.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.unstack(np.array([[1, 2], [3, 4]]), axis=1)
+    (array([1, 3]), array([2, 4]))
+    """
+    x = as_value(x)
+    axis = one_axis(axis, ndim(x), "unstack")
+    size = shape(x)[axis]
+    if not size:
+        return ()
+    return tuple(shaping.squeeze(part, axis) for part in arranging.split(x, size, axis=axis))
+
+
+def tensor_split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """x cut along an axis before the given indices, or into sections whose sizes differ by one at most.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.tensor_split(np.arange(5), 2)
+    [array([0, 1, 2]), array([3, 4])]
+    """
+    x = as_value(x)
+    axis = one_axis(axis, ndim(x), "tensor_split")
+    if isinstance(indices_or_sections, (list, tuple)) or getattr(indices_or_sections, "ndim", 0) > 0:
+        return _cut_anywhere(x, indices_or_sections, axis)
+    count = whole(indices_or_sections, "tensor_split: sections")
+    if count < 1:
+        raise ArgumentError(f"tensor_split: wants at least one section, got {count}.")
+    size, longer = divmod(shape(x)[axis], count)
+    ends = np.cumsum([size + (k < longer) for k in range(count)])[:-1]
+    return arranging.split(x, [int(e) for e in ends], axis=axis)
+
+
+def _cut_anywhere(x: Any, indices: Any, axis: int) -> list[Any]:
+    """NumPy lets indices fall: each part is then the slice from one to the next, which may be empty."""
+    cuts = [whole(i, "split: index") for i in indices]
+    places = [slice(0, c).indices(shape(x)[axis])[1] for c in cuts]
+    if places == sorted(places):
+        return arranging.split(x, cuts, axis=axis)
+    before = (slice(None),) * axis
+    ends = [0, *cuts, shape(x)[axis]]
+    return [indexing.getitem(x, (*before, slice(a, b))) for a, b in itertools.pairwise(ends)]
+
+
+array_split = tensor_split
+
+
+def _splitter(name: str, axis_of: Any, least: int, what: str) -> Any:
+    def function(x: Any, /, indices_or_sections: Any) -> list[Any]:
+        x = as_value(x)
+        if ndim(x) < least:
+            raise ShapeError(f"{name}: wants {least} axes or more, got shape {shape(x)}.")
+        return arranging.split(x, indices_or_sections, axis=axis_of(ndim(x)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""x cut along its {what}, into equal sections or before indices.
+
+    >>> import numpy as np, pullback as pb
+    >>> len(pb.{name}(np.zeros((2, 2, 2)), 2))
+    2
+    """
+    return function
+
+
+hsplit: Any = _splitter("hsplit", lambda rank: 0 if rank == 1 else 1, 1, "second axis (of a vector, its only one)")
+vsplit: Any = _splitter("vsplit", lambda rank: 0, 2, "first axis")
+dsplit: Any = _splitter("dsplit", lambda rank: 2, 3, "third axis")
+
+
+def _all(arrays: Any, grow: Any) -> list[Any]:
+    found = grow(*arrays)
+    return [found] if len(arrays) == 1 else list(found)
+
+
+@signed
+def vstack(arrays: Any, /, *, dtype: Any = None) -> Any:
+    """Arrays put on top of each other, vectors as rows.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.vstack([np.array([1, 2]), np.array([3, 4])])
+    array([[1, 2],
+           [3, 4]])
+    """
+    return _as(arranging.concat(_all(arrays, atleast_2d), axis=0), dtype)
+
+
+@signed
+def hstack(arrays: Any, /, *, dtype: Any = None) -> Any:
+    """Arrays put side by side, vectors end to end.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.hstack([np.array([1, 2]), np.array([3])])
+    array([1, 2, 3])
+    """
+    xs = _all(arrays, atleast_1d)
+    return _as(arranging.concat(xs, axis=0 if ndim(xs[0]) == 1 else 1), dtype)
+
+
+@signed
+def dstack(arrays: Any, /) -> Any:
+    """Arrays put behind each other, along a third axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.dstack([np.array([1, 2]), np.array([3, 4])]).shape
+    (1, 2, 2)
+    """
+    return arranging.concat(_all(arrays, atleast_3d), axis=2)
+
+
+@signed
+def column_stack(arrays: Any, /) -> Any:
+    """Arrays put side by side, vectors as columns.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.column_stack([np.array([1, 2]), np.array([3, 4])])
+    array([[1, 3],
+           [2, 4]])
+    """
+    xs = [as_value(x) for x in arrays]
+    return arranging.concat([shaping.reshape(x, (-1, 1)) if ndim(x) < 2 else x for x in xs], axis=1)
+
+
+def _as(x: Any, dtype: Any) -> Any:
+    return x if dtype is None else shaping.astype(x, dtype)
+
+
+@signed
+def block(arrays: Any, /) -> Any:
+    """Nested lists of arrays joined: the innermost along the last axis, each list outside of them along the one before.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.block([[np.ones((1, 1)), np.zeros((1, 2))]])
+    array([[1., 0., 0.]])
+    """
+    depth = _depth(arrays)
+    parts = _leaves(arrays)
+    rank = max([depth, *(ndim(as_value(x)) for x in parts)])
+
+    def joined(item: Any, level: int) -> Any:
+        if not isinstance(item, list):
+            x = as_value(item)
+            return shaping.reshape(x, (1,) * (rank - ndim(x)) + shape(x))
+        return arranging.concat([joined(part, level + 1) for part in item], axis=rank - depth + level)
+
+    return joined(arrays, 0)
+
+
+def _depth(item: Any) -> int:
+    if isinstance(item, tuple):
+        raise ArgumentError("block: wants lists, got a tuple.")
+    if not isinstance(item, list):
+        return 0
+    depths = {_depth(part) for part in item}
+    if len(depths) != 1:
+        raise ArgumentError("block: lists must all be nested equally deep, and none empty.")
+    return 1 + depths.pop()
+
+
+def _leaves(item: Any) -> list[Any]:
+    return [x for part in item for x in _leaves(part)] if isinstance(item, list) else [item]
+
+
+def fliplr(x: Any, /) -> Any:
+    """The elements in reverse order along the second axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fliplr(np.array([[1, 2], [3, 4]]))
+    array([[2, 1],
+           [4, 3]])
+    """
+    return arranging.flip(x, axis=1)
+
+
+def flipud(x: Any, /) -> Any:
+    """The elements in reverse order along the first axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.flipud(np.array([1, 2]))
+    array([2, 1])
+    """
+    return arranging.flip(x, axis=0)
+
+
+@signed
+def rot90(x: Any, /, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """x turned by k quarters in the plane of two axes, from the first towards the second.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.rot90(np.array([[1, 2], [3, 4]]))
+    array([[2, 4],
+           [1, 3]])
+    """
+    x = as_value(x)
+    if len(axes) != 2:
+        raise ArgumentError(f"rot90: a plane has two axes, got {axes}.")
+    first, second = (one_axis(a, ndim(x), "rot90") for a in axes)
+    if first == second:
+        raise ArgumentError(f"rot90: axes {axes} are the same axis.")
+    turns = whole(k, "rot90: k") % 4
+    if turns == 0:
+        return shaping.unchanged(x)
+    if turns == 2:
+        return arranging.flip(x, axis=(first, second))
+    if turns == 1:
+        return swapaxes(arranging.flip(x, axis=second), first, second)
+    return arranging.flip(swapaxes(x, first, second), axis=second)
+
+
+@signed
+def append(x: Any, values: Any, /, axis: int | None = None) -> Any:
+    """Values joined to the end of x along an axis; without `axis`, both flattened.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.append(np.array([1, 2]), 3)
+    array([1, 2, 3])
+    """
+    if axis is None:
+        return arranging.concat([ravel(x), ravel(values)], axis=0)
+    return arranging.concat([x, values], axis=axis)
+
+
+@signed
+def delete(x: Any, which: Any, /, axis: int | None = None) -> Any:
+    """x without the slices that an index, a slice or a mask names along an axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.delete(np.array([1, 2, 3]), 1)
+    array([1, 3])
+    """
+    x = as_value(x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = one_axis(axis, ndim(x), "delete")
+    which = which if isinstance(which, slice) else known_mask(as_value(which))
+    try:
+        left = np.delete(np.arange(shape(x)[axis]), which)
+    except (IndexError, ValueError) as error:
+        raise IndexingError(f"delete: {error}.") from None
+    return indexing.take(x, left, axis=axis)
+
+
+@signed
+def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
+    """x with values put in before the given indices along an axis; without `axis`, flattened.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.insert(np.array([1, 2, 3]), 1, 9)
+    array([1, 9, 2, 3])
+    """
+    x, values = as_value(x), as_value(values)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = one_axis(axis, ndim(x), "insert")
+    values = shaping.astype(values, spec_of(x).dtype)
+    indices = np.asarray(known_mask(as_value(before))) if not isinstance(before, slice) else before
+    size = shape(x)[axis]
+    if isinstance(indices, slice):
+        indices = np.arange(size)[indices]
+    elif indices.dtype.kind == "b":
+        indices = np.flatnonzero(indices)
+    values = shaping.reshape(values, (1,) * (ndim(x) - ndim(values)) + shape(values))
+    values = values if indices.ndim else shaping.moveaxis(values, 0, axis)
+    count = len(indices) if indices.size != 1 else shape(values)[axis]
+    try:  # where old and new elements end up, found on their numbers
+        marks = np.insert(np.arange(size), indices, np.arange(-count, 0))
+    except (IndexError, ValueError) as error:
+        raise IndexingError(f"insert: {error}.") from None
+    wanted = (*shape(x)[:axis], len(marks), *shape(x)[axis + 1 :])
+    at = (*(slice(None),) * axis, np.flatnonzero(marks >= 0))
+    new = (*(slice(None),) * axis, np.argsort(marks)[:count])
+    blank = namespace_for(x).zeros(wanted, spec_of(x).dtype)
+    return indexing.set_at(indexing.set_at(blank, at, x), new, values)
+
+
+@signed
+def resize(x: Any, new_shape: Any, /) -> Any:
+    """The elements in another shape, from the beginning again where it is larger, cut off where it is smaller.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.resize(np.array([1, 2, 3]), (2, 2))
+    array([[1, 2],
+           [3, 1]])
+    """
+    x = ravel(x)
+    wanted = shape_tuple(new_shape, "resize")
+    if any(n < 0 for n in wanted):
+        raise ArgumentError(f"resize: shape {wanted} must not hold a negative number.")
+    if not shape(x)[0]:
+        return namespace_for(x).zeros(wanted, spec_of(x).dtype)
+    return shaping.reshape(indexing.take(x, np.arange(math.prod(wanted)) % shape(x)[0]), wanted)
+
+
+@signed
+def trim_zeros(x: Any, /, trim: str = "fb", axis: Any = None) -> Any:
+    """x without the zeros around it, at the front ("f"), the back ("b") or both, along some axes or all.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.trim_zeros(np.array([0, 1, 2, 0]))
+    array([1, 2])
+    """
+    x = as_value(x)
+    trim = trim.lower()
+    if trim not in ("f", "b", "fb", "bf"):
+        raise ArgumentError(f"trim_zeros: trim must be f, b or fb, got {trim!r}.")
+    places = np.argwhere(known_mask(x) != 0)
+    axes = all_axes(axis, ndim(x), "trim_zeros")
+    index = []
+    for a, size in enumerate(shape(x)):
+        low, high = (int(places[:, a].min()), int(places[:, a].max()) + 1) if len(places) else (size, size)
+        index.append(slice(low if "f" in trim else 0, high if "b" in trim else size) if a in axes else slice(None))
+    if not len(places):
+        index = [slice(0, 0) if a in axes else slice(None) for a in range(ndim(x))]
+    return indexing.getitem(x, tuple(index))
+
+
+def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> Any:
+    """Ones on and below the k-th diagonal, zeros above.
+
+    >>> import pullback as pb
+    >>> pb.tri(2)
+    array([[1., 0.],
+           [1., 1.]])
+    """
+    return np.tri(rows, columns, k, dtype)
+
+
+@signed
+def diag(x: Any, /, k: int = 0) -> Any:
+    """The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.diag(np.array([1, 2]))
+    array([[1, 0],
+           [0, 2]])
+    """
+    x = as_value(x)
+    if ndim(x) == 2:
+        return arranging.diagonal(x, offset=k)
+    if ndim(x) != 1:
+        raise ShapeError(f"diag: wants a vector or a matrix, got shape {shape(x)}.")
+    return diag_embed(x, k)
+
+
+def diagflat(x: Any, /, k: int = 0) -> Any:
+    """A matrix with the flattened x on its k-th diagonal.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.diagflat(np.array([[1, 2]]))
+    array([[1, 0],
+           [0, 2]])
+    """
+    return diag_embed(ravel(x), k)
+
+
+@signed
+def diag_embed(x: Any, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
+    """Matrices with the last axis of x on a diagonal over two new axes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.diag_embed(np.ones((3, 2))).shape
+    (3, 2, 2)
+    """
+    x = as_value(x)
+    if not ndim(x):
+        raise ShapeError("diag_embed: wants one axis or more, got a 0-d array.")
+    offset, rank = whole(offset, "diag_embed: offset"), ndim(x) + 1
+    count = shape(x)[-1]
+    size = count + abs(offset)
+    steps = np.arange(count)
+    square = indexing.scatter_at_end(x, (steps + max(-offset, 0), steps + max(offset, 0)), (*shape(x)[:-1], size, size))
+    first, second = one_axis(axis1, rank, "diag_embed"), one_axis(axis2, rank, "diag_embed")
+    if first == second:
+        raise ArgumentError(f"diag_embed: axes {axis1} and {axis2} are the same axis.")
+    return shaping.moveaxis(square, (rank - 2, rank - 1), (first, second))
+
+
+@signed
+def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> Any:
+    """A new array: x with a number, or numbers one after the other, on its main diagonal.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fill_diagonal(np.zeros((2, 2)), 5.0)
+    array([[5., 0.],
+           [0., 5.]])
+    """
+    x, value = as_value(x), ravel(value)
+    sizes = shape(x)
+    if len(sizes) < 2 or (len(sizes) > 2 and len(set(sizes)) > 1):
+        raise ShapeError(f"fill_diagonal: wants two axes, or more of one size, got shape {sizes}.")
+    step = sizes[1] + 1 if len(sizes) == 2 else 1 + sum(math.prod(sizes[1:][i:]) for i in range(len(sizes) - 1))
+    end = sizes[1] * sizes[1] if len(sizes) == 2 and not wrap else math.prod(sizes)
+    places = np.arange(0, min(end, math.prod(sizes)), step)
+    values = indexing.take(value, np.arange(len(places)) % shape(value)[0])
+    return shaping.reshape(indexing.set_at(ravel(x), (places,), values), sizes)
+
+
+@signed
+def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    """The sum of a diagonal over two axes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.trace(np.eye(3))
+    array(3.)
+    """
+    return reducing.sum(arranging.diagonal(x, offset=offset, axis1=axis1, axis2=axis2), -1, dtype)
+
+
+@signed
+def block_diag(*arrays: Any) -> Any:
+    """Matrices along the diagonal of one, zeros beside them; a vector is a row.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.block_diag(np.array([[1]]), np.array([[2, 3]]))
+    array([[1, 0, 0],
+           [0, 2, 3]])
+    """
+    xs = [shaping.reshape(x, (1,) * (2 - ndim(x)) + shape(x)) for x in map(as_value, arrays)]
+    if not xs or any(ndim(x) != 2 for x in xs):
+        raise ShapeError(f"block_diag: wants matrices, got shapes {[shape(x) for x in xs]}.")
+    rows, columns = (sum(shape(x)[i] for x in xs) for i in (0, 1))
+    total: Any = namespace_for(xs[0]).zeros((rows, columns), result_dtype([spec_of(x) for x in xs]))
+    row = column = 0
+    for x in xs:
+        down, across = shape(x)
+        total = pointwise.add(total, arranging.pad(x, [(row, rows - row - down), (column, columns - column - across)]))
+        row, column = row + down, column + across
+    return total
+
+
+@signed
+def cartesian_prod(*vectors: Any) -> Any:
+    """Every choice of one element from each vector, one row for each.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.cartesian_prod(np.array([1, 2]), np.array([3, 4])).tolist()
+    [[1, 3], [1, 4], [2, 3], [2, 4]]
+    """
+    grids = meshgrid(*vectors, indexing="ij")
+    if len(grids) == 1:
+        return grids[0]
+    return arranging.stack([ravel(g) for g in grids], axis=1)
+
+
+@signed
+def combinations(x: Any, /, r: int = 2, with_replacement: bool = False) -> Any:
+    """Every choice of r elements of a vector in its order, one row for each.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.combinations(np.array([1, 2, 3])).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    x = as_value(x)
+    if ndim(x) != 1:
+        raise ShapeError(f"combinations: wants a vector, got shape {shape(x)}.")
+    r = whole(r, "combinations: r")
+    if r < 0:
+        raise ArgumentError(f"combinations: r must not be negative, got {r}.")
+    places = np.indices((shape(x)[0],) * r).reshape(r, -1).T
+    later = places[:, 1:] >= places[:, :-1] if with_replacement else places[:, 1:] > places[:, :-1]
+    return indexing.take(x, places[later.all(axis=1)])

@@ -1,0 +1,213 @@
+"""An array in, its windows out: views that overlap, and the sum over overlaps that is their transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..errors import ArgumentError, ShapeError
+from . import arranging, batching, indexing, shaping
+from .axes import one_axis, shape_tuple, whole
+from .dispatch import apply, as_value, ndim, shape
+from .families import linear
+from .index import namespace_for
+from .op import Op
+from .sampling import one, several
+
+__all__ = ["as_strided", "im2col", "sliding_window_view", "unfold"]
+
+
+def _count(length: int, size: int, step: int, dilation: int) -> int:
+    """How many windows of `size` elements fit, `dilation` apart inside, `step` apart from each other."""
+    reach = (size - 1) * dilation + 1
+    return (length - reach) // step + 1 if length >= reach else 0
+
+
+def _windows_spec(x: Spec, axis: int, size: int, step: int, dilation: int) -> Spec:
+    count = _count(x.shape[axis], size, step, dilation)
+    return make_spec((*x.shape[:axis], count, *x.shape[axis + 1 :], size), x.dtype, x.device)
+
+
+def _seen(xp: Any, x: Any, axis: int, size: int, step: int, dilation: int) -> Any:
+    """A view: nothing is copied, since values never change."""
+    shape_wanted = _windows_spec(spec_of(x), axis, size, step, dilation).shape
+    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis] * dilation)
+    if not x.size or 0 in shape_wanted:
+        return xp.zeros(shape_wanted, x.dtype)
+    return xp.lib.stride_tricks.as_strided(x, shape_wanted, strides)
+
+
+def _overlap_spec(y: Spec, axis: int, length: int, step: int, dilation: int) -> Spec:
+    return make_spec((*y.shape[:axis], length, *y.shape[axis + 1 : -1]), y.dtype, y.device)
+
+
+def _summed(xp: Any, y: Any, axis: int, length: int, step: int, dilation: int) -> Any:
+    """The elements of windows added up where they came from: one strided addition for each place in a window."""
+    out = xp.zeros(_overlap_spec(spec_of(y), axis, length, step, dilation).shape, y.dtype)
+    count, before = y.shape[axis], (slice(None),) * axis
+    for k in range(y.shape[-1]):
+        start = k * dilation
+        out[(*before, slice(start, start + (count - 1) * step + 1, step))] += y[..., k]
+    return out
+
+
+_CASES = (
+    ((5,), {"axis": 0, "size": 3, "step": 1, "dilation": 1}),
+    ((2, 7), {"axis": 1, "size": 2, "step": 2, "dilation": 3}),
+    ((6, 2), {"axis": 0, "size": 2, "step": 3, "dilation": 1}),
+    ((2, 2), {"axis": 0, "size": 3, "step": 1, "dilation": 1}),
+)
+
+
+def _overlap_samples(rng: Any) -> Any:
+    found = []
+    for sizes, how in _CASES:
+        seen = _windows_spec(make_spec(sizes, np.dtype(float)), **how)
+        static = {"axis": how["axis"], "length": sizes[how["axis"]], "step": how["step"], "dilation": how["dilation"]}
+        found.append(((rng.normal(size=seen.shape),), static))
+    return found
+
+
+def _to_windows(bar: Any, y_spec: Spec, axis: int, step: int, dilation: int) -> Any:
+    return apply(_windows, bar, axis=axis, size=y_spec.shape[-1], step=step, dilation=dilation)
+
+
+def _from_windows(bar: Any, x_spec: Spec, axis: int, step: int, dilation: int) -> Any:
+    return apply(_overlap, bar, axis=axis, length=x_spec.shape[axis], step=step, dilation=dilation)
+
+
+_windows: Op = linear(
+    "windows",
+    doc="Windows along an axis, which may overlap, as a new last axis.",
+    value=_seen,
+    spec=_windows_spec,
+    transpose=_from_windows,
+    batch=batching.shifted(axis="axis"),
+    samples=several(*(one(*sizes, **how) for sizes, how in _CASES)),
+    motion="rearrange",
+)
+_overlap: Op = linear(
+    "overlap_add",
+    args=("y",),
+    doc="The elements of windows added up where they came from.",
+    value=_summed,
+    spec=_overlap_spec,
+    transpose=_to_windows,
+    batch=batching.shifted(axis="axis"),
+    samples=_overlap_samples,
+    motion="rearrange",
+)
+
+
+def _positive(number: Any, what: str) -> int:
+    found = whole(number, what)
+    if found < 1:
+        raise ArgumentError(f"{what} must be at least 1, got {found}.")
+    return found
+
+
+def unfold(x: Any, axis: int, size: int, step: int = 1, /, *, dilation: int = 1) -> Any:
+    """Windows of some size along an axis, some steps apart, as a new last axis.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.unfold(np.arange(5), 0, 3, 2)
+    array([[0, 1, 2],
+           [2, 3, 4]])
+    """
+    x = as_value(x)
+    axis = one_axis(axis, ndim(x), "unfold")
+    size, step, dilation = (
+        _positive(n, f"unfold: {name}") for n, name in ((size, "size"), (step, "step"), (dilation, "dilation"))
+    )
+    if (size - 1) * dilation + 1 > shape(x)[axis]:
+        raise ShapeError(f"unfold: a window of {(size - 1) * dilation + 1} is longer than axis {axis} of {shape(x)}.")
+    return apply(_windows, x, axis=axis, size=size, step=step, dilation=dilation)
+
+
+@signed
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, /) -> Any:
+    """Every window of a shape, over all axes or those named; the windows' own axes come last.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.sliding_window_view(np.arange(4), 3)
+    array([[0, 1, 2],
+           [1, 2, 3]])
+    """
+    x = as_value(x)
+    sizes = shape_tuple(window_shape, "sliding_window_view")
+    given: Sequence[Any] = range(ndim(x)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = [one_axis(a, ndim(x), "sliding_window_view") for a in given]
+    if len(axes) != len(sizes):
+        raise ShapeError(f"sliding_window_view: a window of shape {sizes} for {len(axes)} axes.")
+    for a, size in zip(axes, sizes, strict=True):
+        if size < 0 or size > shape(x)[a]:
+            raise ShapeError(f"sliding_window_view: a window of {size} does not fit axis {a} of shape {shape(x)}.")
+        x = apply(_windows, x, axis=a, size=size, step=1, dilation=1) if size else _no_window(x, a)
+    return x
+
+
+def _no_window(x: Any, axis: int) -> Any:
+    """Windows of no elements, one more of them than there are elements."""
+    sizes = shape(x)
+    return namespace_for(x).zeros((*sizes[:axis], sizes[axis] + 1, *sizes[axis + 1 :], 0), spec_of(x).dtype)
+
+
+@signed
+def as_strided(x: Any, shape: Any, strides: Any, offset: int = 0, /) -> Any:
+    """The flattened x read in a shape with a stride, counted in elements, for each axis; places may overlap.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.as_strided(np.arange(4), (2, 3), (1, 1))
+    array([[0, 1, 2],
+           [1, 2, 3]])
+    """
+    flat = indexing.getitem(shaping.reshape(as_value(x), (-1,)), slice(None))
+    return indexing.take(flat, strided_places(spec_of(flat).size, shape, strides, offset))
+
+
+def strided_places(count: int, shape: Any, strides: Any, offset: int = 0) -> Any:
+    """The places in a flat array of `count` elements that a shape with strides reads."""
+    sizes, steps = shape_tuple(shape, "as_strided"), shape_tuple(strides, "as_strided")
+    if len(sizes) != len(steps):
+        raise ShapeError(f"as_strided: shape {sizes} and strides {steps} differ in length.")
+    places = np.asarray(whole(offset, "as_strided: offset"))
+    for size, step in zip(sizes, steps, strict=True):
+        places = places[..., None] + np.arange(size) * step
+    if places.size and (places.min() < 0 or places.max() >= count):
+        raise ShapeError(f"as_strided: shape {sizes} with strides {steps} from {offset} reads beyond {count} elements.")
+    return places
+
+
+def _for_each(number: Any, count: int, what: str) -> tuple[int, ...]:
+    given = shape_tuple(number, what)
+    return given * count if len(given) == 1 else given
+
+
+@signed
+def im2col(x: Any, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:
+    """The patches a convolution sees: (n, channels, *sizes) to (n, channels * kernel elements, patches).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.im2col(np.arange(9.0).reshape(1, 1, 3, 3), 2).shape
+    (1, 4, 4)
+    """
+    x = as_value(x)
+    if ndim(x) < 3:
+        raise ShapeError(f"im2col: wants (n, channels, *sizes), got shape {shape(x)}.")
+    rank = ndim(x) - 2
+    kernel, stride, padding, dilation = (
+        _for_each(v, rank, f"im2col: {name}")
+        for v, name in ((kernel, "kernel"), (stride, "stride"), (padding, "padding"), (dilation, "dilation"))
+    )
+    if any(padding):
+        x = arranging.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
+    for i in range(rank):
+        x = unfold(x, 2 + i, kernel[i], stride[i], dilation=dilation[i])
+    n, channels, *rest = shape(x)
+    patches, inside = rest[:rank], rest[rank:]
+    x = shaping.permute_dims(x, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
+    return shaping.reshape(x, (n, channels * int(np.prod(inside)), int(np.prod(patches))))
