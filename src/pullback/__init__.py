@@ -136,6 +136,7 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit
+    from .ops import random, special
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
@@ -157,7 +158,7 @@ __version__ = "0.1.0"
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"implicit": "implicit"}
+_PARTS = {"implicit": "implicit", "random": "ops.random", "special": "ops.special"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -208,10 +209,10 @@ __all__ = [
     "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
     "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
     "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
-    "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
+    "prod", "put_along_axis", "random", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
     "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
     "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "sparse_hessian",
-    "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
     "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
     "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad",
     "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
