@@ -95,6 +95,11 @@ def scaled_k(v, x):
     return mp.exp(x) * mp.besselk(v, x)
 
 
+def of_whole_order(f, n):
+    return lambda x: f(n, x)
+
+
+BESSEL = {"j": mp.besselj, "y": mp.bessely, "i": mp.besseli, "k": mp.besselk}
 FUNCTIONS = {
     "gamma": mp.gamma,
     "lgamma": lambda x: mp.log(abs(mp.gamma(x))),
@@ -126,7 +131,7 @@ FUNCTIONS = {
     "ndtr": ndtr,
     "ndtri": lambda p: mp.sqrt(2) * mp.erfinv(2 * p - 1),
     "normal_hazard": lambda x: mp.npdf(x) / ndtr(x),
-    "log_ndtr": lambda x: mp.log(ndtr(x)),
+    "log_ndtr": lambda x: mp.log1p(-ndtr(-x)) if x > 0 else mp.log(ndtr(x)),
     "ndtri_exp": lambda y: mp.sqrt(2) * mp.erfinv(2 * mp.exp(y) - 1),
     "dawsn": dawsn,
     "fresnel_s": mp.fresnels,
@@ -138,10 +143,9 @@ FUNCTIONS = {
     "kv": mp.besselk,
     "ive": scaled_i,
     "kve": scaled_k,
-    **{f"{kind}{n}": (lambda f, n: lambda x: f(n, x))(f, n) for kind, f in (
-        ("j", mp.besselj), ("y", mp.bessely), ("i", mp.besseli), ("k", mp.besselk)) for n in (0, 1)},
-    **{f"{kind}{n}e": (lambda f, n: lambda x: f(n, x))(f, n) for kind, f in (
-        ("i", scaled_i), ("k", scaled_k)) for n in (0, 1)},
+    **{f"{kind}{n}": of_whole_order(f, n) for n in (0, 1) for kind, f in BESSEL.items()},
+    **{f"i{n}e": of_whole_order(scaled_i, n) for n in (0, 1)},
+    **{f"k{n}e": of_whole_order(scaled_k, n) for n in (0, 1)},
     "spherical_jn": spherical(mp.besselj, mp.pi / 2),
     "spherical_yn": spherical(mp.bessely, mp.pi / 2),
     "spherical_in": spherical(mp.besseli, mp.pi / 2),
@@ -174,7 +178,6 @@ FUNCTIONS = {
     "hyp0f1": mp.hyp0f1,
     "hyp1f1": mp.hyp1f1,
     "hyp2f1": mp.hyp2f1,
-    "hyperu": mp.hyperu,
     "eval_hermite": mp.hermite,
     "eval_hermitenorm": lambda n, x: mp.mpf(2) ** (-mp.mpf(n) / 2) * mp.hermite(n, x / mp.sqrt(2)),
     "eval_laguerre": lambda n, x: mp.laguerre(n, 0, x),

@@ -136,8 +136,8 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit
-    from .ops import random, special
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .ops import random, special
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -209,11 +209,11 @@ __all__ = [
     "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
     "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
     "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
-    "prod", "put_along_axis", "random", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
-    "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
+    "prod", "put_along_axis", "random", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat",
+    "reshape", "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
     "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "sparse_hessian",
-    "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
-    "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad",
-    "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh",
+    "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8",
+    "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -81,7 +81,6 @@ from .hypergeometric import (
     hyp0f1,
     hyp1f1,
     hyp2f1,
-    hyperu,
 )
 from .incomplete_beta import betainc, betaincc, betainccinv, betaincinv
 from .incomplete_gamma import gammainc, gammaincc, gammainccinv, gammaincinv
@@ -92,7 +91,7 @@ __all__ = [
     "ellipe", "ellipk", "ellipkm1", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "eval_chebyt", "eval_chebyu",
     "eval_gegenbauer", "eval_genlaguerre", "eval_hermite", "eval_hermitenorm", "eval_jacobi", "eval_laguerre",
     "eval_legendre", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma", "gammainc", "gammaincc",
-    "gammainccinv", "gammaincinv", "gammaln", "hyp0f1", "hyp1f1", "hyp2f1", "hyperu", "i0", "i0e", "i1", "i1e", "iv",
+    "gammainccinv", "gammaincinv", "gammaln", "hyp0f1", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "iv",
     "ive", "j0", "j1", "jn", "jv", "k0", "k0e", "k1", "k1e", "kl_div", "kn", "kv", "kve", "lambertw", "lgamma",
     "log_expit", "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri",
     "ndtri_exp", "owens_t", "poch", "polygamma", "psi", "rel_entr", "rgamma", "shichi", "sici", "softmax", "spence",

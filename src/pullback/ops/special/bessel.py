@@ -31,7 +31,7 @@ jv: Any = special(
     plane=True,
     doc="The Bessel function of the first kind of real order, jv(v, x).",
     example=("1, 0.0", "array(0.)"),
-    samples=over(range(0, 4), (0.5, 5.0)),
+    samples=over(range(4), (0.5, 5.0)),
 )
 yv: Any = special(
     "yv",
@@ -39,7 +39,7 @@ yv: Any = special(
     plane=True,
     doc="The Bessel function of the second kind of real order, yv(v, x).",
     example=("0, 1.0", "array(0.08825696)"),
-    samples=over(range(0, 4), (0.5, 5.0)),
+    samples=over(range(4), (0.5, 5.0)),
 )
 iv: Any = special(
     "iv",
@@ -47,7 +47,7 @@ iv: Any = special(
     plane=True,
     doc="The modified Bessel function of the first kind of real order, iv(v, x).",
     example=("0, 0.0", "array(1.)"),
-    samples=over(range(0, 4), (0.5, 5.0)),
+    samples=over(range(4), (0.5, 5.0)),
 )
 kv: Any = special(
     "kv",
@@ -64,7 +64,7 @@ ive: Any = special(
     {"v": refused("ive", "the order v"), "x": lambda v, x: i_derivative(1)(v, x)},
     doc="exp(-|x|) iv(v, x), which does not overflow.",
     example=("0, 0.0", "array(1.)"),
-    samples=over(range(0, 4), (0.5, 5.0)),
+    samples=over(range(4), (0.5, 5.0)),
 )
 kve: Any = special(
     "kve",
@@ -114,7 +114,7 @@ def _spherical(name: str, kind: str, above: float, below: float, plane: bool, ex
         plane=plane,
         doc=f"The spherical Bessel function {kind} of whole order, {name}(n, x).",
         example=("0, 1.0", example),
-        samples=over(range(0, 4), (0.5, 4.0)),
+        samples=over(range(4), (0.5, 4.0)),
     )
     return op
 

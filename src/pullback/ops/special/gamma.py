@@ -74,7 +74,7 @@ polygamma: Any = special(
     value=_polygamma,
     doc="The n-th derivative of digamma, polygamma(n, x), for whole n.",
     example=("1, 1.0", "array(1.64493407)"),
-    samples=over(range(0, 4), (0.3, 5.0)),
+    samples=over(range(4), (0.3, 5.0)),
 )
 
 
@@ -141,7 +141,7 @@ polygamma_difference: Any = special(
         "b": lambda n, a, b: polygamma(add(n, 1), add(a, b)),
     },
     value=_difference,
-    samples=over(range(0, 3), (0.3, 5.0), (0.3, 5.0)),
+    samples=over(range(3), (0.3, 5.0), (0.3, 5.0)),
 )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import special_of
 from ..elementwise import (
     add,
     divide,
@@ -87,8 +86,8 @@ beta_weight: Any = special(
 def _moments(xp: Any, j: int, k: int, a: Any, b: Any, x: Any) -> Any:
     """T_jk by the side of x away from the mean, so that little cancels.
 
-    From x the logit moves by d: with e = expm1(d), x' = x (1 + e) / (1 + x e) and 1 - x' = (1 - x) / (1 + x e). Going away
-    from the mean the log of the weight falls with slope a - (a + b) x at first, a (or b) at last.
+    From x the logit moves by d: with e = expm1(d), x' = x (1 + e) / (1 + x e) and 1 - x' = (1 - x) / (1 + x e). Going
+    away from the mean the log of the weight falls with slope a - (a + b) x at first, a (or b) at last.
     """
     a, b, x = xp.broadcast_arrays(a, b, x)
     low = a - (a + b) * x > 0

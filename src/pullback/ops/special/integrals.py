@@ -49,7 +49,7 @@ expn: Any = special(
     {"n": refused("expn", "the order n"), "x": _expn_slope},
     doc="The generalised exponential integral E_n(x), of exp(-x t) / t^n from 1 to infinity.",
     example=("1, 1.0", "array(0.21938393)"),
-    samples=over(range(0, 4), (0.3, 3.0)),
+    samples=over(range(4), (0.3, 3.0)),
 )
 
 

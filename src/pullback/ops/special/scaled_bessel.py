@@ -54,7 +54,7 @@ def i_derivative(k: int) -> Any:
         f"ive_derivative_{k}",
         {"v": refused("ive", "the order v"), "x": lambda v, x: i_derivative(k + 1)(v, x)},
         value=lambda xp, v, x: _i_derivative(xp, k, v, x),
-        samples=over(range(0, 4), (0.5, 5.0)),
+        samples=over(range(4), (0.5, 5.0)),
     )
 
 
