@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.backends import special_of
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import DeviceError
+from ...errors import DeviceError, DtypeError
 from .. import basis, batching
 from ..dispatch import apply
 from ..elementwise import multiply, negative
@@ -78,6 +78,10 @@ unit = general(
 )
 
 
+#: Elements at a time, so that attempts stay in the cache.
+_BLOCK = 1 << 13
+
+
 def _log_gamma(xp: Any, key: Any, a: Any) -> Any:
     """log x with x ~ gamma(a): Marsaglia and Tsang's method ("A simple method for generating gamma variables", 2000).
 
@@ -85,6 +89,8 @@ def _log_gamma(xp: Any, key: Any, a: Any) -> Any:
     a + 1 times u^(1/a) is taken, in logs since it may underflow. Attempt t of element i reads counters (2t, i)
     and (2t + 1, i), so what an element gets depends on its key, its place and its own a alone.
     """
+    if a.dtype.kind == "c":
+        raise DtypeError(f"random.gamma: the shape is a real number, got {a.dtype}.")
     rank = key.ndim - 1
     lead = np.broadcast_shapes(key.shape[:-1], a.shape[:rank])
     shape = (*lead, *a.shape[rank:])
@@ -92,11 +98,18 @@ def _log_gamma(xp: Any, key: Any, a: Any) -> Any:
     place = xp.broadcast_to(xp.arange(inner, dtype="uint32"), (math.prod(lead), inner)).reshape(-1)
     keys = xp.broadcast_to(key.reshape(*key.shape[:-1], 1, 2), (*lead, inner, 2)).reshape(-1, 2)
     wide = xp.broadcast_to(a, shape).astype("float64").reshape(-1)
+    out = xp.empty(wide.shape)
     with np.errstate(all="ignore"):
-        out = _accepted(xp, keys, place, xp.where(wide < 1, wide + 1, wide))
-        boost = xp.log(_uniform(xp, keys, place, 0x00FFFFFF)) / wide
-        out = xp.where(wide > 0, xp.where(wide < 1, out + boost, out), xp.nan)
+        for start in range(0, wide.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            out[part] = _log_gamma_block(xp, keys[part], place[part], wide[part])
     return out.reshape(shape).astype(a.dtype, copy=False)
+
+
+def _log_gamma_block(xp: Any, keys: Any, place: Any, a: Any) -> Any:
+    out = _accepted(xp, keys, place, xp.where(a < 1, a + 1, a))
+    boost = xp.log(_uniform(xp, keys, place, 0x00FFFFFF)) / a
+    return xp.where(a > 0, xp.where(a < 1, out + boost, out), xp.nan)
 
 
 def _accepted(xp: Any, keys: Any, place: Any, a: Any) -> Any:

@@ -126,22 +126,21 @@ _TERMS = 25
 
 
 def _power_series(xp: Any, k: int, a: Any, y: Any) -> Any:
-    """T_k for x <= 1, from P / w = sum of x^n / (a (a+1) ... (a+n)), each term expanded in powers of a change of a.
+    """T_k for x <= 1, from P = (w / a) S, S = 1 + x / (a+1) + x^2 / ((a+1) (a+2)) + ..., expanded in a change of a.
 
-    (d/da)^k P = sum of C(k, i) (d/da)^i w (d/da)^(k-i) (P / w), so T_k = sum of C(k, i) B_i (d/da)^(k-i) (P / w).
+    Since w / a = x^a e^-x / gamma(a + 1), its derivatives are B_i at a + 1, with nothing that grows as a nears zero:
+    a T_k = sum of C(k, i) B_i (d/da)^(k-i) S.
     """
     x = xp.exp(y)
-    term = [1 / a]  # Taylor coefficients in the change of a
-    for _ in range(k):
-        term.append(-term[-1] / a)
-    total = list(term)
+    term = [xp.ones(a.shape)] + [xp.zeros(a.shape)] * k  # Taylor coefficients in the change of a
+    total = term
     for n in range(1, _TERMS):
         term = _divided(term, a + n, x)
         total = [t + c for t, c in zip(total, term, strict=True)]
     out = factorial(k) * total[k]
     for i in range(1, k + 1):  # C(k, i) (k - i)! = k! / i!, with the coefficient of order k - i
-        out = out + _shares(i, a, y) * total[k - i] * (factorial(k) / factorial(i))
-    return out
+        out = out + _shares(i, a + 1, y) * total[k - i] * (factorial(k) / factorial(i))
+    return out / a
 
 
 def _divided(term: list[Any], b: Any, x: Any) -> list[Any]:
