@@ -114,7 +114,6 @@ FUNCTIONS = {
     "poch": mp.rf,
     "zeta": mp.zeta,
     "gamma_density": lambda a, x: gamma_weight(a, x) / x,
-    "gamma_weight": gamma_weight,
     "gammainc": gammainc,
     "gammaincc": lambda a, x: mp.gammainc(a, x, mp.inf, regularized=True),
     "gammaincinv": lambda a, p: bisected(lambda x: gammainc(a, x) - p, "1e-12", 60),
@@ -196,6 +195,10 @@ def of_order(name):
     j, k = (int(n or 0) for n in orders)
     if base == "gamma_moment":
         return lambda a, y: mp.diff(lambda t: gammainc(t, mp.exp(y)), a, j) / gamma_weight(a, mp.exp(y))
+    if base == "gammainc_in_parameter":
+        return lambda a, x: mp.diff(lambda t: gammainc(t, x), a, j)
+    if base == "betainc_in_parameters":
+        return lambda a, b, x: mp.diff(lambda s, t: betainc(s, t, x), (a, b), (j, k))
     if base == "beta_moment":
         return lambda a, b, x: mp.diff(lambda s, t: betainc(s, t, x), (a, b), (j, k)) / beta_weight(a, b, x)
     if base == "kve_derivative":

@@ -372,7 +372,7 @@ def test_composites():
     np.testing.assert_allclose(special.factorial(np.array([0.0, 5.0])), [1.0, 120.0])
     np.testing.assert_allclose(special.comb(np.array([5.0, 3.0]), np.array([2.0, 4.0])), [10.0, 0.0])
     assert pb.grad(special.comb)(3.0, 4.0) == 0.0
-    from scipy.special import multigammaln  # noqa: PLC0415
+    from scipy.special import multigammaln
 
     np.testing.assert_allclose(special.multigammaln(4.5, 3), multigammaln(4.5, 3))
     with pytest.raises(pb.errors.ArgumentError, match="positive whole"):
