@@ -35,8 +35,10 @@ def sections() -> Iterator[str]:
     """One Markdown section per part of the package, the ops by subject; a name of no known kind stops the build."""
     public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
-    inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
-    public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
+    for part in ("implicit", "random", "special"):
+        space = getattr(pullback, part)
+        inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not vars(pullback).get(n)}
+        public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"
@@ -47,6 +49,8 @@ def title(name: str, thing: object) -> str:
     """Where a name stands, read off the module that defines it."""
     if isinstance(thing, np.dtype):
         return "Dtypes"
+    if name.startswith(("pullback.random.", "pullback.special.")):
+        return name.split(".")[1].capitalize()
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):

@@ -53,12 +53,11 @@ def integers(low: Any, high: Any = None, size: Any = None, *, key: Any = None, d
 
 
 def _check_range(low: Any, high: Any) -> None:
-    """Plain bounds must leave something to draw; those of a transform cannot be looked at."""
-    if all(isinstance(x, int | np.ndarray) for x in (low, high)):
-        if any(np.asarray(x).dtype.kind not in "iu" for x in (low, high)):
-            raise ArgumentError(f"random.integers: bounds are whole numbers, got {low!r} and {high!r}.")
-        if np.any(np.asarray(low) >= np.asarray(high)):
-            raise ArgumentError(f"random.integers: low must be below high, got {low!r} and {high!r}.")
+    """Bounds are whole; plain ones must leave something to draw, those of a transform cannot be looked at."""
+    if any(spec_of(x).dtype.kind not in "iu" for x in (low, high)):
+        raise ArgumentError(f"random.integers: bounds are whole numbers, got {low!r} and {high!r}.")
+    if all(isinstance(x, int | np.ndarray) for x in (low, high)) and np.any(np.asarray(low) >= np.asarray(high)):
+        raise ArgumentError(f"random.integers: low must be below high, got {low!r} and {high!r}.")
 
 
 def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None) -> Any:
