@@ -68,7 +68,10 @@ def entry(name: str, thing: object) -> str:
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
     if thing.__name__ != name.rpartition(".")[2]:
-        return block("py:function", name, f"Another name of {{py:func}}`pullback.{thing.__name__}`.")
+        space = name.split(".")[1:-1]
+        inside = space and thing.__name__ in getattr(pullback, space[0]).__all__
+        first = ".".join(["pullback", *(space if inside else []), thing.__name__])
+        return block("py:function", name, f"Another name of {{py:func}}`{first}`.")
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
     if inspect.isclass(thing):
