@@ -6,10 +6,9 @@ import math
 from functools import cache
 from typing import Any
 
-from ...arrays.backends import special_of
 from ..elementwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
 from .quadrature import half_line
-from .record import over, special
+from .record import known, over, special
 
 __all__ = [
     "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri", "ndtri_exp",
@@ -44,7 +43,7 @@ def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     far = xp.where(right, x, 1.0)
     positive = half_line(xp, lambda s, x: s**k * xp.exp(-s * s - 2 * s * x), 1 / (1 + 2 * far), far)
     near = xp.where(right, 0.0, x)
-    before = special_of(xp).erfcx(near)
+    before = known(xp, "erfcx")(near)
     now = 2 * near * before - _TWO_OVER_ROOT_PI
     for n in range(1, k):
         before, now = now, 2 * near * now + 2 * n * before
@@ -108,7 +107,7 @@ ndtri: Any = special(
 
 def _hazard(xp: Any, x: Any) -> Any:
     """density(x) / ndtr(x) = sqrt(2 / pi) / erfcx(-x / sqrt(2)): neither overflows nor is 0 / 0."""
-    return math.sqrt(2 / math.pi) / special_of(xp).erfcx(x * -math.sqrt(0.5))
+    return math.sqrt(2 / math.pi) / known(xp, "erfcx")(x * -math.sqrt(0.5))
 
 
 # h = density / ndtr has h' = -h (x + h). With u = -x / sqrt(2), h = sqrt(2 / pi) / erfcx(u) and
@@ -143,7 +142,7 @@ def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     """
     far = xp.abs(x) > 7
     near = xp.where(far, 0.0, x)
-    before = special_of(xp).dawsn(near)
+    before = known(xp, "dawsn")(near)
     now = 1 - 2 * near * before
     for n in range(1, k):
         before, now = now, -2 * near * now - 2 * n * before
@@ -185,14 +184,14 @@ def _quarter_turn(x: Any) -> Any:
 fresnel_s: Any = special(
     "fresnel_s",
     {"x": lambda x: sin(_quarter_turn(x))},
-    value=lambda xp, x: special_of(xp).fresnel(x)[0],
+    value=lambda xp, x: known(xp, "fresnel")(x)[0],
     plane=True,
     samples=over((-2.0, 2.0)),
 )
 fresnel_c: Any = special(
     "fresnel_c",
     {"x": lambda x: cos(_quarter_turn(x))},
-    value=lambda xp, x: special_of(xp).fresnel(x)[1],
+    value=lambda xp, x: known(xp, "fresnel")(x)[1],
     plane=True,
     samples=over((-2.0, 2.0)),
 )

@@ -11,7 +11,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import add, cos, divide, greater, less, logical_or, multiply, negative, sin, subtract, where
-from .record import over, refused, special
+from .record import known, over, refused, special
 
 __all__ = [
     "beta", "betaln", "binom", "comb", "digamma", "factorial", "gamma", "gammaln", "lgamma", "loggamma",
@@ -116,13 +116,13 @@ def _difference(xp: Any, n: Any, a: Any, b: Any) -> Any:
     sign = xp.where(n % 2 == 0, -1.0, 1.0)
     total = xp.zeros(a.shape)
     for j in range(_FAR):
-        total = total + sign * special_of(xp).gamma(n + 1.0) * _step(xp, n + 1.0, low + j, gap)
+        total = total + sign * known(xp, "gamma")(n + 1.0) * _step(xp, n + 1.0, low + j, gap)
     far = low + _FAR
     order = xp.maximum(n, 1)
-    lead = xp.where(n == 0, xp.log1p(gap / far), sign * special_of(xp).gamma(order + 0.0) * _step(xp, order, far, gap))
-    total = total + lead + sign * special_of(xp).gamma(n + 1.0) / 2 * _step(xp, n + 1.0, far, gap)
+    lead = xp.where(n == 0, xp.log1p(gap / far), sign * known(xp, "gamma")(order + 0.0) * _step(xp, order, far, gap))
+    total = total + lead + sign * known(xp, "gamma")(n + 1.0) / 2 * _step(xp, n + 1.0, far, gap)
     for k, number in enumerate(_BERNOULLI, 1):
-        weight = number * special_of(xp).gamma(2.0 * k + n) / math.factorial(2 * k)
+        weight = number * known(xp, "gamma")(2.0 * k + n) / math.factorial(2 * k)
         total = total + sign * weight * _step(xp, 2.0 * k + n, far, gap)
     plain = _polygamma(xp, n, a + b) - _polygamma(xp, n, a)
     return xp.where(good, total, plain)

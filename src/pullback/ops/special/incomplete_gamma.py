@@ -20,7 +20,7 @@ from ..elementwise import divide, equal, exp, isinf, less_equal, log, logical_or
 from .cumulants import density_derivative
 from .gamma import digamma, polygamma
 from .quadrature import half_line
-from .record import over, special
+from .record import known, over, special
 
 __all__ = ["gamma_moment", "gammainc", "gammaincc", "gammainccinv", "gammaincinv"]
 
@@ -56,9 +56,9 @@ def _density(xp: Any, a: Any, x: Any) -> Any:
     with np.errstate(all="ignore"):
         inside = xp.where(x > 0, x, 1.0)
         positive = xp.exp(log_weight(xp, xp.where(a > 0, a, 1.0), inside)) / inside
-        other = special_of(xp).rgamma(a) * xp.exp(special_of(xp).xlogy(a - 1, inside) - inside)
-        at_zero = special_of(xp).rgamma(a) * xp.where(a == 1, 1.0, xp.where(a > 1, 0.0, xp.inf))
-        at_zero = xp.where(special_of(xp).rgamma(a) == 0, 0.0, at_zero)
+        other = known(xp, "rgamma")(a) * xp.exp(known(xp, "xlogy")(a - 1, inside) - inside)
+        at_zero = known(xp, "rgamma")(a) * xp.where(a == 1, 1.0, xp.where(a > 1, 0.0, xp.inf))
+        at_zero = xp.where(known(xp, "rgamma")(a) == 0, 0.0, at_zero)
         out = xp.where(x > 0, xp.where(a > 0, positive, other), xp.where(x == 0, at_zero, 0.0))
     return xp.where(xp.isnan(a) | xp.isnan(x), xp.nan, xp.where(xp.isinf(x), 0.0, out))
 

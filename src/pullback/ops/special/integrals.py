@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import special_of
 from ...arrays.node import signed
 from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
 from .hypergeometric import hyp2f1
-from .record import over, refused, special
+from .record import known, over, refused, special
 
 __all__ = ["ellipe", "ellipk", "ellipkm1", "exp1", "expi", "expn", "lambertw", "shichi", "sici", "spence"]
 
@@ -57,7 +56,7 @@ def _part(name: str, function: str, place: int, partial: Any) -> Any:
     return special(
         name,
         {"x": partial},
-        value=lambda xp, x: getattr(special_of(xp), function)(x)[place],
+        value=lambda xp, x: known(xp, function)(x)[place],
         plane=True,
         samples=over((0.3, 4.0)),
     )
@@ -133,7 +132,7 @@ def _branch(name: str, k: int, low: float, high: float) -> Any:
     """A real branch of the inverse of w exp(w): w' = 1 / (exp(w) (1 + w)); NaN where it is not real."""
 
     def value(xp: Any, x: Any) -> Any:
-        w = special_of(xp).lambertw(x, k)
+        w = known(xp, "lambertw")(x, k)
         outside = x < -math.exp(-1) if k == 0 else (x < -math.exp(-1)) | (x > 0)
         return xp.where(outside | xp.isnan(x), xp.nan, w.real)
 
@@ -175,7 +174,7 @@ def _d_slope(out: Any, p: Any) -> Any:
 ellipdm1: Any = special(
     "ellipdm1",
     {"p": _d_slope},
-    value=lambda xp, p: special_of(xp).elliprd(0.0, p, 1.0) / 3,
+    value=lambda xp, p: known(xp, "elliprd")(0.0, p, 1.0) / 3,
     samples=over((0.1, 2.0)),
 )
 ellipkm1: Any = special(

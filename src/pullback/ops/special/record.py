@@ -12,7 +12,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..families import elementwise, result_dtype, unwritten
 
-__all__ = ["in_double", "over", "refused", "special"]
+__all__ = ["in_double", "known", "over", "refused", "special"]
 
 Formula = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -80,14 +80,17 @@ def _widened(xp: Any, x: Any) -> Any:
     return x.astype("complex128" if x.dtype.kind == "c" else "float64", copy=False)
 
 
-def _from_library(name: str) -> Formula:
-    def value(xp: Any, *args: Any) -> Any:
-        library = special_of(xp)
-        if not hasattr(library, name):
-            raise DeviceError(f"{name}: {library.__name__} has no such function.\n  Move the array to the CPU.")
-        return getattr(library, name)(*args)
+def known(xp: Any, name: str) -> Formula:
+    """The function of that name for the arrays of `xp`; CuPy lacks some, which is said by name."""
+    library = special_of(xp)
+    if not hasattr(library, name):
+        raise DeviceError(f"{name}: {library.__name__} has no such function.\n  Move the array to the CPU.")
+    found: Formula = getattr(library, name)
+    return found
 
-    return value
+
+def _from_library(name: str) -> Formula:
+    return lambda xp, *args: known(xp, name)(*args)
 
 
 def refused(name: str, argument: str) -> Formula:

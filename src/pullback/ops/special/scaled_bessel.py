@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import special_of
-from .record import over, refused, special
+from .record import known, over, refused, special
 
 __all__ = ["i_derivative", "k_derivative"]
 
@@ -29,7 +28,7 @@ def _expanded(xp: Any, k: int, v: Any, x: Any) -> Any:
 
 def _combined(xp: Any, k: int, v: Any, x: Any) -> Any:
     """The same by Leibniz: I_v^(j) = 2^-j sum of C(j, i) I_{v-j+2i}."""
-    ive = special_of(xp).ive
+    ive = known(xp, "ive")
     total = xp.zeros(x.shape)
     for j in range(k + 1):
         inner = sum(comb(j, i) * ive(v - j + 2 * i, x) for i in range(j + 1))
