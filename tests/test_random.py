@@ -236,6 +236,21 @@ def test_truncated_normal_far_out():
     np.testing.assert_allclose(slope, 10.0, rtol=0.01)
 
 
+def test_truncated_normal_with_an_open_end():
+    for low, high in ((-np.inf, 1.0), (0.5, np.inf), (-np.inf, np.inf)):
+        f = lambda loc, scale: pb.sum(random.truncated_normal(low, high, loc, scale, 5, key=KEY))  # noqa: E731, B023
+        slopes = [float(pb.grad(f, i)(0.3, 1.5)) for i in (0, 1)]
+        pushed = [float(pb.jvp(f, (0.3, 1.5), t)[1]) for t in ((1.0, 0.0), (0.0, 1.0))]
+        step = 1e-6
+        differences = [
+            (f(0.3 + step, 1.5) - f(0.3 - step, 1.5)) / 2e-6,
+            (f(0.3, 1.5 + step) - f(0.3, 1.5 - step)) / 2e-6,
+        ]
+        np.testing.assert_allclose(slopes, differences, rtol=1e-6)
+        np.testing.assert_allclose(pushed, slopes, rtol=1e-12)
+    np.testing.assert_allclose(slopes[0], 5.0)
+
+
 def test_multivariate_normal():
     factor = np.array([[1.0, 0.0], [0.5, 2.0]])
     x = random.multivariate_normal(np.array([1.0, -1.0]), factor, 20_000, key=KEY)

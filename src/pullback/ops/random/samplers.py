@@ -24,6 +24,8 @@ from ..elementwise import (
     exp,
     expm1,
     greater,
+    isfinite,
+    less,
     log,
     log1p,
     logaddexp,
@@ -238,15 +240,27 @@ def truncated_normal(
     """
     draw = Draw("truncated_normal", (low, high, loc, scale), size, key, dtype)
     low, high, loc, scale = draw.parameters
-    a, b = divide(subtract(low, loc), scale), divide(subtract(high, loc), scale)
+    a, b = _standard(low, loc, scale), _standard(high, loc, scale)
     # On the lower side of zero, where the log of the distribution function keeps its digits:
     # log(F(a) (1 - u) + F(b) u), and from there back by the inverse.
-    mirrored = greater(add(a, b), 0)
+    mirrored = greater(a, negative(b))
     a, b = where(mirrored, negative(b), a), where(mirrored, negative(a), b)
     u = draw.unit()
-    mixed = logaddexp(add(log_ndtr(a), log1p(negative(u))), add(log_ndtr(b), log(u)))
+    mixed = logaddexp(add(_log_below(a), log1p(negative(u))), add(_log_below(b), log(u)))
     x = ndtri_exp(mixed)
     return draw.answer(add(loc, multiply(scale, where(mirrored, negative(x), x))))
+
+
+def _standard(bound: Any, loc: Any, scale: Any) -> Any:
+    """A bound in units of the scale from loc; an infinite one stays, whatever they are."""
+    finite = isfinite(bound)
+    return where(finite, divide(subtract(where(finite, bound, 0.0), loc), scale), bound)
+
+
+def _log_below(z: Any) -> Any:
+    """log_ndtr, with no slope at the infinities."""
+    finite = isfinite(z)
+    return where(finite, log_ndtr(where(finite, z, 0.0)), where(less(z, 0), -math.inf, 0.0))
 
 
 @signed
