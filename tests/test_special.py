@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import zlib
 
 import mpmath as mp
@@ -249,6 +250,9 @@ EXTREMES = [
     (lambda a: special.betaln(a, 1.0), 1e15, -1e-15, 1e-30),
     (lambda a: special.betaln(a, 1e-3), 1e15, -1e-18, None),
     (lambda v: special.kv(v, 1.0), 0.0, 0.0, None),
+    (lambda v: special.kv(v, np.inf), 1.5, 0.0, 0.0),
+    (lambda x: special.kve(1.5, x), np.inf, 0.0, 0.0),
+    (lambda x: special.kve(1.5, x), 0.0, -np.inf, np.inf),
     (lambda x: special.spherical_jn(0, x), 0.0, 0.0, -1 / 3),
     (lambda x: special.spherical_jn(1, x), 0.0, 1 / 3, 0.0),
 ]  # fmt: skip
@@ -396,6 +400,19 @@ def test_lambert_branches():
 def test_every_public_function_says_what_it_is():
     for name in special.__all__:
         assert getattr(special, name).__doc__, name
+
+
+def test_an_order_is_made_once_whatever_thread_asks():
+    from pullback.ops.special.incomplete_gamma import gamma_moment
+
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(gamma_moment(7))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
 
 
 def test_large_arrays_go_through_the_quadrature_in_parts():

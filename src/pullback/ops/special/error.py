@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 from ..elementwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
 from .quadrature import half_line
-from .record import known, over, special
+from .record import by_order, known, over, special
 
 __all__ = [
     "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri", "ndtri_exp",
@@ -50,7 +49,7 @@ def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(right, (-2.0) ** k * _TWO_OVER_ROOT_PI * positive, now)
 
 
-@cache
+@by_order
 def erfcx_derivative(k: int) -> Any:
     """The k-th derivative of erfcx, exact far out, where 2 x erfcx(x) - 2 / sqrt(pi) would cancel."""
     return special(
@@ -156,7 +155,7 @@ def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(far, total, now)
 
 
-@cache
+@by_order
 def dawsn_derivative(k: int) -> Any:
     """The k-th derivative of Dawson's integral."""
     return special(

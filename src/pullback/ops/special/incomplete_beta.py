@@ -9,7 +9,6 @@ where D_jk w = (d/da)^j (d/db)^k w (`cumulants`) and g = log w.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from .cumulants import density_derivative
 from .gamma import polygamma, polygamma_difference
 from .incomplete_gamma import log_weight
 from .quadrature import half_line
-from .record import over, special
+from .record import by_order, over, special
 
 __all__ = ["betainc", "betaincc", "betainccinv", "betaincinv"]
 
@@ -119,7 +118,7 @@ def _moment_in_x(j: int, k: int) -> Any:
     return partial
 
 
-@cache
+@by_order
 def beta_moment(j: int, k: int) -> Any:
     """T_jk as a function of (a, b, x); each order is an op of its own, made when it is first asked for."""
     return special(
@@ -163,7 +162,7 @@ def _density_in_parameters(j: int, k: int) -> Any:
     return partial
 
 
-@cache
+@by_order
 def betainc_in_parameters(j: int, k: int) -> Any:
     """(d/da)^j (d/db)^k betainc(a, b, x); an op for each order, so that no order is a difference of larger terms."""
     return special(

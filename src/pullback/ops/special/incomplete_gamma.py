@@ -9,7 +9,6 @@ with B_k w = (d/da)^k w, a polynomial in L and polygammas of a (`cumulants`).
 
 from __future__ import annotations
 
-from functools import cache
 from math import factorial
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..elementwise import divide, equal, exp, isinf, less_equal, log, logical_or
 from .cumulants import density_derivative
 from .gamma import digamma, polygamma
 from .quadrature import half_line
-from .record import known, over, special
+from .record import by_order, known, over, special
 
 __all__ = ["gamma_moment", "gammainc", "gammaincc", "gammainccinv", "gammaincinv"]
 
@@ -140,7 +139,7 @@ def _divided(term: list[Any], b: Any, x: Any) -> list[Any]:
     return out
 
 
-@cache
+@by_order
 def gamma_moment(k: int) -> Any:
     """T_k as a function of (a, y); each order is an op of its own, made when it is first asked for."""
     return special(
@@ -177,7 +176,7 @@ def _density_in_parameter(k: int) -> Any:
     return partial
 
 
-@cache
+@by_order
 def gammainc_in_parameter(k: int) -> Any:
     """(d/da)^k gammainc(a, x); an op for each order, so that no order is a difference of larger terms."""
     return special(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..dispatch import as_value
 from ..elementwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
 from .hypergeometric import hyp2f1
-from .record import known, over, refused, special
+from .record import by_order, known, over, refused, special
 
 __all__ = ["ellipe", "ellipk", "ellipkm1", "exp1", "expi", "expn", "lambertw", "shichi", "sici", "spence"]
 
@@ -107,7 +106,7 @@ def _log_ratio(xp: Any, k: int, x: Any) -> Any:
     return xp.where(near, -((-1.0) ** k) * series, out)
 
 
-@cache
+@by_order
 def log_ratio(k: int) -> Any:
     """The k-th derivative of log(x) / (1 - x), which is the slope of the dilogarithm."""
     return special(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
+from threading import Lock
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +14,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..families import elementwise, result_dtype, unwritten
 
-__all__ = ["in_double", "known", "over", "refused", "special"]
+__all__ = ["by_order", "in_double", "known", "over", "refused", "special"]
 
 Formula = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -91,6 +93,22 @@ def known(xp: Any, name: str) -> Formula:
 
 def _from_library(name: str) -> Formula:
     return lambda xp, *args: known(xp, name)(*args)
+
+
+def by_order(make: Formula) -> Formula:
+    """A family of ops, one for each order of derivative, made when it is first asked for, whatever thread asks."""
+    made: dict[tuple[int, ...], Any] = {}
+    lock = Lock()
+
+    @wraps(make)
+    def of(*orders: int) -> Any:
+        if orders not in made:
+            with lock:
+                if orders not in made:
+                    made[orders] = make(*orders)
+        return made[orders]
+
+    return of
 
 
 def refused(name: str, argument: str) -> Formula:

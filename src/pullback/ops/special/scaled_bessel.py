@@ -5,13 +5,12 @@ exp(-x) I_v(x) and exp(x) K_v(x) fall slowly, so I_{v-1} + I_{v+1} - 2 I_v loses
 
 from __future__ import annotations
 
-from functools import cache
 from math import comb, prod
 from typing import Any
 
 import numpy as np
 
-from .record import known, over, refused, special
+from .record import by_order, known, over, refused, special
 
 __all__ = ["i_derivative", "k_derivative"]
 
@@ -46,7 +45,7 @@ def _i_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
     return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0, found)))
 
 
-@cache
+@by_order
 def i_derivative(k: int) -> Any:
     """The k-th derivative of ive(v, x) in x."""
     return special(
@@ -96,12 +95,16 @@ def _trapezoid(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: Any, s
     return xp.exp(top[:, 0]) * total * ((stop - start)[:, 0] / (_NODES.size - 1))
 
 
-@cache
+@by_order
 def k_derivative(j: int, m: int) -> Any:
     """(d/dx)^j (d/dv)^m of kve(v, x)."""
 
     def value(xp: Any, v: Any, x: Any) -> Any:
-        return _k_derivative(xp, j, m, v, x).reshape(xp.broadcast_arrays(v, x)[0].shape)
+        v, x = xp.broadcast_arrays(v, x)
+        inside = (x > 0) & (x < xp.inf)
+        found = _k_derivative(xp, j, m, v, xp.where(inside, x, 1.0)).reshape(x.shape)
+        # At zero the function is infinite and so is its slope, of the same sign as beside it; at infinity it is flat.
+        return xp.where(inside, found, xp.where(x == 0, xp.copysign(xp.inf, found), xp.where(x > 0, 0.0, xp.nan)))
 
     return special(
         f"kve_derivative_{j}_{m}",
