@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from records import Case, cases, flat, inner, name
@@ -48,13 +50,30 @@ def lifted(case: Case) -> GpuCase:
     return GpuCase(case.op, case.number, tuple(cupy.asarray(a) for a in case.args), case.static)
 
 
+def where_the_library_has_it(test):
+    """Functions that CuPy does not have say so; what is computed must be right."""
+
+    @functools.wraps(test)
+    def guarded(case: Case):
+        try:
+            test(case)
+        except pb.errors.DeviceError as error:
+            if "no such function" not in str(error) and "CPU only" not in str(error):
+                raise
+            pytest.skip(str(error).splitlines()[0])
+
+    return guarded
+
+
 @pytest.mark.parametrize("case", ALL, ids=name)
+@where_the_library_has_it
 def test_value(case: Case):
     out = apply(case.op, *lifted(case).args, **case.static)
     np.testing.assert_allclose(on_cpu(out), flat(apply(case.op, *case.args, **case.static)), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
+@where_the_library_has_it
 def test_push_and_pull(case: Case):
     gpu, along = lifted(case), case.direction(1)
     _, tangent = jvp(gpu.scalar, gpu.floats, [cupy.asarray(v) for v in along])
@@ -67,6 +86,7 @@ def test_push_and_pull(case: Case):
 
 
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
+@where_the_library_has_it
 def test_second_order(case: Case):
     gpu, v = lifted(case), case.direction(4)
 
@@ -85,6 +105,7 @@ def test_second_order(case: Case):
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)
+@where_the_library_has_it
 def test_vmap(case: Case):
     stacked = [np.stack([np.asarray(a)] * 2) for a in case.args]
     found = vmap(lambda *xs: apply(case.op, *xs, **case.static))(*map(cupy.asarray, stacked))

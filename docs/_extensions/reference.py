@@ -40,6 +40,10 @@ def sections() -> Iterator[str]:
         space = part.__name__.rpartition(".")[2]
         inside = {n: getattr(part, n) for n in part.__all__ if getattr(pullback, n, None) is not getattr(part, n)}
         public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
+    for part in ("implicit", "random", "special"):
+        space = getattr(pullback, part)
+        inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not vars(pullback).get(n)}
+        public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"
@@ -52,6 +56,8 @@ def title(name: str, thing: object) -> str:
         return "Dtypes"
     if isinstance(thing, Policy):
         return "Checkpoint"
+    if name.startswith(("pullback.random.", "pullback.special.")):
+        return name.split(".")[1].capitalize()
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):
@@ -71,7 +77,10 @@ def entry(name: str, thing: object) -> str:
     if isinstance(thing, Policy):
         return block("py:data", name, thing.doc)
     if thing.__name__ != name.rpartition(".")[2]:
-        return block("py:function", name, f"Another name of {{py:func}}`pullback.{thing.__name__}`.")
+        space = name.split(".")[1:-1]
+        inside = space and thing.__name__ in getattr(pullback, space[0]).__all__
+        first = ".".join(["pullback", *(space if inside else []), thing.__name__])
+        return block("py:function", name, f"Another name of {{py:func}}`{first}`.")
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
     if inspect.isclass(thing):

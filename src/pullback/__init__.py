@@ -143,8 +143,7 @@ if TYPE_CHECKING:
     from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
     from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
-    from .ops.naming import name
-    from .ops import einops
+    from .ops import einops, random, special
     from .ops.distances import cdist, pairwise_distance, pdist
     from .ops.layouts import (
         append,
@@ -187,6 +186,7 @@ if TYPE_CHECKING:
         vstack,
     )
     from .ops.multiplying import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
+    from .ops.naming import name
     from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
     from .ops.quantising import fake_quantize
     from .ops.scanning import cummax, cummin, linear_recurrence, logcumsumexp, nancumprod, nancumsum
@@ -275,6 +275,7 @@ del globals()["checkpoint"]
 
 #: Namespaces that are imported when they are first asked for.
 _PARTS = {"einops": "ops.einops", "implicit": "implicit"}
+_PARTS = {"implicit": "implicit", "random": "ops.random", "special": "ops.special"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -368,16 +369,17 @@ __all__ = [
     "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
     "nanvar", "negative", "no_grad", "nonzero", "not_equal", "offload_named", "offload_to_disk", "one_hot", "ones",
     "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "place",
-    "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "ravel", "real",
+    "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "random", "ravel", "real",
     "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "resize", "reverse_gradient", "roll",
     "rollaxis", "root", "rot90", "save_contractions", "save_everything", "save_named", "save_nothing",
     "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
     "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "set_at", "set_grad_enabled",
     "sigmoid", "sign", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus", "sort",
-    "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack",
-    "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take", "take_along_axis",
-    "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose", "trapezoid",
-    "trapz", "tri", "tril", "trim_zeros", "triu", "uint16", "uint32", "uint64", "uint8", "unflatten", "unfold",
-    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "var",
-    "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack", "where", "while_loop", "zeros", "zeros_like",
+    "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
+    "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose",
+    "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "uint16", "uint32", "uint64", "uint8", "unflatten",
+    "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
+    "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack", "where", "while_loop",
+    "zeros", "zeros_like",
 ]  # fmt: skip

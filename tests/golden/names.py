@@ -76,7 +76,15 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "log10": lambda x: pb.log(x) / math.log(10),
     "logaddexp": lambda x, y: x + pb.softplus(y - x),
     "logit": logit,
-    "erfc": lambda x: 1 - pb.erf(x),
+    # special functions
+    **{name: getattr(pb.special, name) for name in ("digamma", "erfc", "i0", "lgamma", "xlogy")},
+    **{
+        f"special.{name}": getattr(pb.special, name)
+        for name in ("entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri", "xlog1py")
+    },
+    "polygamma": lambda x, n: pb.special.polygamma(n, x),
+    "special.polygamma": lambda x, n: pb.special.polygamma(n, x),
+    "mvlgamma": lambda x, p: pb.special.multigammaln(x, p),
     "max:binary": pb.maximum,
     "min:binary": pb.minimum,
     # types

@@ -30,10 +30,12 @@ LIBRARY: tuple[str, ...] = (
     "naming",
     "quantiles",
     "quantising",
+    "random",
     "scattering",
     "segments",
     "selecting",
     "sorting",
+    "special",
     "statistics",
     "windows",
 )

@@ -31,12 +31,14 @@ def elementwise(
     push: Formula | None = None,
     conjugate: bool = True,
     example: tuple[str, str] | None = None,
+    home: str = "pb",
 ) -> Any:
     """An op on each element alone: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Answers the public function.
 
     For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False` says that the
     formula is already the whole pull (for functions that are not holomorphic, which then state `push` too).
+    `home` is the namespace its example calls it in.
     """
     ufunc = value if isinstance(value, str) else name if value is None else None
     args = tuple(partials)
@@ -49,14 +51,18 @@ def elementwise(
         pulls={a: None if p is None else _pull(terms(p), conjugate) for a, p in partials.items()},
         push=push or _pointwise_push([None if p is None else terms(p) for p in partials.values()], args),
         batch=batching.pointwise,
-        kernel=kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
+        kernel=None if kernel is unwritten else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
         samples=samples or sampling.reals(len(args)),
-        doc=_with_example(name, args, ufunc, doc, example),
+        doc=_with_example(f"{home}.{name}", args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
         differentiable=dtype not in ("bool", "bits"),
     )
     return entry(enlisted(op))
+
+
+def unwritten(k: Any, *scalars: Any) -> Any:
+    """The kernel of an op that only a library computes: there is none."""
 
 
 def linear(
@@ -145,11 +151,11 @@ def _with_example(
     if not doc:
         return doc
     if example:
-        return f"{doc}\n\n    >>> import pullback as pb\n    >>> pb.{name}({example[0]})\n    {example[1]}\n    "
+        return f"{doc}\n\n    >>> import pullback as pb\n    >>> {name}({example[0]})\n    {example[1]}\n    "
     call = ", ".join("x" for _ in args)
     return (
         f"{doc}\n\n    >>> import numpy as np, pullback as pb\n    >>> x = np.array([0.25, 0.5])\n"
-        f"    >>> bool(np.all(pb.{name}({call}) == np.{ufunc}({call})))\n    True\n    "
+        f"    >>> bool(np.all({name}({call}) == np.{ufunc}({call})))\n    True\n    "
     )
 
 

@@ -1,0 +1,244 @@
+"""Keys in, raw material out: bits, numbers between 0 and 1, and draws that need more than one of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import special_of
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...errors import DeviceError, DtypeError
+from .. import basis, batching
+from ..dispatch import apply
+from ..elementwise import multiply, negative
+from ..families import broadcast_shape, common_device, general
+from ..special.incomplete_gamma import gamma_moment
+from .threefry import BITS, DRAWS, HIGH, joined, threefry, words
+
+__all__ = ["log_gamma", "ordered", "random_bits", "ranged", "unit", "whole_binomial", "whole_poisson"]
+
+
+def _bits(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
+    """A 64-bit word is both words of one block, a 32-bit word is one of them, in their order."""
+    size, lead = math.prod(shape), key.shape[:-1]
+    if width == 32:
+        found = words(xp, key, -(-size // 2), BITS).reshape(*lead, -1)[..., :size]
+        return found.reshape((*lead, *shape))
+    return joined(words(xp, key, size, BITS, HIGH)).reshape((*lead, *shape))
+
+
+def _of_key(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+    return apply(op, batching.lead(args[0], axes[0]), **static), 0
+
+
+def a_key(rng: Any) -> Any:
+    return rng.integers(0, 2**32, size=(2,), dtype=np.uint32)
+
+
+random_bits = general(
+    "random_bits",
+    args=("key",),
+    doc="Random words of 32 or 64 bits.",
+    value=_bits,
+    spec=lambda key, shape, width: make_spec((*key.shape[:-1], *shape), np.dtype(f"uint{width}"), key.device),
+    batch=_of_key,
+    samples=lambda rng: [
+        ((a_key(rng),), {"shape": shape, "width": width}) for shape in ((), (5,), (2, 3), (0,)) for width in (32, 64)
+    ],
+)
+
+
+def _unit(xp: Any, bits: Any, dtype: Any) -> Any:
+    """(k + 1/2) / 2^m of the m highest bits k, m being the digits of the dtype: exact, never 0 and never 1."""
+    digits = _digits(dtype)
+    wide = np.dtype("float64") if dtype.itemsize == 8 else np.dtype("float32")
+    top = (bits >> bits.dtype.type(8 * bits.dtype.itemsize - digits)).astype(wide)
+    top += wide.type(0.5)
+    top *= wide.type(2.0**-digits)
+    return top.astype(dtype, copy=False)
+
+
+def _digits(dtype: Any) -> int:
+    return {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[dtype.name]
+
+
+unit = general(
+    "random_unit",
+    args=("bits",),
+    doc="Random words as numbers between 0 and 1.",
+    value=lambda xp, bits, dtype: _unit(xp, xp.atleast_1d(bits), dtype).reshape(bits.shape),
+    spec=lambda bits, dtype: make_spec(bits.shape, dtype, bits.device),
+    batch=batching.pointwise,
+    samples=lambda rng: [
+        ((rng.integers(0, 2**64 - 1, size=shape, dtype=np.uint64),), {"dtype": np.dtype("float64")})
+        for shape in ((3,), (2, 0))
+    ],
+)
+
+
+#: Elements at a time, so that attempts stay in the cache.
+_BLOCK = 1 << 13
+
+
+def _log_gamma(xp: Any, key: Any, a: Any) -> Any:
+    """log x with x ~ gamma(a): Marsaglia and Tsang's method ("A simple method for generating gamma variables", 2000).
+
+    x = d v, v = (1 + z / sqrt(9 d))^3, d = a - 1/3, kept if log u < z^2 / 2 + d (1 - v + log v). Below a = 1 a draw for
+    a + 1 times u^(1/a) is taken, in logs since it may underflow. Attempt t of element i reads counters (2t, i)
+    and (2t + 1, i), so what an element gets depends on its key, its place and its own a alone.
+    """
+    if a.dtype.kind == "c":
+        raise DtypeError(f"random.gamma: the shape is a real number, got {a.dtype}.")
+    rank = key.ndim - 1
+    lead = np.broadcast_shapes(key.shape[:-1], a.shape[:rank])
+    shape = (*lead, *a.shape[rank:])
+    inner = math.prod(a.shape[rank:])
+    place = xp.broadcast_to(xp.arange(inner, dtype="uint32"), (math.prod(lead), inner)).reshape(-1)
+    keys = xp.broadcast_to(key.reshape(*key.shape[:-1], 1, 2), (*lead, inner, 2)).reshape(-1, 2)
+    wide = xp.broadcast_to(a, shape).astype("float64").reshape(-1)
+    out = xp.empty(wide.shape)
+    with np.errstate(all="ignore"):
+        for start in range(0, wide.size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            out[part] = _log_gamma_block(xp, keys[part], place[part], wide[part])
+    return out.reshape(shape).astype(a.dtype, copy=False)
+
+
+def _log_gamma_block(xp: Any, keys: Any, place: Any, a: Any) -> Any:
+    out = _accepted(xp, keys, place, xp.where(a < 1, a + 1, a))
+    boost = xp.log(_uniform(xp, keys, place, 0x00FFFFFF)) / a
+    return xp.where(a > 0, xp.where(a < 1, out + boost, out), xp.nan)
+
+
+def _accepted(xp: Any, keys: Any, place: Any, a: Any) -> Any:
+    """Attempts for all elements, then for those not served yet, until there are none."""
+    out = xp.full(a.shape, xp.nan)
+    left = xp.nonzero((a >= 1) & (a < xp.inf))[0]
+    attempt = 0
+    while left.size:
+        d = a[left] - 1 / 3
+        z = special_of(xp).ndtri(_uniform(xp, keys[left], place[left], 2 * attempt))
+        u = _uniform(xp, keys[left], place[left], 2 * attempt + 1)
+        v = (1 + z / xp.sqrt(9 * d)) ** 3
+        # For huge shapes the proposal is exact to rounding, and the test would be nothing but rounding.
+        kept = (v > 0) & ((d > 1e10) | (xp.log(u) < z * z / 2 + d * (1 - v + xp.log(v))))
+        out[left[kept]] = xp.log(d[kept]) + xp.log(v[kept])
+        left, attempt = left[~kept], attempt + 1
+    return out
+
+
+def _uniform(xp: Any, keys: Any, place: Any, number: int) -> Any:
+    high = xp.full(place.shape, DRAWS | number, "uint32")
+    a, b = threefry(xp, (keys[:, 0], keys[:, 1]), (high, place))
+    pairs = xp.stack((b, a) if HIGH else (a, b), axis=-1)
+    return _unit(xp, joined(pairs), np.dtype("float64"))
+
+
+def _log_gamma_spec(key: Spec, a: Spec) -> Spec:
+    rank = key.ndim - 1
+    return make_spec((*broadcast_shape("gamma", key.shape[:-1], a.shape[:rank]), *a.shape[rank:]), a.dtype, a.device)
+
+
+def _log_gamma_batch(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+    """Both get one more axis in front: of the batch, or of one."""
+    moved = [
+        basis.reshape(x, (1, *spec_of(x).shape)) if axis is None else batching.lead(x, axis)
+        for x, axis in zip(args, axes, strict=True)
+    ]
+    return apply(op, *moved), 0
+
+
+# At a fixed probability P_a + P_x dx/da = 0, which in y = log x is dy/da = -T_1(a, y); see `incomplete_gamma`.
+def _slope(factor: Any, out: Any, a: Any) -> Any:
+    return negative(multiply(factor, gamma_moment(1)(a, out)))
+
+
+log_gamma = general(
+    "log_gamma_draw",
+    args=("key", "a"),
+    doc="The log of a gamma variable; its derivative in the shape is implicit, at a fixed probability.",
+    value=_log_gamma,
+    spec=_log_gamma_spec,
+    pulls={"a": lambda bar, out, a: _slope(bar, out, a)},
+    push=lambda tangents, out, primals, static: None if tangents[1] is None else _slope(tangents[1], out, primals[1]),
+    batch=_log_gamma_batch,
+    samples=lambda rng: [((a_key(rng), rng.uniform(0.5, 4.0, size=shape)), {}) for shape in ((3,), (), (2, 0))],
+)
+
+
+def _whole(name: str, quantile: Any, doc: str, args: tuple[str, ...], samples: Any) -> Any:
+    """Draws of whole numbers from numbers between 0 and 1, without derivative."""
+
+    def value(xp: Any, *arrays: Any) -> Any:
+        if xp is not np:
+            raise DeviceError(f"{name}: is computed on the CPU only.\n  Move its arguments there and the result back.")
+        return quantile(special_of(xp), *(np.asarray(x, "float64") for x in arrays)).astype("int64")
+
+    def spec(*specs: Spec) -> Spec:
+        shape = broadcast_shape(name, *(s.shape for s in specs))
+        return make_spec(shape, np.dtype("int64"), common_device(name, specs))
+
+    return general(name, args=args, doc=doc, value=value, spec=spec, batch=batching.pointwise, samples=samples)
+
+
+def _least(found: Any, below: Any, u: Any) -> Any:
+    """The least whole number whose distribution function reaches u, from a real solution of that equation."""
+    up = np.ceil(found)
+    down = np.maximum(up - 1, 0)
+    return np.where(below(down) >= u, down, up)
+
+
+def _poisson(library: Any, u: Any, rate: Any) -> Any:
+    with np.errstate(all="ignore"):
+        found = np.where(rate > 0, library.pdtrik(u, np.where(rate > 0, rate, 1.0)), 0.0)
+        return np.where(rate > 0, _least(found, lambda k: library.pdtr(k, rate), u), 0.0)
+
+
+def _binomial(library: Any, u: Any, n: Any, p: Any) -> Any:
+    with np.errstate(all="ignore"):
+        inside = (p > 0) & (p < 1)
+        q = np.where(inside, p, 0.5)
+        found = _least(library.bdtrik(u, n, q), lambda k: library.bdtr(k, np.round(n).astype("int64"), q), u)
+        return np.where(n <= 0, 0.0, np.where(inside, np.minimum(found, n), np.where(p >= 1, n, 0.0)))
+
+
+whole_poisson = _whole(
+    "poisson_draw",
+    _poisson,
+    "Poisson numbers from numbers between 0 and 1.",
+    ("u", "rate"),
+    lambda rng: [((rng.random(3), rng.uniform(0.5, 9.0, size=3)), {}), ((rng.random((2, 1)), rng.random(3) + 20), {})],
+)
+whole_binomial = _whole(
+    "binomial_draw",
+    _binomial,
+    "Binomial numbers from numbers between 0 and 1.",
+    ("u", "n", "p"),
+    lambda rng: [((rng.random(3), np.array([3, 9, 20]), rng.uniform(0.1, 0.9, size=3)), {})],
+)
+ranged = general(
+    "random_ranged",
+    args=("bits", "low", "high"),
+    doc="Random words as whole numbers from low up to, not including, high.",
+    value=lambda xp, bits, low, high: (
+        xp.asarray(low, "int64") + (bits % xp.asarray(xp.asarray(high) - xp.asarray(low), "uint64")).astype("int64")
+    ),
+    spec=lambda bits, low, high: make_spec(
+        broadcast_shape("integers", bits.shape, low.shape, high.shape), np.dtype("int64"), bits.device
+    ),
+    batch=batching.pointwise,
+    samples=lambda rng: [
+        ((rng.integers(0, 2**64 - 1, size=4, dtype=np.uint64), np.asarray(-3), np.asarray([5, 6, 7, 8])), {})
+    ],
+)
+ordered = general(
+    "random_order",
+    args=("bits",),
+    doc="The places of random words in ascending order along the last axis: a permutation.",
+    value=lambda xp, bits: xp.argsort(bits, axis=-1, kind="stable"),
+    spec=lambda bits: make_spec(bits.shape, np.dtype(np.intp), bits.device),
+    batch=_of_key,
+    samples=lambda rng: [((rng.integers(0, 2**64 - 1, size=shape, dtype=np.uint64),), {}) for shape in ((4,), (2, 3))],
+)

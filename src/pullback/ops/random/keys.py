@@ -1,0 +1,195 @@
+"""Seeds in, keys out; and the one place where the state of the default generator lives."""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...errors import ArgumentError, ShapeError
+from .. import batching
+from ..dispatch import apply, as_value
+from ..families import broadcast_shape, general
+from .threefry import FOLDS, SPLITS, threefry, words
+
+__all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
+
+_UINT32 = np.dtype("uint32")
+
+
+def _key_samples(rng: Any, *more: Any) -> list[Any]:
+    return [rng.integers(0, 2**32, size=(2,), dtype=np.uint32), *more]
+
+
+def _split_spec(key: Spec, count: int) -> Spec:
+    return make_spec((*key.shape[:-1], count, 2), _UINT32, key.device)
+
+
+def _of_key(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+    """The batch axis of a key goes in front, and stays there."""
+    return apply(op, batching.lead(args[0], axes[0]), **static), 0
+
+
+_split = general(
+    "split_key",
+    args=("key",),
+    doc="New keys from a key.",
+    value=lambda xp, key, count: words(xp, key, count, SPLITS),
+    spec=_split_spec,
+    batch=_of_key,
+    samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
+)
+
+
+def _fold(xp: Any, key: Any, data: Any) -> Any:
+    """The two words at the counter that `data` names; negative numbers count down from 2^60."""
+    number = xp.asarray(data).astype("int64").reshape(*np.shape(data), 1)
+    low = (number & 0xFFFFFFFF).astype("uint32")
+    high = ((number >> 32) & 0x0FFFFFFF).astype("uint32") | xp.uint32(FOLDS)
+    return xp.concatenate(threefry(xp, (key[..., :1], key[..., 1:]), (high, low)), axis=-1)
+
+
+def _fold_batch(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+    key, data = args
+    ranks = [len(spec_of(x).shape) - (axis is not None) for x, axis in zip(args, axes, strict=True)]
+    rank = max(ranks[0] - 1, ranks[1])
+    return apply(op, batching.padded(key, axes[0], rank + 1), batching.padded(data, axes[1], rank)), 0
+
+
+_fold_in = general(
+    "fold_in",
+    args=("key", "data"),
+    doc="A new key from a key and a whole number.",
+    value=_fold,
+    spec=lambda key, data: make_spec((*broadcast_shape("fold_in", key.shape[:-1], data.shape), 2), _UINT32, key.device),
+    batch=_fold_batch,
+    samples=lambda rng: [(tuple(_key_samples(rng, np.asarray(5))), {}), (tuple(_key_samples(rng, np.arange(3))), {})],
+)
+
+
+def key(seed: int, /) -> Any:
+    """A key, from which numbers and further keys are made: an array of two words.
+
+    >>> import pullback as pb
+    >>> pb.random.key(7)
+    array([0, 7], dtype=uint32)
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ArgumentError(f"random.key: a seed is a whole number, got {seed!r}.")
+    bits = int(seed) & (2**64 - 1)
+    return np.array([bits >> 32, bits & 0xFFFFFFFF], _UINT32)
+
+
+def checked(key: Any, what: str) -> Any:
+    """A key as it is, if it is one."""
+    key = as_value(key)
+    spec = spec_of(key)
+    if spec.dtype != _UINT32 or not spec.shape or spec.shape[-1] != 2:
+        raise ShapeError(
+            f"random.{what}: a key is a uint32 array of shape (2,), got {spec}.\n  Make one by pb.random.key."
+        )
+    return key
+
+
+def split(key: Any, num: int = 2) -> Any:
+    """Independent new keys, one per row. A key that was split, or used to draw, should not be used again.
+
+    >>> import pullback as pb
+    >>> first, second = pb.random.split(pb.random.key(0))
+    >>> bool((first == second).all())
+    False
+    """
+    return apply(_split, checked(key, "split"), count=int(num))
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """A new key from a key and a whole number, such as a step or an index; for each number of an array one.
+
+    >>> import pullback as pb
+    >>> pb.random.fold_in(pb.random.key(0), 3).shape
+    (2,)
+    """
+    return apply(_fold_in, checked(key, "fold_in"), as_value(data))
+
+
+class State(NamedTuple):
+    """The default generator at one moment: its key as two whole numbers, and how many keys it has handed out."""
+
+    words: tuple[int, int]
+    drawn: int
+
+
+@final
+class _Default:
+    """The state behind `key=None`. A lock makes each key go to one caller alone, whatever thread it runs in."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.state: State | None = None
+
+    def read(self) -> State:
+        if self.state is None:
+            fresh = np.frombuffer(os.urandom(8), _UINT32)
+            self.state = State((int(fresh[0]), int(fresh[1])), 0)
+        return self.state
+
+
+_default = _Default()
+
+
+def seed(number: int, /) -> None:
+    """Start the default generator anew: the same seed gives the same numbers, eager, staged or recomputed.
+
+    >>> import pullback as pb
+    >>> pb.random.seed(0)
+    >>> first = pb.random.normal()
+    >>> pb.random.seed(0)
+    >>> bool(first == pb.random.normal())
+    True
+    """
+    high, low = key(number).tolist()
+    restore(State((high, low), 0))
+
+
+def state() -> State:
+    """What `restore` needs to continue from here.
+
+    >>> import pullback as pb
+    >>> pb.random.seed(3)
+    >>> pb.random.state()
+    State(words=(0, 3), drawn=0)
+    """
+    with _default.lock:
+        return _default.read()
+
+
+def restore(state: State, /) -> None:
+    """Put the default generator back to a state that `state()` told.
+
+    >>> import pullback as pb
+    >>> before = pb.random.state()
+    >>> first = pb.random.uniform()
+    >>> pb.random.restore(before)
+    >>> bool(first == pb.random.uniform())
+    True
+    """
+    (high, low), drawn = state
+    with _default.lock:
+        _default.state = State((int(high), int(low)), int(drawn))
+
+
+def next_key() -> Any:
+    """The default generator's next key."""
+    with _default.lock:
+        now = _default.read()
+        _default.state = State(now.words, now.drawn + 1)
+    return fold_in(np.array(now.words, _UINT32), now.drawn)
+
+
+def key_on(key: Any, device: str, what: str, namespace: Any) -> Any:
+    """The key given, or the next of the default generator, where the parameters are."""
+    found = next_key() if key is None else checked(key, what)
+    return namespace.asarray(found) if device != "cpu" and type(found) is np.ndarray else found

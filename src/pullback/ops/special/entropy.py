@@ -1,0 +1,106 @@
+"""Entropies, logistic functions and products with logarithms, right at the ends of their domains."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..elementwise import (
+    add,
+    divide,
+    equal,
+    exp,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logical_and,
+    multiply,
+    negative,
+    sigmoid,
+    subtract,
+    where,
+)
+from .record import over, special
+
+__all__ = ["entr", "expit", "kl_div", "log_expit", "logit", "rel_entr", "xlog1py", "xlogy"]
+
+expit = sigmoid
+
+
+def _entr_slope(x: Any) -> Any:
+    """-log x - 1; below zero, where entr is minus infinity, NaN."""
+    return where(less(x, 0), math.nan, negative(add(log(where(less(x, 0), 1.0, x)), 1)))
+
+
+entr: Any = special(
+    "entr",
+    {"x": _entr_slope},
+    doc="-x log(x), zero at zero.",
+    example=("[0.0, 1.0]", "array([ 0., -0.])"),
+    samples=over((0.2, 3.0)),
+)
+rel_entr: Any = special(
+    "rel_entr",
+    {
+        "x": lambda x, y: add(log(divide(x, y)), 1),
+        "y": lambda bar, x, y: negative(divide(multiply(bar, x), y)),
+    },
+    doc="x log(x / y), zero where x is.",
+    example=("1.0, 1.0", "array(0.)"),
+    samples=over((0.2, 3.0), (0.2, 3.0)),
+)
+kl_div: Any = special(
+    "kl_div",
+    {
+        "x": lambda x, y: log(divide(x, y)),
+        "y": lambda bar, x, y: divide(multiply(bar, subtract(y, x)), y),
+    },
+    doc="x log(x / y) - x + y.",
+    example=("1.0, 1.0", "array(0.)"),
+    samples=over((0.2, 3.0), (0.2, 3.0)),
+)
+
+
+def _log_unless(x: Any, y: Any, of: Any, low: float) -> Any:
+    """log y, and zero where x is zero and y at or below the edge: there x log y is held at zero."""
+    held = logical_and(equal(x, 0), less_equal(y, low))
+    return where(held, 0.0, of(where(held, 1.0, y)))
+
+
+def _over_unless(bar: Any, x: Any, y: Any, shift: float) -> Any:
+    """bar x / (y + shift), and zero where x is, also at y = -shift."""
+    nothing = logical_and(equal(x, 0), less_equal(y, -shift))
+    below = where(nothing, 1.0, add(y, shift) if shift else y)
+    return where(nothing, 0.0, divide(multiply(bar, x), below))
+
+
+xlogy: Any = special(
+    "xlogy",
+    {"x": lambda x, y: _log_unless(x, y, log, 0.0), "y": lambda bar, x, y: _over_unless(bar, x, y, 0.0)},
+    doc="x log(y), zero where x is zero.",
+    example=("0.0, 0.0", "array(0.)"),
+    samples=over((-2.0, 2.0), (0.3, 3.0)),
+)
+xlog1py: Any = special(
+    "xlog1py",
+    {"x": lambda x, y: _log_unless(x, y, log1p, -1.0), "y": lambda bar, x, y: _over_unless(bar, x, y, 1.0)},
+    doc="x log(1 + y), zero where x is zero.",
+    example=("0.0, -1.0", "array(0.)"),
+    samples=over((-2.0, 2.0), (-0.5, 3.0)),
+)
+logit: Any = special(
+    "logit",
+    {"p": lambda bar, p: divide(bar, multiply(p, subtract(1, p)))},
+    doc="log(p / (1 - p)), the inverse of expit.",
+    example=("0.5", "array(0.)"),
+    samples=over((0.1, 0.9)),
+)
+# The slope expit(-x) as the exponential of its log keeps its digits at every order, where 1 - expit(x) would not.
+log_expit: Any = special(
+    "log_expit",
+    {"x": lambda x: exp(log_expit(negative(x)))},
+    doc="log(expit(x)), without underflow.",
+    example=("-1000.0", "array(-1000.)"),
+    samples=over((-3.0, 3.0)),
+)
