@@ -173,8 +173,8 @@ def test_push_agrees_with_differences(case: Case):
     high = case.scalar(*(a + step * v for a, v in zip(case.floats, along, strict=True)))
     low = case.scalar(*(a - step * v for a, v in zip(case.floats, along, strict=True)))
     _, tangent = jvp(case.scalar, case.floats, along)
-    if case.op.name not in ("stop_gradient", "straight_through_round", "astype"):  # two lie by design, one drops digits
-ORACLES |= SPECIAL | RANDOM
+    # Two lie by design, one drops digits, and one has its slope at a fixed probability instead of fixed bits.
+    if case.op.name not in ("stop_gradient", "straight_through_round", "astype", "log_gamma_draw"):
         np.testing.assert_allclose(tangent, (high - low) / (2 * step), rtol=1e-6, atol=1e-7)
 
 
@@ -322,7 +322,7 @@ def test_kernel_text_computes_the_value(case: Case):
 
 #: Ops that have no complex derivative.
 ONLY_REAL = {"atan2", "erf", "heaviside", "logaddexp", "logcumsumexp", "maximum", "minimum", "relu", "sigmoid"}
-ORACLES |= SPECIAL | RANDOM
+ONLY_REAL |= {"log_gamma_draw"} | (SPECIAL.keys() - PLANE)
 
 
 def _turned(case: Case) -> Case:

@@ -274,8 +274,7 @@ del globals()["checkpoint"]
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"einops": "ops.einops", "implicit": "implicit"}
-_PARTS = {"implicit": "implicit", "random": "ops.random", "special": "ops.special"}
+_PARTS = {"einops": "ops.einops", "implicit": "implicit", "random": "ops.random", "special": "ops.special"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
