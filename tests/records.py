@@ -46,7 +46,7 @@ class Case:
         rng = np.random.default_rng(7)
         total: Any = 0.0
         for out in outs:
-            total = total + pb.sum(out * rng.normal(size=out.shape))
+            total = total + weighted(out, drawn(rng, out))
         return total
 
     def direction(self, seed: int) -> list[Any]:
@@ -79,4 +79,18 @@ def flat(values: Any) -> Any:
 
 
 def inner(left: Any, right: Any) -> float:
-    return float(np.dot(flat(left), flat(right)))
+    """Re <left, right>, the product in which a pull is the transpose of a push."""
+    return float(np.real(np.vdot(flat(left), flat(right))))
+
+
+def drawn(rng: Any, like: Any) -> Any:
+    """Random numbers in the shape of a value, complex where it is."""
+    real = np.asarray(rng.normal(size=like.shape))
+    return real + 1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else real
+
+
+def weighted(out: Any, weights: Any) -> Any:
+    """Re <weights, out>: a real number, whatever the dtype of the result."""
+    if out.dtype.kind != "c":
+        return pb.sum(out * weights)
+    return pb.sum(pb.real(out) * weights.real + pb.imag(out) * weights.imag)

@@ -137,6 +137,7 @@ from .transforms import (
 if TYPE_CHECKING:
     from . import implicit
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .ops import fft, linalg
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -157,7 +158,7 @@ __version__ = "0.1.0"
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"implicit": "implicit"}
+_PARTS = {"fft": "ops.fft", "implicit": "implicit", "linalg": "ops.linalg"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -199,12 +200,12 @@ __all__ = [
     "atan", "atan2", "bool_", "broadcast_to", "clip", "clip_gradient", "complex128", "complex64", "concat",
     "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum", "custom_op", "detect_anomaly",
     "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip", "float16", "float32", "float64",
+    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fft", "fixed_point", "flip", "float16", "float32", "float64",
     "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
     "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp",
     "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
     "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares",
-    "less", "less_equal", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log1p",
+    "less", "less_equal", "linear_solve", "linear_transpose", "linalg", "linearize", "linspace", "log", "log1p",
     "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
     "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
     "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",

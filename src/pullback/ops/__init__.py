@@ -20,7 +20,7 @@ from .op import OPS, Op
 __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 
 #: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
-LIBRARY: tuple[str, ...] = ()
+LIBRARY: tuple[str, ...] = ("fft", "linalg")
 
 
 def everything() -> dict[str, Op]:
