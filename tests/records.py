@@ -37,7 +37,7 @@ class Case:
         args = list(self.args)
         for i, value in zip(self.moving, floats, strict=True):
             args[i] = value
-        return apply(self.op, *args, **self.static)
+        return phaseless(self.op, apply(self.op, *args, **self.static))
 
     def scalar(self, *floats: Any) -> Any:
         """A weighted sum of the results: one number to differentiate, in which no direction is special."""
@@ -56,6 +56,23 @@ class Case:
     def cast(self, dtype: Any) -> Case:
         args = tuple(np.asarray(a).astype(dtype) if i in self.moving else a for i, a in enumerate(self.args))
         return Case(self.op, self.number, args, self.static)
+
+
+#: What is left of complex results when their free phases are taken away: only that has a derivative in reverse mode.
+PHASELESS = {
+    "eig": lambda w, v: (w, pb.abs(v)),
+    "eigh": lambda w, v: (w, pb.abs(v)),
+    "qr": lambda q, r: (pb.abs(q), q[..., : r.shape[-1]], r),
+    "svd": lambda u, s, vh: (pb.abs(u), s, pb.abs(vh), pb.matmul(u[..., :, : s.shape[-1]], vh[..., : s.shape[-1], :])),
+}
+
+
+def phaseless(op: Op, outs: Any) -> Any:
+    """The results of an op that have a derivative, without phases that it was free to choose."""
+    if isinstance(outs, tuple) and op.differentiable:
+        outs = tuple(x for x in outs if x.dtype.kind not in "iu")
+    free = op.name in PHASELESS and any(x.dtype.kind == "c" for x in outs)
+    return PHASELESS[op.name](*outs) if free else outs
 
 
 def cases(wanted: Callable[[Op], bool] = lambda op: True) -> list[Case]:

@@ -64,9 +64,7 @@ _fft: Op = linear(
     doc="The discrete Fourier transform over axes, complex to complex.",
     value=_fft_value,
     spec=_fft_spec,
-    transpose=lambda bar, axes, inverse, norm: apply(
-        _fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]
-    ),
+    transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
     batch=batching.shifted(axes="axis"),
     samples=several(
         one(4, axes=(0,), inverse=False, norm="backward"),

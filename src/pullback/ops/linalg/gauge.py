@@ -1,0 +1,123 @@
+"""Equal eigenvalues and free phases: what a factorisation was free to choose, and whether a derivative hangs on it.
+
+Eigenvectors of one eigenvalue may be turned into each other, and each complex one has a free phase. A loss that knows
+only the spaces they span has a derivative all the same; its cotangent has no part along such a turn. That is checked
+where the cotangent is pulled, by an op, so that it is checked under every transform and in staged programs too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import GaugeError, SingularError
+from .. import arranging, batching, reducing, shaping
+from .. import elementwise as pointwise
+from ..contracting import matmul
+from ..dispatch import apply, shape
+from ..families import general
+from ..op import Op
+from .matrices import eps, identity
+
+__all__ = ["checked", "equal_ones", "evenly", "in_the_way", "inverse_gaps", "once"]
+
+_ERRORS = {"gauge": GaugeError, "singular": SingularError}
+
+
+def _spec(x: Any, bad: Any, kind: str, text: str) -> Any:
+    return x
+
+
+def _samples(rng: Any) -> Any:
+    static = {"kind": "gauge", "text": "never"}
+    return [((rng.normal(size=s), rng.random(s) > 2), static) for s in ((3,), (2, 2), (0,))]
+
+
+def _checked_value(xp: Any, x: Any, bad: Any, kind: str, text: str) -> Any:
+    if bad.any() and x.any():
+        raise _ERRORS[kind](text)
+    return x
+
+
+_checked: Op = general(
+    "checked",
+    doc="The value itself, or an error where a flag is set.",
+    args=("x", "bad"),
+    value=_checked_value,
+    spec=_spec,
+    pulls={"x": lambda bar: bar, "bad": None},
+    push=lambda tangents, out, primals, static: tangents[0],
+    batch=batching.shifted(),
+    samples=_samples,
+    family="matrix",
+)
+
+
+def checked(x: Any, bad: Any, kind: str, text: str) -> Any:
+    """x, or an error if any flag is set and x is not zero throughout."""
+    return apply(_checked, x, bad, kind=kind, text=text)
+
+
+_once: Op = general(
+    "once",
+    doc="The value itself, whose derivative is an error where a flag is set.",
+    args=("x", "bad"),
+    value=lambda xp, x, bad, kind, text: x,
+    spec=_spec,
+    pulls={"x": lambda bar, bad, kind, text: checked(bar, bad, kind, text), "bad": None},
+    push=lambda tangents, out, primals, static: (
+        None if tangents[0] is None else checked(tangents[0], primals[1], **static)
+    ),
+    batch=batching.shifted(),
+    samples=_samples,
+    family="matrix",
+)
+
+
+def once(x: Any, bad: Any, what: str) -> Any:
+    """x inside a rule that is right, but not to be differentiated again where a flag is set."""
+    text = (
+        f"{what}: a second derivative at equal or vanishing values is not known from the factors alone.\n"
+        "  Write the loss as a function of the matrix (trace, det, inv, matrix functions), or move apart what is equal."
+    )
+    return apply(_once, x, bad, kind="gauge", text=text)
+
+
+def equal_ones(w: Any) -> Any:
+    """Which pairs along the last axis are equal to working precision; each is equal to itself."""
+    size = reducing.sum(pointwise.abs(w), axis=-1, keepdims=True)
+    near = pointwise.multiply(shaping.expand_dims(size, -1), 16 * eps(w.dtype))
+    return pointwise.less_equal(pointwise.abs(_differences(w)), near)
+
+
+def _differences(w: Any) -> Any:
+    """w_j - w_i in row i and column j."""
+    return pointwise.subtract(shaping.expand_dims(w, -2), shaping.expand_dims(w, -1))
+
+
+def inverse_gaps(w: Any, equal: Any) -> Any:
+    """1 / (w_j - w_i), and zero where they are equal: what is equal does not turn into each other."""
+    return pointwise.where(equal, 0.0, pointwise.divide(1.0, pointwise.where(equal, 1.0, _differences(w))))
+
+
+def others(equal: Any) -> Any:
+    """The equal pairs without those of each with itself."""
+    return pointwise.logical_and(equal, pointwise.logical_not(identity(equal, dtype=bool)))
+
+
+def evenly(x: Any, equal: Any) -> Any:
+    """Numbers along the last axis, those that belong to equal values replaced by their mean: as ties share alike."""
+    weights = shaping.astype(equal, x.dtype)
+    shares = pointwise.divide(weights, reducing.sum(weights, axis=-1, keepdims=True))
+    return shaping.squeeze(matmul(shares, shaping.expand_dims(x, -1)), -1) if shape(x)[-1] else x
+
+
+def in_the_way(part: Any, free: Any, whole: Any) -> Any:
+    """Where a cotangent has more than rounding along what is free; `whole` is what its size is measured by."""
+    size = reducing.sum(pointwise.abs(whole), axis=(-2, -1), keepdims=True)
+    large = pointwise.greater(pointwise.abs(part), pointwise.multiply(size, eps(part.dtype) ** 0.5))
+    return pointwise.logical_and(free, large)
+
+
+def sizes(x: Any) -> Any:
+    """The diagonals, as columns: for tests of what may be divided by."""
+    return arranging.diagonal(x, axis1=-2, axis2=-1)
