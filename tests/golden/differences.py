@@ -6,3 +6,14 @@ DIFFERENCES = {
     ("tensordot-2", check): "a contracted axis of length 1 meets one of length 2: PyTorch broadcasts, we refuse"
     for check in CHECKS
 }
+
+_NORM = "linalg.norm:subgradients_at_zero"
+DIFFERENCES |= {
+    (f"{_NORM}-{i}", "second order"): "at zero PyTorch's second derivative is NaN, ours zero like the first"
+    for i in (4, 7, 9, 12, 14, 20, 22, 37, 43, 45, 47, 53)
+}
+DIFFERENCES |= {
+    (f"{_NORM}-{i}", check): "PyTorch takes the basis LAPACK chose for vanishing singular values, we take zero"
+    for i in (43, 47, 53)
+    for check in ("vjp", "strided vjp")
+}

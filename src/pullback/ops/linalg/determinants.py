@@ -37,7 +37,7 @@ from .solving import inv
 
 __all__ = ["Slogdet", "det", "matrix_power", "slogdet"]
 
-#: So many vanishing singular values are followed through all derivatives; with more, the first three derivatives vanish.
+#: So many vanishing singular values are followed through all derivatives; with more, the first three vanish.
 _MOST_LIFTED = 3
 
 
@@ -186,7 +186,7 @@ def _slogdet_spec(x: Spec) -> tuple[Spec, Spec]:
     return make_spec(x.shape[:-2], dtype, x.device), make_spec(x.shape[:-2], real_dtype(dtype), x.device)
 
 
-# (log det)' = tr(A^-1 A'): the real part is that of log |det|, the imaginary part the turn of the sign, sign' = i sign turn.
+# (log det)' = tr(A^-1 A'): its real part is (log |det|)', its imaginary part the turn of the sign: sign' = i sign turn.
 def _push_slogdet(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     slope = reducing.sum(pointwise.multiply(swapped(inv(primals[0])), tangents[0]), axis=(-2, -1))
     if not is_complex(out[0]):
@@ -243,7 +243,7 @@ def matrix_power(a: Any, n: int, /) -> Any:
     """
     a, n = square(a, "matrix_power"), whole(n, "matrix_power: n")
     if n == 0:
-        return shaping.broadcast_to(namespace_for(a).eye(shape(a)[-1], dtype=a.dtype), shape(a))
+        return pointwise.where(False, a, namespace_for(a).eye(shape(a)[-1], dtype=a.dtype))
     base, out = (a if n > 0 else inv(a)), None
     left = abs(n)
     while left:

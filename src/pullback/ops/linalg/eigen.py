@@ -15,7 +15,7 @@ from ..dispatch import apply
 from ..families import general
 from ..index import namespace_for
 from ..op import Op
-from .gauge import checked, equal_ones, evenly, in_the_way, inverse_gaps, once, others
+from .gauge import checked, equal_ones, evenly, in_the_way, inverse_gaps, joined_text, once, others, split_text, uneven
 from .matrices import (
     adjoint,
     by_lapack,
@@ -44,13 +44,13 @@ def _complex(dtype: Any) -> Any:
                     else np.complex128)  # fmt: skip
 
 
-def _spec(x: Spec) -> tuple[Spec, Spec]:
+def _spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
     square_spec(x, "eig")
     dtype = _complex(x.dtype)
     return make_spec(x.shape[:-1], dtype, x.device), make_spec(x.shape, dtype, x.device)
 
 
-def _value(xp: Any, x: Any) -> Any:
+def _value(xp: Any, x: Any, vectors: bool) -> Any:
     w, v = by_lapack(xp.linalg.eig, "eig", x)
     return w.astype(_complex(x.dtype), copy=False), v.astype(_complex(x.dtype), copy=False)
 
@@ -72,6 +72,8 @@ def _known(out: Any) -> tuple[Any, Any, Any, Any]:
 def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     w, v, inverse, equal = _known(out)
     inner = product(product(inverse, tangents[0]), v)
+    if static["vectors"]:
+        inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eig"))
     w_dot = evenly(arranging.diagonal(inner, axis1=-2, axis2=-1), equal)
     moved = product(v, pointwise.multiply(inner, inverse_gaps(w, equal)))
     return w_dot, pointwise.subtract(moved, pointwise.multiply(v, _along(v, moved)))
@@ -85,9 +87,8 @@ def _along(v: Any, x: Any) -> Any:
 def _pull(bar: Any, out: Any) -> Any:
     w, v, inverse, equal = _known(out)
     w_bar, v_bar = bar
-    w_bar = None if w_bar is None else evenly(w_bar, equal)
     if v_bar is None:
-        inner = on_diagonal(w_bar)
+        inner = on_diagonal(evenly(w_bar, equal))
     else:
         turn = product(adjoint(v), pointwise.subtract(v_bar, pointwise.multiply(v, _along(v, v_bar))))
         text = (
@@ -96,13 +97,14 @@ def _pull(bar: Any, out: Any) -> Any:
         )
         turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", text)
         inner = pointwise.multiply(turn, pointwise.conj(inverse_gaps(w, equal)))
-        inner = inner if w_bar is None else on_diagonal(w_bar, inner)
+        if w_bar is not None:
+            inner = on_diagonal(checked(w_bar, others(equal), "gauge", joined_text("eig")), inner)
     return product(product(adjoint(inverse), inner), adjoint(v))
 
 
 def _samples(rng: Any) -> Any:
     return [
-        ((rng.normal(size=s) + np.diag(3.0 * np.arange(s[-1])),), {})
+        ((rng.normal(size=s) + np.diag(3.0 * np.arange(s[-1])),), {"vectors": len(s) == 2})
         for s in ((3, 3), (2, 2, 2), (1, 1), (0, 0), (0, 2, 2))
     ]
 
@@ -131,7 +133,7 @@ def eig(a: Any, /) -> Eig:
     >>> pb.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
     array([0.+1.j, 0.-1.j])
     """
-    return Eig(*apply(_eig, square(a, "eig")))
+    return Eig(*apply(_eig, square(a, "eig"), vectors=True))
 
 
 @signed
@@ -144,6 +146,6 @@ def eigvals(a: Any, /) -> Any:
     """
     a = square(a, "eigvals")
     if not is_array(a):
-        return apply(_eig, a)[0]
+        return apply(_eig, a, vectors=False)[0]
     found = by_lapack(namespace_for(a).linalg.eigvals, "eigvals", a)  # nothing to differentiate: no vectors
     return found.astype(_complex(a.dtype), copy=False)

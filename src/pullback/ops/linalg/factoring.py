@@ -60,7 +60,7 @@ def _pull_cholesky(bar: Any, out: Any) -> Any:
 
 
 def _positive_definite(rng: Any) -> Any:
-    found = []
+    found: list[Any] = []
     for s in ((3, 3), (2, 2, 2), (1, 1), (0, 0), (0, 2, 2)):
         x = rng.normal(size=s)
         found.append(((x @ np.swapaxes(x, -1, -2) + np.eye(s[-1]) + 0.1 * rng.normal(size=s),), {}))
@@ -110,7 +110,7 @@ def householder_product(h: Any, tau: Any, /) -> Any:
     if m < n or n < k:
         raise ShapeError(f"householder_product: {k} reflections for matrices of shape {(m, n)}; wants m >= n >= k.")
     vectors = pointwise.add(lower(h, -1), identity(h, m)[:, :n])
-    q = shaping.broadcast_to(identity(h, m)[:, :n], shape(h))
+    q = pointwise.where(False, h, identity(h, m)[:, :n])
     for i in reversed(range(k)):
         v = column(vectors[..., i])
         scale = shaping.expand_dims(tau[..., i], (-2, -1))

@@ -1,7 +1,7 @@
 """Square matrices in, functions of them out: exponential, logarithm, square root.
 
-For a function f of matrices, f([[A, E], [0, A]]) = [[f(A), L], [0, f(A)]] with L the derivative of f at A along E. So the
-derivative is the function itself, of a matrix twice as large, and can be differentiated in the same way.
+For a function f of matrices, f([[A, E], [0, A]]) = [[f(A), L], [0, f(A)]] with L the derivative of f at A along E. So
+the derivative is the function itself, of a matrix twice as large, and can be differentiated in the same way.
 """
 
 from __future__ import annotations

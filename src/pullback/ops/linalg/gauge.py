@@ -18,7 +18,19 @@ from ..families import general
 from ..op import Op
 from .matrices import eps, identity
 
-__all__ = ["checked", "equal_ones", "evenly", "in_the_way", "inverse_gaps", "once"]
+__all__ = [
+    "checked",
+    "equal_ones",
+    "evenly",
+    "in_the_way",
+    "inverse_gaps",
+    "joined_text",
+    "once",
+    "others",
+    "split_text",
+    "uneven",
+    "unequal",
+]
 
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
 
@@ -111,13 +123,40 @@ def evenly(x: Any, equal: Any) -> Any:
     return shaping.squeeze(matmul(shares, shaping.expand_dims(x, -1)), -1) if shape(x)[-1] else x
 
 
+def _beyond_rounding(x: Any, whole: Any) -> Any:
+    """Where x is more than rounding could make of a matrix `whole`."""
+    size = reducing.sum(pointwise.abs(whole), axis=(-2, -1), keepdims=True)
+    return pointwise.greater(pointwise.abs(x), pointwise.multiply(size, eps(x.dtype) ** 0.5))
+
+
 def in_the_way(part: Any, free: Any, whole: Any) -> Any:
     """Where a cotangent has more than rounding along what is free; `whole` is what its size is measured by."""
-    size = reducing.sum(pointwise.abs(whole), axis=(-2, -1), keepdims=True)
-    large = pointwise.greater(pointwise.abs(part), pointwise.multiply(size, eps(part.dtype) ** 0.5))
-    return pointwise.logical_and(free, large)
+    return pointwise.logical_and(free, _beyond_rounding(part, whole))
 
 
-def sizes(x: Any) -> Any:
-    """The diagonals, as columns: for tests of what may be divided by."""
-    return arranging.diagonal(x, axis1=-2, axis2=-1)
+def uneven(x: Any, equal: Any, whole: Any) -> Any:
+    """Where a matrix is no multiple of one on the space of equal values: it tells its vectors apart."""
+    middle = _differences(arranging.diagonal(x, axis1=-2, axis2=-1))
+    told = pointwise.logical_or(_beyond_rounding(x, whole), _beyond_rounding(middle, whole))
+    return pointwise.logical_and(others(equal), told)
+
+
+def unequal(bars: Any, equal: Any) -> Any:
+    """Where the cotangents of equal values differ."""
+    return in_the_way(_differences(bars), others(equal), shaping.expand_dims(bars, -1))
+
+
+def split_text(what: str) -> str:
+    """Forward mode does not see the loss, so it must be right for all of them."""
+    return (
+        f"{what}: along this direction equal or vanishing values part, and the vectors have no derivative.\n"
+        "  Use reverse mode for a loss of the spaces alone, or the values without vectors."
+    )
+
+
+def joined_text(what: str) -> str:
+    """v f(w) v^H and f(w) + v v^H can have the same cotangents, and differ in what happens when equal values part."""
+    return (
+        f"{what}: the loss joins equal (or vanishing) values and their vectors, and its derivative cannot be told from "
+        "the factors.\n  Write it as a function of the matrix: expm, logm, sqrtm, inv, matrix_power, or a product."
+    )

@@ -14,7 +14,19 @@ from ..dispatch import apply
 from ..families import general, is_complex
 from ..index import namespace_for
 from ..op import Op
-from .gauge import checked, equal_ones, evenly, in_the_way, inverse_gaps, once, others
+from .gauge import (
+    checked,
+    equal_ones,
+    evenly,
+    in_the_way,
+    inverse_gaps,
+    joined_text,
+    once,
+    others,
+    split_text,
+    unequal,
+    uneven,
+)
 from .matrices import (
     adjoint,
     antihermitian,
@@ -41,16 +53,16 @@ class Eigh(NamedTuple):
     eigenvectors: Any
 
 
-def _spec(x: Spec) -> tuple[Spec, Spec]:
-    vectors = square_spec(x, "eigh")
-    return make_spec(x.shape[:-1], real_dtype(x.dtype), x.device), vectors
+def _spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
+    whole = square_spec(x, "eigh")
+    return make_spec(x.shape[:-1], real_dtype(x.dtype), x.device), whole
 
 
 def _symmetric(xp: Any, x: Any) -> Any:
     return (x + xp.conj(xp.swapaxes(x, -1, -2))) / 2
 
 
-def _value(xp: Any, x: Any) -> Any:
+def _value(xp: Any, x: Any, vectors: bool) -> Any:
     return narrowed(tuple(by_lapack(xp.linalg.eigh, "eigh", _symmetric(xp, x))), x.dtype)
 
 
@@ -67,6 +79,8 @@ def _known(out: Any) -> tuple[Any, Any, Any]:
 def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     w, v, equal = _known(out)
     inner = product(product(adjoint(v), hermitian(tangents[0])), v)
+    if static["vectors"]:
+        inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eigh"))
     middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
     w_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, equal)
     return w_dot, product(v, pointwise.multiply(inner, inverse_gaps(w, equal)))
@@ -75,21 +89,28 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
 def _pull(bar: Any, out: Any) -> Any:
     w, v, equal = _known(out)
     w_bar, v_bar = bar
-    w_bar = None if w_bar is None else evenly(w_bar, equal)
     if v_bar is None:
-        return product(pointwise.multiply(v, shaping.expand_dims(w_bar, -2)), adjoint(v))
-    turn = antihermitian(product(adjoint(v), v_bar))
-    text = (
-        "eigh: the loss depends on the basis of equal eigenvalues, or on the phase of an eigenvector; both are free.\n"
-        "  Use what does not: eigenvalues, v * conj(v), the projector v @ v^H of a whole eigenspace."
-    )
-    turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", text)
+        shared = evenly(w_bar, equal)
+        return product(pointwise.multiply(v, shaping.expand_dims(shared, -2)), adjoint(v))
+    turn = product(adjoint(v), v_bar)
+    if w_bar is not None:
+        w_bar = checked(w_bar, unequal(w_bar, equal), "gauge", joined_text("eigh"))
+        turn = checked(turn, uneven(hermitian(turn), equal, v_bar), "gauge", joined_text("eigh"))
+    turn = antihermitian(turn)
+    turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", _TEXT)
     inner = pointwise.multiply(turn, inverse_gaps(w, equal))
     return product(product(v, inner if w_bar is None else on_diagonal(w_bar, inner)), adjoint(v))
 
 
+_TEXT = (
+    "eigh: the loss depends on the basis of equal eigenvalues, or on the phase of an eigenvector; both are free.\n"
+    "  Use what does not: eigenvalues, v * conj(v), the projector v @ v^H of a whole eigenspace."
+)
+
+
 def _samples(rng: Any) -> Any:
-    return [((rng.normal(size=s),), {}) for s in ((3, 3), (2, 2, 2), (1, 1), (0, 0), (0, 2, 2))]
+    shapes = (((3, 3), True), ((2, 2, 2), False), ((1, 1), True), ((0, 0), True), ((0, 2, 2), False))
+    return [((rng.normal(size=s),), {"vectors": vectors}) for s, vectors in shapes]
 
 
 _eigh: Op = general(
@@ -128,7 +149,7 @@ def eigh(a: Any, /, UPLO: str | None = None) -> Eigh:
     >>> pb.linalg.eigh(np.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     array([1., 2.])
     """
-    return Eigh(*apply(_eigh, _chosen(a, UPLO, "eigh")))
+    return Eigh(*apply(_eigh, _chosen(a, UPLO, "eigh"), vectors=True))
 
 
 @signed
@@ -141,6 +162,6 @@ def eigvalsh(a: Any, /, UPLO: str | None = None) -> Any:
     """
     a = _chosen(a, UPLO, "eigvalsh")
     if not is_array(a):
-        return apply(_eigh, a)[0]
+        return apply(_eigh, a, vectors=False)[0]
     xp = namespace_for(a)  # nothing to differentiate: the vectors are spared
     return narrowed(by_lapack(xp.linalg.eigvalsh, "eigvalsh", _symmetric(xp, a)), a.dtype)

@@ -44,7 +44,7 @@ def _lu_spec(x: Spec) -> tuple[Spec, ...]:
 
 def _lu_value(xp: Any, x: Any) -> Any:
     """(p, q, L, U) with x = (L U)[p] and x[q] = L U."""
-    *batch, m, n = x.shape
+    *batch, m, _ = x.shape
     if not x.size:
         specs = _lu_spec(make_spec(x.shape, x.dtype))
         rows = xp.broadcast_to(xp.arange(m), (*batch, m)).copy()

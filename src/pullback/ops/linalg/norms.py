@@ -27,8 +27,8 @@ def _as_float(x: Any) -> Any:
 
 @signed
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    """(sum |x|^ord)^(1/ord) over some axes, or over all; ord 0 counts what is not zero, inf and -inf are the largest and
-    the smallest |x|. Elements that are zero get no derivative where |x|^ord has a corner there.
+    """(sum |x|^ord)^(1/ord) over some axes, or over all; ord 0 counts what is not zero, inf and -inf are the largest
+    and the smallest |x|. Elements that are zero get no derivative where |x|^ord has a corner there.
 
     >>> import pullback as pb
     >>> pb.linalg.vector_norm([3.0, 4.0])
@@ -36,13 +36,13 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     """
     x = _as_float(x)
     axes = all_axes(axis, ndim(x), "vector_norm")
-    if isinstance(ord, str) or isinstance(ord, complex):
+    if isinstance(ord, (str, complex)):
         raise ArgumentError(f"vector_norm: ord must be a real number, got {ord!r}.")
     return _sized(x, ord, axes, keepdims)
 
 
 def _sized(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    fold = {"axis": axes, "keepdims": keepdims}
+    fold: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     if ord == 2:
         return _root(reducing.sum(_squares(x), **fold), 0.5)
     size = pointwise.abs(x)
@@ -77,8 +77,8 @@ def _root(total: Any, exponent: float) -> Any:
 
 @signed
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """The norm of each matrix over the last two axes: "fro" of all elements, "nuc" the sum of the singular values, 2 and
-    -2 the largest and the smallest of them, 1 and -1 (inf and -inf) the extreme sums over columns (rows).
+    """The norm of each matrix over the last two axes: "fro" of all elements, "nuc" the sum of the singular values, 2
+    and -2 the largest and the smallest of them, 1 and -1 (inf and -inf) the extreme sums over columns (rows).
 
     >>> import numpy as np, pullback as pb
     >>> pb.linalg.matrix_norm(np.array([[3.0, 0.0], [0.0, 4.0]]), ord="nuc")

@@ -15,7 +15,19 @@ from ..dispatch import apply, shape
 from ..families import general, is_complex
 from ..index import namespace_for
 from ..op import Op
-from .gauge import checked, equal_ones, evenly, in_the_way, inverse_gaps, once, others
+from .gauge import (
+    checked,
+    equal_ones,
+    evenly,
+    in_the_way,
+    inverse_gaps,
+    joined_text,
+    once,
+    others,
+    split_text,
+    unequal,
+    uneven,
+)
 from .matrices import (
     adjoint,
     antihermitian,
@@ -43,7 +55,7 @@ class SVD(NamedTuple):
     Vh: Any
 
 
-def _spec(x: Spec, full: bool) -> tuple[Spec, Spec, Spec]:
+def _spec(x: Spec, full: bool, vectors: bool) -> tuple[Spec, Spec, Spec]:
     *batch, m, n = x.shape
     k, dtype = min(m, n), float_dtype(x.dtype)
     left, right = (m, n) if full else (k, k)
@@ -54,7 +66,7 @@ def _spec(x: Spec, full: bool) -> tuple[Spec, Spec, Spec]:
     )
 
 
-def _value(xp: Any, x: Any, full: bool) -> Any:
+def _value(xp: Any, x: Any, full: bool, vectors: bool) -> Any:
     return narrowed(tuple(by_lapack(xp.linalg.svd, "svd", x, full_matrices=full)), x.dtype)
 
 
@@ -98,24 +110,32 @@ def _sums(f: _Factors) -> tuple[Any, Any]:
 
 # A = U S V^H. With P = U^H A' V = H + K, Hermitian and antihermitian: s' = diag(H), and U' = U X + ..., V' = V Y + ...,
 #   X = H / (s_j - s_i) + K / (s_j + s_i),   Y = H / (s_j - s_i) - K / (s_j + s_i);
-# what of A' V lies outside of U adds (1 - U U^H) A' V / s, likewise for V. Where s_i = s_j the first terms are zero: equal
-# ones do not turn into each other. U V^H knows only the second, so its derivative is right there too.
+# what of A' V lies outside of U adds (1 - U U^H) A' V / s, likewise for V. Where s_i = s_j the first terms are zero:
+# equal ones do not turn into each other. U V^H knows only the second, so its derivative is right there too.
 def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     f = _known(out)
     along, back = product(tangents[0], f.v), product(adjoint(tangents[0]), f.u)
     inner = product(adjoint(f.u), along)
+    over_sums, zero = _sums(f)
+    if static["vectors"]:
+        bad = pointwise.logical_or(uneven(inner, f.equal, inner), in_the_way(inner, zero, inner))
+        inner = checked(inner, bad, "gauge", split_text("svd"))
     apart = pointwise.multiply(hermitian(inner), inverse_gaps(f.s, f.equal))
-    joint = pointwise.multiply(antihermitian(inner), _sums(f)[0])
+    joint = pointwise.multiply(antihermitian(inner), over_sums)
     middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
     s_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, f.equal)
-    inverse = shaping.expand_dims(_reciprocal(f.s, f.zero), -2)
-    u_dot = _turned(f.u, f.beyond_u, pointwise.add(apart, joint), along, inverse)
-    v_dot = _turned(f.v, f.beyond_v, pointwise.subtract(apart, joint), back, inverse)
+    u_dot = _turned(f, f.u, f.beyond_u, pointwise.add(apart, joint), along, static["vectors"])
+    v_dot = _turned(f, f.v, f.beyond_v, pointwise.subtract(apart, joint), back, static["vectors"])
     return u_dot, pointwise.where(f.zero, 0.0, s_dot), adjoint(v_dot)
 
 
-def _turned(u: Any, beyond: Any, inner: Any, along: Any, inverse: Any) -> Any:
-    outside = pointwise.multiply(pointwise.subtract(along, product(u, product(adjoint(u), along))), inverse)
+def _turned(f: _Factors, u: Any, beyond: Any, inner: Any, along: Any, vectors: bool) -> Any:
+    """How vectors turn: among each other, and out of the space they span."""
+    outside = pointwise.subtract(along, product(u, product(adjoint(u), along)))
+    if vectors:
+        bad = in_the_way(outside, shaping.expand_dims(f.zero, -2), along)
+        outside = checked(outside, bad, "gauge", split_text("svd"))
+    outside = pointwise.multiply(outside, shaping.expand_dims(_reciprocal(f.s, f.zero), -2))
     moved = pointwise.add(product(u, inner), outside)
     if beyond is None:
         return moved
@@ -126,33 +146,46 @@ def _turned(u: Any, beyond: Any, inner: Any, along: Any, inverse: Any) -> Any:
 def _pull(bar: Any, out: Any) -> Any:
     f = _known(out)
     u_bar, s_bar, vh_bar = bar
+    if u_bar is None and vh_bar is None:
+        shared = pointwise.where(f.zero, 0.0, evenly(s_bar, f.equal))
+        return product(pointwise.multiply(f.u, shaping.expand_dims(shared, -2)), adjoint(f.v))
     v_bar = None if vh_bar is None else adjoint(vh_bar)
-    s_bar = None if s_bar is None else pointwise.where(f.zero, 0.0, evenly(s_bar, f.equal))
-    if u_bar is None and v_bar is None:
-        return product(pointwise.multiply(f.u, shaping.expand_dims(s_bar, -2)), adjoint(f.v))
-    inner = _inner(f, u_bar, v_bar)
-    inner = inner if s_bar is None else pointwise.add(inner, on_diagonal(s_bar))
-    whole = product(f.u, inner)
+    whole = product(f.u, _inner(f, u_bar, s_bar, v_bar))
     if u_bar is not None:
-        whole = total(whole, _outside(f.u, f.beyond_u, u_bar, f))
+        whole = pointwise.add(whole, _outside(f.u, f.beyond_u, u_bar, f))
     share = product(whole, adjoint(f.v))
     if v_bar is not None:
-        share = total(share, product(f.u, adjoint(_outside(f.v, f.beyond_v, v_bar, f))))
+        share = pointwise.add(share, product(f.u, adjoint(_outside(f.v, f.beyond_v, v_bar, f))))
     return share
 
 
-def _inner(f: _Factors, u_bar: Any, v_bar: Any) -> Any:
+def _inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     """The cotangent of P, if it does not depend on how the vectors of equal or vanishing values are turned."""
     k = shape(f.s)[-1]
-    x = None if u_bar is None else antihermitian(product(adjoint(f.u), u_bar[..., :k]))
-    y = None if v_bar is None else antihermitian(product(adjoint(f.v), v_bar[..., :k]))
-    both = total(x, y)
-    apart = x if y is None else pointwise.negative(y) if x is None else pointwise.subtract(x, y)
+    x = None if u_bar is None else product(adjoint(f.u), u_bar[..., :k])
+    y = None if v_bar is None else product(adjoint(f.v), v_bar[..., :k])
     size = _size(u_bar, v_bar)
     over_sums, zero = _sums(f)
+    if x is not None and y is not None:  # vectors of vanishing values have no relation across the two sides
+        related = pointwise.logical_and(in_the_way(x, zero, size), in_the_way(y, zero, size))
+        x = checked(x, related, "gauge", _TEXT)
+    if s_bar is not None:
+        x, y = (None if z is None else _alike(z, f.equal, size) for z in (x, y))
+    both = antihermitian(total(x, y))
+    apart = antihermitian(total(x, None if y is None else pointwise.negative(y)))
     both = checked(both, in_the_way(both, f.equal, size), "gauge", _TEXT)
     apart = checked(apart, in_the_way(apart, zero, size), "gauge", _TEXT)
-    return pointwise.add(pointwise.multiply(both, inverse_gaps(f.s, f.equal)), pointwise.multiply(apart, over_sums))
+    inner = pointwise.add(pointwise.multiply(both, inverse_gaps(f.s, f.equal)), pointwise.multiply(apart, over_sums))
+    if s_bar is None:
+        return inner
+    lost = pointwise.logical_and(f.zero, pointwise.not_equal(s_bar, 0))
+    bad = pointwise.logical_or(unequal(s_bar, f.equal), shaping.expand_dims(lost, -1))
+    return pointwise.add(inner, on_diagonal(checked(s_bar, bad, "gauge", joined_text("svd"))))
+
+
+def _alike(z: Any, equal: Any, size: Any) -> Any:
+    """What a loss that looks at the values too may say of the vectors of equal ones: the same of all."""
+    return checked(z, uneven(hermitian(z), equal, size), "gauge", joined_text("svd"))
 
 
 def _size(u_bar: Any, v_bar: Any) -> Any:
@@ -185,7 +218,10 @@ def _outside(u: Any, beyond: Any, u_bar: Any, f: _Factors) -> Any:
 def _samples(rng: Any) -> Any:
     shapes = (((3, 2), False), ((2, 3), False), ((2, 2, 2), False), ((3, 2), True), ((2, 3), True), ((0, 2), False))
     more = (((2, 3, 0), False), ((1, 1), True), ((0, 2, 2), False))
-    return [((rng.normal(size=s) + 2 * np.eye(*s[-2:]),), {"full": full}) for s, full in (*shapes, *more)]
+    return [
+        ((rng.normal(size=s) + 2 * np.eye(*s[-2:]),), {"full": full, "vectors": full or len(s) == 2})
+        for s, full in (*shapes, *more)
+    ]
 
 
 _svd: Op = general(
@@ -213,7 +249,7 @@ def svd(a: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     array([4., 3.])
     """
     a = _symmetric(a) if hermitian else matrix(a, "svd")
-    return SVD(*apply(_svd, a, full=bool(full_matrices))) if compute_uv else svdvals(a)
+    return SVD(*apply(_svd, a, full=bool(full_matrices), vectors=True)) if compute_uv else svdvals(a)
 
 
 def _symmetric(a: Any) -> Any:
@@ -231,6 +267,6 @@ def svdvals(a: Any, /) -> Any:
     """
     a = matrix(a, "svdvals")
     if not is_array(a):
-        return apply(_svd, a, full=False)[1]
+        return apply(_svd, a, full=False, vectors=False)[1]
     value = by_lapack(namespace_for(a).linalg.svd, "svdvals", a, compute_uv=False)  # the vectors are spared
     return narrowed(value, a.dtype)
