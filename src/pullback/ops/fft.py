@@ -183,10 +183,10 @@ def _plan(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], list[int | N
         raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
     if s is None:
         return chosen, [None] * len(chosen)
-    sizes = [None if whole(n, f"{what}: s") == -1 else _points(n, what) for n in s]
-    if len(sizes) != len(chosen):
+    if len(tuple(s)) != len(chosen):
         raise ShapeError(f"{what}: s {tuple(s)} and axes {axes} differ in number.")
-    return chosen, sizes
+    pairs = zip(s, chosen, strict=True)
+    return chosen, [_points(shape(x)[a] if whole(n, f"{what}: s") == -1 else n, what) for n, a in pairs]
 
 
 def _transformed(x: Any, axes: list[int], sizes: list[int | None], norm: str, inverse: bool) -> Any:
