@@ -18,13 +18,13 @@ from .matrices import (
     adjoint,
     by_lapack,
     column,
-    float_dtype,
     hermitian,
     identity,
     lower,
     matrix,
     narrowed,
     product,
+    real_dtype,
     square,
     square_spec,
     stacked,
@@ -42,8 +42,10 @@ def _cholesky_value(xp: Any, x: Any) -> Any:
 def _half_lower(x: Any) -> Any:
     """The lower triangle with half of its diagonal, whose sum with its adjoint is x if that is Hermitian."""
     n = shape(x)[-1]
-    weights = np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n)
-    return pointwise.multiply(x, namespace_for(x).asarray(weights, float_dtype(x.dtype)))
+    xp = namespace_for(x)
+    weights = xp.tri(n, n, -1, dtype=real_dtype(x.dtype))
+    xp.fill_diagonal(weights, 0.5)
+    return pointwise.multiply(x, weights)
 
 
 # L L^H = A  =>  L^-1 A' L^-H = L^-1 L' + (L^-1 L')^H, a triangle and its adjoint, so L' = L half_lower(L^-1 A' L^-H).

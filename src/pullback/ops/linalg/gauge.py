@@ -7,8 +7,10 @@ where the cotangent is pulled, by an op, so that it is checked under every trans
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from ...arrays.backends import is_array
 from ...errors import GaugeError, SingularError
 from .. import arranging, batching, reducing, shaping
 from .. import elementwise as pointwise
@@ -19,6 +21,7 @@ from ..op import Op
 from .matrices import eps, identity
 
 __all__ = [
+    "all_apart",
     "checked",
     "equal_ones",
     "evenly",
@@ -108,7 +111,12 @@ def _differences(w: Any) -> Any:
 
 def inverse_gaps(w: Any, equal: Any) -> Any:
     """1 / (w_j - w_i), and zero where they are equal: what is equal does not turn into each other."""
-    return pointwise.where(equal, 0.0, pointwise.divide(1.0, pointwise.where(equal, 1.0, _differences(w))))
+    return pointwise.divide(1.0, pointwise.where(equal, math.inf, _differences(w)))
+
+
+def all_apart(equal: Any) -> bool:
+    """Whether it is known that no two values are equal; then most checks need not be made."""
+    return is_array(equal) and int(equal.sum()) == equal.size // max(equal.shape[-1], 1)
 
 
 def others(equal: Any) -> Any:
@@ -118,6 +126,8 @@ def others(equal: Any) -> Any:
 
 def evenly(x: Any, equal: Any) -> Any:
     """Numbers along the last axis, those that belong to equal values replaced by their mean: as ties share alike."""
+    if all_apart(equal):
+        return x
     weights = shaping.astype(equal, x.dtype)
     shares = pointwise.divide(weights, reducing.sum(weights, axis=-1, keepdims=True))
     return shaping.squeeze(matmul(shares, shaping.expand_dims(x, -1)), -1) if shape(x)[-1] else x

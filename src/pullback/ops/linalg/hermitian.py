@@ -15,6 +15,7 @@ from ..families import general, is_complex
 from ..index import namespace_for
 from ..op import Op
 from .gauge import (
+    all_apart,
     checked,
     equal_ones,
     evenly,
@@ -70,6 +71,8 @@ def _known(out: Any) -> tuple[Any, Any, Any]:
     """The results as a rule may use them, and which eigenvalues are equal."""
     w, v = out
     equal = equal_ones(w)
+    if all_apart(equal):
+        return w, v, equal
     bad = others(equal)
     return once(w, bad, "eigh"), once(v, bad, "eigh"), equal
 
@@ -79,7 +82,7 @@ def _known(out: Any) -> tuple[Any, Any, Any]:
 def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     w, v, equal = _known(out)
     inner = product(product(adjoint(v), hermitian(tangents[0])), v)
-    if static["vectors"]:
+    if static["vectors"] and not all_apart(equal):
         inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eigh"))
     middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
     w_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, equal)
@@ -93,11 +96,12 @@ def _pull(bar: Any, out: Any) -> Any:
         shared = evenly(w_bar, equal)
         return product(pointwise.multiply(v, shaping.expand_dims(shared, -2)), adjoint(v))
     turn = product(adjoint(v), v_bar)
-    if w_bar is not None:
+    if w_bar is not None and not all_apart(equal):
         w_bar = checked(w_bar, unequal(w_bar, equal), "gauge", joined_text("eigh"))
         turn = checked(turn, uneven(hermitian(turn), equal, v_bar), "gauge", joined_text("eigh"))
     turn = antihermitian(turn)
-    turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", _TEXT)
+    if is_complex(turn) or not all_apart(equal):
+        turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", _TEXT)
     inner = pointwise.multiply(turn, inverse_gaps(w, equal))
     return product(product(v, inner if w_bar is None else on_diagonal(w_bar, inner)), adjoint(v))
 

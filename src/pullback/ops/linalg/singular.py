@@ -16,6 +16,7 @@ from ..families import general, is_complex
 from ..index import namespace_for
 from ..op import Op
 from .gauge import (
+    all_apart,
     checked,
     equal_ones,
     evenly,
@@ -71,7 +72,9 @@ def _value(xp: Any, x: Any, full: bool, vectors: bool) -> Any:
 
 
 class _Factors(NamedTuple):
-    """The factors as a rule may use them: `beyond_u` and `beyond_v` are the columns that no singular value has."""
+    """The factors as a rule may use them: `beyond_u` and `beyond_v` are the columns that no singular value has, and
+    `plain` says that all values are known to be apart from each other and from zero.
+    """
 
     u: Any
     s: Any
@@ -80,6 +83,7 @@ class _Factors(NamedTuple):
     beyond_v: Any
     equal: Any
     zero: Any
+    plain: bool
 
 
 def _known(out: Any) -> _Factors:
@@ -88,10 +92,13 @@ def _known(out: Any) -> _Factors:
     v = adjoint(vh)
     equal = equal_ones(s)
     zero = pointwise.less_equal(s, _tiny(s))
-    bad = pointwise.logical_or(others(equal), shaping.expand_dims(zero, -1))
-    beyond = [x[..., k:] if shape(x)[-1] > k else None for x in (u, v)]
-    u, s, v = (once(x, bad, "svd") for x in (u[..., :k], s, v[..., :k]))
-    return _Factors(u, s, v, *beyond, equal, zero)
+    plain = all_apart(equal) and not zero.any()
+    beyond_u, beyond_v = (x[..., k:] if shape(x)[-1] > k else None for x in (u, v))
+    u, v = (x[..., :k] if shape(x)[-1] > k else x for x in (u, v))
+    if not plain:
+        bad = pointwise.logical_or(others(equal), shaping.expand_dims(zero, -1))
+        u, s, v = (once(x, bad, "svd") for x in (u, s, v))
+    return _Factors(u, s, v, beyond_u, beyond_v, equal, zero, plain)
 
 
 def _tiny(s: Any) -> Any:
@@ -104,6 +111,8 @@ def _reciprocal(x: Any, zero: Any) -> Any:
 
 def _sums(f: _Factors) -> tuple[Any, Any]:
     """1 / (s_i + s_j), zero where both vanish, and where that is."""
+    if f.plain:
+        return pointwise.divide(1.0, pointwise.add(shaping.expand_dims(f.s, -1), shaping.expand_dims(f.s, -2))), False
     zero = pointwise.logical_and(shaping.expand_dims(f.zero, -1), shaping.expand_dims(f.zero, -2))
     return _reciprocal(pointwise.add(shaping.expand_dims(f.s, -1), shaping.expand_dims(f.s, -2)), zero), zero
 
@@ -117,7 +126,7 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     along, back = product(tangents[0], f.v), product(adjoint(tangents[0]), f.u)
     inner = product(adjoint(f.u), along)
     over_sums, zero = _sums(f)
-    if static["vectors"]:
+    if static["vectors"] and not f.plain:
         bad = pointwise.logical_or(uneven(inner, f.equal, inner), in_the_way(inner, zero, inner))
         inner = checked(inner, bad, "gauge", split_text("svd"))
     apart = pointwise.multiply(hermitian(inner), inverse_gaps(f.s, f.equal))
@@ -129,10 +138,17 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     return u_dot, pointwise.where(f.zero, 0.0, s_dot), adjoint(v_dot)
 
 
+def _is_whole(u: Any) -> bool:
+    """Whether vectors span all there is, so that nothing lies outside."""
+    return bool(shape(u)[-2] == shape(u)[-1])
+
+
 def _turned(f: _Factors, u: Any, beyond: Any, inner: Any, along: Any, vectors: bool) -> Any:
     """How vectors turn: among each other, and out of the space they span."""
+    if _is_whole(u):
+        return product(u, inner)
     outside = pointwise.subtract(along, product(u, product(adjoint(u), along)))
-    if vectors:
+    if vectors and not f.plain:
         bad = in_the_way(outside, shaping.expand_dims(f.zero, -2), along)
         outside = checked(outside, bad, "gauge", split_text("svd"))
     outside = pointwise.multiply(outside, shaping.expand_dims(_reciprocal(f.s, f.zero), -2))
@@ -151,10 +167,10 @@ def _pull(bar: Any, out: Any) -> Any:
         return product(pointwise.multiply(f.u, shaping.expand_dims(shared, -2)), adjoint(f.v))
     v_bar = None if vh_bar is None else adjoint(vh_bar)
     whole = product(f.u, _inner(f, u_bar, s_bar, v_bar))
-    if u_bar is not None:
+    if u_bar is not None and not _is_whole(f.u):
         whole = pointwise.add(whole, _outside(f.u, f.beyond_u, u_bar, f))
     share = product(whole, adjoint(f.v))
-    if v_bar is not None:
+    if v_bar is not None and not _is_whole(f.v):
         share = pointwise.add(share, product(f.u, adjoint(_outside(f.v, f.beyond_v, v_bar, f))))
     return share
 
@@ -166,21 +182,33 @@ def _inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     y = None if v_bar is None else product(adjoint(f.v), v_bar[..., :k])
     size = _size(u_bar, v_bar)
     over_sums, zero = _sums(f)
-    if x is not None and y is not None:  # vectors of vanishing values have no relation across the two sides
-        related = pointwise.logical_and(in_the_way(x, zero, size), in_the_way(y, zero, size))
-        x = checked(x, related, "gauge", _TEXT)
-    if s_bar is not None:
-        x, y = (None if z is None else _alike(z, f.equal, size) for z in (x, y))
+    if not f.plain:
+        x, y = _unrelated(f, x, y, zero, size, s_bar is not None)
     both = antihermitian(total(x, y))
-    apart = antihermitian(total(x, None if y is None else pointwise.negative(y)))
-    both = checked(both, in_the_way(both, f.equal, size), "gauge", _TEXT)
-    apart = checked(apart, in_the_way(apart, zero, size), "gauge", _TEXT)
+    apart = both if y is None else antihermitian(total(x, pointwise.negative(y)))
+    if is_complex(both) or not f.plain:
+        both = checked(both, in_the_way(both, f.equal, size), "gauge", _TEXT)
+        apart = checked(apart, in_the_way(apart, zero, size), "gauge", _TEXT)
     inner = pointwise.add(pointwise.multiply(both, inverse_gaps(f.s, f.equal)), pointwise.multiply(apart, over_sums))
     if s_bar is None:
         return inner
+    if f.plain:
+        return pointwise.add(inner, on_diagonal(s_bar))
     lost = pointwise.logical_and(f.zero, pointwise.not_equal(s_bar, 0))
     bad = pointwise.logical_or(unequal(s_bar, f.equal), shaping.expand_dims(lost, -1))
     return pointwise.add(inner, on_diagonal(checked(s_bar, bad, "gauge", joined_text("svd"))))
+
+
+def _unrelated(f: _Factors, x: Any, y: Any, zero: Any, size: Any, joined: bool) -> tuple[Any, Any]:
+    """What a loss says of the vectors of vanishing values: nothing that relates the two sides; of equal values, if it
+    looks at them as well: the same of all their vectors.
+    """
+    if x is not None and y is not None:
+        related = pointwise.logical_and(in_the_way(x, zero, size), in_the_way(y, zero, size))
+        x = checked(x, related, "gauge", _TEXT)
+    if joined:
+        x, y = (None if z is None else _alike(z, f.equal, size) for z in (x, y))
+    return x, y
 
 
 def _alike(z: Any, equal: Any, size: Any) -> Any:
