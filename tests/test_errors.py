@@ -18,6 +18,8 @@ BUILT_IN = {
     "GraphError": RuntimeError,
     "LeakError": RuntimeError,
     "ConvergenceError": RuntimeError,
+    "SingularError": np.linalg.LinAlgError,
+    "GaugeError": ArithmeticError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

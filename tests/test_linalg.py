@@ -109,13 +109,18 @@ VALUES = {
     "rank vector": (lambda m, a: m.matrix_rank(a), np.ones(3)),
     "rank tol": (lambda m, a: m.matrix_rank(a, tol=2.0), np.diag([1.0, 3.0])),
     "rank rtol": (lambda m, a: m.matrix_rank(a, rtol=0.5, hermitian=True), np.diag([1.0, 3.0])),
-    **{f"cond {p}": (lambda m, a, p=p: m.cond(a, p), regular(2, 3, 3)) for p in (None, 2, -2, 1, -1, INF, "fro", "nuc")},
+    **{
+        f"cond {p}": (lambda m, a, p=p: m.cond(a, p), regular(2, 3, 3))
+        for p in (None, 2, -2, 1, -1, INF, "fro", "nuc")
+    },
     "trace": (lambda m, a: m.trace(a, offset=1), rng().normal(size=(2, 3, 4))),
     "diagonal": (lambda m, a: m.diagonal(a, offset=-1), rng().normal(size=(2, 3, 4))),
     "cross": (lambda m, a, b: m.cross(a, b, axis=0), rng().normal(size=(3, 2)), rng(1).normal(size=(3, 2))),
     "vecdot": (lambda m, a, b: m.vecdot(a, b), regular(3, 3, kind=complex), rng(1).normal(size=(3,))),
     "outer": (lambda m, a, b: m.outer(a, b), rng().normal(size=3), rng(1).normal(size=2)),
-    "multi_dot": (lambda m, *xs: m.multi_dot(xs), rng().normal(size=4), regular(4, 3), regular(3, 5), rng().normal(size=5)),
+    "multi_dot": (
+        lambda m, *xs: m.multi_dot(xs), rng().normal(size=4), regular(4, 3), regular(3, 5), rng().normal(size=5),
+    ),
     **{
         f"norm {ord} {axis}": (lambda m, a, ord=ord, axis=axis: m.norm(a, ord, axis), rng().normal(size=(3, 4)))
         for ord in (None, 1, -1, 2, -2, INF, -INF)
@@ -465,6 +470,10 @@ def by_permutations(a):
     return total
 
 
+def pushed(f, v):
+    return lambda x: pb.jvp(f, (x,), (v,))[1]
+
+
 @pytest.mark.parametrize("rank", range(5))
 @pytest.mark.parametrize("kind", [float, complex])
 def test_determinant_of_any_rank_to_third_order(rank, kind):
@@ -474,7 +483,7 @@ def test_determinant_of_any_rank_to_third_order(rank, kind):
 
     def nested(f, order):
         for k in range(order):
-            f = (lambda f, v: lambda x: pb.jvp(f, (x,), (v,))[1])(f, along[k])
+            f = pushed(f, along[k])
         return f(a)
 
     for order in range(4):
@@ -538,7 +547,7 @@ ANY = ("qr", "lu", "svd", "svdvals", "pinv", "matrix_norm")
 @pytest.mark.parametrize("name", SQUARE)
 def test_square_functions_of_other_shapes(name):
     for shape in ((2, 3), (3,), ()):
-        with pytest.raises(ShapeError, match="square|matrices"):
+        with pytest.raises(ShapeError, match=r"square|matrices"):
             getattr(linalg, name)(np.ones(shape))
 
 

@@ -37,6 +37,8 @@ def sections() -> Iterator[str]:
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
     inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
     public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
+    for part in (pullback.linalg, pullback.fft):
+        public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"
@@ -63,8 +65,9 @@ def entry(name: str, thing: object) -> str:
     """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
-    if thing.__name__ != name.rpartition(".")[2]:
-        return block("py:function", name, f"Another name of {{py:func}}`pullback.{thing.__name__}`.")
+    home, _, own = name.rpartition(".")
+    if thing.__name__ != own:
+        return block("py:function", name, f"Another name of {{py:func}}`{home}.{thing.__name__}`.")
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
     if inspect.isclass(thing):

@@ -15,7 +15,7 @@ from ..dispatch import apply
 from ..families import general
 from ..index import namespace_for
 from ..op import Op
-from .gauge import checked, equal_ones, evenly, in_the_way, inverse_gaps, joined_text, once, others, split_text, uneven
+from .gauge import checked, equal_ones, evenly, in_the_way, joined_text, once, others, over_gaps, split_text, uneven
 from .matrices import (
     adjoint,
     by_lapack,
@@ -75,7 +75,7 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     if static["vectors"]:
         inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eig"))
     w_dot = evenly(arranging.diagonal(inner, axis1=-2, axis2=-1), equal)
-    moved = product(v, pointwise.multiply(inner, inverse_gaps(w, equal)))
+    moved = product(v, over_gaps(inner, w, equal))
     return w_dot, pointwise.subtract(moved, pointwise.multiply(v, _along(v, moved)))
 
 
@@ -96,7 +96,7 @@ def _pull(bar: Any, out: Any) -> Any:
             "free.\n  Use what does not: eigenvalues, abs(v), v @ f(w) @ inv(v)."
         )
         turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", text)
-        inner = pointwise.multiply(turn, pointwise.conj(inverse_gaps(w, equal)))
+        inner = over_gaps(turn, pointwise.conj(w), equal)
         if w_bar is not None:
             inner = on_diagonal(checked(w_bar, others(equal), "gauge", joined_text("eig")), inner)
     return product(product(adjoint(inverse), inner), adjoint(v))

@@ -28,6 +28,7 @@ from .matrices import (
     square,
     square_spec,
     stacked,
+    symmetric_part,
 )
 from .solving import triangular_solve
 
@@ -35,8 +36,7 @@ __all__ = ["cholesky", "householder_product"]
 
 
 def _cholesky_value(xp: Any, x: Any) -> Any:
-    symmetric = (x + xp.conj(xp.swapaxes(x, -1, -2))) / 2
-    return narrowed(by_lapack(xp.linalg.cholesky, "cholesky", symmetric), x.dtype)
+    return narrowed(by_lapack(xp.linalg.cholesky, "cholesky", symmetric_part(xp, x)), x.dtype)
 
 
 def _half_lower(x: Any) -> Any:

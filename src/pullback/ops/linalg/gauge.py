@@ -17,6 +17,7 @@ from .. import elementwise as pointwise
 from ..contracting import matmul
 from ..dispatch import apply, shape
 from ..families import general
+from ..index import namespace_for
 from ..op import Op
 from .matrices import eps, identity
 
@@ -26,7 +27,7 @@ __all__ = [
     "equal_ones",
     "evenly",
     "in_the_way",
-    "inverse_gaps",
+    "over_gaps",
     "joined_text",
     "once",
     "others",
@@ -99,6 +100,11 @@ def once(x: Any, bad: Any, what: str) -> Any:
 
 def equal_ones(w: Any) -> Any:
     """Which pairs along the last axis are equal to working precision; each is equal to itself."""
+    if is_array(w) and w.dtype.kind == "f":
+        xp = namespace_for(w)  # sorted: if neighbours are apart, all are
+        steps, near = xp.abs(xp.diff(w)), 16 * eps(w.dtype) * xp.abs(w).sum(axis=-1, keepdims=True)
+        if (steps > near).all():
+            return xp.broadcast_to(xp.eye(w.shape[-1], dtype=bool), (*w.shape, w.shape[-1]))
     size = reducing.sum(pointwise.abs(w), axis=-1, keepdims=True)
     near = pointwise.multiply(shaping.expand_dims(size, -1), 16 * eps(w.dtype))
     return pointwise.less_equal(pointwise.abs(_differences(w)), near)
@@ -109,9 +115,9 @@ def _differences(w: Any) -> Any:
     return pointwise.subtract(shaping.expand_dims(w, -2), shaping.expand_dims(w, -1))
 
 
-def inverse_gaps(w: Any, equal: Any) -> Any:
-    """1 / (w_j - w_i), and zero where they are equal: what is equal does not turn into each other."""
-    return pointwise.divide(1.0, pointwise.where(equal, math.inf, _differences(w)))
+def over_gaps(x: Any, w: Any, equal: Any) -> Any:
+    """x_ij / (w_j - w_i), and zero where they are equal: what is equal does not turn into each other."""
+    return pointwise.divide(x, pointwise.where(equal, math.inf, _differences(w)))
 
 
 def all_apart(equal: Any) -> bool:

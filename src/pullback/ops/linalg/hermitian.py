@@ -20,10 +20,10 @@ from .gauge import (
     equal_ones,
     evenly,
     in_the_way,
-    inverse_gaps,
     joined_text,
     once,
     others,
+    over_gaps,
     split_text,
     unequal,
     uneven,
@@ -41,6 +41,7 @@ from .matrices import (
     square,
     square_spec,
     stacked,
+    symmetric_part,
     upper,
 )
 
@@ -59,12 +60,8 @@ def _spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
     return make_spec(x.shape[:-1], real_dtype(x.dtype), x.device), whole
 
 
-def _symmetric(xp: Any, x: Any) -> Any:
-    return (x + xp.conj(xp.swapaxes(x, -1, -2))) / 2
-
-
 def _value(xp: Any, x: Any, vectors: bool) -> Any:
-    return narrowed(tuple(by_lapack(xp.linalg.eigh, "eigh", _symmetric(xp, x))), x.dtype)
+    return narrowed(tuple(by_lapack(xp.linalg.eigh, "eigh", symmetric_part(xp, x))), x.dtype)
 
 
 def _known(out: Any) -> tuple[Any, Any, Any]:
@@ -86,7 +83,7 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
         inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eigh"))
     middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
     w_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, equal)
-    return w_dot, product(v, pointwise.multiply(inner, inverse_gaps(w, equal)))
+    return w_dot, product(v, over_gaps(inner, w, equal))
 
 
 def _pull(bar: Any, out: Any) -> Any:
@@ -102,7 +99,7 @@ def _pull(bar: Any, out: Any) -> Any:
     turn = antihermitian(turn)
     if is_complex(turn) or not all_apart(equal):
         turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", _TEXT)
-    inner = pointwise.multiply(turn, inverse_gaps(w, equal))
+    inner = over_gaps(turn, w, equal)
     return product(product(v, inner if w_bar is None else on_diagonal(w_bar, inner)), adjoint(v))
 
 
@@ -168,4 +165,4 @@ def eigvalsh(a: Any, /, UPLO: str | None = None) -> Any:
     if not is_array(a):
         return apply(_eigh, a, vectors=False)[0]
     xp = namespace_for(a)  # nothing to differentiate: the vectors are spared
-    return narrowed(by_lapack(xp.linalg.eigvalsh, "eigvalsh", _symmetric(xp, a)), a.dtype)
+    return narrowed(by_lapack(xp.linalg.eigvalsh, "eigvalsh", symmetric_part(xp, a)), a.dtype)

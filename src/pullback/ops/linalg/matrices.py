@@ -18,7 +18,7 @@ from ..index import namespace_for
 __all__ = [
     "adjoint", "antihermitian", "by_lapack", "column", "computed", "eps", "float_dtype", "hermitian", "identity",
     "lower", "matrix", "on_diagonal", "product", "real_dtype", "scipy_linalg", "square", "square_spec", "stacked",
-    "swapped", "total", "upper",
+    "swapped", "symmetric_part", "total", "upper",
 ]  # fmt: skip
 
 swapped = shaping.swapped
@@ -126,6 +126,15 @@ def adjoint(x: Any) -> Any:
 def hermitian(x: Any) -> Any:
     """(x + x^H) / 2."""
     return pointwise.multiply(pointwise.add(x, adjoint(x)), 0.5)
+
+
+def symmetric_part(xp: Any, x: Any) -> Any:
+    """`hermitian` of a bare array, with one temporary."""
+    x = x.astype(float_dtype(x.dtype), copy=False)
+    turned = xp.swapaxes(x, -1, -2)
+    out = x + (turned.conj() if x.dtype.kind == "c" else turned)
+    out *= 0.5
+    return out
 
 
 def antihermitian(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,10 @@ from .gauge import (
     equal_ones,
     evenly,
     in_the_way,
-    inverse_gaps,
     joined_text,
     once,
     others,
+    over_gaps,
     split_text,
     unequal,
     uneven,
@@ -110,11 +111,12 @@ def _reciprocal(x: Any, zero: Any) -> Any:
 
 
 def _sums(f: _Factors) -> tuple[Any, Any]:
-    """1 / (s_i + s_j), zero where both vanish, and where that is."""
+    """s_i + s_j, infinite where both vanish, and where that is."""
+    sums = pointwise.add(shaping.expand_dims(f.s, -1), shaping.expand_dims(f.s, -2))
     if f.plain:
-        return pointwise.divide(1.0, pointwise.add(shaping.expand_dims(f.s, -1), shaping.expand_dims(f.s, -2))), False
+        return sums, False
     zero = pointwise.logical_and(shaping.expand_dims(f.zero, -1), shaping.expand_dims(f.zero, -2))
-    return _reciprocal(pointwise.add(shaping.expand_dims(f.s, -1), shaping.expand_dims(f.s, -2)), zero), zero
+    return pointwise.where(zero, math.inf, sums), zero
 
 
 # A = U S V^H. With P = U^H A' V = H + K, Hermitian and antihermitian: s' = diag(H), and U' = U X + ..., V' = V Y + ...,
@@ -125,12 +127,12 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     f = _known(out)
     along, back = product(tangents[0], f.v), product(adjoint(tangents[0]), f.u)
     inner = product(adjoint(f.u), along)
-    over_sums, zero = _sums(f)
+    sums, zero = _sums(f)
     if static["vectors"] and not f.plain:
         bad = pointwise.logical_or(uneven(inner, f.equal, inner), in_the_way(inner, zero, inner))
         inner = checked(inner, bad, "gauge", split_text("svd"))
-    apart = pointwise.multiply(hermitian(inner), inverse_gaps(f.s, f.equal))
-    joint = pointwise.multiply(antihermitian(inner), over_sums)
+    apart = over_gaps(hermitian(inner), f.s, f.equal)
+    joint = pointwise.divide(antihermitian(inner), sums)
     middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
     s_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, f.equal)
     u_dot = _turned(f, f.u, f.beyond_u, pointwise.add(apart, joint), along, static["vectors"])
@@ -181,7 +183,7 @@ def _inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     x = None if u_bar is None else product(adjoint(f.u), u_bar[..., :k])
     y = None if v_bar is None else product(adjoint(f.v), v_bar[..., :k])
     size = _size(u_bar, v_bar)
-    over_sums, zero = _sums(f)
+    sums, zero = _sums(f)
     if not f.plain:
         x, y = _unrelated(f, x, y, zero, size, s_bar is not None)
     both = antihermitian(total(x, y))
@@ -189,7 +191,7 @@ def _inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     if is_complex(both) or not f.plain:
         both = checked(both, in_the_way(both, f.equal, size), "gauge", _TEXT)
         apart = checked(apart, in_the_way(apart, zero, size), "gauge", _TEXT)
-    inner = pointwise.add(pointwise.multiply(both, inverse_gaps(f.s, f.equal)), pointwise.multiply(apart, over_sums))
+    inner = pointwise.add(over_gaps(both, f.s, f.equal), pointwise.divide(apart, sums))
     if s_bar is None:
         return inner
     if f.plain:
