@@ -163,7 +163,7 @@ _det: Op = general(
 
 
 @signed
-def det(a: Any, /) -> Any:
+def det(a: Any) -> Any:
     """The determinant of each square matrix. Its derivative, the adjugate, is right for singular matrices too.
 
     >>> import numpy as np, pullback as pb
@@ -221,7 +221,7 @@ _slogdet: Op = general(
 
 
 @signed
-def slogdet(a: Any, /) -> Slogdet:
+def slogdet(a: Any) -> Slogdet:
     """The sign (for complex matrices the phase) of the determinant and the logarithm of its absolute value; the
     derivative at a singular matrix raises `SingularError`.
 
@@ -233,7 +233,7 @@ def slogdet(a: Any, /) -> Slogdet:
 
 
 @signed
-def matrix_power(a: Any, n: int, /) -> Any:
+def matrix_power(a: Any, n: int) -> Any:
     """The n-th power of square matrices by repeated squaring; a negative one is that of the inverse.
 
     >>> import numpy as np, pullback as pb

@@ -124,7 +124,7 @@ _eig: Op = general(
 
 
 @signed
-def eig(a: Any, /) -> Eig:
+def eig(a: Any) -> Eig:
     """The eigenvalues and eigenvectors (columns of length one) of square matrices, always complex. A loss that depends
     on their free phases, or on the basis of equal eigenvalues, raises `GaugeError`; a defective matrix raises
     `SingularError`.
@@ -137,7 +137,7 @@ def eig(a: Any, /) -> Eig:
 
 
 @signed
-def eigvals(a: Any, /) -> Any:
+def eigvals(a: Any) -> Any:
     """The eigenvalues of square matrices, always complex, in no order.
 
     >>> import numpy as np, pullback as pb

@@ -98,7 +98,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 
 @signed
-def householder_product(h: Any, tau: Any, /) -> Any:
+def householder_product(h: Any, tau: Any) -> Any:
     """The first columns of H_1 H_2 ... H_k with H_i = 1 - tau_i v_i v_i^H, where v_i is the i-th column of h below a
     one on the diagonal: the Q of `qr(a, mode="raw")`, with h as NumPy's transposed.
 

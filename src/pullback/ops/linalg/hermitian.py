@@ -141,7 +141,7 @@ def _chosen(a: Any, triangle: str | None, what: str) -> Any:
 
 
 @signed
-def eigh(a: Any, /, UPLO: str | None = None) -> Eigh:
+def eigh(a: Any, UPLO: str | None = None) -> Eigh:
     """The eigenvalues, rising, and eigenvectors (columns) of Hermitian matrices. Of a matrix that is not Hermitian the
     Hermitian part is taken, or with `UPLO` what its lower ("L") or upper ("U") triangle tells. Equal eigenvalues share
     their derivative; a loss that depends on the basis of their vectors raises `GaugeError`.
@@ -154,7 +154,7 @@ def eigh(a: Any, /, UPLO: str | None = None) -> Eigh:
 
 
 @signed
-def eigvalsh(a: Any, /, UPLO: str | None = None) -> Any:
+def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
     """The eigenvalues of Hermitian matrices, rising, as `eigh` has them.
 
     >>> import numpy as np, pullback as pb

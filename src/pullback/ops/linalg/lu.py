@@ -171,7 +171,7 @@ _lu: Op = general(
 
 
 @signed
-def lu(a: Any, /, permute_l: bool = False, p_indices: bool = False) -> Any:
+def lu(a: Any, permute_l: bool = False, p_indices: bool = False) -> Any:
     """(P, L, U) with P L U = a: a permutation, a lower triangle with ones on its diagonal, an upper triangle; as SciPy
     has it. With `permute_l` only (P L, U), with `p_indices` the order p in place of P, so that a = (L U)[p].
 

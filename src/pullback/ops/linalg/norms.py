@@ -110,7 +110,7 @@ def _of_matrix(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool, what: st
 
 
 @signed
-def norm(x: Any, /, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """The norm of a vector (one axis), of matrices (two), or without `ord` and `axis` of all elements, as NumPy has it.
 
     >>> import numpy as np, pullback as pb
@@ -132,7 +132,7 @@ def norm(x: Any, /, ord: Any = None, axis: Any = None, keepdims: bool = False) -
 
 
 @signed
-def cond(x: Any, /, p: Any = None) -> Any:
+def cond(x: Any, p: Any = None) -> Any:
     """How much a matrix magnifies errors: the largest singular value over the smallest, or |x| |x^-1| in another norm.
 
     >>> import numpy as np, pullback as pb

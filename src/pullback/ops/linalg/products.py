@@ -98,7 +98,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 
 
 @signed
-def multi_dot(arrays: Sequence[Any], /) -> Any:
+def multi_dot(arrays: Sequence[Any]) -> Any:
     """The product of many matrices in the order of least work; the first and the last may be vectors.
 
     >>> import numpy as np, pullback as pb

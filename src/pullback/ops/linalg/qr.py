@@ -149,7 +149,7 @@ _qr: Op = general(
 
 
 @signed
-def qr(a: Any, /, mode: str = "reduced") -> Any:
+def qr(a: Any, mode: str = "reduced") -> Any:
     """Q with orthonormal columns and an upper triangle R with Q R = a. `mode` is "reduced", "complete" (Q is square),
     "r" (only R) or "raw" (LAPACK's reflections and their factors, with the reflections in rows as NumPy has them).
 

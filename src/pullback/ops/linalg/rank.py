@@ -19,7 +19,7 @@ from .matrices import eps
 __all__ = ["matrix_rank"]
 
 
-def matrix_rank(A: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """How many singular values lie above `tol`, or above `rtol` times the largest. It has no derivative.
 
     >>> import numpy as np, pullback as pb

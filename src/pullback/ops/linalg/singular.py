@@ -269,7 +269,7 @@ _svd: Op = general(
 
 
 @signed
-def svd(a: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """(U, S, Vh) with U S Vh = a: singular values, falling, between orthonormal columns and rows. Equal singular values
     share their derivative, one that is zero has none; a loss that depends on the basis of their vectors raises
     `GaugeError`. With `compute_uv=False` only S.
@@ -288,7 +288,7 @@ def _symmetric(a: Any) -> Any:
 
 
 @signed
-def svdvals(a: Any, /) -> Any:
+def svdvals(a: Any) -> Any:
     """The singular values, falling.
 
     >>> import numpy as np, pullback as pb

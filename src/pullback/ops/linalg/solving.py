@@ -91,7 +91,7 @@ _solve: Op = general(
 
 
 @signed
-def solve(a: Any, b: Any, /) -> Any:
+def solve(a: Any, b: Any) -> Any:
     """The x with a x = b; b is one vector, or holds columns over its last two axes.
 
     >>> import numpy as np, pullback as pb
@@ -156,7 +156,7 @@ _triangular: Op = general(
 
 
 @signed
-def triangular_solve(a: Any, b: Any, /, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False) -> Any:
+def triangular_solve(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False) -> Any:
     """The x with a x = b, where only one triangle of a is looked at; `trans` 1 or "T" solves with the transpose, 2 or
     "C" with its conjugate, and `unit_diagonal` takes ones for the diagonal.
 
@@ -195,7 +195,7 @@ _inv: Op = general(
 
 
 @signed
-def inv(a: Any, /) -> Any:
+def inv(a: Any) -> Any:
     """The inverse of each square matrix; a singular one raises `SingularError`.
 
     >>> import numpy as np, pullback as pb
@@ -273,7 +273,7 @@ def _batch_pinv(op: Any, size: int, args: Any, axes: Any) -> tuple[Any, int]:
 
 
 @signed
-def pinv(a: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero. Its derivative is the one
     among matrices of the same rank.
 
@@ -298,7 +298,7 @@ def _cutoff(a: Any, rtol: Any) -> Any:
 
 
 @signed
-def lstsq(a: Any, b: Any, /, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     """The x of least norm among those that make |a x - b| least, with the squared residuals of each column (none if a
     has not full column rank), the rank and the singular values of a.
 
@@ -323,7 +323,7 @@ def lstsq(a: Any, b: Any, /, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
 
 
 @signed
-def tensorinv(a: Any, /, ind: int = 2) -> Any:
+def tensorinv(a: Any, ind: int = 2) -> Any:
     """The inverse of a as a map from its last axes to its first `ind` ones.
 
     >>> import numpy as np, pullback as pb
@@ -340,7 +340,7 @@ def tensorinv(a: Any, /, ind: int = 2) -> Any:
 
 
 @signed
-def tensorsolve(a: Any, b: Any, /, axes: Any = None) -> Any:
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """The x with a x = b, where a sums over its last axes, as many as x has; `axes` are moved there first.
 
     >>> import numpy as np, pullback as pb
