@@ -3,6 +3,7 @@
 from .determinants import Slogdet, det, matrix_power, slogdet
 from .eigen import Eig, eig, eigvals
 from .factoring import cholesky, householder_product
+from .fitting import lstsq, pinv
 from .functions import expm, logm, sqrtm
 from .hermitian import Eigh, eigh, eigvalsh
 from .lu import lu
@@ -11,7 +12,7 @@ from .products import cross, diagonal, matmul, matrix_transpose, multi_dot, oute
 from .qr import QR, qr
 from .rank import matrix_rank
 from .singular import SVD, svd, svdvals
-from .solving import inv, lstsq, pinv, solve, solve_triangular, tensorinv, tensorsolve, triangular_solve
+from .solving import inv, solve, solve_triangular, tensorinv, tensorsolve, triangular_solve
 
 __all__ = [
     "Eig", "Eigh", "QR", "SVD", "Slogdet", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",

@@ -20,9 +20,9 @@ from .matrices import (
     adjoint,
     by_lapack,
     eps,
-    float_dtype,
     on_diagonal,
     product,
+    real_dtype,
     square,
     square_spec,
     stacked,
@@ -40,8 +40,8 @@ class Eig(NamedTuple):
 
 
 def _complex(dtype: Any) -> Any:
-    return np.dtype(np.complex64 if float_dtype(dtype).itemsize * (dtype.kind != "c") in (2, 4) or dtype == np.complex64
-                    else np.complex128)  # fmt: skip
+    """Single precision stays single."""
+    return np.dtype(np.complex64 if real_dtype(dtype).itemsize <= 4 else np.complex128)
 
 
 def _spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:

@@ -185,12 +185,8 @@ def lu(a: Any, permute_l: bool = False, p_indices: bool = False) -> Any:
     a = matrix(a, "lu")
     p, _, left, right = apply(_lu, a)
     if permute_l:
-        return _rows_of_left(left, p), right
+        return _rows(left, p), right
     if p_indices:
         return p, left, right
     unit = namespace_for(a).eye(shape(a)[-2], dtype=float_dtype(a.dtype))
     return indexing.take(unit, p, axis=0), left, right
-
-
-def _rows_of_left(left: Any, p: Any) -> Any:
-    return _rows(left, p)

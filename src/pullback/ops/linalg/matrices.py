@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
-from ...errors import DtypeError, PullbackError, ShapeError, SingularError
+from ...errors import PullbackError, ShapeError, SingularError
 from .. import arranging, batching, contracting, shaping
 from .. import elementwise as pointwise
 from ..dispatch import apply, as_value, ndim, shape
@@ -95,7 +95,7 @@ def computed(name: str) -> Callable[..., Any]:
 
 def narrowed(out: Any, dtype: Any) -> Any:
     """Results of a wider computation in the precision of its argument."""
-    if type(out) is tuple or isinstance(out, tuple):
+    if isinstance(out, tuple):
         return tuple(narrowed(part, dtype) for part in out)
     return out if float_dtype(dtype).itemsize >= 4 or out.dtype.kind not in "fc" else out.astype(dtype)
 
@@ -171,10 +171,3 @@ def on_diagonal(x: Any, beside: Any = 0) -> Any:
 def total(x: Any, y: Any) -> Any:
     """x + y, where None is zero."""
     return y if x is None else x if y is None else pointwise.add(x, y)
-
-
-def same_kind(x: Any, y: Any, what: str) -> None:
-    """Refuses what cannot be told as numbers of one kind."""
-    for value in (x, y):
-        if spec_of(value).dtype.kind not in "biufc" and not spec_of(value).inexact:
-            raise DtypeError(f"{what}: no version for dtype {spec_of(value).dtype}.")
