@@ -37,7 +37,7 @@ class Case:
         args = list(self.args)
         for i, value in zip(self.moving, floats, strict=True):
             args[i] = value
-        return apply(self.op, *args, **self.static)
+        return phaseless(self.op, apply(self.op, *args, **self.static))
 
     def scalar(self, *floats: Any) -> Any:
         """A weighted sum of the results: one number to differentiate, in which no direction is special."""
@@ -46,7 +46,7 @@ class Case:
         rng = np.random.default_rng(7)
         total: Any = 0.0
         for out in outs:
-            total = total + pb.sum(out * rng.normal(size=out.shape))
+            total = total + weighted(out, drawn(rng, out))
         return total
 
     def direction(self, seed: int) -> list[Any]:
@@ -56,6 +56,23 @@ class Case:
     def cast(self, dtype: Any) -> Case:
         args = tuple(np.asarray(a).astype(dtype) if i in self.moving else a for i, a in enumerate(self.args))
         return Case(self.op, self.number, args, self.static)
+
+
+#: What is left of complex results when their free phases are taken away: only that has a derivative in reverse mode.
+PHASELESS = {
+    "eig": lambda w, v: (w, pb.abs(v)),
+    "eigh": lambda w, v: (w, pb.abs(v)),
+    "qr": lambda q, r: (pb.abs(q), q[..., : r.shape[-1]], r),
+    "svd": lambda u, s, vh: (pb.abs(u), s, pb.abs(vh), pb.matmul(u[..., :, : s.shape[-1]], vh[..., : s.shape[-1], :])),
+}
+
+
+def phaseless(op: Op, outs: Any) -> Any:
+    """The results of an op that have a derivative, without phases that it was free to choose."""
+    if isinstance(outs, tuple) and op.differentiable:
+        outs = tuple(x for x in outs if x.dtype.kind not in "iu")
+    free = op.name in PHASELESS and any(x.dtype.kind == "c" for x in outs)
+    return PHASELESS[op.name](*outs) if free else outs
 
 
 def cases(wanted: Callable[[Op], bool] = lambda op: True) -> list[Case]:
@@ -79,4 +96,18 @@ def flat(values: Any) -> Any:
 
 
 def inner(left: Any, right: Any) -> float:
-    return float(np.dot(flat(left), flat(right)))
+    """Re <left, right>, the product in which a pull is the transpose of a push."""
+    return float(np.real(np.vdot(flat(left), flat(right))))
+
+
+def drawn(rng: Any, like: Any) -> Any:
+    """Random numbers in the shape of a value, complex where it is."""
+    real = np.asarray(rng.normal(size=like.shape))
+    return real + 1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else real
+
+
+def weighted(out: Any, weights: Any) -> Any:
+    """Re <weights, out>: a real number, whatever the dtype of the result."""
+    if out.dtype.kind != "c":
+        return pb.sum(out * weights)
+    return pb.sum(pb.real(out) * weights.real + pb.imag(out) * weights.imag)

@@ -19,6 +19,8 @@ BUILT_IN = {
     "LeakError": RuntimeError,
     "ConvergenceError": RuntimeError,
     "StorageError": OSError,
+    "SingularError": np.linalg.LinAlgError,
+    "GaugeError": ArithmeticError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

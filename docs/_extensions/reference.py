@@ -44,6 +44,10 @@ def sections() -> Iterator[str]:
         space = getattr(pullback, part)
         inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not vars(pullback).get(n)}
         public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
+    inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
+    public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
+    for part in (pullback.linalg, pullback.fft):
+        public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"
@@ -81,6 +85,9 @@ def entry(name: str, thing: object) -> str:
         inside = space and thing.__name__ in getattr(pullback, space[0]).__all__
         first = ".".join(["pullback", *(space if inside else []), thing.__name__])
         return block("py:function", name, f"Another name of {{py:func}}`{first}`.")
+    home, _, own = name.rpartition(".")
+    if thing.__name__ != own:
+        return block("py:function", name, f"Another name of {{py:func}}`{home}.{thing.__name__}`.")
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
     if inspect.isclass(thing):

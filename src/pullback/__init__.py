@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
     from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
-    from .ops import einops, random, special
+    from .ops import einops, fft, linalg, random, special
     from .ops.distances import cdist, pairwise_distance, pdist
     from .ops.layouts import (
         append,
@@ -274,7 +274,14 @@ del globals()["checkpoint"]
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"einops": "ops.einops", "implicit": "implicit", "random": "ops.random", "special": "ops.special"}
+_PARTS = {
+    "einops": "ops.einops",
+    "fft": "ops.fft",
+    "implicit": "implicit",
+    "linalg": "ops.linalg",
+    "random": "ops.random",
+    "special": "ops.special",
+}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
@@ -353,29 +360,29 @@ __all__ = [
     "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid",
     "custom_op", "delete", "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "divergence", "divide",
     "dot", "dsplit", "dstack", "dtypes", "einops", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "extract", "eye", "fake_quantize", "fill_diagonal",
+    "erf", "errors", "exp", "expand_dims", "expm1", "extract", "eye", "fake_quantize", "fft", "fill_diagonal",
     "fixed_point", "flatnonzero", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
     "fori_loop", "from_dlpack", "full", "full_like", "gather", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
     "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hsplit",
     "hstack", "hvp", "im2col", "imag", "implicit", "index_add", "index_copy", "index_fill", "index_reduce",
     "inference_mode", "inner", "insert", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
     "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "kron", "kthvalue", "laplacian",
-    "least_squares", "less", "less_equal", "lexsort", "linear_recurrence", "linear_solve", "linear_transpose",
-    "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul",
-    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min",
-    "minimum", "moveaxis", "msort", "multiply", "name", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
-    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
-    "nanvar", "negative", "no_grad", "nonzero", "not_equal", "offload_named", "offload_to_disk", "one_hot", "ones",
-    "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "place",
-    "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "random", "ravel", "real",
-    "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "resize", "reverse_gradient", "roll",
-    "rollaxis", "root", "rot90", "save_contractions", "save_everything", "save_named", "save_nothing",
-    "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
-    "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "set_at", "set_grad_enabled",
-    "sigmoid", "sign", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus", "sort",
-    "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
+    "least_squares", "less", "less_equal", "lexsort", "linalg", "linear_recurrence", "linear_solve",
+    "linear_transpose", "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "map", "masked_fill", "masked_scatter",
+    "masked_select", "matmul", "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error",
+    "median", "meshgrid", "min", "minimum", "moveaxis", "msort", "multiply", "name", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
+    "nanquantile", "nanstd", "nansum", "nanvar", "negative", "no_grad", "nonzero", "not_equal", "offload_named",
+    "offload_to_disk", "one_hot", "ones", "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist",
+    "percentile", "permute_dims", "place", "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile",
+    "random", "ravel", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "resize",
+    "reverse_gradient", "roll", "rollaxis", "root", "rot90", "save_contractions", "save_everything", "save_named",
+    "save_nothing", "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce",
+    "searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "set_at",
+    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus",
+    "sort", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
     "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose",
     "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "uint16", "uint32", "uint64", "uint8", "unflatten",
     "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numpy.linalg import LinAlgError
+
 __all__ = [
     "AnomalyError",
     "ArgumentError",
@@ -9,6 +11,7 @@ __all__ = [
     "ConvergenceError",
     "DeviceError",
     "DtypeError",
+    "GaugeError",
     "GraphError",
     "HookError",
     "IndexingError",
@@ -17,6 +20,7 @@ __all__ = [
     "RecomputeError",
     "ShapeError",
     "StorageError",
+    "SingularError",
     "UnsupportedFunction",
 ]
 
@@ -55,6 +59,14 @@ class GraphError(PullbackError, RuntimeError):
 
 class LeakError(PullbackError, RuntimeError):
     """A value of a transform, a context or a tape was used after that was over."""
+
+
+class SingularError(PullbackError, LinAlgError):
+    """A matrix that has no inverse, no such factor, or no derivative of it."""
+
+
+class GaugeError(PullbackError, ArithmeticError):
+    """A derivative that hangs on a choice the factorisation was free to make: a sign, a phase, a basis."""
 
 
 class ConvergenceError(PullbackError, RuntimeError):

@@ -10,3 +10,14 @@ DIFFERENCES |= {
     ("as_strided:partial_views-2", check): "PyTorch reads memory outside of the array it is given, we refuse"
     for check in CHECKS
 }
+
+_NORM = "linalg.norm:subgradients_at_zero"
+DIFFERENCES |= {
+    (f"{_NORM}-{i}", "second order"): "at zero PyTorch's second derivative is NaN, ours zero like the first"
+    for i in (4, 7, 9, 12, 14, 20, 22, 37, 43, 45, 47, 53)
+}
+DIFFERENCES |= {
+    (f"{_NORM}-{i}", check): "PyTorch takes the basis LAPACK chose for vanishing singular values, we take zero"
+    for i in (43, 47, 53)
+    for check in ("vjp", "strided vjp")
+}

@@ -4,7 +4,6 @@ A key is `op`, or `op:variant` where the variants differ. The parameters on the 
 return lists. Ops whose samples are random, or that have no counterpart here, are absent.
 """
 
-import functools
 import math
 
 import numpy as np
@@ -37,6 +36,7 @@ from .forms import (
     swapped,
     unflattened,
 )
+from .matrices import FOURIER, LINALG, lstsq, svd
 from .structure import STRUCTURE
 
 SAME = (
@@ -129,8 +129,6 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "tensordot": lambda x, y, *, dims: pb.tensordot(x, y, axes=dims),
     "inner": lambda x, y: pb.tensordot(x, y, axes=1),
     "vdot": lambda x, y: pb.sum(pb.conj(x) * y),
-    "linalg.vecdot": lambda x, y, *, dim=-1: pb.sum(pb.conj(x) * y, axis=dim),
-    "linalg.multi_dot": lambda factors: functools.reduce(pb.matmul, factors),
     "addmm": product_added(pb.matmul),
     "addmv": product_added(pb.matmul),
     "baddbmm": product_added(pb.matmul),
@@ -240,6 +238,10 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
         pb.square(x - y) if reduction == "none" else pb.mean_squared_error(x, y)
     ),
 }
+
+TORCH |= FOURIER | LINALG
+#: Functions that look at the case too: which parts of the results PyTorch's sample takes.
+OF_CASE = (lstsq, svd)
 
 
 TORCH |= STRUCTURE

@@ -7,7 +7,7 @@ import pullback as pb
 
 from .cases import Input, load
 from .differences import DIFFERENCES
-from .names import TORCH, ours
+from .names import OF_CASE, TORCH, ours
 
 CASES = load()
 # |ours - theirs| <= RELATIVE |theirs| + ABSOLUTE max(1, max |theirs|): float64, a few hundred operations at most.
@@ -48,7 +48,8 @@ class Run:
         self.inputs = []
         args = [self.argument(argument) for argument in case.args]
         kwargs = {key: self.argument(argument) for key, argument in case.kwargs.items()}
-        outputs = ours(case.op, case.variant)(*args, **kwargs)
+        function = ours(case.op, case.variant)
+        outputs = function(case, *args, **kwargs) if function in OF_CASE else function(*args, **kwargs)
         self.outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
     def argument(self, argument):

@@ -25,7 +25,9 @@ __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 LIBRARY: tuple[str, ...] = (
     "distances",
     "einops",
+    "fft",
     "layouts",
+    "linalg",
     "multiplying",
     "naming",
     "quantiles",

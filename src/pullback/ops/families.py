@@ -127,19 +127,22 @@ def general(
     spec: Formula,
     batch: Formula,
     samples: Formula,
-    pulls: Mapping[str, Formula] | None = None,
+    pulls: Mapping[str, Formula | None] | None = None,
+    joint: Formula | None = None,
     push: Formula | None = None,
     family: str = "general",
     motion: str = "",
 ) -> Op:
-    """An op that states both derivatives; without any, its results carry none (integers, booleans)."""
-    if (pulls is None) != (push is None):
+    """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
+    of several arguments share their work, one `joint` formula stands for all.
+    """
+    if (pulls is None and joint is None) != (push is None):
         raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
     op = Op(
         name=name, family=family, args=args, value=value, spec=spec,
-        pulls={a: terms(p) for a, p in (pulls or {}).items()},
+        pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
-        differentiable=pulls is not None, motion=motion,
+        differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint),
     )  # fmt: skip
     return enlisted(op)
 

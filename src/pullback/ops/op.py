@@ -22,7 +22,8 @@ BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 @dataclass(frozen=True, slots=True)
 class Terms:
     """A formula and the names it uses: `bar` the cotangent, `out` the result, an argument, `x_spec` the spec of
-    argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`.
+    argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`. A joint
+    formula finds in `position` all those that are wanted, and may answer None for the rest.
 
     The names are the declaration: what a formula names is what the tape keeps for it, and nothing else.
     """
@@ -181,7 +182,7 @@ class Rule:
         """The cotangents of some arguments, before they are summed to the arguments' shapes."""
         if self._joint is None or self.op.joint is None:
             return [self.share(i, bar, out, args, specs, static) for i in positions]
-        together = self.op.joint.formula(*self._values(self._joint, -1, bar, out, args, specs, static))
+        together = self.op.joint.formula(*self._values(self._joint, tuple(positions), bar, out, args, specs, static))
         return [together[i] for i in positions]
 
     def share(
@@ -196,7 +197,7 @@ class Rule:
     def _values(
         self,
         lookups: Sequence[tuple[str, Any]],
-        position: int,
+        position: int | tuple[int, ...],
         bar: Any,
         out: Any,
         args: list[Any],
@@ -225,7 +226,7 @@ class Rule:
             raise ArgumentError(f"the rule of {self.op.name} uses {name!r}, which is no argument or static of it.")
         return static[name]
 
-    def _of_many(self, kind: str, start: int, position: int, args: list[Any], specs: tuple[Spec, ...]) -> Any:
+    def _of_many(self, kind: str, start: int, position: Any, args: list[Any], specs: tuple[Spec, ...]) -> Any:
         """What only ops of any number of arguments name."""
         if kind == "others":
             return [a for i, a in enumerate(args) if i != position]

@@ -1,0 +1,435 @@
+"""Signals in, spectra out and back: the discrete Fourier transforms of `numpy.fft`, any axes, lengths and norm.
+
+Three ops carry them: complex to complex, real to half a spectrum, and half a spectrum to real. Each is linear, and its
+transpose is another of the three with its scale on the other side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import namespace_on
+from ..arrays.node import signed
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..errors import ArgumentError, DtypeError, ShapeError
+from . import arranging, batching, shaping
+from . import elementwise as pointwise
+from .axes import all_axes, one_axis, whole
+from .dispatch import apply, as_value, ndim, shape
+from .families import is_complex, linear
+from .index import namespace_for
+from .op import Op
+from .sampling import one, several
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+#: Where the factor 1/n goes; the transpose of a transform has it on the other side.
+_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def _complex_dtype(dtype: Any) -> Any:
+    """The dtype of a spectrum: single precision stays single."""
+    return np.dtype(np.complex64 if dtype in (np.float16, np.float32, np.complex64) else np.complex128)
+
+
+def _real_dtype(dtype: Any) -> Any:
+    return np.empty(0, _complex_dtype(dtype)).real.dtype
+
+
+def _has_points(x: Spec, axes: tuple[int, ...], what: str) -> None:
+    for axis in axes:
+        if not x.shape[axis]:
+            raise ShapeError(f"{what}: shape {x.shape} has no points along axis {axis}.")
+
+
+def _fft_spec(x: Spec, axes: tuple[int, ...], inverse: bool, norm: str) -> Spec:
+    _has_points(x, axes, "fft")
+    return make_spec(x.shape, _complex_dtype(x.dtype), x.device)
+
+
+def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str) -> Any:
+    out = (xp.fft.ifftn if inverse else xp.fft.fftn)(x, axes=axes, norm=norm)
+    return out.astype(_complex_dtype(x.dtype), copy=False)
+
+
+# The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the transform run backward.
+_fft: Op = linear(
+    "fft",
+    doc="The discrete Fourier transform over axes, complex to complex.",
+    value=_fft_value,
+    spec=_fft_spec,
+    transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
+    batch=batching.shifted(axes="axis"),
+    samples=several(
+        one(4, axes=(0,), inverse=False, norm="backward"),
+        one(2, 3, axes=(0, 1), inverse=True, norm="forward"),
+        one(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
+        one(0, 2, axes=(1,), inverse=False, norm="backward"),
+    ),
+)
+
+
+def _rfft_spec(x: Spec, axis: int, norm: str) -> Spec:
+    if x.dtype.kind == "c":
+        raise DtypeError(f"rfft: wants real numbers, got {x.dtype}.\n  Use fft, or take the real part first.")
+    _has_points(x, (axis,), "rfft")
+    half = (*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :])
+    return make_spec(half, _complex_dtype(x.dtype), x.device)
+
+
+def _alone(x: Any, axis: int, n: int, factor: float) -> Any:
+    """`factor` times the coefficients that stand for two, k and n - k; the first, and the middle one, stand alone."""
+    kind = spec_of(x)
+    size = n // 2 + 1
+    weights = np.full(size, factor)
+    weights[0] = 1.0
+    if n % 2 == 0:
+        weights[-1] = 1.0
+    column = weights.astype(_real_dtype(kind.dtype)).reshape((size,) + (1,) * (kind.ndim - 1 - axis))
+    return pointwise.multiply(x, namespace_for(x).asarray(column))
+
+
+# y_k = sum_j x_j w^(jk) for k <= n/2, so x_bar_j = Re sum_k conj(w)^(jk) y_bar_k over those k alone; `irfft` adds the
+# mirror image of each k that has one, hence the halves.
+def _rfft_transpose(bar: Any, x_spec: Spec, axis: int, norm: str) -> Any:
+    n = x_spec.shape[axis]
+    return apply(_irfft, _alone(bar, axis, n, 0.5), n=n, axis=axis, norm=_OPPOSITE[norm])
+
+
+def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
+    return _alone(apply(_rfft, bar, axis=axis, norm=_OPPOSITE[norm]), axis, n, 2.0)
+
+
+_rfft: Op = linear(
+    "rfft",
+    doc="The half of the spectrum of a real signal that determines the rest.",
+    value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
+    spec=_rfft_spec,
+    transpose=_rfft_transpose,
+    batch=batching.shifted(axis="axis"),
+    samples=several(
+        one(4, axis=0, norm="backward"),
+        one(2, 5, axis=1, norm="ortho"),
+        one(3, 2, axis=0, norm="forward"),
+        one(1, axis=0, norm="backward"),
+        one(0, 3, axis=1, norm="backward"),
+    ),
+)
+
+
+def _irfft_spec(x: Spec, n: int, axis: int, norm: str) -> Spec:
+    if x.shape[axis] != n // 2 + 1:
+        raise ShapeError(f"irfft: {n} points come from {n // 2 + 1} coefficients, got {x.shape[axis]}.")
+    return make_spec((*x.shape[:axis], n, *x.shape[axis + 1 :]), _real_dtype(x.dtype), x.device)
+
+
+def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
+    wide = x.astype(_complex_dtype(x.dtype), copy=False)
+    return xp.fft.irfft(wide, n, axis=axis, norm=norm)
+
+
+_irfft: Op = linear(
+    "irfft",
+    doc="The real signal of half a spectrum.",
+    value=_irfft_value,
+    spec=_irfft_spec,
+    transpose=_irfft_transpose,
+    batch=batching.shifted(axis="axis"),
+    samples=several(
+        one(3, n=4, axis=0, norm="backward"),
+        one(2, 3, n=5, axis=1, norm="ortho"),
+        one(2, 2, n=2, axis=0, norm="forward"),
+        one(1, n=1, axis=0, norm="backward"),
+    ),
+)
+
+
+def _normed(norm: str | None, what: str) -> str:
+    if norm is not None and norm not in _OPPOSITE:
+        raise ArgumentError(f"{what}: norm must be 'backward', 'ortho' or 'forward', got {norm!r}.")
+    return norm or "backward"
+
+
+def _points(n: Any, what: str) -> int:
+    count = whole(n, f"{what}: n")
+    if count < 1:
+        raise ArgumentError(f"{what}: wants at least one point, got n = {count}.")
+    return count
+
+
+def _fitted(x: Any, axis: int, size: int) -> Any:
+    """Cut to a length along an axis, or filled up with zeros."""
+    have = shape(x)[axis]
+    if have > size:
+        return x[(slice(None),) * axis + (slice(size),)]
+    return arranging.pad(x, [(0, size - have) if i == axis else (0, 0) for i in range(ndim(x))]) if have < size else x
+
+
+def _plan(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], list[int | None]]:
+    """The axes to transform, in order, and the length of each, None for the length it has."""
+    rank = ndim(x)
+    if axes is None:
+        chosen = list(range(rank)) if s is None else list(range(rank - len(tuple(s)), rank))
+    else:
+        given = axes if isinstance(axes, (tuple, list)) else (axes,)
+        chosen = [one_axis(a, rank, what) for a in given]
+    if any(a < 0 for a in chosen):
+        raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
+    if s is None:
+        return chosen, [None] * len(chosen)
+    if len(tuple(s)) != len(chosen):
+        raise ShapeError(f"{what}: s {tuple(s)} and axes {axes} differ in number.")
+    pairs = zip(s, chosen, strict=True)
+    return chosen, [_points(shape(x)[a] if whole(n, f"{what}: s") == -1 else n, what) for n, a in pairs]
+
+
+def _transformed(x: Any, axes: list[int], sizes: list[int | None], norm: str, inverse: bool) -> Any:
+    """Complex transforms over axes; one that is named twice is transformed twice."""
+    for axis, size in zip(axes, sizes, strict=True):
+        if size is not None:
+            x = _fitted(x, axis, size)
+    if len(set(axes)) == len(axes) and axes:
+        return apply(_fft, x, axes=tuple(axes), inverse=inverse, norm=norm)
+    for axis in reversed(axes):
+        x = apply(_fft, x, axes=(axis,), inverse=inverse, norm=norm)
+    return x if is_complex(x) else shaping.astype(x, _complex_dtype(spec_of(x).dtype))
+
+
+@signed
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The discrete Fourier transform along an axis, of `n` points: cut, or filled up with zeros.
+
+    >>> import pullback as pb
+    >>> pb.fft.fft([1.0, 0.0, 0.0])
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    x = as_value(a)
+    return _transformed(x, *_one(x, n, axis, "fft"), _normed(norm, "fft"), False)
+
+
+@signed
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `fft`.
+
+    >>> import pullback as pb
+    >>> pb.fft.ifft([3.0, 0.0, 0.0])
+    array([1.+0.j, 1.+0.j, 1.+0.j])
+    """
+    x = as_value(a)
+    return _transformed(x, *_one(x, n, axis, "ifft"), _normed(norm, "ifft"), True)
+
+
+def _one(x: Any, n: Any, axis: Any, what: str) -> tuple[list[int], list[int | None]]:
+    return [one_axis(axis, ndim(x), what)], [None if n is None else _points(n, what)]
+
+
+@signed
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The transform over several axes, all of them unless told otherwise.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.fftn(np.ones((2, 2))).real
+    array([[4., 0.],
+           [0., 0.]])
+    """
+    x = as_value(a)
+    return _transformed(x, *_plan(x, s, axes, "fftn"), _normed(norm, "fftn"), False)
+
+
+@signed
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of `fftn`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.ifftn(np.ones((2, 2))).real
+    array([[1., 0.],
+           [0., 0.]])
+    """
+    x = as_value(a)
+    return _transformed(x, *_plan(x, s, axes, "ifftn"), _normed(norm, "ifftn"), True)
+
+
+@signed
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The transform over two axes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.fft2(np.ones((3, 2, 2))).shape
+    (3, 2, 2)
+    """
+    return fftn(a, s, axes, norm)
+
+
+@signed
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The inverse of `fft2`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.ifft2(np.ones((3, 2, 2))).shape
+    (3, 2, 2)
+    """
+    return ifftn(a, s, axes, norm)
+
+
+@signed
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The spectrum of a real signal, up to the middle: the rest is its mirror image.
+
+    >>> import pullback as pb
+    >>> pb.fft.rfft([1.0, 0.0, 0.0])
+    array([1.+0.j, 1.+0.j])
+    """
+    return rfftn(a, None if n is None else (_points(n, "rfft"),), (axis,), norm)
+
+
+@signed
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `rfft`: a real signal of `n` points, an even number unless told otherwise.
+
+    >>> import pullback as pb
+    >>> pb.fft.irfft([4.0, 0.0, 0.0])
+    array([1., 1., 1., 1.])
+    """
+    return irfftn(a, None if n is None else (_points(n, "irfft"),), (axis,), norm)
+
+
+@signed
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The transform of real numbers over several axes, the last of which is halved.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.rfftn(np.ones((2, 4))).shape
+    (2, 3)
+    """
+    x = as_value(a)
+    chosen, sizes = _plan(x, s, axes, "rfftn")
+    norm = _normed(norm, "rfftn")
+    if not chosen:
+        raise ArgumentError("rfftn: wants at least one axis.")
+    x = x if sizes[-1] is None else _fitted(x, chosen[-1], sizes[-1])
+    half = apply(_rfft, x, axis=chosen[-1], norm=norm)
+    return _transformed(half, chosen[:-1], sizes[:-1], norm, False) if len(chosen) > 1 else half
+
+
+@signed
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """The inverse of `rfftn`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.irfftn(np.ones((2, 3))).shape
+    (2, 4)
+    """
+    x = as_value(a)
+    chosen, sizes = _plan(x, s, axes, "irfftn")
+    norm = _normed(norm, "irfftn")
+    if not chosen:
+        raise ArgumentError("irfftn: wants at least one axis.")
+    last = chosen[-1]
+    n = 2 * (shape(x)[last] - 1) if sizes[-1] is None else sizes[-1]
+    _points(n, "irfftn")
+    x = _transformed(x, chosen[:-1], sizes[:-1], norm, True) if len(chosen) > 1 else x
+    return apply(_irfft, _fitted(x, last, n // 2 + 1), n=n, axis=last, norm=norm)
+
+
+@signed
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The transform of real numbers over two axes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.rfft2(np.ones((2, 4))).shape
+    (2, 3)
+    """
+    return rfftn(a, s, axes, norm)
+
+
+@signed
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """The inverse of `rfft2`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.irfft2(np.ones((2, 3))).shape
+    (2, 4)
+    """
+    return irfftn(a, s, axes, norm)
+
+
+@signed
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The real spectrum of a signal that equals its mirrored conjugate, of which half is given.
+
+    >>> import pullback as pb
+    >>> pb.fft.hfft([1.0, 1.0])
+    array([2., 0.])
+    """
+    return irfft(pointwise.conj(as_value(a)), n, axis, _OPPOSITE[_normed(norm, "hfft")])
+
+
+@signed
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """The inverse of `hfft`.
+
+    >>> import pullback as pb
+    >>> pb.fft.ihfft([2.0, 0.0]).real
+    array([1., 1.])
+    """
+    return pointwise.conj(rfft(a, n, axis, _OPPOSITE[_normed(norm, "ihfft")]))
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequency of each coefficient of `fft`, for points at distance `d`.
+
+    >>> import pullback as pb
+    >>> pb.fft.fftfreq(4)
+    tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float64)
+    """
+    return _frequencies(np.fft.fftfreq(_points(n, "fftfreq"), d), dtype, device)
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """The frequency of each coefficient of `rfft`, for points at distance `d`.
+
+    >>> import pullback as pb
+    >>> pb.fft.rfftfreq(4)
+    tensor([0.  , 0.25, 0.5 ], dtype=float64)
+    """
+    return _frequencies(np.fft.rfftfreq(_points(n, "rfftfreq"), d), dtype, device)
+
+
+def _frequencies(values: Any, dtype: Any, device: Any) -> Tensor:
+    array = namespace_on(device or "cpu").asarray(values, dtype)
+    return wrap(array, spec_of(array))
+
+
+def _shifted(x: Any, axes: Any, sign: int, what: str) -> Any:
+    x = as_value(x)
+    chosen = all_axes(axes, ndim(x), what)
+    shifts = tuple(sign * (shape(x)[a] // 2) for a in chosen)
+    return arranging.roll(x, shifts, axis=chosen) if chosen else x
+
+
+@signed
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """The coefficient of frequency zero moved to the middle.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.fftshift(np.arange(5))
+    array([3, 4, 0, 1, 2])
+    """
+    return _shifted(x, axes, 1, "fftshift")
+
+
+@signed
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """The inverse of `fftshift`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.fft.ifftshift(np.array([3, 4, 0, 1, 2]))
+    array([0, 1, 2, 3, 4])
+    """
+    return _shifted(x, axes, -1, "ifftshift")

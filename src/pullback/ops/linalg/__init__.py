@@ -1,0 +1,23 @@
+"""Linear algebra under NumPy's names, and SciPy's where NumPy has none: `pb.linalg`."""
+
+from .determinants import Slogdet, det, matrix_power, slogdet
+from .eigen import Eig, eig, eigvals
+from .factoring import cholesky, householder_product
+from .fitting import lstsq, pinv
+from .functions import expm, logm, sqrtm
+from .hermitian import Eigh, eigh, eigvalsh
+from .lu import lu
+from .norms import cond, matrix_norm, norm, vector_norm
+from .products import cross, diagonal, matmul, matrix_transpose, multi_dot, outer, tensordot, trace, vecdot
+from .qr import QR, qr
+from .rank import matrix_rank
+from .singular import SVD, svd, svdvals
+from .solving import inv, solve, solve_triangular, tensorinv, tensorsolve, triangular_solve
+
+__all__ = [
+    "Eig", "Eigh", "QR", "SVD", "Slogdet", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "expm", "householder_product", "inv", "logm", "lstsq", "lu", "matmul", "matrix_norm", "matrix_power",
+    "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
+    "triangular_solve", "vecdot", "vector_norm",
+]  # fmt: skip

@@ -1,0 +1,139 @@
+"""Square matrices in, functions of them out: exponential, logarithm, square root.
+
+For a function f of matrices, f([[A, E], [0, A]]) = [[f(A), L], [0, f(A)]] with L the derivative of f at A along E. So
+the derivative is the function itself, of a matrix twice as large, and can be differentiated in the same way.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...arrays.node import signed
+from ...arrays.spec import spec_of, zeros
+from ...errors import ArgumentError, SingularError
+from .. import arranging
+from ..dispatch import apply, shape
+from ..families import general
+from ..op import Op
+from .matrices import adjoint, by_lapack, float_dtype, narrowed, scipy_linalg, square, square_spec, stacked
+
+__all__ = ["expm", "logm", "sqrtm"]
+
+
+def _along(op: Op, x: Any, direction: Any) -> Any:
+    """The derivative of a matrix function at x along a direction."""
+    n = shape(x)[-1]
+    upper = arranging.concat([x, direction], axis=-1)
+    lower = arranging.concat([zeros(spec_of(x)), x], axis=-1)
+    return apply(op, arranging.concat([upper, lower], axis=-2))[..., :n, n:]
+
+
+def _each(function: Callable[[Any], Any], name: str, xp: Any, x: Any) -> Any:
+    """One matrix at a time; a real matrix whose function is not real is refused, since the dtype would depend on it."""
+    dtype = float_dtype(x.dtype)
+    out = xp.empty(x.shape, dtype)
+    double = x.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    for i in np.ndindex(x.shape[:-2] if x.size else (0,)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = by_lapack(function, name, double[i])
+        if not xp.isfinite(found).all():
+            raise SingularError(f"{name}: not finite, since an eigenvalue is zero or too large.")
+        if dtype.kind != "c" and found.dtype.kind == "c":
+            if xp.abs(found.imag).max(initial=0) > 1e3 * np.finfo(found.dtype).eps * xp.abs(found).max(initial=0):
+                raise ArgumentError(
+                    f"{name}: a real matrix with an eigenvalue on the negative axis has no real one.\n"
+                    "  Pass it as complex: x.astype(complex)."
+                )
+            found = found.real
+        out[i] = found
+    return out
+
+
+def _expm_value(xp: Any, x: Any) -> Any:
+    if not x.size:
+        return xp.zeros(x.shape, float_dtype(x.dtype))
+    function = scipy_linalg(xp).expm
+    if xp is np:
+        return narrowed(by_lapack(function, "expm", x).astype(_working(x), copy=False), x.dtype)
+    return _each(function, "expm", xp, x)
+
+
+def _working(x: Any) -> Any:
+    dtype = float_dtype(x.dtype)
+    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
+
+
+def _by_scipy(name: str) -> Callable[..., Any]:
+    def value(xp: Any, x: Any) -> Any:
+        if xp is not np:
+            raise ArgumentError(f"{name}: SciPy alone has it, for arrays on the CPU.\n  Move the matrix there.")
+        return _each(getattr(scipy_linalg(xp), name), name, xp, x)
+
+    return value
+
+
+def _matrix_function(name: str, doc: str, value: Callable[..., Any], shift: float) -> Op:
+    """`shift` is what is added to the diagonal of samples, so that no eigenvalue is negative."""
+
+    def samples(rng: Any) -> Any:
+        shapes = ((2, 2), (2, 1, 1), (0, 0), (0, 2, 2))
+        return [((0.5 * rng.normal(size=s) + shift * np.eye(s[-1]),), {}) for s in shapes]
+
+    op = general(
+        name,
+        doc=doc,
+        args=("x",),
+        value=value,
+        spec=lambda x: square_spec(x, name),
+        pulls={"x": lambda bar, x: _along(op, adjoint(x), bar)},
+        push=lambda tangents, out, primals, static: _along(op, primals[0], tangents[0]),
+        batch=stacked,
+        samples=samples,
+        family="matrix",
+    )
+    return op
+
+
+_expm = _matrix_function("expm", "The exponential of square matrices.", _expm_value, 0.0)
+_logm = _matrix_function("logm", "The principal logarithm of square matrices.", _by_scipy("logm"), 3.0)
+_sqrtm = _matrix_function("sqrtm", "The principal square root of square matrices.", _by_scipy("sqrtm"), 3.0)
+
+
+@signed
+def expm(a: Any, /) -> Any:
+    """The matrix exponential 1 + a + a^2 / 2 + ...
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.linalg.expm(np.array([[0.0, 1.0], [0.0, 0.0]]))
+    array([[1., 1.],
+           [0., 1.]])
+    """
+    return apply(_expm, square(a, "expm"))
+
+
+@signed
+def logm(a: Any, /) -> Any:
+    """The principal logarithm of matrices without eigenvalues on the negative axis (for complex ones, at zero).
+
+    >>> import numpy as np, pullback as pb
+    >>> bool(np.allclose(pb.linalg.logm(np.eye(2)), 0))
+    True
+    """
+    return apply(_logm, square(a, "logm"))
+
+
+@signed
+def sqrtm(a: Any, /) -> Any:
+    """The principal square root of matrices without eigenvalues on the negative axis (for complex ones, at zero).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.linalg.sqrtm(np.array([[4.0, 0.0], [0.0, 9.0]]))
+    array([[2., 0.],
+           [0., 3.]])
+    """
+    return apply(_sqrtm, square(a, "sqrtm"))
