@@ -6,16 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, UnsupportedFunction
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
+from ..errors import GraphError, IndexingError
+from . import arranging, contracting, functions, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
 from .eager import is_operand, operator_of
+from .late import late
 
 __all__ = ["install"]
 
@@ -124,25 +125,8 @@ def _fill(self: Tensor, value: Any) -> Tensor:
     return self.rebind(whole, "fill_")
 
 
-@signed
-def _ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-    """NumPy's ufuncs on our values, by the op that has the same ufunc; anything else raises."""
-    function = _UFUNCS.get(ufunc.__name__)
-    if function is None or method != "__call__" or options:
-        asked = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        with_options = f" with {', '.join(options)}" if options else ""
-        raise UnsupportedFunction(
-            f"np.{asked}{with_options} has no rule here.\n  Use the function of pullback, or x.detach().numpy()."
-        )
-    return function(*inputs)
-
-
-def _array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    name = function.__name__
-    raise UnsupportedFunction(f"np.{name} has no rule here.\n  Use pb.{name} if there is one, or x.detach().numpy().")
-
-
-_UFUNCS: dict[str, Any] = {}
+_array_ufunc = signed(late("protocol", "array_ufunc"))
+_array_function = signed(late("protocol", "array_function"))
 
 
 def install() -> None:
@@ -162,7 +146,7 @@ def install() -> None:
         "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
-        "detach": pointwise.stop_gradient, "__array_ufunc__": _ufunc, "__array_function__": _array_function,
+        "detach": pointwise.stop_gradient, "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
@@ -175,11 +159,6 @@ def install() -> None:
     }
     for name, function in own.items():
         setattr(Tensor, name, function)
-    for function in vars(pointwise).values():
-        op = getattr(function, "op", None)
-        if op is not None and op.ufunc:
-            _UFUNCS[getattr(np, op.ufunc).__name__] = function
-    _UFUNCS.update(matmul=contracting.matmul, power=power)
 
 
 def _method(function: Any) -> Any:
