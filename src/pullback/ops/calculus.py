@@ -140,7 +140,7 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
         bend = divide(subtract(right, left), add(a, b))
         first = subtract(first, multiply(_part(bend, axis, 0, 1), _part(a, axis, 0, 1)))
         last = add(last, multiply(_part(bend, axis, -1, None), _part(b, axis, -1, None)))
-    return arranging.concat([first, middle, last], axis=axis)
+    return shaping.astype(arranging.concat([first, middle, last], axis=axis), spec_of(f).dtype)
 
 
 def _real_dtype(x: Any) -> Any:

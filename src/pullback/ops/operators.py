@@ -24,16 +24,43 @@ _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": contracting.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
     "xor": pointwise.bitwise_xor,
+    "floordiv": late("arithmetic", "floor_divide"), "mod": late("arithmetic", "remainder"),
+    "lshift": late("arithmetic", "bitwise_left_shift"), "rshift": late("arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
 _COMPARE = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
     "gt": pointwise.greater, "ge": pointwise.greater_equal,
 }  # fmt: skip
+
+
+def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
+    """The elements along an axis where the condition holds."""
+    return late("picking", "compress")(condition, self, axis)
+
+
+def _spread(name: str) -> Callable[..., Any]:
+    """`x.std` and `x.var`: NumPy's `ddof` and the array API's `correction` are the same thing."""
+    function = getattr(reducing, name)
+
+    def method(
+        self: Value, axis: Any = None, dtype: Any = None, *, ddof: Any = 0, correction: Any = 0, keepdims: bool = False
+    ) -> Any:
+        x = self if dtype is None else shaping.astype(self, dtype)
+        return function(x, axis, correction=correction or ddof, keepdims=keepdims)
+
+    method.__name__, method.__doc__ = name, function.__doc__
+    return signed(method)
+
+
 _METHODS: dict[str, Any] = {
     "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
-    "var": reducing.var, "std": reducing.std, "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
+    "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
-    "take": indexing.take, "conj": pointwise.conj, "clip": functions.clip, "dot": contracting.matmul,
+    "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
+    "dot": late("protocol.products", "dot"), "round": late("rounding", "round"), "trace": late("joining", "trace"),
+    "swapaxes": late("protocol.shapes", "swapaxes"), "nonzero": late("sets", "nonzero"),
+    "argsort": late("protocol.contents", "argsort"), "cumprod": late("protocol.reductions", "cumprod"),
+    "searchsorted": late("calculus", "searchsorted"), "compress": _compress, "choose": late("picking", "choose"),
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
     "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scanning.cumulative_sum,
     "diagonal": arranging.diagonal,
@@ -143,7 +170,9 @@ def install() -> None:
         "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
-        "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
+        "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
+        "std": _spread("std"), "var": _spread("var"), "reshape": _reshape,
+        "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
         "detach": pointwise.stop_gradient, "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,

@@ -140,6 +140,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     if ndim(x) != 1:
         raise ShapeError(f"vander: wants a vector, got shape {shape(x)}.")
     count = shape(x)[0] if N is None else N
+    x = shaping.astype(x, np.promote_types(spec_of(x).dtype, int))
     if not count:
         return indexing.getitem(shaping.expand_dims(x, 1), (slice(None), slice(0, 0)))
     powers = [ones(spec_of(x))]

@@ -258,6 +258,8 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     sums = bincount(places[inside], indexing.getitem(w, inside), len(edges) - 1)
     if density:
         sums = pointwise.divide(pointwise.divide(sums, np.diff(edges)), reducing.sum(sums))
+    elif spec_of(w).inexact:
+        sums = shaping.astype(sums, spec_of(w).dtype)
     return sums, edges
 
 

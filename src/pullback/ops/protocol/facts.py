@@ -156,7 +156,8 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    start, stop = (x if spec_of(x).inexact else shaping.astype(x, "float64") for x in map(as_value, (start, stop)))
+    start, stop = (x if isinstance(x, Value) else np.asarray(x) for x in map(as_value, (start, stop)))
+    start, stop = (x if spec_of(x).inexact else shaping.astype(x, "float64") for x in (start, stop))
     ratio = divide(stop, start)
     powers = linspace(multiply(ratio, 0.0), pointwise.log(ratio), num, endpoint)
     found = multiply(start, pointwise.exp(powers))

@@ -16,8 +16,14 @@ from ..known import bare
 from .refusing import library, refuse
 
 
+def _strong(x: Any) -> Any:
+    """A Python number as the array NumPy makes of it here, which does not give way in promotion."""
+    x = as_value(x)
+    return np.asarray(x) if spec_of(x).weak else x
+
+
 def dot(a: Any, b: Any, out: Any = None) -> Any:
-    a, b = as_value(a), as_value(b)
+    a, b = _strong(a), _strong(b)
     if not ndim(a) or not ndim(b):
         return multiply(a, b)
     if ndim(b) == 1 or ndim(a) <= 2 == ndim(b):
@@ -26,7 +32,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def inner(a: Any, b: Any, /) -> Any:
-    a, b = as_value(a), as_value(b)
+    a, b = _strong(a), _strong(b)
     if not ndim(a) or not ndim(b):
         return multiply(a, b)
     return contracting.tensordot(a, b, axes=((ndim(a) - 1,), (ndim(b) - 1,)))

@@ -95,7 +95,12 @@ def _count(x: Any, axis: Any, where: Any) -> Any:
     if not _is_given(where) or where is True:
         return _size(x, axis)
     counted = shaping.broadcast_to(as_value(where), np.broadcast_shapes(shape(x), shape(as_value(where))))
-    return reducing.sum(counted, axis=axis, keepdims=True)
+    return shaping.astype(reducing.sum(counted, axis=axis, keepdims=True), _real_dtype(x))
+
+
+def _real_dtype(x: Any) -> Any:
+    """The dtype of |x|, in which a count does not widen a result."""
+    return np.empty(0, spec_of(x).dtype).real.dtype
 
 
 def _shaped(x: Any, like: Any, axis: Any, keepdims: bool) -> Any:
@@ -121,7 +126,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any 
     middle = mean if _is_given(mean) else _mean(x, axis, where=where)
     away = _masked(subtract(x, middle), where, 0)
     squares = pointwise.square(pointwise.abs(away) if spec_of(away).dtype.kind == "c" else away)
-    count = pointwise.maximum(subtract(_count(x, axis, where), ddof), 0)
+    count = shaping.astype(pointwise.maximum(subtract(_count(x, axis, where), ddof), 0), _real_dtype(x))
     return _shaped(divide(reducing.sum(squares, axis=axis, keepdims=True), count), x, axis, _keeps(keepdims))
 
 
@@ -334,7 +339,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
 def _rows(m: Any, rowvar: bool, dtype: Any) -> Any:
     """Variables as rows, observations as columns."""
     flat = ndim(as_value(m)) < 2
-    x = joining.atleast_2d(_floating(m, dtype))
+    wanted = np.result_type(spec_of(as_value(m)).dtype, np.float64) if dtype is None else dtype
+    x = joining.atleast_2d(shaping.astype(as_value(m), wanted))
     return x if rowvar or flat else shaping.matrix_transpose(x)
 
 

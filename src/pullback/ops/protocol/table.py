@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -120,10 +121,13 @@ def ours_for(function: Any) -> Callable[..., Any]:
 def place_of_out(function: Any) -> int | None:
     """Where `out` stands among the parameters, None if there is none."""
     try:
-        names = list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters
     except ValueError:
         return None
-    return names.index("out") if "out" in names else None
+    if "out" not in parameters:
+        return None
+    named_only = parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
+    return sys.maxsize if named_only else list(parameters).index("out")
 
 
 def _forward(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:

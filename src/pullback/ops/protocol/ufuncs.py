@@ -165,7 +165,7 @@ def _reduce(
     if dtype is not None:
         x = shaping.astype(x, dtype)
     if where is not True:
-        neutral = ufunc.identity if initial in (NOT_GIVEN, None) else initial
+        neutral = initial if ufunc.identity is None and initial is not NOT_GIVEN else ufunc.identity
         if neutral is None:
             raise ArgumentError(
                 f"np.{ufunc.__name__}.reduce: where= wants initial=, since there is no neutral element."
