@@ -1,4 +1,4 @@
-"""Samples of functions in, differences, integrals and interpolations out."""
+"""Samples of functions in, differences and interpolations out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import signed
-from ..arrays.spec import make_spec, spec_of
+from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
-from . import arranging, batching, indexing, reducing, shaping
+from . import arranging, indexing, scanning, shaping
 from . import elementwise as pointwise
 from .arithmetic import remainder
 from .axes import all_axes, one_axis
-from .dispatch import apply, as_value, ndim, shape
+from .dispatch import as_value, ndim, shape
 from .elementwise import add, divide, multiply, subtract, where
-from .families import general
 from .known import bare
-from .op import Op
+from .sorting import searchsorted
 
-__all__ = ["diff", "ediff1d", "gradient", "interp", "searchsorted", "trapezoid", "unwrap"]
+__all__ = ["diff", "ediff1d", "gradient", "interp", "unwrap"]
 
 
 def _part(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
@@ -76,23 +75,6 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 
 @signed
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    """The integral of samples along an axis by trapezoids, with the places x or one distance dx.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.trapezoid(np.array([1.0, 2.0, 3.0]), dx=2.0)
-    array(8.)
-    """
-    y = as_value(y)
-    axis = one_axis(axis, ndim(y), "trapezoid")
-    if x is not None:
-        x = as_value(x)
-        dx = _along(diff(x), axis, ndim(y)) if ndim(x) == 1 else diff(x, axis=axis)
-    pairs = add(_part(y, axis, 1, None), _part(y, axis, None, -1))
-    return reducing.sum(divide(multiply(pairs, dx), 2), axis=axis)
-
-
-@signed
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes of samples along each axis: central differences inside, one-sided ones of order 1 or 2 at the edges.
 
@@ -145,44 +127,6 @@ def _slope(f: Any, h: Any, axis: int, edge_order: int) -> Any:
 
 def _real_dtype(x: Any) -> Any:
     return np.empty(0, spec_of(x).dtype).real.dtype
-
-
-def _search_batch(op: Op, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    """Values alone keep the search; where the sorted arrays differ, the elements below each value are counted."""
-    places, values = args
-    if axes[0] is None:
-        return apply(op, places, batching.lead(values, axes[1]), **static), 0
-    values = batching.lead(values, axes[1], size)
-    places = batching.lead(places, axes[0])
-    places = shaping.reshape(places, (size, *(1,) * (ndim(values) - 1), shape(places)[1]))
-    before = pointwise.less if static["side"] == "left" else pointwise.less_equal
-    return reducing.sum(before(places, shaping.expand_dims(values, -1)), axis=-1), 0
-
-
-_searchsorted = general(
-    "searchsorted", args=("x", "y"), doc="Where to insert y into a sorted array.",
-    value=lambda xp, x, y, side: xp.searchsorted(x, y, side=side),
-    spec=lambda x, y, side: make_spec(y.shape, np.dtype(np.intp), y.device),
-    batch=_search_batch,
-    samples=lambda rng: [
-        ((np.sort(rng.normal(size=5)), rng.normal(size=n)), {"side": s}) for n, s in ((3, "left"), ((2, 2), "right"))
-    ],
-)  # fmt: skip
-
-
-def searchsorted(x: Any, y: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
-    """For each number of y, where to insert it so that the sorted array x stays sorted.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.searchsorted(np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.5]))
-    array([1, 2])
-    """
-    x, y = as_value(x), as_value(y)
-    if side not in ("left", "right"):
-        raise ArgumentError(f"searchsorted: side is 'left' or 'right', got {side!r}.")
-    if sorter is not None:
-        x = indexing.take(x, sorter)
-    return apply(_searchsorted, x, y, side=side)
 
 
 @signed
@@ -251,6 +195,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
         )
     bent = where(at_edge, -low if not spec_of(p).inexact else period / 2, bent)
     small = pointwise.less(pointwise.abs(steps), max(period / 2 if discont is None else discont, 0))
-    jumps = reducing.cumulative_sum(where(small, 0, subtract(bent, steps)), axis=axis)
+    jumps = scanning.cumulative_sum(where(small, 0, subtract(bent, steps)), axis=axis)
     before = [(1, 0) if i == axis else (0, 0) for i in range(ndim(p))]
     return add(p, arranging.pad(jumps, before))

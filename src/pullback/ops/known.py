@@ -15,7 +15,7 @@ from .dispatch import apply, as_value
 from .families import general
 from .sampling import one, several
 
-__all__ = ["bare", "is_known"]
+__all__ = ["bare", "is_known", "stripped"]
 
 #: An op without derivative: a transform that knows the numbers answers them, and nothing of the derivative.
 _numbers = general(
@@ -24,14 +24,19 @@ _numbers = general(
 )  # fmt: skip
 
 
+def stripped(x: Any) -> Any:
+    """x without what only carries derivatives; still a value where its numbers are hidden, as under vmap."""
+    found = apply(_numbers, x) if isinstance(x, Value) else x
+    while isinstance(found, Tensor):
+        found = found.value
+    return found
+
+
 def bare(x: Any, what: str) -> Any:
     """The numbers of x as an array of its library. Only for results that lose no derivative."""
     if isinstance(x, (list, tuple)):
         return np.asarray([bare(part, what) for part in x])
-    x = as_value(x)
-    found = apply(_numbers, x) if isinstance(x, Value) else x
-    while isinstance(found, Tensor):
-        found = found.value
+    found = stripped(as_value(x))
     if isinstance(found, Value):
         raise found.refusal(what)
     return found if is_array(found) else np.asarray(found)
@@ -39,7 +44,4 @@ def bare(x: Any, what: str) -> Any:
 
 def is_known(x: Any) -> bool:
     """Whether x has numbers now: not inside a transform that hides them, such as vmap."""
-    found = apply(_numbers, x) if isinstance(x, Value) else x
-    while isinstance(found, Tensor):
-        found = found.value
-    return not isinstance(found, Value)
+    return not isinstance(stripped(x), Value)

@@ -9,10 +9,8 @@ from typing import Any
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import GraphError, IndexingError, UnsupportedFunction
-from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from ..errors import GraphError, IndexingError
-from . import arranging, contracting, functions, indexing, reducing, shaping
+from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
 from .eager import is_operand, operator_of
@@ -35,21 +33,7 @@ _COMPARE = {
 
 def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
     """The elements along an axis where the condition holds."""
-    return late("picking", "compress")(condition, self, axis)
-
-
-def _spread(name: str) -> Callable[..., Any]:
-    """`x.std` and `x.var`: NumPy's `ddof` and the array API's `correction` are the same thing."""
-    function = getattr(reducing, name)
-
-    def method(
-        self: Value, axis: Any = None, dtype: Any = None, *, ddof: Any = 0, correction: Any = 0, keepdims: bool = False
-    ) -> Any:
-        x = self if dtype is None else shaping.astype(self, dtype)
-        return function(x, axis, correction=correction or ddof, keepdims=keepdims)
-
-    method.__name__, method.__doc__ = name, function.__doc__
-    return signed(method)
+    return late("selecting", "compress")(condition, self, axis)
 
 
 _METHODS: dict[str, Any] = {
@@ -57,10 +41,10 @@ _METHODS: dict[str, Any] = {
     "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
     "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
-    "dot": late("protocol.products", "dot"), "round": late("rounding", "round"), "trace": late("joining", "trace"),
-    "swapaxes": late("protocol.shapes", "swapaxes"), "nonzero": late("sets", "nonzero"),
-    "argsort": late("protocol.contents", "argsort"), "cumprod": late("protocol.reductions", "cumprod"),
-    "searchsorted": late("calculus", "searchsorted"), "compress": _compress, "choose": late("picking", "choose"),
+    "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("layouts", "trace"),
+    "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
+    "argsort": late("sorting", "argsort"), "cumprod": scanning.cumulative_prod, "std": reducing.std,
+    "searchsorted": late("sorting", "searchsorted"), "compress": _compress, "choose": late("selecting", "choose"),
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
     "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scanning.cumulative_sum,
     "diagonal": arranging.diagonal,
@@ -171,7 +155,7 @@ def install() -> None:
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
-        "std": _spread("std"), "var": _spread("var"), "reshape": _reshape,
+        "reshape": _reshape,
         "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,

@@ -1,122 +1,25 @@
-"""Arrays and places or conditions in, the elements they pick out, under the names NumPy gave them."""
+"""Functions and conditions in, their values on the elements they are meant for out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..arrays.node import signed
 from ..arrays.spec import make_spec, spec_of, zeros
-from ..errors import ArgumentError, IndexingError, ShapeError
-from . import arranging, indexing, shaping
+from ..errors import ArgumentError, ShapeError
+from . import arranging, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis
 from .dispatch import as_value, ndim, shape
 from .families import result_dtype
-from .joining import atleast_1d
 from .known import bare, is_known
 
-__all__ = [
-    "append", "apply_along_axis", "choose", "compress", "delete", "extract", "insert", "piecewise", "select",
-]  # fmt: skip
+__all__ = ["apply_along_axis", "isin", "piecewise", "select"]
 
 
 def _listed(arrays: Any) -> list[Any]:
     return [as_value(x) for x in arrays]
-
-
-@signed
-def append(arr: Any, values: Any, axis: int | None = None) -> Any:
-    """The values behind the array, along an axis or both flattened.
-
-    >>> import pullback as pb
-    >>> pb.append([1.0], [2.0])
-    array([1., 2.])
-    """
-    return arranging.concat([atleast_1d(arr), atleast_1d(values)], axis=axis)
-
-
-@signed
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """Without the elements at the places `obj`, along an axis or of the flattened array.
-
-    >>> import pullback as pb
-    >>> pb.delete([1.0, 2.0, 3.0], 1)
-    array([1., 3.])
-    """
-    x = as_value(arr)
-    x, axis = (shaping.reshape(x, (-1,)), 0) if axis is None else (x, one_axis(axis, ndim(x), "delete"))
-    places = obj if isinstance(obj, (int, slice)) else bare(obj, "delete")
-    return indexing.take(x, np.delete(np.arange(shape(x)[axis]), places), axis=axis)
-
-
-@signed
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """With the values inserted before the places `obj`, along an axis or in the flattened array.
-
-    >>> import pullback as pb
-    >>> pb.insert([1.0, 3.0], 1, 2.0)
-    array([1., 2., 3.])
-    """
-    x, values = as_value(arr), as_value(values)
-    x, axis = (shaping.reshape(x, (-1,)), 0) if axis is None else (x, one_axis(axis, ndim(x), "insert"))
-    places = np.arange(shape(x)[axis])[obj] if isinstance(obj, slice) else np.asarray(bare(obj, "insert"))
-    values = shaping.reshape(values, (1,) * (ndim(x) - ndim(values)) + shape(values))
-    if not places.ndim:  # one place takes all the values
-        values = shaping.moveaxis(values, 0, axis)
-    count = shape(values)[axis] if places.size == 1 else places.size
-    wanted = tuple(count if i == axis else n for i, n in enumerate(shape(x)))
-    values = shaping.astype(shaping.broadcast_to(values, wanted), spec_of(x).dtype)
-    size = shape(x)[axis]
-    order = np.insert(np.arange(size), places, np.arange(size, size + count))
-    return indexing.take(arranging.concat([x, values], axis=axis), order, axis=axis)
-
-
-@signed
-def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
-    """The elements along an axis, or of the flattened array, where the condition holds.
-
-    >>> import pullback as pb
-    >>> pb.compress([True, False], [1.0, 2.0])
-    array([1.])
-    """
-    chosen = np.flatnonzero(bare(condition, "compress"))
-    return indexing.take(as_value(a), chosen, axis=axis)
-
-
-@signed
-def extract(condition: Any, arr: Any) -> Any:
-    """The elements of the flattened array where the condition holds.
-
-    >>> import pullback as pb
-    >>> pb.extract([[True, False]], [[1.0, 2.0]])
-    array([1.])
-    """
-    return compress(np.ravel(bare(condition, "extract")), arr)
-
-
-@signed
-def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
-    """For each whole number of a, the element of the choice of that number; other numbers raise, wrap or are clipped.
-
-    >>> import pullback as pb
-    >>> pb.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]])
-    array([3., 2.])
-    """
-    a = as_value(a)
-    choices = _listed(choices)
-    count = len(choices)
-    if mode == "raise":
-        numbers = bare(a, "choose")
-        if ((numbers < 0) | (numbers >= count)).any():
-            raise IndexingError(f"choose: there are {count} choices, got the number {numbers.max()}.")
-    elif mode not in ("wrap", "clip"):
-        raise ArgumentError(f"choose: mode is 'raise', 'wrap' or 'clip', got {mode!r}.")
-    else:
-        a = a % count if mode == "wrap" else pointwise.clip_to(a, 0, count - 1)
-    return _first_true([pointwise.equal(a, i) for i in range(count)], choices, choices[0])
 
 
 def _first_true(conditions: Sequence[Any], choices: Sequence[Any], default: Any) -> Any:
@@ -198,3 +101,16 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     outs = shaping.reshape(outs, front + inner)
     places = tuple(range(len(front), len(front) + len(inner)))
     return shaping.moveaxis(outs, places, tuple(range(axis, axis + len(inner))))
+
+
+def isin(x: Any, y: Any, /, *, invert: bool = False) -> Any:
+    """For each element of x, whether y has it too.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.isin(np.array([1, 2]), np.array([2, 3]))
+    array([False,  True])
+    """
+    x, y = as_value(x), as_value(y)
+    flat = shaping.reshape(y, (-1,))
+    found = reducing.any(pointwise.equal(shaping.expand_dims(x, -1), flat), axis=-1)
+    return pointwise.logical_not(found) if invert else found

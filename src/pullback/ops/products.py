@@ -1,4 +1,4 @@
-"""Vectors in, their products out: convolution, correlation, the vector product, and polynomials."""
+"""Vectors in, their products out: convolution, correlation and polynomials."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import ArgumentError, ShapeError
 from . import arranging, batching, indexing, shaping
 from .dispatch import apply, as_value, ndim, shape
-from .elementwise import add, conj, multiply, subtract
+from .elementwise import add, conj, multiply
 from .families import contraction, is_complex, result_dtype
 from .op import Op
 
-__all__ = ["convolve", "correlate", "cross", "polyval", "vander"]
+__all__ = ["convolve", "correlate", "polyval", "vander"]
 
 
 def _convolved(xp: Any, x: Any, y: Any) -> Any:
@@ -90,26 +90,6 @@ def _overlap(whole: Any, n: int, m: int, mode: str, what: str) -> Any:
         raise ArgumentError(f"{what}: mode is 'full', 'same' or 'valid', got {mode!r}.")
     start = (short - 1) // 2 if mode == "same" else short - 1
     return whole[start : start + (long if mode == "same" else long - short + 1)]
-
-
-@signed
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """The vector product of vectors of three elements, along the given axes.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0]))
-    array([0., 0., 1.])
-    """
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    a, b = as_value(a), as_value(b)
-    a, b = shaping.moveaxis(a, axisa, -1), shaping.moveaxis(b, axisb, -1)
-    if shape(a)[-1] != 3 or shape(b)[-1] != 3:
-        raise ShapeError(f"cross: wants vectors of three elements, got shapes {shape(a)} and {shape(b)}.")
-    ahead, behind = np.array([1, 2, 0]), np.array([2, 0, 1])
-    left = multiply(indexing.take(a, ahead, axis=-1), indexing.take(b, behind, axis=-1))
-    right = multiply(indexing.take(a, behind, axis=-1), indexing.take(b, ahead, axis=-1))
-    return shaping.moveaxis(subtract(left, right), -1, axisc)
 
 
 @signed

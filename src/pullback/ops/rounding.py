@@ -50,16 +50,9 @@ spacing: Any = elementwise(
     "spacing", {"x": None}, doc="The distance from x to the next number away from zero; its derivative is zero.",
     kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x),
 )  # fmt: skip
-_round = general(
-    "round", args=("x",), doc="x rounded to some decimals; its derivative is zero.",
-    value=lambda xp, x, decimals: xp.round(xp.asarray(x), decimals),
-    spec=lambda x, decimals: make_spec(x.shape, x.dtype, x.device),
-    pulls={"x": lambda: None}, push=lambda tangents, out, primals, static: None,
-    batch=batching.pointwise,
-    samples=several(one(3, decimals=1), one(decimals=0), one(2, 3, decimals=-1)), motion="pointwise",
-)  # fmt: skip
 
 
+@signed
 def round(x: Any, /, decimals: int = 0) -> Any:
     """x rounded to some decimals, ties to even; its derivative is zero.
 
@@ -68,7 +61,14 @@ def round(x: Any, /, decimals: int = 0) -> Any:
     array([0.5, 1.2, 1.8])
     """
     x = as_value(x)
-    return rint(x) if not decimals and spec_of(x).inexact else apply(_round, x, decimals=int(decimals))
+    if not spec_of(x).inexact and decimals >= 0:
+        return shaping.unchanged(x)
+    if not decimals:
+        return rint(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return pointwise.divide(rint(multiply(x, scale)), scale)
+    return shaping.astype(multiply(rint(pointwise.divide(x, scale)), scale), spec_of(x).dtype)
 
 
 @signed

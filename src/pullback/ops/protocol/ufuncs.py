@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, UnsupportedFunction
-from .. import arithmetic, arranging, contracting, curves, indexing, reducing, rounding, shaping
+from .. import arithmetic, arranging, contracting, curves, indexing, reducing, rounding, scanning, shaping
 from .. import elementwise as pointwise
 from ..axes import all_axes, one_axis
 from ..dispatch import as_value, ndim, shape
@@ -199,8 +199,8 @@ def _accumulate(ufunc: Any, array: Any, axis: int = 0, dtype: Any = None) -> Any
     if dtype is not None:
         x = shaping.astype(x, dtype)
     axis = one_axis(axis, ndim(x), f"{ufunc.__name__}.accumulate")
-    if ufunc is np.add:
-        return reducing.cumulative_sum(x, axis=axis)
+    if ufunc in (np.add, np.multiply):
+        return (scanning.cumulative_sum if ufunc is np.add else scanning.cumulative_prod)(x, axis=axis)
     parts = _parts(x, axis)
     if not parts:
         return shaping.unchanged(x)
