@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..arrays.node import signed
 from ..arrays.spec import Spec, is_inexact, make_spec
 from . import batching
@@ -67,17 +69,28 @@ def _sinc_value(xp: Any, x: Any, order: int) -> Any:
     Far from zero, u s = sin u differentiated n times gives u s_n + n s_(n-1) = sin(u + n pi / 2), a recurrence that
     is stable while |u| > n. Near zero, s_n = sum over 2k >= n of (-1)^k u^(2k - n) / ((2k - n)! (2k + 1)).
     """
-    u = xp.asarray(x) * math.pi
+    x = xp.asarray(x)
+    wanted = x.dtype if is_inexact(x.dtype) else np.dtype("float64")
+    u = x.astype("float32" if wanted.itemsize == 2 else wanted) * math.pi
     near = xp.abs(u) < order + 1
     far = xp.where(near, order + 1, u)
     found = xp.sin(far) / far
     for n in range(1, order + 1):
         found = (xp.sin(far + n * math.pi / 2) - n * found) / far
-    close = xp.where(near, u, 0)
-    total = xp.zeros_like(found)
-    for k in range((order + 1) // 2, order + 12):
-        total = total + (-1) ** k / (math.factorial(2 * k - order) * (2 * k + 1)) * close ** (2 * k - order)
-    return (xp.where(near, total, found) * math.pi**order).astype(found.dtype, copy=False)
+    found = xp.where(near, _sinc_series(xp, xp.where(near, u, 0), order), found)
+    return (found * math.pi**order).astype(wanted, copy=False)
+
+
+def _sinc_series(xp: Any, u: Any, order: int) -> Any:
+    first = (order + 1) // 2
+    power = 2 * first - order  # 0 or 1
+    term = u if power else xp.ones_like(u)
+    total = xp.zeros_like(u)
+    for k in range(first, first + 12 + 2 * order):
+        total = total + (-1) ** k * term / (2 * k + 1)
+        term = term * u * u / ((power + 1) * (power + 2))
+        power += 2
+    return total
 
 
 def _sinc_spec(x: Spec, order: int) -> Spec:
