@@ -7,6 +7,7 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,14 @@ from .arrays.dtypes import (
     uint32,
     uint64,
 )  # fmt: skip
+from .arrays.namespace import VERSIONS, namespace_info
 from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
 from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
 from .ops.contracting import matmul, outer, tensordot
-from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.creation import arange, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .ops.einsum import einsum
 from .ops.elementwise import (
     abs,
@@ -43,6 +45,10 @@ from .ops.elementwise import (
     asin,
     atan,
     atan2,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_or,
+    bitwise_xor,
     conj,
     cos,
     cosh,
@@ -304,6 +310,7 @@ if TYPE_CHECKING:
         trapezoid,
         trapz,
     )
+    from .ops.types import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
     from .ops.windows import as_strided, im2col, sliding_window_view, unfold
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
@@ -322,6 +329,10 @@ if TYPE_CHECKING:
     from .transforms.taylor import jet
 
 __version__ = "0.1.0"
+__array_api_version__ = VERSIONS[-1]
+__array_namespace_info__ = namespace_info
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 
 #: Namespaces that are imported when they are first asked for.
@@ -371,6 +382,7 @@ _LATER = {
         "ops.products": "convolve correlate polyval vander",
         "ops.picking": "apply_along_axis isin piecewise select",
         "ops.protocol": "register_numpy",
+        "ops.types": "broadcast_shapes can_cast finfo iinfo isdtype result_type",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -398,7 +410,8 @@ def __getattr__(name: str) -> object:
 
 
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
-cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
+cumsum, concatenate, transpose, absolute, pow = cumulative_sum, concat, permute_dims, abs, power
+bool = bool_
 cumprod, amax, amin = cumulative_prod, max, min
 
 __all__ = [
@@ -407,42 +420,44 @@ __all__ = [
     "addcmul", "all", "amax", "amin", "angle", "any", "append", "apply_along_axis", "arange", "arccos", "arcsin",
     "arctan", "arctan2", "argmax", "argmin", "argpartition", "argsort", "argwhere", "array_split", "as_strided",
     "asarray", "asin", "asinh", "associative_scan", "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d",
-    "atleast_3d", "average", "bincount", "bitwise_count", "bitwise_left_shift", "bitwise_right_shift", "block",
-    "block_diag", "bool_", "broadcast_arrays", "broadcast_to", "cartesian_prod", "cbrt", "cdist", "ceil", "choose",
-    "clip", "clip_gradient", "column_stack", "combinations", "complex128", "complex64", "compress", "concat",
-    "concatenate", "cond", "conj", "convolve", "copysign", "correlate", "cos", "cosh", "count_nonzero", "cross",
-    "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid",
-    "custom_op", "deg2rad", "delete", "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "diff",
-    "divergence", "divide", "divmod", "dot", "dsplit", "dstack", "dtypes", "ediff1d", "einops", "einsum",
-    "elementwise_grad", "empty", "enable_grad", "equal", "erf", "errors", "exp", "exp2", "expand_dims", "expm1",
-    "extract", "eye", "fake_quantize", "fill_diagonal", "fix", "fixed_point", "flatnonzero", "flatten", "flip",
-    "fliplr", "flipud", "float16", "float32", "float64", "float_power", "floor", "floor_divide", "fmax", "fmin",
-    "fmod", "fori_loop", "frexp", "from_dlpack", "full", "full_like", "gather", "gcd", "gelu", "getitem", "ggnvp",
-    "grad", "gradcheck", "gradgradcheck", "gradient", "gradients", "greater", "greater_equal", "heaviside",
-    "hessian", "hessian_diagonal", "hsplit", "hstack", "hvp", "hypot", "im2col", "imag", "implicit", "index_add",
-    "index_copy", "index_fill", "index_reduce", "inference_mode", "inner", "insert", "int16", "int32", "int64",
-    "int8", "interp", "is_grad_enabled", "isclose", "iscomplex", "isfinite", "isin", "isinf", "isnan", "isneginf",
-    "isposinf", "isreal", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "kron", "kthvalue",
-    "laplacian", "lcm", "ldexp", "least_squares", "less", "less_equal", "lexsort", "linear_recurrence",
-    "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
-    "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul", "matrix_transpose", "matvec",
-    "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min", "minimum", "modf", "moveaxis",
-    "msort", "multiply", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
-    "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "negative",
-    "nextafter", "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "piecewise", "place", "polyval",
-    "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "rad2deg", "ravel", "real",
-    "reciprocal", "register_multi_grad_hook", "register_numpy", "register_tree", "relu", "remainder", "repeat",
-    "reshape", "resize", "reverse_gradient", "rint", "roll", "rollaxis", "root", "rot90", "round", "rsqrt",
-    "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
-    "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "set_at",
-    "set_grad_enabled", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window_view",
-    "softmax", "softplus", "sort", "spacing", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes",
-    "switch", "take", "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk",
-    "trace", "transpose", "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "unstack", "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp",
-    "vmap", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros", "zeros_like",
+    "atleast_3d", "average", "bincount", "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block", "block_diag", "bool", "bool_", "broadcast_arrays",
+    "broadcast_shapes", "broadcast_to", "can_cast", "cartesian_prod", "cbrt", "cdist", "ceil", "choose", "clip",
+    "clip_gradient", "column_stack", "combinations", "complex128", "complex64", "compress", "concat", "concatenate",
+    "cond", "conj", "convolve", "copysign", "correlate", "cos", "cosh", "count_nonzero", "cross", "cummax",
+    "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid", "custom_op",
+    "deg2rad", "delete", "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "diff", "divergence",
+    "divide", "divmod", "dot", "dsplit", "dstack", "dtypes", "e", "ediff1d", "einops", "einsum", "elementwise_grad",
+    "empty", "empty_like", "enable_grad", "equal", "erf", "errors", "exp", "exp2", "expand_dims", "expm1",
+    "extract", "eye", "fake_quantize", "fill_diagonal", "finfo", "fix", "fixed_point", "flatnonzero", "flatten",
+    "flip", "fliplr", "flipud", "float16", "float32", "float64", "float_power", "floor", "floor_divide", "fmax",
+    "fmin", "fmod", "fori_loop", "frexp", "from_dlpack", "full", "full_like", "gather", "gcd", "gelu", "getitem",
+    "ggnvp", "grad", "gradcheck", "gradgradcheck", "gradient", "gradients", "greater", "greater_equal", "heaviside",
+    "hessian", "hessian_diagonal", "hsplit", "hstack", "hvp", "hypot", "iinfo", "im2col", "imag", "implicit",
+    "index_add", "index_copy", "index_fill", "index_reduce", "inf", "inference_mode", "inner", "insert", "int16",
+    "int32", "int64", "int8", "interp", "is_grad_enabled", "isclose", "iscomplex", "isdtype", "isfinite", "isin",
+    "isinf", "isnan", "isneginf", "isposinf", "isreal", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet",
+    "jvp", "kron", "kthvalue", "laplacian", "lcm", "ldexp", "least_squares", "less", "less_equal", "lexsort",
+    "linear_recurrence", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log10", "log1p",
+    "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul",
+    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min",
+    "minimum", "modf", "moveaxis", "msort", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod",
+    "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd",
+    "nansum", "nanvar", "negative", "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot", "ones",
+    "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "pi",
+    "piecewise", "place", "polyval", "positive", "pow", "power", "prod", "ptp", "put", "put_along_axis", "quantile",
+    "rad2deg", "ravel", "real", "reciprocal", "register_multi_grad_hook", "register_numpy", "register_tree", "relu",
+    "remainder", "repeat", "reshape", "resize", "result_type", "reverse_gradient", "rint", "roll", "rollaxis",
+    "root", "rot90", "round", "rsqrt", "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add",
+    "scatter_reduce", "searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum",
+    "select", "set_at", "set_grad_enabled", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh",
+    "sliding_window_view", "softmax", "softplus", "sort", "spacing", "sparse_hessian", "sparse_jacobian",
+    "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "straight_through", "subtract", "sum", "swapaxes", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
+    "tensor_split", "tensordot", "tile", "topk", "trace", "transpose", "trapezoid", "trapz", "tri", "tril",
+    "trim_zeros", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unflatten", "unfold", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "unwrap", "value_and_grad",
+    "vander", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack", "where", "while_loop", "xlogy",
+    "zeros", "zeros_like",
 ]  # fmt: skip

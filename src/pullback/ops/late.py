@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["late", "module", "public"]
+__all__ = ["late", "module", "package", "public"]
 
 
 def module(name: str) -> Any:
@@ -24,9 +24,14 @@ def late(place: str, name: str) -> Callable[..., Any]:
     return function
 
 
+def package() -> Any:
+    """The package itself, which is the array API's namespace."""
+    return import_module("pullback")
+
+
 def public(name: str) -> Any:
     """What users find under a name such as "linalg.solve", or None; a user's call asks, so the package is whole."""
-    found: Any = import_module("pullback")
+    found: Any = package()
     for part in name.split("."):
         found = getattr(found, part, None)
     return found

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..arrays.namespace import VERSIONS
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import GraphError, IndexingError
+from ..errors import ArgumentError, GraphError, IndexingError
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
 from .eager import is_operand, operator_of
-from .late import late
+from .late import late, package
 
 __all__ = ["install"]
 
@@ -136,6 +137,13 @@ def _fill(self: Tensor, value: Any) -> Tensor:
     return self.rebind(whole, "fill_")
 
 
+def _namespace(self: Value, *, api_version: str | None = None) -> Any:
+    """The array API's namespace of this value: the package."""
+    if api_version is not None and api_version not in VERSIONS:
+        raise ArgumentError(f"__array_namespace__: version {api_version!r} is not one of {', '.join(VERSIONS)}.")
+    return package()
+
+
 _array_ufunc = signed(late("protocol", "array_ufunc"))
 _array_function = signed(late("protocol", "array_function"))
 
@@ -159,7 +167,8 @@ def install() -> None:
         "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
-        "detach": pointwise.stop_gradient, "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
+        "detach": pointwise.stop_gradient, "__array_namespace__": _namespace,
+        "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, DeviceError, ShapeError
 from . import batching, reducing
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
@@ -53,7 +53,7 @@ def _converted(x: Any, dtype: Any) -> Any:
     return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
 
 
-def astype(x: Any, dtype: Any, /) -> Any:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """x converted to a dtype; the cotangent is converted back, so the graph is never cut.
 
     >>> import numpy as np, pullback as pb
@@ -63,6 +63,8 @@ def astype(x: Any, dtype: Any, /) -> Any:
     if type(x) is np.ndarray and x.dtype is dtype:
         return x
     x = as_value(x)
+    if device is not None and device != spec_of(x).device:
+        raise DeviceError(f"astype: x is on {spec_of(x).device}, not on {device!r}.\n  Move it first: x.to_device.")
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return unchanged(x)
