@@ -167,7 +167,7 @@ def install() -> None:
         "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
-        "detach": pointwise.stop_gradient, "__array_namespace__": _namespace,
+        "detach": pointwise.stop_gradient, "copy": shaping.variable, "__array_namespace__": _namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
-from ..arrays.tensor import Tensor, another
+from ..arrays.tensor import Tensor, another, tensor
+from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, ShapeError
 from . import batching, reducing
 from . import elementwise as pointwise
@@ -127,6 +128,11 @@ def unchanged(x: Any) -> Any:
     if type(x) is Tensor and x.node is not None:
         return apply(_reshape, x, shape=x.shape)
     return another(x)
+
+
+def variable(x: Any) -> Any:
+    """A copy that may be written to: a variable of its own, also over a value of a running transform."""
+    return unchanged(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(x)
 
 
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:

@@ -21,7 +21,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     refuse("copy", order=order)
-    return shaping.unchanged(as_value(a))
+    return shaping.variable(as_value(a))
 
 
 def _joined(parts: Any, dtype: Any, casting: str) -> list[Any]:
