@@ -17,8 +17,13 @@ def module(name: str) -> Any:
 def late(place: str, name: str) -> Callable[..., Any]:
     """A function of a module of ops that is imported at its first call, so that `import pullback` stays quick."""
 
+    found: Any = None
+
     def function(*args: Any, **kwargs: Any) -> Any:
-        return getattr(module(place), name)(*args, **kwargs)
+        nonlocal found
+        if found is None:
+            found = getattr(module(place), name)
+        return found(*args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
     return function

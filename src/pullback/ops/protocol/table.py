@@ -121,7 +121,7 @@ def _forward(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:
         given = dict(zip(names, args, strict=False)) | kwargs
         front = [given.pop(n) for n in names[:leading] if n in given] or args
         wanted = {n: v for n, v in given.items() if v is not parameters[n].default and n not in _SILENT}
-        if not takes_all:
+        if not takes_all and not wanted.keys() <= taken.keys():
             refuse(name, **{n: v for n, v in wanted.items() if n not in taken})
         return ours(*front, **wanted)
 
