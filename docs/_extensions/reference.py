@@ -49,6 +49,8 @@ def title(name: str, thing: object) -> str:
     """Where a name stands, read off the module that defines it."""
     if isinstance(thing, np.dtype):
         return "Dtypes"
+    if isinstance(thing, float) or thing is None:
+        return "Constants"
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):
@@ -65,6 +67,8 @@ def entry(name: str, thing: object) -> str:
     """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
+    if isinstance(thing, float) or thing is None:
+        return block("py:data", name, f"The constant `{thing}`.")
     if thing.__name__ != name.rpartition(".")[2]:
         return block("py:function", name, f"Another name of {{py:func}}`pullback.{thing.__name__}`.")
     if is_error(thing):
