@@ -96,7 +96,7 @@ def roots(p: Any) -> Any:
     if size < 2:
         return np.zeros(trailing)
     first = pointwise.negative(divide(x[1:], x[0]))
-    below = np.eye(size - 2, size - 1)
+    below = np.eye(size - 2, size - 1, dtype=spec_of(first).dtype)
     matrix = arranging.concat([shaping.reshape(first, (1, -1)), below], axis=0)
     found = library("linalg.eigvals", "roots")(matrix)
     return arranging.concat([found, np.zeros(trailing)]) if trailing else found
