@@ -143,5 +143,5 @@ def angle(x: Any, /, *, deg: bool = False) -> Any:
     array(90.)
     """
     x = as_value(x)
-    turned = atan2(imag(x), real(x)) if is_complex(x) else atan2(multiply(x, 0), x)
+    turned = atan2(imag(x), real(x)) if is_complex(x) else atan2(0.0, x)
     return multiply(turned, 180 / math.pi) if deg else turned
