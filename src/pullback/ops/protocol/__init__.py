@@ -19,6 +19,8 @@ from . import table, ufuncs
 __all__ = ["array_function", "array_ufunc", "register_numpy"]
 
 _functions: dict[Any, Callable[..., Any]] = {}
+#: Types that were found to be ours or NumPy's; asking a set is quicker than asking each class.
+_friends: set[type] = {Tensor, np.ndarray}
 
 
 def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -44,8 +46,10 @@ def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[...
 
 def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """`np.<function>(*args, **kwargs)` where some argument is a value of ours."""
-    if not all(issubclass(kind, (Value, np.ndarray)) for kind in types):
-        return NotImplemented
+    if not _friends.issuperset(types):
+        if not all(issubclass(kind, (Value, np.ndarray)) for kind in types):
+            return NotImplemented
+        _friends.update(types)
     ours = _functions.get(function)
     if ours is None:
         ours = _functions[function] = _with_out(table.ours_for(function), function)
