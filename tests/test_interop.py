@@ -305,28 +305,23 @@ def test_numpy_predicates_answer_untracked_booleans(ufunc):
 
 
 UNKNOWN = {
-    "no such op": lambda x: np.floor_divide(x, 2.0),
-    "two results": np.modf,
-    "reduce": np.add.reduce,
-    "accumulate": np.multiply.accumulate,
-    "outer": lambda x: np.add.outer(x, x),
-    "at": lambda x: np.add.at(np.zeros(2), [0], x),
+    "at into an array": lambda x: np.add.at(np.zeros(2), [0], x),
     "out": lambda x: np.sin(x, out=np.empty(2)),
-    "where": lambda x: np.sin(x, where=np.array([True, False])),
+    "out of a function": lambda x: np.sum(x, out=np.empty(())),
+    "where without out": lambda x: np.sin(x, where=np.array([True, False])),
     "array += tensor": lambda x: operator.iadd(np.ones(2), x),
-    "np.sort": np.sort,
-    "np.linalg.norm": np.linalg.norm,
-    "np.histogram": np.histogram,
-    "np.fft.fft": np.fft.fft,
-    "np.percentile": lambda x: np.percentile(x, 50),
-    "np.save": lambda x: np.array_equiv(x, x),
+    "a ufunc nobody knows": np.frompyfunc(lambda t: t, 1, 1),
+    "np.packbits": lambda x: np.packbits(x > 0),
+    "np.savetxt": lambda x: np.savetxt("never", x),
+    "np.sort_complex": np.sort_complex,
+    "np.lib.scimath.sqrt": np.lib.scimath.sqrt,
 }
 
 
 @pytest.mark.parametrize("call", UNKNOWN.values(), ids=UNKNOWN)
 @pytest.mark.parametrize("tracked", [False, True])
 def test_numpy_function_without_a_rule_raises_and_names_itself(call, tracked):
-    with pytest.raises(errors.UnsupportedFunction, match=r"np\.\w+.*no rule") as caught:
+    with pytest.raises(errors.UnsupportedFunction, match=r"np\.[\w<].*no rule") as caught:
         call(pb.tensor([1.0, 2.0], requires_grad=tracked))
     assert isinstance(caught.value, TypeError)
 

@@ -62,6 +62,8 @@ def title(name: str, thing: object) -> str:
         return "Checkpoint"
     if name.startswith(("pullback.random.", "pullback.special.")):
         return name.split(".")[1].capitalize()
+    if isinstance(thing, float) or thing is None:
+        return "Constants"
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):
@@ -80,6 +82,8 @@ def entry(name: str, thing: object) -> str:
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
     if isinstance(thing, Policy):
         return block("py:data", name, thing.doc)
+    if isinstance(thing, float) or thing is None:
+        return block("py:data", name, f"The constant `{thing}`.")
     if thing.__name__ != name.rpartition(".")[2]:
         space = name.split(".")[1:-1]
         inside = space and thing.__name__ in getattr(pullback, space[0]).__all__

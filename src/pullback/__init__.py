@@ -7,6 +7,7 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,14 @@ from .arrays.dtypes import (
     uint32,
     uint64,
 )  # fmt: skip
+from .arrays.namespace import VERSIONS, namespace_info
 from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
 from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
 from .ops.contracting import matmul, outer, tensordot
-from .ops.creation import arange, empty, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from .ops.creation import arange, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
 from .ops.einsum import einsum
 from .ops.elementwise import (
     abs,
@@ -43,6 +45,10 @@ from .ops.elementwise import (
     asin,
     atan,
     atan2,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_or,
+    bitwise_xor,
     conj,
     cos,
     cosh,
@@ -144,6 +150,44 @@ if TYPE_CHECKING:
     from .checkpoint.recompute import checkpoint, checkpoint_sequential
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
     from .ops import einops, fft, linalg, random, special
+    from .ops.arithmetic import (
+        addcdiv,
+        addcmul,
+        bitwise_count,
+        bitwise_left_shift,
+        bitwise_right_shift,
+        copysign,
+        divmod,
+        float_power,
+        floor_divide,
+        fmax,
+        fmin,
+        fmod,
+        gcd,
+        hypot,
+        lcm,
+        logaddexp2,
+        logical_xor,
+        nextafter,
+        reciprocal,
+        remainder,
+        rsqrt,
+        xlogy,
+    )  # fmt: skip
+    from .ops.calculus import diff, ediff1d, gradient, interp, unwrap
+    from .ops.curves import (
+        acosh,
+        angle,
+        asinh,
+        atanh,
+        cbrt,
+        deg2rad,
+        exp2,
+        log2,
+        log10,
+        rad2deg,
+        sinc,
+    )  # fmt: skip
     from .ops.distances import cdist, pairwise_distance, pdist
     from .ops.layouts import (
         append,
@@ -187,8 +231,30 @@ if TYPE_CHECKING:
     )
     from .ops.multiplying import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
     from .ops.naming import name
+    from .ops.picking import apply_along_axis, isin, piecewise, select
+    from .ops.products import convolve, correlate, polyval, vander
+    from .ops.protocol import register_numpy
     from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
     from .ops.quantising import fake_quantize
+    from .ops.rounding import (
+        ceil,
+        fix,
+        floor,
+        frexp,
+        isclose,
+        iscomplex,
+        isneginf,
+        isposinf,
+        isreal,
+        ldexp,
+        modf,
+        nan_to_num,
+        rint,
+        round,
+        signbit,
+        spacing,
+        trunc,
+    )  # fmt: skip
     from .ops.scanning import cummax, cummin, linear_recurrence, logcumsumexp, nancumprod, nancumsum
     from .ops.scattering import (
         gather,
@@ -249,6 +315,7 @@ if TYPE_CHECKING:
         trapezoid,
         trapz,
     )
+    from .ops.types import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
     from .ops.windows import as_strided, im2col, sliding_window_view, unfold
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
@@ -267,6 +334,10 @@ if TYPE_CHECKING:
     from .transforms.taylor import jet
 
 __version__ = "0.1.0"
+__array_api_version__ = VERSIONS[-1]
+__array_namespace_info__ = namespace_info
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 # `checkpoint` is a function; its layer is loaded now, so that no later import can put itself in the function's place.
 import_module("pullback.checkpoint")
@@ -318,6 +389,21 @@ _LATER = {
             "nanprod nanstd nansum nanvar ptp trapezoid trapz"
         ),
         "ops.windows": "as_strided im2col sliding_window_view unfold",
+        "ops.arithmetic": (
+            "addcdiv addcmul bitwise_count bitwise_left_shift bitwise_right_shift copysign divmod "
+            "float_power floor_divide fmax fmin fmod gcd hypot lcm logaddexp2 logical_xor nextafter "
+            "reciprocal remainder rsqrt xlogy"
+        ),
+        "ops.curves": "acosh angle asinh atanh cbrt deg2rad exp2 log10 log2 rad2deg sinc",
+        "ops.rounding": (
+            "ceil fix floor frexp isclose iscomplex isneginf isposinf isreal ldexp modf nan_to_num rint "
+            "round signbit spacing trunc"
+        ),
+        "ops.calculus": "diff ediff1d gradient interp unwrap",
+        "ops.products": "convolve correlate polyval vander",
+        "ops.picking": "apply_along_axis isin piecewise select",
+        "ops.protocol": "register_numpy",
+        "ops.types": "broadcast_shapes can_cast finfo iinfo isdtype result_type",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -345,47 +431,56 @@ def __getattr__(name: str) -> object:
 
 
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2
-cumsum, concatenate, transpose, absolute = cumulative_sum, concat, permute_dims, abs
+cumsum, concatenate, transpose, absolute, pow = cumulative_sum, concat, permute_dims, abs, power
+bool = bool_
 cumprod, amax, amin = cumulative_prod, max, min
 
 __all__ = [
     "CheckReport", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext", "GradientTape", "Handle",
-    "Node", "SparsePlan", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "amax", "amin",
-    "any", "append", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "argpartition",
-    "argsort", "argwhere", "array_split", "as_strided", "asarray", "asin", "associative_scan", "astype", "atan",
-    "atan2", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount", "block", "block_diag", "bool_",
-    "broadcast_arrays", "broadcast_to", "cartesian_prod", "cdist", "checkpoint", "checkpoint_loop",
-    "checkpoint_sequential", "choose", "clip", "clip_gradient", "column_stack", "combinations", "complex128",
-    "complex64", "compress", "concat", "concatenate", "cond", "conj", "cos", "cosh", "count_nonzero", "cross",
-    "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid",
-    "custom_op", "delete", "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "divergence", "divide",
-    "dot", "dsplit", "dstack", "dtypes", "einops", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "extract", "eye", "fake_quantize", "fft", "fill_diagonal",
-    "fixed_point", "flatnonzero", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
-    "fori_loop", "from_dlpack", "full", "full_like", "gather", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
-    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hsplit",
-    "hstack", "hvp", "im2col", "imag", "implicit", "index_add", "index_copy", "index_fill", "index_reduce",
-    "inference_mode", "inner", "insert", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
-    "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "kron", "kthvalue", "laplacian",
-    "least_squares", "less", "less_equal", "lexsort", "linalg", "linear_recurrence", "linear_solve",
-    "linear_transpose", "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logsumexp", "map", "masked_fill", "masked_scatter",
-    "masked_select", "matmul", "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error",
-    "median", "meshgrid", "min", "minimum", "moveaxis", "msort", "multiply", "name", "nanargmax", "nanargmin",
-    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
-    "nanquantile", "nanstd", "nansum", "nanvar", "negative", "no_grad", "nonzero", "not_equal", "offload_named",
-    "offload_to_disk", "one_hot", "ones", "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist",
-    "percentile", "permute_dims", "place", "positive", "power", "prod", "ptp", "put", "put_along_axis", "quantile",
-    "random", "ravel", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "resize",
-    "reverse_gradient", "roll", "rollaxis", "root", "rot90", "save_contractions", "save_everything", "save_named",
-    "save_nothing", "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce",
-    "searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "set_at",
-    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus",
-    "sort", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square",
+    "Node", "SparsePlan", "Spec", "Tensor", "VERSIONS", "abs", "absolute", "acos", "acosh", "add", "add_at",
+    "addcdiv", "addcmul", "all", "amax", "amin", "angle", "any", "append", "apply_along_axis", "arange", "arccos",
+    "arcsin", "arctan", "arctan2", "argmax", "argmin", "argpartition", "argsort", "argwhere", "array_split",
+    "as_strided", "asarray", "asin", "asinh", "associative_scan", "astype", "atan", "atan2", "atanh", "atleast_1d",
+    "atleast_2d", "atleast_3d", "average", "bincount", "bitwise_and", "bitwise_count", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block", "block_diag", "bool",
+    "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "cartesian_prod", "cbrt", "cdist",
+    "ceil", "checkpoint", "checkpoint_loop", "checkpoint_sequential", "choose", "clip", "clip_gradient",
+    "column_stack", "combinations", "complex128", "complex64", "compress", "concat", "concatenate", "cond", "conj",
+    "convolve", "copysign", "correlate", "cos", "cosh", "count_nonzero", "cross", "cummax", "cummin", "cumprod",
+    "cumsum", "cumulative_prod", "cumulative_sum", "cumulative_trapezoid", "custom_op", "deg2rad", "delete",
+    "detect_anomaly", "diag", "diag_embed", "diagflat", "diagonal", "diff", "divergence", "divide", "divmod", "dot",
+    "dsplit", "dstack", "dtypes", "e", "ediff1d", "einops", "einsum", "elementwise_grad", "empty", "empty_like",
+    "enable_grad", "equal", "erf", "errors", "exp", "exp2", "expand_dims", "expm1", "extract", "eye",
+    "fake_quantize", "fft", "fill_diagonal", "finfo", "fix", "fixed_point", "flatnonzero", "flatten", "flip",
+    "fliplr", "flipud", "float16", "float32", "float64", "float_power", "floor", "floor_divide", "fmax", "fmin",
+    "fmod", "fori_loop", "frexp", "from_dlpack", "full", "full_like", "gather", "gcd", "gelu", "getitem", "ggnvp",
+    "grad", "gradcheck", "gradgradcheck", "gradient", "gradients", "greater", "greater_equal", "heaviside",
+    "hessian", "hessian_diagonal", "hsplit", "hstack", "hvp", "hypot", "iinfo", "im2col", "imag", "implicit",
+    "index_add", "index_copy", "index_fill", "index_reduce", "inf", "inference_mode", "inner", "insert", "int16",
+    "int32", "int64", "int8", "interp", "is_grad_enabled", "isclose", "iscomplex", "isdtype", "isfinite", "isin",
+    "isinf", "isnan", "isneginf", "isposinf", "isreal", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet",
+    "jvp", "kron", "kthvalue", "laplacian", "lcm", "ldexp", "least_squares", "less", "less_equal", "lexsort",
+    "linalg", "linear_recurrence", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log10",
+    "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul",
+    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min",
+    "minimum", "modf", "moveaxis", "msort", "multiply", "name", "namespace_info", "nan", "nan_to_num", "nanargmax",
+    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
+    "nanquantile", "nanstd", "nansum", "nanvar", "negative", "newaxis", "nextafter", "no_grad", "nonzero",
+    "not_equal", "offload_named", "offload_to_disk", "one_hot", "ones", "ones_like", "outer", "pad",
+    "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "pi", "piecewise", "place", "polyval",
+    "positive", "pow", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "rad2deg", "random", "ravel",
+    "real", "reciprocal", "register_multi_grad_hook", "register_numpy", "register_tree", "relu", "remainder",
+    "repeat", "reshape", "resize", "result_type", "reverse_gradient", "rint", "roll", "rollaxis", "root", "rot90",
+    "round", "rsqrt", "save_contractions", "save_everything", "save_named", "save_nothing", "saved_tensors_hooks",
+    "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "segment_max",
+    "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "set_at", "set_grad_enabled", "sigmoid",
+    "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window_view", "softmax", "softplus", "sort",
+    "spacing", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square",
     "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
     "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose",
-    "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "uint16", "uint32", "uint64", "uint8", "unflatten",
-    "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack", "where", "while_loop",
-    "zeros", "zeros_like",
+    "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
+    "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
+    "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack",
+    "where", "while_loop", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip

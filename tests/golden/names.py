@@ -4,8 +4,6 @@ A key is `op`, or `op:variant` where the variants differ. The parameters on the 
 return lists. Ops whose samples are random, or that have no counterpart here, are absent.
 """
 
-import math
-
 import numpy as np
 
 import pullback as pb
@@ -37,6 +35,7 @@ from .forms import (
     unflattened,
 )
 from .matrices import FOURIER, LINALG, lstsq, svd
+from .pointwise import POINTWISE
 from .structure import STRUCTURE
 
 SAME = (
@@ -53,7 +52,6 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "div:no_rounding_mode": pb.divide,
     "true_divide": pb.divide,
     "pow": pb.power,
-    "float_power": pb.power,
     "__radd__": lambda x, y: x.__radd__(y),
     "__rsub__": lambda x, y: x.__rsub__(y),
     "__rmul__": lambda x, y: x.__rmul__(y),
@@ -61,20 +59,13 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "__rpow__": lambda x, y: x.__rpow__(y),
     "__rmatmul__": lambda x, y: x.__rmatmul__(y),
     "positive": lambda x: +x,
-    "reciprocal": lambda x: 1 / x,
     "conj_physical": pb.conj,
     "clamp": lambda x, min=None, max=None: pb.clip(x, min=min, max=max),
     "clamp_min": lambda x, min: pb.clip(x, min=min),
     "clamp_max": lambda x, max: pb.clip(x, max=max),
     "where": lambda x, condition, y: pb.where(condition, x, y),
     "masked_fill": lambda x, mask, value: pb.where(mask, value, x),
-    "addcmul": lambda x, a, b: x + a * b,
-    "addcdiv": lambda x, a, b: x + a / b,
     "lerp": lambda x, y, weight: x + weight * (y - x),
-    "hypot": lambda x, y: pb.sqrt(pb.square(x) + pb.square(y)),
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "log10": lambda x: pb.log(x) / math.log(10),
-    "logaddexp": lambda x, y: x + pb.softplus(y - x),
     "logit": logit,
     # special functions
     **{name: getattr(pb.special, name) for name in ("digamma", "erfc", "i0", "lgamma", "xlogy")},
@@ -244,7 +235,7 @@ TORCH |= FOURIER | LINALG
 OF_CASE = (lstsq, svd)
 
 
-TORCH |= STRUCTURE
+TORCH |= STRUCTURE | POINTWISE
 
 
 def ours(op, variant):

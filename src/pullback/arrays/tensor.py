@@ -11,6 +11,7 @@ from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, Sha
 from ..settings import modes
 from .backends import as_array, device_of, is_array
 from .dtypes import NAMES, as_dtype
+from .namespace import checked_device
 from .node import Handle, Node, leaf_node
 from .protect import read_only, settled
 from .scope import Scope, running
@@ -214,6 +215,14 @@ class Tensor(Value):
             return read_only(array).__dlpack__(**options)
         return array.copy().__dlpack__(**options)  # some consumers ignore the read-only flag, so they get their own
 
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """The tensor on a device; only untracked numbers can be moved to another."""
+        if stream is not None:
+            raise ArgumentError("to_device: streams are CuPy's own; leave stream out.")
+        if checked_device(device, "to_device") == self.device:
+            return self
+        return tensor(moved(self, device))
+
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self._bare("DLPack").__dlpack_device__()
         return device
@@ -359,7 +368,7 @@ def _over(data: Value, dtype: Any) -> Tensor:
     return wrap(data, data.spec)
 
 
-def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor:
+def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`.
 
     With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
@@ -374,6 +383,8 @@ def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor
     >>> y.backward(); a.flags.writeable
     True
     """
+    if device is not None and checked_device(device, "asarray") != device_of(getattr(data, "value", data)):
+        return tensor(moved(data, device), dtype=dtype)
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     if copy is not False:
@@ -385,7 +396,7 @@ def asarray(data: Any, *, dtype: Any = None, copy: bool | None = None) -> Tensor
     return shared
 
 
-def from_dlpack(source: Any, *, copy: bool | None = None) -> Tensor:
+def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor from any library that speaks DLPack. Copies unless `copy=False`.
 
     >>> import numpy as np, pullback as pb
@@ -393,10 +404,22 @@ def from_dlpack(source: Any, *, copy: bool | None = None) -> Tensor:
     tensor([0., 1., 2.], dtype=float64)
     """
     if isinstance(source, Tensor):
-        return asarray(source, copy=copy)
+        return asarray(source, device=device, copy=copy)
     on_cpu = source.__dlpack_device__()[0] == 1
     array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)
-    return asarray(array, copy=copy)
+    return asarray(array, device=device, copy=copy)
+
+
+def moved(data: Any, device: str) -> Any:
+    """The numbers of an untracked tensor, an array or a list as an array on another device."""
+    array = data._bare("to_device") if isinstance(data, Tensor) else as_array(data)
+    wanted = checked_device(device, "to_device")
+    if wanted == "cpu":
+        return array.get() if device_of(array) != "cpu" else np.asarray(array)
+    import cupy
+
+    with cupy.cuda.Device(int(wanted.partition(":")[2])):
+        return cupy.asarray(array)
 
 
 def _cupy_from_dlpack(source: Any) -> Any:

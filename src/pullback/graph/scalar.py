@@ -15,10 +15,26 @@ from .program import Program
 
 __all__ = ["LlvmScalars", "render_loop"]
 
-_INTRINSIC = {"exp": "exp", "log": "log", "sin": "sin", "cos": "cos", "sqrt": "sqrt", "abs": "fabs", "power": "pow"}
+_INTRINSIC = {
+    "exp": "exp",
+    "log": "log",
+    "sin": "sin",
+    "cos": "cos",
+    "sqrt": "sqrt",
+    "abs": "fabs",
+    "power": "pow",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "rint": "rint",
+    "copysign": "copysign",
+}
 _LIBM = {
     "expm1": "expm1", "log1p": "log1p", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asin": "asin",
     "acos": "acos", "atan": "atan", "atan2": "atan2", "erf": "erf",
+    "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "exp2": "exp2",
+    "log2": "log2", "log10": "log10", "cbrt": "cbrt", "hypot": "hypot", "fmod": "fmod", "nextafter": "nextafter",
+    "fmax": "fmax", "fmin": "fmin",
 }  # fmt: skip
 _ARITHMETIC = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 _COMPARE = {
@@ -111,6 +127,12 @@ class LlvmScalars:
 
     def logical_and(self, x: str, y: str) -> str:
         return self._truth(self.emit(f"and i1 {self._holds(x)}, {self._holds(y)}"))
+
+    def logical_xor(self, x: str, y: str) -> str:
+        return self._truth(self.emit(f"xor i1 {self._holds(x)}, {self._holds(y)}"))
+
+    def signbit(self, x: str) -> str:
+        return self.less(self.copysign(self.constant(1), x), self.constant(0))
 
     def logical_or(self, x: str, y: str) -> str:
         return self._truth(self.emit(f"or i1 {self._holds(x)}, {self._holds(y)}"))

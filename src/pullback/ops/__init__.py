@@ -23,6 +23,11 @@ __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 
 #: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
 LIBRARY: tuple[str, ...] = (
+    "arithmetic",
+    "calculus",
+    "curves",
+    "products",
+    "rounding",
     "distances",
     "einops",
     "fft",

@@ -152,7 +152,7 @@ erf: Any = elementwise(
 )
 
 
-def _apart(x: Any, y: Any) -> Any:
+def apart(x: Any, y: Any) -> Any:
     """x - y, and 0 for two equal infinities."""
     return where(logical_and(isinf(x), equal(x, y)), 0.0, subtract(x, y))
 
@@ -160,7 +160,7 @@ def _apart(x: Any, y: Any) -> Any:
 # exp(x) / (exp(x) + exp(y)) = sigmoid(x - y)
 logaddexp: Any = elementwise(
     "logaddexp",
-    {"x": lambda x, y: sigmoid(_apart(x, y)), "y": lambda x, y: sigmoid(_apart(y, x))},
+    {"x": lambda x, y: sigmoid(apart(x, y)), "y": lambda x, y: sigmoid(apart(y, x))},
     doc="log(exp(x) + exp(y)), without overflow.",
 )
 heaviside: Any = elementwise(
@@ -179,19 +179,19 @@ relu: Any = elementwise(
 )
 
 
-def _wins(x: Any, y: Any) -> Any:
+def wins(x: Any, y: Any) -> Any:
     """1 where x is greater, 0 where it is less, a half at ties (two equal infinities tie too)."""
     return heaviside(where(equal(x, y), 0.0, subtract(x, y)), 0.5)
 
 
 maximum: Any = elementwise(
     "maximum",
-    {"x": lambda x, y: _wins(x, y), "y": lambda x, y: _wins(y, x)},
+    {"x": lambda x, y: wins(x, y), "y": lambda x, y: wins(y, x)},
     doc="The greater of x and y; a tie sends half to each.",
 )
 minimum: Any = elementwise(
     "minimum",
-    {"x": lambda x, y: _wins(y, x), "y": lambda x, y: _wins(x, y)},
+    {"x": lambda x, y: wins(y, x), "y": lambda x, y: wins(x, y)},
     doc="The lesser of x and y; a tie sends half to each.",
 )
 
@@ -369,26 +369,26 @@ isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is a
 isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
 
 
-def _bits(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
+def bits(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
     none = dict.fromkeys(args)
     samples = whole_numbers(len(args))
     return elementwise(name, none, value=ufunc or name, dtype="bits", doc=doc, samples=samples, example=example)
 
 
-bitwise_and: Any = _bits(
+bitwise_and: Any = bits(
     "bitwise_and", "The bits x and y share; for booleans, both hold.", "x", "y", example=("[1, 2], 3", "array([1, 2])")
 )
-bitwise_or: Any = _bits(
+bitwise_or: Any = bits(
     "bitwise_or", "The bits of x and y; for booleans, either holds.", "x", "y", example=("[1, 2], 3", "array([3, 3])")
 )
-bitwise_xor: Any = _bits(
+bitwise_xor: Any = bits(
     "bitwise_xor",
     "The bits x and y do not share; for booleans, one holds.",
     "x",
     "y",
     example=("[1, 2], 3", "array([2, 1])"),
 )
-bitwise_invert: Any = _bits(
+bitwise_invert: Any = bits(
     "bitwise_invert",
     "The bits x does not have; for booleans, x does not hold.",
     "x",

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
 from ..arrays.spec import Spec, spec_of
-from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import ConversionError, IndexingError
 from .dispatch import as_value, ndim, shape
+from .known import stripped
 
 __all__ = [
     "SLOT",
@@ -167,8 +167,7 @@ def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
 
 def known_mask(mask: Any) -> Any:
     """The numbers of a mask: which elements it picks decides a shape, so they must be known now."""
-    while isinstance(mask, Tensor):
-        mask = mask.value
+    mask = stripped(mask)
     if not is_array(mask):
         if isinstance(mask, Value):
             raise ConversionError(

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
+from ..arrays.namespace import VERSIONS
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import GraphError, IndexingError, UnsupportedFunction
+from ..errors import ArgumentError, GraphError, IndexingError
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
 from .eager import is_operand, operator_of
+from .late import late, package
 
 __all__ = ["install"]
 
@@ -23,16 +23,29 @@ _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": contracting.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
     "xor": pointwise.bitwise_xor,
+    "floordiv": late("arithmetic", "floor_divide"), "mod": late("arithmetic", "remainder"),
+    "lshift": late("arithmetic", "bitwise_left_shift"), "rshift": late("arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
 _COMPARE = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
     "gt": pointwise.greater, "ge": pointwise.greater_equal,
 }  # fmt: skip
+
+
+def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
+    """The elements along an axis where the condition holds."""
+    return late("selecting", "compress")(condition, self, axis)
+
+
 _METHODS: dict[str, Any] = {
     "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
-    "var": reducing.var, "std": reducing.std, "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
+    "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
-    "take": indexing.take, "conj": pointwise.conj, "clip": functions.clip, "dot": contracting.matmul,
+    "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
+    "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("layouts", "trace"),
+    "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
+    "argsort": late("sorting", "argsort"), "cumprod": scanning.cumulative_prod, "std": reducing.std,
+    "searchsorted": late("sorting", "searchsorted"), "compress": _compress, "choose": late("selecting", "choose"),
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
     "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scanning.cumulative_sum,
     "diagonal": arranging.diagonal,
@@ -124,25 +137,15 @@ def _fill(self: Tensor, value: Any) -> Tensor:
     return self.rebind(whole, "fill_")
 
 
-@signed
-def _ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-    """NumPy's ufuncs on our values, by the op that has the same ufunc; anything else raises."""
-    function = _UFUNCS.get(ufunc.__name__)
-    if function is None or method != "__call__" or options:
-        asked = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        with_options = f" with {', '.join(options)}" if options else ""
-        raise UnsupportedFunction(
-            f"np.{asked}{with_options} has no rule here.\n  Use the function of pullback, or x.detach().numpy()."
-        )
-    return function(*inputs)
+def _namespace(self: Value, *, api_version: str | None = None) -> Any:
+    """The array API's namespace of this value: the package."""
+    if api_version is not None and api_version not in VERSIONS:
+        raise ArgumentError(f"__array_namespace__: version {api_version!r} is not one of {', '.join(VERSIONS)}.")
+    return package()
 
 
-def _array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    name = function.__name__
-    raise UnsupportedFunction(f"np.{name} has no rule here.\n  Use pb.{name} if there is one, or x.detach().numpy().")
-
-
-_UFUNCS: dict[str, Any] = {}
+_array_ufunc = signed(late("protocol", "array_ufunc"))
+_array_function = signed(late("protocol", "array_function"))
 
 
 def install() -> None:
@@ -159,10 +162,13 @@ def install() -> None:
         "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
-        "reshape": _reshape, "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
+        "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
+        "reshape": _reshape,
+        "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
         "real": property(pointwise.real), "imag": property(pointwise.imag),
         "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
-        "detach": pointwise.stop_gradient, "__array_ufunc__": _ufunc, "__array_function__": _array_function,
+        "detach": pointwise.stop_gradient, "copy": shaping.variable, "__array_namespace__": _namespace,
+        "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
@@ -175,11 +181,6 @@ def install() -> None:
     }
     for name, function in own.items():
         setattr(Tensor, name, function)
-    for function in vars(pointwise).values():
-        op = getattr(function, "op", None)
-        if op is not None and op.ufunc:
-            _UFUNCS[getattr(np, op.ufunc).__name__] = function
-    _UFUNCS.update(matmul=contracting.matmul, power=power)
 
 
 def _method(function: Any) -> Any:

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
-from ..arrays.tensor import Tensor, another
-from ..errors import ArgumentError, ShapeError
+from ..arrays.tensor import Tensor, another, tensor
+from ..arrays.value import Value
+from ..errors import ArgumentError, DeviceError, ShapeError
 from . import batching, reducing
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
@@ -53,7 +54,7 @@ def _converted(x: Any, dtype: Any) -> Any:
     return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
 
 
-def astype(x: Any, dtype: Any, /) -> Any:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """x converted to a dtype; the cotangent is converted back, so the graph is never cut.
 
     >>> import numpy as np, pullback as pb
@@ -63,6 +64,8 @@ def astype(x: Any, dtype: Any, /) -> Any:
     if type(x) is np.ndarray and x.dtype is dtype:
         return x
     x = as_value(x)
+    if device is not None and device != spec_of(x).device:
+        raise DeviceError(f"astype: x is on {spec_of(x).device}, not on {device!r}.\n  Move it first: x.to_device.")
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return unchanged(x)
@@ -125,6 +128,11 @@ def unchanged(x: Any) -> Any:
     if type(x) is Tensor and x.node is not None:
         return apply(_reshape, x, shape=x.shape)
     return another(x)
+
+
+def variable(x: Any) -> Any:
+    """A copy that may be written to: a variable of its own, also over a value of a running transform."""
+    return unchanged(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(x)
 
 
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:

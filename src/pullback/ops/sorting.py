@@ -9,13 +9,13 @@ import numpy as np
 from ..arrays.backends import is_array, namespace_of
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec
-from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, ConversionError, ShapeError
 from . import batching, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis, whole
 from .dispatch import apply, as_value, ndim, shape
 from .families import general
+from .known import stripped
 from .sampling import one, several
 
 __all__ = [
@@ -274,8 +274,7 @@ def searchsorted(x: Any, values: Any, /, side: str = "left", sorter: Any = None)
 
 def _known(x: Any, what: str) -> Any:
     """The numbers of an array whose values decide a shape, so they must be known now."""
-    while isinstance(x, Tensor):
-        x = x.value
+    x = stripped(x)
     if not is_array(x):
         raise ConversionError(
             f"{what}: inside a transform the count of different elements is not known.\n"

@@ -1,0 +1,82 @@
+"""What the array API asks of a namespace beside functions: its dtypes, its devices, what it can do."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DeviceError
+from . import dtypes
+
+__all__ = ["VERSIONS", "NamespaceInfo", "checked_device", "namespace_info"]
+
+#: The versions of the array API standard that a caller may ask for; the last one is what this package follows.
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float32", "float64"),
+    "complex floating": ("complex64", "complex128"),
+}
+_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
+
+
+def checked_device(device: Any, what: str) -> str:
+    """A device by its name; None is the CPU."""
+    if device is None or device == "cpu":
+        return "cpu"
+    if isinstance(device, str) and device.startswith("cuda:"):
+        return device
+    raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and its like.")
+
+
+@dataclass(frozen=True)
+class NamespaceInfo:
+    """Answers of the namespace about itself, by the names of the array API standard."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Which optional parts there are."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        """Where arrays are made unless said otherwise."""
+        return "cpu"
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+        """The dtypes of arrays made of Python numbers."""
+        checked_device(device, "default_dtypes")
+        return {
+            "real floating": dtypes.float64, "complex floating": dtypes.complex128, "integral": dtypes.int64,
+            "indexing": np.dtype(np.intp),
+        }  # fmt: skip
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+        """The dtypes of a kind, of several kinds, or all of them, by name."""
+        checked_device(device, "dtypes")
+        asked = ("bool", "numeric") if kind is None else kind if isinstance(kind, (tuple, list)) else (kind,)
+        unknown = [k for k in asked if k not in _KINDS]
+        if unknown:
+            raise ArgumentError(f"dtypes: there is no kind {unknown[0]!r}.\n  Kinds are {', '.join(_KINDS)}.")
+        return {name: np.dtype(name) for k in asked for name in _KINDS[k]}
+
+    def devices(self) -> tuple[str, ...]:
+        """The devices that can be used now: GPUs once CuPy is imported."""
+        cupy = sys.modules.get("cupy")
+        count = 0 if cupy is None else cupy.cuda.runtime.getDeviceCount()
+        return ("cpu", *(f"cuda:{i}" for i in range(count)))
+
+
+def namespace_info() -> NamespaceInfo:
+    """What the array API standard lets programs ask of a namespace.
+
+    >>> import pullback as pb
+    >>> pb.__array_namespace_info__().default_device()
+    'cpu'
+    """
+    return NamespaceInfo()

@@ -1,0 +1,128 @@
+"""A NumPy function in, ours out: the one table of what answers for what."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..late import module
+from .refusing import library, refuse, unknown
+
+__all__ = ["FORWARDED", "SAME", "WRITTEN", "known_names", "name_of", "ours_for", "place_of_out"]
+
+#: Functions of ours that take what NumPy's take, by how many leading arguments go by position; `np=ours` renames.
+#: Their keywords have NumPy's names; one that ours does not have is refused by name.
+FORWARDED = {
+    1: """
+        all any amax=max max amin=min min average block column_stack count_nonzero cumsum=cumulative_sum cumulative_sum
+        cumprod=cumulative_prod cumulative_prod diag diagflat diagonal dsplit dstack expand_dims
+        argsort argwhere bincount flatnonzero flip fliplr flipud hsplit vsplit array_split lexsort matrix_transpose mean
+        median nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar
+        nonzero prod ptp ravel reshape roll rot90 sort split squeeze std sum trace transpose=permute_dims trapezoid tril
+        triu trim_zeros unique unique_all unique_counts unique_inverse unique_values unstack var argpartition partition
+        angle sinc real imag isreal iscomplex fix=trunc i0=special.i0
+        linalg.cholesky linalg.cond linalg.det linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.inv
+        linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.pinv linalg.qr linalg.slogdet linalg.svd linalg.svdvals
+        linalg.tensorinv linalg.vector_norm linalg.matrix_transpose linalg.diagonal linalg.trace linalg.multi_dot
+        fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn
+        fft.ifftn fft.rfftn fft.irfftn fft.fftshift fft.ifftshift
+    """,
+    2: """
+        append broadcast_to choose extract compress cross delete inner kron outer percentile quantile
+        nanpercentile nanquantile repeat resize searchsorted take take_along_axis tensordot tile vdot isclose
+        linalg.lstsq linalg.matrix_power linalg.solve linalg.tensorsolve linalg.cross linalg.matmul linalg.outer
+        linalg.tensordot linalg.vecdot
+    """,
+    3: """
+        insert moveaxis rollaxis swapaxes lib.stride_tricks.sliding_window_view=sliding_window_view
+    """,
+    99: "atleast_1d atleast_2d atleast_3d broadcast_arrays meshgrid",
+}
+#: Functions of ours that have NumPy's name and signature.
+SAME = """
+    apply_along_axis convolve correlate ediff1d gradient interp piecewise polyval select unwrap vander
+"""
+#: Functions written here with NumPy's own signatures, by module of this package.
+WRITTEN = {
+    "contents": """
+        allclose apply_over_axes argmax argmin around array_equal array_equiv clip corrcoef cov diff digitize histogram
+        histogram2d histogram_bin_edges histogramdd intersect1d isin isneginf isposinf nan_to_num real_if_close round
+        setdiff1d setxor1d union1d where
+    """,
+    "writing": "copyto fill_diagonal place put put_along_axis putmask",
+    "shapes": "astype concatenate copy dot einsum hstack pad stack vstack",
+    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    "facts": """
+        arange array array2string array_repr array_str asanyarray asarray ascontiguousarray asfortranarray can_cast
+        common_type diag_indices_from empty empty_like eye full full_like identity iscomplexobj isrealobj ix_
+        may_share_memory min_scalar_type ndim ones ones_like result_type shape shares_memory size tri
+        tril_indices_from triu_indices_from zeros zeros_like
+    """,
+    "spaces": "geomspace linspace logspace",
+}
+#: What asks for nothing that a value could show.
+_SILENT = ("subok", "overwrite_input", "out")
+
+_written = {name: place for place, names in WRITTEN.items() for name in names.split()}
+_forwarded = {
+    row.partition("=")[0]: (row.partition("=")[2] or row, leading)
+    for leading, rows in FORWARDED.items()
+    for row in rows.split()
+}
+_same = frozenset(SAME.split())
+
+
+def known_names() -> list[str]:
+    """Every NumPy function in the table, as `sum` or `linalg.solve`."""
+    return sorted({*_written, *_forwarded, *_same})
+
+
+def name_of(function: Any) -> str:
+    """`sum` for np.sum, `linalg.solve` for np.linalg.solve."""
+    return f"{function.__module__}.{function.__name__}".removeprefix("numpy.")
+
+
+def ours_for(function: Any) -> Callable[..., Any]:
+    """Our function for one of NumPy's, or the error that says there is none."""
+    name = name_of(function)
+    if name in _written:
+        return getattr(module(f"protocol.{_written[name]}"), name)  # type: ignore[no-any-return]
+    if name in _same:
+        return library(name, name)  # type: ignore[no-any-return]
+    if name in _forwarded:
+        return _forward(function, *_forwarded[name])
+    raise unknown(name)
+
+
+def place_of_out(function: Any) -> int | None:
+    """Where `out` stands among the parameters, None if there is none."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return None
+    if "out" not in parameters:
+        return None
+    named_only = parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
+    return sys.maxsize if named_only else list(parameters).index("out")
+
+
+def _forward(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:
+    """A function of ours behind NumPy's parameters: defaults are left out, what ours does not take is refused."""
+    name = name_of(function)
+    ours = library(ours_name, name)
+    parameters = inspect.signature(function).parameters
+    names = [n for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)]
+    taken = inspect.signature(ours).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        front = [given.pop(n) for n in names[:leading] if n in given] or args
+        wanted = {n: v for n, v in given.items() if v is not parameters[n].default and n not in _SILENT}
+        if not takes_all and not wanted.keys() <= taken.keys():
+            refuse(name, **{n: v for n, v in wanted.items() if n not in taken})
+        return ours(*front, **wanted)
+
+    return call

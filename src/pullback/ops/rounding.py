@@ -1,0 +1,205 @@
+"""Numbers in, whole numbers or truths about numbers out: rounding (its derivative is zero, by choice) and tests."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import make_spec, spec_of
+from . import batching, shaping
+from . import elementwise as pointwise
+from .arithmetic import floor_divide
+from .dispatch import apply, as_value
+from .elementwise import abs as size_of
+from .elementwise import (
+    add,
+    equal,
+    isfinite,
+    isinf,
+    isnan,
+    less_equal,
+    logical_and,
+    logical_or,
+    multiply,
+    subtract,
+    where,
+)
+from .families import elementwise, general
+from .sampling import one, several
+
+__all__ = [
+    "ceil", "fix", "floor", "frexp", "isclose", "iscomplex", "isneginf", "isposinf", "isreal", "ldexp", "modf",
+    "nan_to_num", "rint", "round", "signbit", "spacing", "trunc",
+]  # fmt: skip
+
+
+def _rounded(name: str, doc: str) -> Any:
+    return elementwise(name, {"x": None}, doc=f"{doc}; its derivative is zero.")
+
+
+floor: Any = _rounded("floor", "The largest whole number not above x")
+ceil: Any = _rounded("ceil", "The smallest whole number not below x")
+trunc: Any = _rounded("trunc", "The whole number next to x towards zero")
+rint: Any = _rounded("rint", "The whole number nearest to x, the even one at a tie")
+fix = trunc
+signbit: Any = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
+spacing: Any = elementwise(
+    "spacing", {"x": None}, doc="The distance from x to the next number away from zero; its derivative is zero.",
+    kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x),
+)  # fmt: skip
+
+
+@signed
+def round(x: Any, /, decimals: int = 0) -> Any:
+    """x rounded to some decimals, ties to even; its derivative is zero.
+
+    >>> import pullback as pb
+    >>> pb.round([0.5, 1.25, 1.75], 1)
+    array([0.5, 1.2, 1.8])
+    """
+    x = as_value(x)
+    if not spec_of(x).inexact and decimals >= 0:
+        return shaping.unchanged(x)
+    if not decimals:
+        return rint(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return pointwise.divide(rint(multiply(x, scale)), scale)
+    return shaping.astype(multiply(rint(pointwise.divide(x, scale)), scale), spec_of(x).dtype)
+
+
+@signed
+def modf(x: Any, /) -> tuple[Any, Any]:
+    """The fractional and the whole part of x, both with the sign of x.
+
+    >>> import pullback as pb
+    >>> pb.modf(-2.5)
+    (array(-0.5), array(-2.))
+    """
+    x = as_value(x)
+    whole = trunc(x)
+    bounded = where(isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
+    return bounded, whole
+
+
+@signed
+def frexp(x: Any, /) -> tuple[Any, Any]:
+    """The fraction f and the whole number e with x = f 2^e and |f| in [0.5, 1).
+
+    >>> import pullback as pb
+    >>> pb.frexp(12.0)
+    (array(0.75), array(4, dtype=int32))
+    """
+    x = as_value(x)
+    exponent = apply(_exponent, x)
+    scale = apply(_power_of_two, pointwise.negative(exponent), dtype=spec_of(x).dtype)
+    return multiply(x, scale), exponent
+
+
+_exponent = general(
+    "exponent", args=("x",), doc="The whole number e with |x| 2^-e in [0.5, 1).",
+    value=lambda xp, x: xp.frexp(x)[1], spec=lambda x: make_spec(x.shape, np.dtype(np.intc), x.device),
+    batch=batching.pointwise, samples=several(one(3), one()), motion="pointwise",
+)  # fmt: skip
+_power_of_two = general(
+    "power_of_two", args=("x",), doc="2^x for whole numbers x.",
+    value=lambda xp, x, dtype: xp.ldexp(xp.asarray(1, dtype), x),
+    spec=lambda x, dtype: make_spec(x.shape, dtype, x.device),
+    batch=batching.pointwise, samples=lambda rng: [((rng.integers(-9, 9, 3),), {"dtype": np.dtype("float64")})],
+    motion="pointwise",
+)  # fmt: skip
+
+
+@signed
+def ldexp(x: Any, y: Any, /) -> Any:
+    """x 2^y for whole numbers y.
+
+    >>> import pullback as pb
+    >>> pb.ldexp(3.0, 2)
+    array(12.)
+    """
+    x, y = as_value(x), as_value(y)
+    dtype = spec_of(x).dtype if spec_of(x).inexact else np.dtype("float64")
+    half = floor_divide(y, 2)  # in two steps: 2^y alone may leave the range while x 2^y does not
+    for part in (half, subtract(y, half)):
+        x = multiply(x, apply(_power_of_two, part, dtype=dtype))
+    return x
+
+
+def isposinf(x: Any, /) -> Any:
+    """Whether x is infinity.
+
+    >>> import pullback as pb
+    >>> pb.isposinf([-float("inf"), float("inf")])
+    array([False,  True])
+    """
+    return equal(as_value(x), math.inf)
+
+
+def isneginf(x: Any, /) -> Any:
+    """Whether x is minus infinity.
+
+    >>> import pullback as pb
+    >>> pb.isneginf([-float("inf"), float("inf")])
+    array([ True, False])
+    """
+    return equal(as_value(x), -math.inf)
+
+
+def isreal(x: Any, /) -> Any:
+    """Whether the imaginary part of x is zero.
+
+    >>> import pullback as pb
+    >>> pb.isreal([1.0, 1j])
+    array([ True, False])
+    """
+    return equal(pointwise.imag(as_value(x)), 0)
+
+
+def iscomplex(x: Any, /) -> Any:
+    """Whether the imaginary part of x is not zero.
+
+    >>> import pullback as pb
+    >>> pb.iscomplex([1.0, 1j])
+    array([False,  True])
+    """
+    return pointwise.not_equal(pointwise.imag(as_value(x)), 0)
+
+
+@signed
+def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    """Whether |x - y| is at most atol + rtol |y|; infinities are close to themselves alone.
+
+    >>> import pullback as pb
+    >>> pb.isclose([1.0, 2.0], [1.0 + 1e-9, 2.1])
+    array([ True, False])
+    """
+    x, y = as_value(x), as_value(y)
+    near = less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
+    close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
+    return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
+
+
+@signed
+def nan_to_num(x: Any, /, *, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """x with NaN and the infinities replaced by numbers; what was replaced gets no cotangent.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nan_to_num(np.array([1.0, np.nan]), nan=2.0)
+    array([1., 2.])
+    """
+    x = as_value(x)
+    if not spec_of(x).inexact:
+        return shaping.unchanged(x)
+    if spec_of(x).dtype.kind == "c":
+        parts = [
+            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf) for part in (pointwise.real(x), pointwise.imag(x))
+        ]
+        return add(parts[0], multiply(parts[1], 1j))
+    most = float(np.finfo(spec_of(x).dtype).max)
+    x = where(isnan(x), nan, x)
+    x = where(isposinf(x), most if posinf is None else posinf, x)
+    return where(isneginf(x), -most if neginf is None else neginf, x)
