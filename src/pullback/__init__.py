@@ -136,6 +136,8 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit
+    from .checkpoint.budget import memory_budget
+    from .tools import memory
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
@@ -157,11 +159,12 @@ __version__ = "0.1.0"
 
 
 #: Namespaces that are imported when they are first asked for.
-_PARTS = {"implicit": "implicit"}
+_PARTS = {"implicit": "implicit", "memory": "tools.memory"}
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
     name: module
     for module, names in {
+        "checkpoint.budget": "memory_budget",
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
@@ -206,7 +209,7 @@ __all__ = [
     "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares",
     "less", "less_equal", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log1p",
     "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "min", "minimum", "moveaxis", "multiply",
+    "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "memory", "memory_budget", "min", "minimum", "moveaxis", "multiply",
     "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
     "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
     "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",

@@ -13,6 +13,7 @@ __all__ = [
     "HookError",
     "IndexingError",
     "LeakError",
+    "MemoryBudgetError",
     "PullbackError",
     "ShapeError",
     "UnsupportedFunction",
@@ -53,6 +54,10 @@ class GraphError(PullbackError, RuntimeError):
 
 class LeakError(PullbackError, RuntimeError):
     """A value of a transform, a context or a tape was used after that was over."""
+
+
+class MemoryBudgetError(PullbackError, MemoryError):
+    """What must be in memory at once does not fit into the budget."""
 
 
 class ConvergenceError(PullbackError, RuntimeError):

@@ -28,13 +28,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, and who decides what their nodes hold (`ops/keeping.py`)."""
+    """How ops behave in this context: whether they record, who decides what their nodes hold (`ops/keeping.py`), and
+    who watches them (`ops/observing.py`).
+    """
 
     grad: bool = True
     inference: bool = False
     anomaly: bool = False
     nan_only: bool = False
     keeper: Any = None
+    observer: Any = None
 
 
 #: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.

@@ -18,11 +18,15 @@ __all__ = ["Keeper", "Kept", "saved_tensors_hooks"]
 
 
 class Kept(ABC):
-    """What a node holds in place of a value; `value()` answers it when a rule asks, each time anew."""
+    """What a node holds in place of a value; `value()` answers it when a rule asks, each time anew.
+
+    `steady` says that what it answers is never overwritten, so that nobody needs a copy of it.
+    """
 
     __slots__ = ()
 
     spec: Spec
+    steady = False
 
     @abstractmethod
     def value(self) -> Any: ...

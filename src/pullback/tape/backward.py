@@ -16,7 +16,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops import elementwise as pointwise
 from ..ops.shaping import astype
-from ..settings import switched
+from ..settings import modes, switched
 from .cotangents import Delivery, plain_bar
 from .parallel import run_threads
 from .sweep import Sweep, in_running_call
@@ -126,6 +126,27 @@ def sweep(
     """Run a pass; whether it was linked, which None leaves to the pass itself."""
     if not isinstance(workers, int) or workers < 1:
         raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
+    observer = modes().observer
+    if observer is not None:
+        observer.began()
+    linked = True
+    try:
+        linked = _sweep(starts, targets, sink, retain_grad, retain, create_graph, workers)
+    finally:
+        if observer is not None:
+            observer.ended(not linked and not retain)
+    return linked
+
+
+def _sweep(
+    starts: list[tuple[Node, Any]],
+    targets: frozenset[Node] | None,
+    sink: Any,
+    retain_grad: Any,
+    retain: bool,
+    create_graph: bool | None,
+    workers: int,
+) -> bool:
     with np.errstate(all="ignore"):  # infinities on the way back are answers; detect_anomaly is there to find them
         one_pass = Sweep(starts, targets, sink, retain_grad, retain=retain, linked=create_graph, alone=workers == 1)
         if not one_pass.linked:

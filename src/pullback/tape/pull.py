@@ -65,17 +65,20 @@ def _kept_values(
     args, out = list(specs), None
     for position, value in zip(rule.keeps, kept, strict=True):
         if type(value) is tuple:
-            value = tuple([settled(part.value()) if isinstance(part, Kept) else part for part in value])
+            value = tuple([_steady(part) if isinstance(part, Kept) else part for part in value])
         elif isinstance(value, Kept):
-            value = value.value()
-            if linked or len(kept) > 1:  # `unpack` may use one buffer again and again
-                value = settled(value)
+            value = _steady(value) if linked or len(kept) > 1 else value.value()
         if position == OUT:
             out = _linked_result(node, value) if linked else value
         else:
             tracked = linked and position in rule.needs
             args[position] = wrap(value, spec_of(value), node.parents[rule.needs.index(position)]) if tracked else value
     return out, args
+
+
+def _steady(kept: Kept) -> Any:
+    """A kept value in memory that stays as it is: `unpack` may use one buffer again and again."""
+    return kept.value() if kept.steady else settled(kept.value())
 
 
 def _linked_result(node: Node, value: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Memory for time: what the way back needs is computed again instead of remembered."""
