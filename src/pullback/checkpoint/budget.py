@@ -170,8 +170,8 @@ class Budget(Observer, Keeper):
         """Nothing changes when a pass begins."""
 
     def pulling(self, node: Node, bar: Any) -> None:
-        """Make room for the shares, and for as much again that the rule may have at hand."""
-        specs = [p.spec for p in node.parents] + [node.spec]
+        """Make room for the shares, for their sums with others, and for a value that the rule may have at hand."""
+        specs = [p.spec for p in node.parents] * 2 + [node.spec]
         nbytes = sum(s.nbytes for spec in specs for s in (spec if isinstance(spec, tuple) else (spec,)))
         with self._guard:
             self._reserved[threading.get_ident()] = nbytes
