@@ -121,7 +121,8 @@ class Budget(Observer, Keeper):
         """Make room, run the op, note how its results were made."""
         line = user_line(sys._getframe(2))
         with self._guard:
-            recipe = tracked or (modes().grad and any(self._is_derived(v) for v in values))
+            inside = threading.get_ident() in self._reserved  # of a rule, whose values are gone when it is done
+            recipe = tracked or (modes().grad and not inside and any(self._is_derived(v) for v in values))
             recipe = recipe and OPS.get(op.name) is op and not any(map(callable, static.values()))
             if recipe:
                 _make_steady(args, values)
@@ -170,8 +171,8 @@ class Budget(Observer, Keeper):
         """Nothing changes when a pass begins."""
 
     def pulling(self, node: Node, bar: Any) -> None:
-        """Make room for the shares, for their sums with others, and for a value that the rule may have at hand."""
-        specs = [p.spec for p in node.parents] * 2 + [node.spec]
+        """Make room for the sums of the shares with others; the ops of the rule make their own."""
+        specs = [p.spec for p in node.parents]
         nbytes = sum(s.nbytes for spec in specs for s in (spec if isinstance(spec, tuple) else (spec,)))
         with self._guard:
             self._reserved[threading.get_ident()] = nbytes

@@ -176,7 +176,7 @@ class Sweep:
             self._observer.pulling(node, bar)
         wanted = None if self.wanted is None else self.wanted.__contains__
         try:
-            shares = pull(node, bar, wanted, self.linked)
+            shares = pull(node, bar, wanted, self.linked, self._observer is not None)
         except Exception as error:
             error.add_note(f"  while going back through {node.name}, made at {node.where()}")
             raise
