@@ -137,8 +137,8 @@ from .transforms import (
 if TYPE_CHECKING:
     from . import implicit
     from .checkpoint.budget import memory_budget
-    from .tools import memory
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
+    from .tools import memory
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -200,22 +200,21 @@ __all__ = [
     "Node", "SparsePlan", "Spec", "Tensor", "abs", "absolute", "acos", "add", "add_at", "all", "any", "arange",
     "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin", "asarray", "asin", "associative_scan", "astype",
     "atan", "atan2", "bool_", "broadcast_to", "clip", "clip_gradient", "complex128", "complex64", "concat",
-    "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum", "custom_op", "detect_anomaly",
-    "diagonal", "divergence", "divide", "dtypes", "einsum", "elementwise_grad", "empty", "enable_grad", "equal",
-    "erf", "errors", "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip", "float16", "float32", "float64",
-    "fori_loop", "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck",
-    "gradgradcheck", "gradients", "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp",
-    "imag", "implicit", "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf",
-    "isnan", "jacfwd", "jacobian", "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares",
-    "less", "less_equal", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log1p",
-    "log_softmax", "logaddexp", "logical_and", "logical_not", "logical_or", "logsumexp", "map", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "mean_squared_error", "memory", "memory_budget", "min", "minimum", "moveaxis", "multiply",
-    "negative", "no_grad", "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power",
-    "prod", "put_along_axis", "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape",
-    "reverse_gradient", "roll", "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at",
-    "set_grad_enabled", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "sparse_hessian",
-    "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "straight_through", "subtract", "sum", "switch", "take", "take_along_axis", "tan", "tanh", "tensor",
-    "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32", "uint64", "uint8", "value_and_grad",
-    "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "concatenate", "cond", "conj", "cos", "cosh", "cumsum", "cumulative_sum", "custom_op", "detect_anomaly", "diagonal",
+    "divergence", "divide", "dtypes", "einsum", "elementwise_grad", "empty", "enable_grad", "equal", "erf", "errors",
+    "exp", "expand_dims", "expm1", "eye", "fixed_point", "flip", "float16", "float32", "float64", "fori_loop",
+    "from_dlpack", "full", "full_like", "gelu", "getitem", "ggnvp", "grad", "gradcheck", "gradgradcheck", "gradients",
+    "greater", "greater_equal", "heaviside", "hessian", "hessian_diagonal", "hvp", "imag", "implicit", "inference_mode",
+    "int16", "int32", "int64", "int8", "is_grad_enabled", "isfinite", "isinf", "isnan", "jacfwd", "jacobian",
+    "jacobian_diagonal", "jacrev", "jet", "jvp", "laplacian", "least_squares", "less", "less_equal", "linear_solve",
+    "linear_transpose", "linearize", "linspace", "log", "log1p", "log_softmax", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "map", "matmul", "matrix_transpose", "max", "maximum", "mean",
+    "mean_squared_error", "memory", "memory_budget", "min", "minimum", "moveaxis", "multiply", "negative", "no_grad",
+    "not_equal", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "power", "prod", "put_along_axis",
+    "real", "register_multi_grad_hook", "register_tree", "relu", "repeat", "reshape", "reverse_gradient", "roll",
+    "root", "saved_tensors_hooks", "scale_gradient", "scan", "set_at", "set_grad_enabled", "sigmoid", "sign", "silu",
+    "sin", "sinh", "softmax", "softplus", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "switch", "take",
+    "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile", "transpose", "tril", "triu", "uint16", "uint32",
+    "uint64", "uint8", "value_and_grad", "var", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""How a value was made in, the value again out: recipes that reach back to values that are there, run without recursion.
+"""How a value was made in, what to run to have it again out: recipes that reach back to values that are there.
 
 A `Made` knows an op, its statics and what it was computed from. It holds no array, unless it stands for one that cannot
 be computed again (a parameter, data, what a user's own op returned). What a node keeps is a `Held`: it owns the
@@ -36,15 +36,21 @@ class Made:
         "users",
     )  # fmt: skip
 
-    def __init__(self, array: Any, line: tuple[CodeType, int]) -> None:
+    def __init__(
+        self,
+        array: Any,
+        line: tuple[CodeType, int],
+        op: Op | None = None,
+        static: dict[str, Any] | None = None,
+        inputs: tuple[Any, ...] = (),
+        index: int | None = None,
+        seconds: float = 0.0,
+    ) -> None:
         self.spec = spec_of(array)
         self.line = line
+        self.op, self.static, self.inputs, self.index = op, static or {}, inputs, index
+        self.seconds = seconds
         self.fixed: Any = None
-        self.op: Op | None = None
-        self.static: dict[str, Any] = {}
-        self.inputs: tuple[Any, ...] = ()
-        self.index: int | None = None
-        self.seconds = 0.0
         self.seen: Any = None
         self.held: Any = None
         self.cluster: Cluster | None = None

@@ -37,8 +37,8 @@ class Sweep:
     """
 
     __slots__ = (
-        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "hooks", "linked", "order", "retain", "retain_grad", "sink",
-        "table", "targets", "waiting", "wanted",
+        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "hooks", "linked", "order", "retain", "retain_grad",
+        "sink", "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
     def __init__(

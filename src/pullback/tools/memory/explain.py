@@ -66,9 +66,8 @@ class Explanation:
 
     def table(self, rows: int = 30) -> str:
         """The values as plain text, the largest first."""
-        head = (
-            f"{self.nodes} nodes keep {mebibytes(self.total)}, of which parameters {mebibytes(self.parameters)}"
-            + (f"; {self.released} nodes are released" if self.released else "")
+        head = f"{self.nodes} nodes keep {mebibytes(self.total)}, of which parameters {mebibytes(self.parameters)}" + (
+            f"; {self.released} nodes are released" if self.released else ""
         )
         shown = [
             (mebibytes(v.nbytes), str(len(v.keepers)), v.what, v.holder, ", ".join(_names(v)), v.keepers[0][2])

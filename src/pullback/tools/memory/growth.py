@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from ...arrays.tensor import Tensor
 from ...checkpoint.report import mebibytes
 from ...errors import ArgumentError
 
-__all__ = ["Census", "assert_no_growth", "census"]
+__all__ = ["Census", "NoGrowth", "assert_no_growth", "census"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,10 @@ def census() -> Census:
     return Census(nodes, tensors, len(owners), sum(owners.values()), pages.resident(), lines)
 
 
-class assert_no_growth:  # noqa: N801 - used like a function
-    """Raise AssertionError if nodes, tensors or bytes of arrays are more after than before: around a `with` block,
-    or for a function, which runs once to warm up and then `times` times. `slack` bytes and as many tensors and nodes
-    per KiB of it are let pass; what the resident set did is said along.
+def assert_no_growth(f: Callable[[], Any] | None = None, *, times: int = 3, slack: int = 0) -> NoGrowth | None:
+    """Raise AssertionError if nodes, tensors or bytes of arrays are more after than before: for a function, which runs
+    once to warm up and then `times` times; without one, around a `with` block or for the function it decorates.
+    `slack` bytes are let pass, and a node and a tensor for each KiB of them.
 
     >>> import numpy as np, pullback as pb
     >>> kept = []
@@ -68,20 +71,24 @@ class assert_no_growth:  # noqa: N801 - used like a function
     AssertionError: memory grows: 3 tensors and 216 B of arrays more after 3 runs.
     ...
     """
-
-    def __new__(cls, f: Callable[[], Any] | None = None, *, times: int = 3, slack: int = 0) -> Any:
-        if times < 1 or slack < 0:
-            raise ArgumentError(f"assert_no_growth: wants times >= 1 and slack >= 0, got {times} and {slack}.")
-        if f is None:
-            return object.__new__(cls)
+    if times < 1 or slack < 0:
+        raise ArgumentError(f"assert_no_growth: wants times >= 1 and slack >= 0, got {times} and {slack}.")
+    if f is None:
+        return NoGrowth(times, slack)
+    f()
+    before = census()
+    for _ in range(times):
         f()
-        before = census()
-        for _ in range(times):
-            f()
-        _compare(before, census(), slack, f"{times} runs")
-        return None
+    _compare(before, census(), slack, f"{times} runs")
+    return None
 
-    def __init__(self, f: None = None, *, times: int = 3, slack: int = 0) -> None:
+
+class NoGrowth:
+    """What `assert_no_growth()` answers: a context manager and decorator."""
+
+    __slots__ = ("_before", "_slack", "_times")
+
+    def __init__(self, times: int, slack: int) -> None:
         self._times = times
         self._slack = slack
         self._before: list[Census] = []
@@ -96,10 +103,10 @@ class assert_no_growth:  # noqa: N801 - used like a function
         if kind is None:
             _compare(before, census(), self._slack, "the block")
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            last: list[Any] = []
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            last: list[R] = []
 
             def once() -> None:
                 last[:] = [function(*args, **kwargs)]

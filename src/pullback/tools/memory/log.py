@@ -91,8 +91,5 @@ def rows_of(events: Iterable[Event]) -> tuple[Row, ...]:
     for event in events:
         nbytes[event.holder, event.origin] += event.nbytes
         count[event.holder, event.origin] += 1
-    rows = [
-        Row(nbytes[key], count[key], key[0], key[1].op, key[1].line, key[1].phase)
-        for key in nbytes
-    ]
+    rows = [Row(nbytes[key], count[key], key[0], key[1].op, key[1].line, key[1].phase) for key in nbytes]
     return tuple(sorted(rows, key=lambda row: (-row.nbytes, row.line, row.op)))

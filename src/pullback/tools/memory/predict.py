@@ -1,7 +1,7 @@
 """Function and specs in, the peak of its memory out, before anything is computed.
 
-The function and its backward pass run as they are, by the real tape and the real rules, but on figures: values that know
-only how many bytes they would take. A figure lives exactly as long as the array that would stand in its place.
+The function and its backward pass run as they are, by the real tape and the real rules, but on figures: values that
+know only how many bytes they would take. A figure lives exactly as long as the array that would stand in its place.
 """
 
 from __future__ import annotations

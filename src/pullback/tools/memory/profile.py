@@ -263,7 +263,9 @@ class Profile(Observer):
 
     def _freed(self, block: Block) -> None:
         if block.about is not None:
-            self._events.append(replace(block.about, seconds=perf_counter() - self._start, holder="", phase=self._phase))
+            self._events.append(
+                replace(block.about, seconds=perf_counter() - self._start, holder="", phase=self._phase)
+            )
 
     def _read(self) -> tuple[list[Moment], list[Event], list[Event]]:
         with self._guard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
 from ...checkpoint.report import mebibytes
 from .log import HOLDERS, Moment
@@ -37,7 +38,7 @@ def thinned(timeline: Sequence[Moment]) -> list[Moment]:
         return list(timeline)
     step = len(timeline) / _POINTS
     cuts = [round(i * step) for i in range(_POINTS + 1)]
-    return [max(timeline[a:b], key=lambda m: m.live) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [max(timeline[a:b], key=lambda m: m.live) for a, b in pairwise(cuts)]
 
 
 def svg(timeline: Sequence[Moment]) -> str:
