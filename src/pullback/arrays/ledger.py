@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .backends import is_array
-from .value import Value
 
-__all__ = ["Block", "Ledger", "arrays_in", "owner_of"]
+__all__ = ["Block", "Ledger", "owner_of"]
 
 
 def owner_of(array: Any) -> Any:
@@ -19,23 +18,6 @@ def owner_of(array: Any) -> Any:
     while is_array(array.base):
         array = array.base
     return array
-
-
-def arrays_in(value: Any) -> Iterator[Any]:
-    """The bare arrays inside anything that ops take or give: arrays, tensors, values of transforms, tuples."""
-    waiting = [value]
-    while waiting:
-        x = waiting.pop()
-        if is_array(x):
-            yield x
-        elif isinstance(x, (tuple, list)):
-            waiting.extend(x)
-        elif isinstance(x, Value):
-            waiting.extend(getattr(x, name, None) for name in ("value", "primal", "along"))
-        elif x is not None and hasattr(x, "bar"):  # a selected cotangent
-            waiting.extend((x.bar, x.mask))
-        elif x is not None and hasattr(x, "bars"):  # the cotangents of several results
-            waiting.extend(x.bars)
 
 
 class Block:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import pages
 from ..arrays.backends import is_array
-from ..arrays.ledger import Ledger, arrays_in
+from ..arrays.ledger import Ledger
 from ..arrays.node import Node, user_line
 from ..errors import MemoryBudgetError
 from ..ops.dispatch import compute
@@ -26,6 +26,7 @@ from ..ops.keeping import Keeper
 from ..ops.observing import Observer, watched_by
 from ..ops.op import Op
 from ..settings import Modes, modes, switch_to
+from ..tape.cotangents import arrays_in
 from .eviction import Eviction
 from .recipes import Held, Made, back, plan
 from .registry import Registry, make_steady, may_run_again, size_of_result, workspace
@@ -65,7 +66,7 @@ class Budget(Observer, Keeper):
         self._registry = Registry()
         self._eviction = Eviction()
         self._reserved: dict[int, int] = {}
-        self._before: list[Modes] = []
+        self._before: dict[int, list[Modes]] = {}
         self._watch = pages.Watch()
         self._given_bytes = 0
         self._recomputations = 0
@@ -73,7 +74,7 @@ class Budget(Observer, Keeper):
 
     def __enter__(self) -> Budget:
         before = modes()
-        self._before.append(before)
+        self._before.setdefault(threading.get_ident(), []).append(before)
         mine = before.keeper is None or isinstance(before.keeper, Budget)  # who packs values himself goes on doing so
         observer = watched_by(before.observer, self)
         switch_to(replace(before, observer=observer, keeper=self if mine else before.keeper))
@@ -82,7 +83,7 @@ class Budget(Observer, Keeper):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        switch_to(self._before.pop())
+        switch_to(self._before[threading.get_ident()].pop())
         pages.release()
 
     def report(self) -> BudgetReport:
@@ -108,11 +109,7 @@ class Budget(Observer, Keeper):
         line = user_line(sys._getframe(2))
         with self._guard:
             inside = threading.get_ident() in self._reserved  # of a rule, whose values are gone when it is done
-            recipe = tracked or (
-                modes().grad
-                and not inside
-                and any(is_array(v) and self._registry.derived(v) is not None for v in values)
-            )
+            recipe = tracked or (modes().grad and not inside and self._registry.know_any(values))
             recipe = recipe and may_run_again(op, static)
             if recipe:
                 make_steady(args, values)
@@ -198,7 +195,7 @@ class Budget(Observer, Keeper):
         for i, m in enumerate(order):
             if m.op is None:
                 raise AssertionError("a value without a recipe is never taken away")
-            self._room(m.spec.nbytes, m.spec.nbytes)
+            self._room(0 if m.op.family == "linear" else m.spec.nbytes, m.spec.nbytes)
             start = perf_counter()
             out = compute(m.op, [arrays[id(x)] if type(x) is Made else x for x in m.inputs], m.static)
             self._seconds += perf_counter() - start

@@ -39,6 +39,10 @@ class Registry:
         entry = self._known.get(id(array))
         return entry[1] if entry is not None and entry[0]() is array else None
 
+    def know_any(self, values: Sequence[Any]) -> bool:
+        """Whether one of these has a recipe."""
+        return any(is_array(v) and self.derived(v) is not None for v in values)
+
     def find(self, array: Any, line: Line) -> tuple[Made, bool]:
         """The value that an array is; one that came from elsewhere is given, and whether that is new."""
         made = self.derived(array) or self._given.get(id(array))

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...arrays.ledger import arrays_in, owner_of
+from ...arrays.ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
 from ...checkpoint.recipes import Held
@@ -15,10 +15,13 @@ from ...checkpoint.report import mebibytes
 from ...errors import ArgumentError
 from ...ops.keeping import Kept
 from ...ops.op import OUT
+from ...tape.cotangents import arrays_in
 from ...tape.sweep import deepest_first
-from .showing import table
+from .showing import coloured, table
 
 __all__ = ["Explanation", "KeptValue", "explain"]
+
+_HEAD = ("bytes", "keepers", "value", "holder", "kept by", "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,16 @@ class Explanation:
         head = f"{self.nodes} nodes keep {mebibytes(self.total)}, of which parameters {mebibytes(self.parameters)}" + (
             f"; {self.released} nodes are released" if self.released else ""
         )
-        shown = [
+        return head + "\n" + table(_HEAD, self._shown(rows))
+
+    def _shown(self, rows: int) -> list[tuple[str, ...]]:
+        return [
             (mebibytes(v.nbytes), str(len(v.keepers)), v.what, v.holder, ", ".join(_names(v)), v.keepers[0][2])
             for v in self.values[:rows]
         ]
-        return head + "\n" + table(("bytes", "keepers", "value", "holder", "kept by", "line"), shown)
+
+    def __rich__(self) -> Any:
+        return coloured(f"kept {mebibytes(self.total)}", _HEAD, self._shown(30))
 
     def __str__(self) -> str:
         return self.table()

@@ -13,11 +13,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ...arrays import pages
-from ...arrays.ledger import arrays_in, owner_of
+from ...arrays.ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
 from ...checkpoint.report import mebibytes
 from ...errors import ArgumentError
+from ...tape.cotangents import arrays_in
 
 __all__ = ["Census", "NoGrowth", "assert_no_growth", "census"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array
-from ...arrays.ledger import Ledger, arrays_in, owner_of
+from ...arrays.ledger import Ledger, owner_of
 from ...arrays.node import leaf_node
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
@@ -26,6 +26,7 @@ from ...errors import ArgumentError
 from ...ops.op import Op
 from ...settings import enable_grad
 from ...tape.backward import gradients
+from ...tape.cotangents import arrays_in
 from ...tape.sweep import deepest_first, leaves_of
 
 __all__ = ["Prediction", "predict"]
@@ -121,13 +122,15 @@ class Figure(Value):
 
 def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> bool:
     """Whether an op answers a view of its one argument. It is tried on bytes that all lie in one place, so that views
-    cost nothing; what would have to copy too much is taken for a view if it has as many elements.
+    cost nothing; what might have to copy too much is taken for a view if it has the same elements, or repeats them.
     """
     if op.family != "linear" or len(args) != 1:
         return False
     spec = spec_of(args[0])
-    if out.size > _TRIED:
-        return op.motion == "rearrange" and out.size == spec.size
+    if max(out.size, spec.size) > _TRIED:
+        pairs = zip(reversed(spec.shape), reversed(out.shape), strict=False)
+        stretched = out.size > spec.size and out.ndim >= spec.ndim and all(a in (1, b) for a, b in pairs)
+        return op.motion == "rearrange" and (out.size == spec.size or stretched)
     stand_in = np.broadcast_to(np.zeros((), bool), spec.shape)
     try:
         found = op.value(np, stand_in, **static)

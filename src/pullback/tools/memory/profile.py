@@ -15,7 +15,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from ...arrays import pages
-from ...arrays.ledger import Block, Ledger, arrays_in
+from ...arrays.ledger import Block, Ledger
 from ...arrays.node import Node, show_line, user_line
 from ...arrays.tensor import Tensor
 from ...checkpoint.report import mebibytes
@@ -24,10 +24,13 @@ from ...ops.keeping import Kept
 from ...ops.observing import Observer, watched_by
 from ...ops.op import Op
 from ...settings import Modes, modes, switch_to
+from ...tape.cotangents import arrays_in
 from .log import HOLDERS, Event, Moment, Origin, Row, read, rows_of
-from .showing import html, svg, table
+from .showing import coloured, html, svg, table
 
 __all__ = ["Profile", "profile"]
+
+_HEAD = ("bytes", "count", "holder", "op", "line")
 
 
 def profile(*, exact: bool = False) -> Profile:
@@ -210,8 +213,13 @@ class Profile(Observer):
         if self.exact_peak is not None:
             title += f", with what is inside of ops {mebibytes(self.exact_peak)}"
         held = ", ".join(f"{holder} {mebibytes(n)}" for holder, n in self.by_holder().items() if n)
-        shown = [(mebibytes(r.nbytes), str(r.count), r.holder, r.op, r.line) for r in self.at_peak[:rows]]
-        return f"{title}\nheld by: {held or 'nobody'}\n" + table(("bytes", "count", "holder", "op", "line"), shown)
+        return f"{title}\nheld by: {held or 'nobody'}\n" + table(_HEAD, self._shown(rows))
+
+    def _shown(self, rows: int) -> list[tuple[str, ...]]:
+        return [(mebibytes(r.nbytes), str(r.count), r.holder, r.op, r.line) for r in self.at_peak[:rows]]
+
+    def __rich__(self) -> Any:
+        return coloured(f"peak {mebibytes(self.peak)}", _HEAD, self._shown(20))
 
     def __str__(self) -> str:
         return self.table()
@@ -248,6 +256,8 @@ class Profile(Observer):
                 if new:
                     self._blocks += 1
                     self._note(block, self._blocks, holder, origin)
+                elif holder == "gradient" and block.about.holder == "temporary":  # what a rule had at hand is its answer
+                    self._note(block, block.about.block, holder, origin)
 
     def _hold(self, value: Any, holder: str) -> None:
         """What was temporary is held by somebody."""

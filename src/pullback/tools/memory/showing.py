@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 from ...checkpoint.report import mebibytes
 from .log import HOLDERS, Moment
 
-__all__ = ["html", "svg", "table"]
+__all__ = ["coloured", "html", "svg", "table"]
 
 _COLOURS = ("#4878a8", "#8fb4d4", "#e0a040", "#b04848", "#b8b8b8")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 320, 80, 30
@@ -30,6 +31,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         cells = [c.rjust(w) if i < 2 else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def coloured(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    """The same for `rich`, which prints it in colours."""
+    from rich.table import Table
+
+    made = Table(*head, title=title, title_justify="left")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 def thinned(timeline: Sequence[Moment]) -> list[Moment]:
