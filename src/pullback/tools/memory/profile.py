@@ -256,7 +256,7 @@ class Profile(Observer):
                 if new:
                     self._blocks += 1
                     self._note(block, self._blocks, holder, origin)
-                elif holder == "gradient" and block.about.holder == "temporary":  # what a rule had at hand is its answer
+                elif holder == "gradient" and block.about.holder == "temporary":  # a rule gave it
                     self._note(block, block.about.block, holder, origin)
 
     def _hold(self, value: Any, holder: str) -> None:
