@@ -17,6 +17,7 @@ from pullback.graph import stage
 from pullback.graph.scalar import render_loop
 from pullback.ops import everything
 from pullback.ops.dispatch import apply
+from pullback.ops.eager import entry
 from pullback.ops.index import filled
 from pullback.transforms import grad, jvp, vjp, vmap
 

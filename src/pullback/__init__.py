@@ -144,6 +144,7 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit
+    from .checkpoint.budget import memory_budget
     from .checkpoint.loops import checkpoint_loop
     from .checkpoint.offload import offload_to_disk
     from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
@@ -317,6 +318,7 @@ if TYPE_CHECKING:
     )
     from .ops.types import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
     from .ops.windows import as_strided, im2col, sliding_window_view, unfold
+    from .tools import memory
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -350,6 +352,7 @@ _PARTS = {
     "fft": "ops.fft",
     "implicit": "implicit",
     "linalg": "ops.linalg",
+    "memory": "tools.memory",
     "random": "ops.random",
     "special": "ops.special",
 }
@@ -361,6 +364,7 @@ _LATER = {
         "checkpoint.offload": "offload_to_disk",
         "checkpoint.policies": "offload_named save_contractions save_everything save_named save_nothing",
         "checkpoint.recompute": "checkpoint checkpoint_sequential",
+        "checkpoint.budget": "memory_budget",
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "ops.naming": "name",
         "ops.distances": "cdist pairwise_distance pdist",
@@ -463,24 +467,24 @@ __all__ = [
     "linalg", "linear_recurrence", "linear_solve", "linear_transpose", "linearize", "linspace", "log", "log10",
     "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not",
     "logical_or", "logical_xor", "logsumexp", "map", "masked_fill", "masked_scatter", "masked_select", "matmul",
-    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "meshgrid", "min",
-    "minimum", "modf", "moveaxis", "msort", "multiply", "name", "namespace_info", "nan", "nan_to_num", "nanargmax",
-    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
-    "nanquantile", "nanstd", "nansum", "nanvar", "negative", "newaxis", "nextafter", "no_grad", "nonzero",
-    "not_equal", "offload_named", "offload_to_disk", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "partition", "pdist", "percentile", "permute_dims", "pi", "piecewise", "place", "polyval",
-    "positive", "pow", "power", "prod", "ptp", "put", "put_along_axis", "quantile", "rad2deg", "random", "ravel",
-    "real", "reciprocal", "register_multi_grad_hook", "register_numpy", "register_tree", "relu", "remainder",
-    "repeat", "reshape", "resize", "result_type", "reverse_gradient", "rint", "roll", "rollaxis", "root", "rot90",
-    "round", "rsqrt", "save_contractions", "save_everything", "save_named", "save_nothing", "saved_tensors_hooks",
-    "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "segment_max",
-    "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "set_at", "set_grad_enabled", "sigmoid",
-    "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window_view", "softmax", "softplus", "sort",
-    "spacing", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
-    "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose",
-    "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
-    "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack",
-    "where", "while_loop", "xlogy", "zeros", "zeros_like",
+    "matrix_transpose", "matvec", "max", "maximum", "mean", "mean_squared_error", "median", "memory",
+    "memory_budget", "meshgrid", "min", "minimum", "modf", "moveaxis", "msort", "multiply", "name",
+    "namespace_info", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
+    "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "negative",
+    "newaxis", "nextafter", "no_grad", "nonzero", "not_equal", "offload_named", "offload_to_disk", "one_hot",
+    "ones", "ones_like", "outer", "pad", "pairwise_distance", "partition", "pdist", "percentile", "permute_dims",
+    "pi", "piecewise", "place", "polyval", "positive", "pow", "power", "prod", "ptp", "put", "put_along_axis",
+    "quantile", "rad2deg", "random", "ravel", "real", "reciprocal", "register_multi_grad_hook", "register_numpy",
+    "register_tree", "relu", "remainder", "repeat", "reshape", "resize", "result_type", "reverse_gradient", "rint",
+    "roll", "rollaxis", "root", "rot90", "round", "rsqrt", "save_contractions", "save_everything", "save_named",
+    "save_nothing", "saved_tensors_hooks", "scale_gradient", "scan", "scatter", "scatter_add", "scatter_reduce",
+    "searchsorted", "segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "set_at",
+    "set_grad_enabled", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "sliding_window_view",
+    "softmax", "softplus", "sort", "spacing", "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "straight_through", "subtract", "sum",
+    "swapaxes", "switch", "take", "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile",
+    "topk", "trace", "transpose", "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16",
+    "uint32", "uint64", "uint8", "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "unstack", "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp",
+    "vmap", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip

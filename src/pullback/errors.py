@@ -16,6 +16,7 @@ __all__ = [
     "HookError",
     "IndexingError",
     "LeakError",
+    "MemoryBudgetError",
     "PullbackError",
     "RecomputeError",
     "ShapeError",
@@ -67,6 +68,10 @@ class SingularError(PullbackError, LinAlgError):
 
 class GaugeError(PullbackError, ArithmeticError):
     """A derivative that hangs on a choice the factorisation was free to make: a sign, a phase, a basis."""
+
+
+class MemoryBudgetError(PullbackError, MemoryError):
+    """What must be in memory at once does not fit into the budget."""
 
 
 class ConvergenceError(PullbackError, RuntimeError):

@@ -29,8 +29,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, who decides what their nodes hold, and who watches what a
-    run does beside computing (both in `ops/keeping.py`).
+    """How ops behave in this context: whether they record, who decides what their nodes hold and who watches what a run
+    does beside computing (both in `ops/keeping.py`), and who watches the values themselves (`ops/observing.py`).
     """
 
     grad: bool = True
@@ -39,6 +39,7 @@ class Modes:
     nan_only: bool = False
     keeper: Any = None
     watcher: Any = None
+    observer: Any = None
 
 
 #: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..arrays.node import Call, Node, sign
@@ -37,11 +38,15 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
         else:
             values.append(x)
     mode = modes()
-    watcher = mode.watcher
-    if watcher is not None and watcher.saving:
-        out = watcher.computing(op, values, static, level)
+    if mode.watcher is not None and mode.watcher.saving:
+        out = mode.watcher.computing(op, values, static, level)
+    elif level > 1:
+        out = run(op, values, static)
+    elif mode.observer is None:
+        out = compute(op, values, static)
     else:
-        out = compute(op, values, static) if level == 1 else run(op, values, static)
+        tracked = bool(needs) and mode.grad and op.differentiable
+        out = mode.observer.computed(op, args, values, static, tracked, partial(compute, op, values, static))
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
         return out  # a comparison of transformed values lies lower than they, and stays there
     if type(out) is tuple:
@@ -80,6 +85,8 @@ def _node(
     node.call = Call(tuple([spec_of(x) for x in args]), static)
     node.bar = None
     sign(node, _getframe(2))
+    if mode.observer is not None:
+        mode.observer.noted(node, out)
     return node
 
 

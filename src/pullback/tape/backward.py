@@ -126,6 +126,27 @@ def sweep(
     """Run a pass; whether it was linked, which None leaves to the pass itself."""
     if not isinstance(workers, int) or workers < 1:
         raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
+    observer = modes().observer
+    if observer is not None:
+        observer.began()
+    linked = True
+    try:
+        linked = _sweep(starts, targets, sink, retain_grad, retain, create_graph, workers)
+    finally:
+        if observer is not None:
+            observer.ended(not linked and not retain)
+    return linked
+
+
+def _sweep(
+    starts: list[tuple[Node, Any]],
+    targets: frozenset[Node] | None,
+    sink: Any,
+    retain_grad: Any,
+    retain: bool,
+    create_graph: bool | None,
+    workers: int,
+) -> bool:
     with np.errstate(all="ignore"):  # infinities on the way back are answers; detect_anomaly is there to find them
         one_pass = Sweep(starts, targets, sink, retain_grad, retain=retain, linked=create_graph, alone=workers == 1)
         if not one_pass.linked:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
+from ..arrays.backends import is_array
 from ..arrays.tensor import Tensor, another
 from ..arrays.value import Value
 from ..ops import elementwise as pointwise
 from ..ops.op import Selected
 
-__all__ = ["Delivery", "Parts", "accumulate", "plain_bar"]
+__all__ = ["Delivery", "Parts", "accumulate", "arrays_in", "plain_bar"]
 
 
 class Parts:
@@ -47,6 +49,23 @@ def accumulate(held: Any, share: Any) -> Any:
     if type(held) is Selected and type(share) is Selected:
         return Selected(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
     return pointwise.add(plain_bar(held), plain_bar(share))
+
+
+def arrays_in(value: Any) -> Iterator[Any]:
+    """The bare arrays inside anything that ops take or give and cotangents can be, also in values of transforms."""
+    waiting = [value]
+    while waiting:
+        x = waiting.pop()
+        if is_array(x):
+            yield x
+        elif isinstance(x, (tuple, list)):
+            waiting.extend(x)
+        elif isinstance(x, Value):
+            waiting.extend(getattr(x, name, None) for name in ("value", "primal", "along"))
+        elif type(x) is Selected:
+            waiting.extend((x.bar, x.mask))
+        elif type(x) is Parts:
+            waiting.extend(x.bars)
 
 
 class Delivery:

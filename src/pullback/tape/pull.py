@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.protect import settled
 from ..arrays.spec import ones, spec_of
-from ..arrays.tensor import wrap
+from ..arrays.tensor import Tensor, wrap
+from ..arrays.value import Value
 from ..errors import AnomalyError, GraphError
 from ..ops import elementwise as pointwise
 from ..ops.keeping import Kept
@@ -20,11 +22,14 @@ from .cotangents import Parts, plain_bar
 __all__ = ["check_finite", "freed", "pull"]
 
 
-def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bool) -> tuple[Any, ...]:
+def pull(
+    node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bool, watched: bool = False
+) -> tuple[Any, ...]:
     """The shares of a node's parents, each in its parent's shape and dtype; None where there is none.
 
     With `linked`, kept values come back as tensors on the graph they were on, so that the result can be
-    differentiated again.
+    differentiated again. With `watched`, the rule runs on tensors that are on no graph, so that an observer sees each
+    op of it; a user's own rule gets what it always gets.
     """
     kept = node.kept  # read once: another thread's pass over the same graph may release it
     if kept is None:
@@ -38,17 +43,35 @@ def pull(node: Node, bar: Any, wanted: Callable[[Node], bool] | None, linked: bo
     bar = _bars(bar, node) if type(bar) is Parts else plain_bar(bar)
     if mask is not None and rule.op.motion == "contract":
         args = _touched(mask, rule, args, specs, static)
+    watched = watched and not linked and rule.op.joint is None
+    watched = watched and not any(isinstance(x, Value) for x in (bar if type(bar) is tuple else (bar, *args)))
+    if watched:
+        bar, out, args = _in_sight(bar), _in_sight(out), [_in_sight(x) for x in args]
     needs = rule.needs
     asked = needs if wanted is None else [i for i, p in zip(needs, node.parents, strict=True) if wanted(p)]
     shares = []
     for position, share in zip(asked, rule.shares(asked, bar, out, args, specs, static), strict=True):
         if mask is not None and share is not None:
             share = _narrowed(share, _moved(mask, rule, position, out, args, specs, static))
-        shares.append(None if share is None else _fitted(share, specs[position]))
+        share = None if share is None else _fitted(share, specs[position])
+        shares.append(_out_of_sight(share) if watched else share)
     if len(shares) == len(needs):
         return tuple(shares)
     found = dict(zip(asked, shares, strict=True))
     return tuple([found.get(position) for position in needs])
+
+
+def _in_sight(x: Any) -> Any:
+    """A bare array as a tensor on no graph."""
+    if type(x) is tuple:
+        return tuple([_in_sight(part) for part in x])
+    return wrap(x, spec_of(x)) if is_array(x) else x
+
+
+def _out_of_sight(x: Any) -> Any:
+    if type(x) is Selected:
+        return Selected(_out_of_sight(x.bar), _out_of_sight(x.mask))
+    return x.value if type(x) is Tensor else x
 
 
 def _bars(parts: Parts, node: Node) -> tuple[Any, ...]:

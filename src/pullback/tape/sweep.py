@@ -37,8 +37,8 @@ class Sweep:
     """
 
     __slots__ = (
-        "_anomaly", "_line", "_nan_only", "claimed", "hooks", "linked", "order", "retain", "retain_grad", "sink",
-        "table", "targets", "waiting", "wanted",
+        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "hooks", "linked", "order", "retain", "retain_grad",
+        "sink", "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +54,7 @@ class Sweep:
     ) -> None:
         self.targets, self.sink, self.retain_grad = targets, sink, retain_grad
         mode = modes()
-        self._anomaly, self._nan_only = mode.anomaly, mode.nan_only
+        self._anomaly, self._nan_only, self._observer = mode.anomaly, mode.nan_only, mode.observer
         self.waiting = object()
         self.table: dict[Node, Any] = {}
         roots = [node for node, _ in seeds]
@@ -107,7 +107,7 @@ class Sweep:
     def _run_claimed(self, order: Sequence[Node]) -> None:
         """The plain case stands here by itself, since this loop is most of what a small backward costs."""
         retain, waiting = self.retain, self.waiting
-        plain = not self.linked and not self._anomaly and self.wanted is None
+        plain = not self.linked and not self._anomaly and self.wanted is None and self._observer is None
         for node in order:
             bar = node.bar
             node.bar = None
@@ -144,6 +144,8 @@ class Sweep:
         """Two shares of one cotangent, added."""
         total = accumulate(held, share)
         self._sign(total)
+        if self._observer is not None:
+            self._observer.pulled(None, (total,))
         return total
 
     def _sign(self, bar: Any) -> None:
@@ -158,6 +160,8 @@ class Sweep:
             bar = self.hooks.on_gradient(node, bar, self.retain_grad)
         if node.rule is None if self.targets is None else node in self.targets:
             took = self.sink(node, bar)
+            if self._observer is not None:
+                self._observer.delivered(took or ())
             for hook in self.hooks.of(node, "post_accumulate") if hooked else ():
                 for tensor in took or ():
                     hook(tensor)
@@ -168,14 +172,18 @@ class Sweep:
         hooked = node in self.hooks.entries
         if hooked:
             bar = self.hooks.before(node, bar)
+        if self._observer is not None:
+            self._observer.pulling(node, bar)
         wanted = None if self.wanted is None else self.wanted.__contains__
         try:
-            shares = pull(node, bar, wanted, self.linked)
+            shares = pull(node, bar, wanted, self.linked, self._observer is not None)
         except Exception as error:
             error.add_note(f"  while going back through {node.name}, made at {node.where()}")
             raise
         if not self.retain:
             node.kept = None
+        if self._observer is not None:
+            self._observer.pulled(node, shares)
         for share in shares:
             self._sign(share)
         if self._anomaly:

@@ -1,0 +1,135 @@
+"""A function or a block in, an error out if memory grows each time it runs."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ...arrays import pages
+from ...arrays.ledger import owner_of
+from ...arrays.node import Node
+from ...arrays.tensor import Tensor
+from ...checkpoint.report import mebibytes
+from ...errors import ArgumentError
+from ...tape.cotangents import arrays_in
+
+__all__ = ["Census", "NoGrowth", "assert_no_growth", "census"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What is alive: nodes of graphs, tensors, arrays that something holds, their bytes; and the resident set."""
+
+    nodes: int
+    tensors: int
+    arrays: int
+    nbytes: int
+    resident: int
+    lines: Counter[str]
+
+
+def census() -> Census:
+    """Count what is alive now, after the collector has run. Arrays are found in tensors, nodes and containers."""
+    gc.collect()
+    nodes, tensors = 0, 0
+    lines: Counter[str] = Counter()
+    owners: dict[int, int] = {}
+    for x in gc.get_objects():
+        if type(x) is Node:
+            nodes += 1
+            lines[f"node {x.name} made at {x.where()}"] += 1
+        elif type(x) is Tensor:
+            tensors += 1
+        for held in gc.get_referents(x):
+            if isinstance(held, np.ndarray):
+                owner = owner_of(held)
+                owners[id(owner)] = int(owner.nbytes)
+            elif type(x) is Tensor:
+                owners |= {id(owner_of(a)): int(owner_of(a).nbytes) for a in arrays_in(held)}
+    return Census(nodes, tensors, len(owners), sum(owners.values()), pages.resident(), lines)
+
+
+def assert_no_growth(f: Callable[[], Any] | None = None, *, times: int = 3, slack: int = 0) -> NoGrowth | None:
+    """Raise AssertionError if nodes, tensors or bytes of arrays are more after than before: for a function, which runs
+    once to warm up and then `times` times; without one, around a `with` block or for the function it decorates.
+    `slack` bytes are let pass, and a node and a tensor for each KiB of them.
+
+    >>> import numpy as np, pullback as pb
+    >>> kept = []
+    >>> pb.memory.assert_no_growth(lambda: pb.sum(pb.tensor(np.ones(9))))
+    >>> pb.memory.assert_no_growth(lambda: kept.append(pb.tensor(np.ones(9))))
+    Traceback (most recent call last):
+    AssertionError: memory grows: 3 tensors and 216 B of arrays more after 3 runs.
+    ...
+    """
+    if times < 1 or slack < 0:
+        raise ArgumentError(f"assert_no_growth: wants times >= 1 and slack >= 0, got {times} and {slack}.")
+    if f is None:
+        return NoGrowth(times, slack)
+    f()
+    before = census()
+    for _ in range(times):
+        f()
+    _compare(before, census(), slack, f"{times} runs")
+    return None
+
+
+class NoGrowth:
+    """What `assert_no_growth()` answers: a context manager and decorator."""
+
+    __slots__ = ("_before", "_slack", "_times")
+
+    def __init__(self, times: int, slack: int) -> None:
+        self._times = times
+        self._slack = slack
+        self._before: list[Census] = []
+
+    def __enter__(self) -> None:
+        self._before.append(census())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        before = self._before.pop()
+        if kind is None:
+            _compare(before, census(), self._slack, "the block")
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            last: list[R] = []
+
+            def once() -> None:
+                last[:] = [function(*args, **kwargs)]
+
+            assert_no_growth(once, times=self._times, slack=self._slack)
+            return last[0]
+
+        return checked
+
+
+def _compare(before: Census, after: Census, slack: int, when: str) -> None:
+    allowed = slack // 1024
+    grown = [
+        f"{after.nodes - before.nodes} nodes" if after.nodes > before.nodes + allowed else "",
+        f"{after.tensors - before.tensors} tensors" if after.tensors > before.tensors + allowed else "",
+        f"{mebibytes(after.nbytes - before.nbytes)} of arrays" if after.nbytes > before.nbytes + slack else "",
+    ]
+    if any(grown):
+        found = after.lines - before.lines
+        lines = "".join(f"\n  {count} x {line}" for line, count in found.most_common(5))
+        change = after.resident - before.resident
+        raise AssertionError(
+            f"memory grows: {' and '.join(filter(None, grown))} more after {when}.{lines}\n"
+            f"  The resident set changed by {'-' if change < 0 else ''}{mebibytes(abs(change))}."
+        )
