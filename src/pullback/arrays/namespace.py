@@ -68,7 +68,7 @@ class NamespaceInfo:
     def devices(self) -> tuple[str, ...]:
         """The devices that can be used now: GPUs once CuPy is imported."""
         cupy = sys.modules.get("cupy")
-        count = 0 if cupy is None else cupy.cuda.runtime.getDeviceCount()
+        count = cupy.cuda.runtime.getDeviceCount() if cupy is not None and cupy.is_available() else 0
         return ("cpu", *(f"cuda:{i}" for i in range(count)))
 
 

@@ -41,7 +41,7 @@ def release() -> bool:
     True
     """
     cupy = sys.modules.get("cupy")
-    if cupy is not None:
+    if cupy is not None and cupy.is_available():
         cupy.get_default_memory_pool().free_all_blocks()
     trim = _trim()
     return trim is not None and bool(trim(0))

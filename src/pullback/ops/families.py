@@ -158,7 +158,7 @@ def _with_example(
     call = ", ".join("x" for _ in args)
     return (
         f"{doc}\n\n    >>> import numpy as np, pullback as pb\n    >>> x = np.array([0.25, 0.5])\n"
-        f"    >>> bool(np.all({name}({call}) == np.{ufunc}({call})))\n    True\n    "
+        f"    >>> np.array_equal({name}({call}), np.{ufunc}({call}))\n    True\n    "
     )
 
 
