@@ -23,6 +23,7 @@ BUILT_IN = {
     "StorageError": OSError,
     "SingularError": np.linalg.LinAlgError,
     "GaugeError": ArithmeticError,
+    "RecomputeError": RuntimeError,
     "HookError": ValueError,
     "AnomalyError": FloatingPointError,
     "UnsupportedFunction": TypeError,

@@ -189,42 +189,30 @@ if TYPE_CHECKING:
         rad2deg,
         sinc,
     )  # fmt: skip
+    from .ops.diagonals import block_diag, diag, diag_embed, diagflat, fill_diagonal, trace, tri
     from .ops.distances import cdist, pairwise_distance, pdist
+    from .ops.editing import append, cartesian_prod, combinations, delete, insert, resize, trim_zeros
     from .ops.layouts import (
-        append,
         array_split,
         atleast_1d,
         atleast_2d,
         atleast_3d,
         block,
-        block_diag,
         broadcast_arrays,
-        cartesian_prod,
         column_stack,
-        combinations,
-        delete,
-        diag,
-        diag_embed,
-        diagflat,
         dsplit,
         dstack,
-        fill_diagonal,
         flatten,
         fliplr,
         flipud,
         hsplit,
         hstack,
-        insert,
         meshgrid,
         ravel,
-        resize,
         rollaxis,
         rot90,
         swapaxes,
         tensor_split,
-        trace,
-        tri,
-        trim_zeros,
         unflatten,
         unstack,
         vsplit,
@@ -256,7 +244,8 @@ if TYPE_CHECKING:
         spacing,
         trunc,
     )  # fmt: skip
-    from .ops.scanning import cummax, cummin, linear_recurrence, logcumsumexp, nancumprod, nancumsum
+    from .ops.running import cummax, cummin, logcumsumexp, nancumprod, nancumsum
+    from .ops.scanning import linear_recurrence
     from .ops.scattering import (
         gather,
         index_add,
@@ -368,16 +357,18 @@ _LATER = {
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "ops.naming": "name",
         "ops.distances": "cdist pairwise_distance pdist",
+        "ops.diagonals": "block_diag diag diag_embed diagflat fill_diagonal trace tri",
+        "ops.editing": "append cartesian_prod combinations delete insert resize trim_zeros",
         "ops.layouts": (
-            "append array_split atleast_1d atleast_2d atleast_3d block block_diag broadcast_arrays cartesian_prod "
-            "column_stack combinations delete diag diag_embed diagflat dsplit dstack fill_diagonal flatten fliplr "
-            "flipud hsplit hstack insert meshgrid ravel resize rollaxis rot90 swapaxes tensor_split trace tri "
-            "trim_zeros unflatten unstack vsplit vstack"
+            "array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays column_stack dsplit dstack "
+            "flatten fliplr flipud hsplit hstack meshgrid ravel rollaxis rot90 swapaxes tensor_split unflatten "
+            "unstack vsplit vstack"
         ),
         "ops.multiplying": "cross dot inner kron matvec vdot vecdot vecmat",
         "ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
         "ops.quantising": "fake_quantize",
-        "ops.scanning": "cummax cummin linear_recurrence logcumsumexp nancumprod nancumsum",
+        "ops.running": "cummax cummin logcumsumexp nancumprod nancumsum",
+        "ops.scanning": "linear_recurrence",
         "ops.scattering": "gather index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce",
         "ops.segments": "segment_max segment_mean segment_min segment_prod segment_sum",
         "ops.selecting": (

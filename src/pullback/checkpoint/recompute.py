@@ -35,7 +35,7 @@ def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool = F
     >>> import numpy as np, pullback as pb
     >>> f = pb.checkpoint(lambda x: pb.sum(pb.sin(pb.exp(x))))
     >>> pb.grad(f)(np.array([0.0, 1.0]))
-    array([ 0.54030231, -2.47834965])
+    array([ 0.54030231, -2.47834973])
     """
     if f is None:
         return functools.partial(checkpoint, policy=policy, verify=verify)

@@ -1,4 +1,4 @@
-"""Arrays cut, joined, turned and laid out by NumPy's names: composites of `arranging` and `shaping`."""
+"""Arrays cut, joined and turned by NumPy's names: composites of `arranging` and `shaping`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,37 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import signed
-from ..arrays.spec import spec_of
-from ..errors import ArgumentError, IndexingError, ShapeError
-from . import arranging, indexing, reducing, shaping
-from . import elementwise as pointwise
-from .axes import all_axes, one_axis, shape_tuple, whole
+from ..errors import ArgumentError, ShapeError
+from . import arranging, indexing, shaping
+from .axes import one_axis, shape_tuple, whole
 from .dispatch import as_value, ndim, shape
-from .families import result_dtype
-from .index import known_mask, namespace_for
 
 __all__ = [
-    "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "block_diag", "broadcast_arrays",
-    "cartesian_prod", "column_stack", "combinations", "delete", "diag", "diag_embed", "diagflat", "dsplit", "dstack",
-    "fill_diagonal", "flatten", "fliplr", "flipud", "hsplit", "hstack", "insert", "meshgrid", "ravel", "resize",
-    "rollaxis", "rot90", "swapaxes", "tensor_split", "trace", "tri", "trim_zeros", "unflatten", "unstack", "vsplit",
+    "array_split",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block",
+    "broadcast_arrays",
+    "column_stack",
+    "dsplit",
+    "dstack",
+    "flatten",
+    "fliplr",
+    "flipud",
+    "hsplit",
+    "hstack",
+    "meshgrid",
+    "ravel",
+    "rollaxis",
+    "rot90",
+    "swapaxes",
+    "tensor_split",
+    "unflatten",
+    "unstack",
+    "vsplit",
     "vstack",
-]  # fmt: skip
+]
 
 
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Any:
@@ -369,257 +384,3 @@ def rot90(x: Any, /, k: int = 1, axes: Any = (0, 1)) -> Any:
     if turns == 1:
         return swapaxes(arranging.flip(x, axis=second), first, second)
     return arranging.flip(swapaxes(x, first, second), axis=second)
-
-
-@signed
-def append(x: Any, values: Any, /, axis: int | None = None) -> Any:
-    """Values joined to the end of x along an axis; without `axis`, both flattened.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.append(np.array([1, 2]), 3)
-    array([1, 2, 3])
-    """
-    if axis is None:
-        return arranging.concat([ravel(x), ravel(values)], axis=0)
-    return arranging.concat([x, values], axis=axis)
-
-
-@signed
-def delete(x: Any, which: Any, /, axis: int | None = None) -> Any:
-    """x without the slices that an index, a slice or a mask names along an axis.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.delete(np.array([1, 2, 3]), 1)
-    array([1, 3])
-    """
-    x = as_value(x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = one_axis(axis, ndim(x), "delete")
-    which = which if isinstance(which, slice) else known_mask(as_value(which))
-    try:
-        left = np.delete(np.arange(shape(x)[axis]), which)
-    except (IndexError, ValueError) as error:
-        raise IndexingError(f"delete: {error}.") from None
-    return indexing.take(x, left, axis=axis)
-
-
-@signed
-def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
-    """x with values put in before the given indices along an axis; without `axis`, flattened.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.insert(np.array([1, 2, 3]), 1, 9)
-    array([1, 9, 2, 3])
-    """
-    x, values = as_value(x), as_value(values)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = one_axis(axis, ndim(x), "insert")
-    values = shaping.astype(values, spec_of(x).dtype)
-    indices = np.asarray(known_mask(as_value(before))) if not isinstance(before, slice) else before
-    size = shape(x)[axis]
-    if isinstance(indices, slice):
-        indices = np.arange(size)[indices]
-    elif indices.dtype.kind == "b":
-        indices = np.flatnonzero(indices)
-    values = shaping.reshape(values, (1,) * (ndim(x) - ndim(values)) + shape(values))
-    values = values if indices.ndim else shaping.moveaxis(values, 0, axis)
-    count = len(indices) if indices.size != 1 else shape(values)[axis]
-    try:  # where old and new elements end up, found on their numbers
-        marks = np.insert(np.arange(size), indices, np.arange(-count, 0))
-    except (IndexError, ValueError) as error:
-        raise IndexingError(f"insert: {error}.") from None
-    wanted = (*shape(x)[:axis], len(marks), *shape(x)[axis + 1 :])
-    at = (*(slice(None),) * axis, np.flatnonzero(marks >= 0))
-    new = (*(slice(None),) * axis, np.argsort(marks)[:count])
-    blank = namespace_for(x).zeros(wanted, spec_of(x).dtype)
-    return indexing.set_at(indexing.set_at(blank, at, x), new, values)
-
-
-@signed
-def resize(x: Any, new_shape: Any, /) -> Any:
-    """The elements in another shape, from the beginning again where it is larger, cut off where it is smaller.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.resize(np.array([1, 2, 3]), (2, 2))
-    array([[1, 2],
-           [3, 1]])
-    """
-    x = ravel(x)
-    wanted = shape_tuple(new_shape, "resize")
-    if any(n < 0 for n in wanted):
-        raise ArgumentError(f"resize: shape {wanted} must not hold a negative number.")
-    if not shape(x)[0]:
-        return namespace_for(x).zeros(wanted, spec_of(x).dtype)
-    return shaping.reshape(indexing.take(x, np.arange(math.prod(wanted)) % shape(x)[0]), wanted)
-
-
-@signed
-def trim_zeros(x: Any, /, trim: str = "fb", axis: Any = None) -> Any:
-    """x without the zeros around it, at the front ("f"), the back ("b") or both, along some axes or all.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.trim_zeros(np.array([0, 1, 2, 0]))
-    array([1, 2])
-    """
-    x = as_value(x)
-    trim = trim.lower()
-    if trim not in ("f", "b", "fb", "bf"):
-        raise ArgumentError(f"trim_zeros: trim must be f, b or fb, got {trim!r}.")
-    places = np.argwhere(known_mask(x) != 0)
-    axes = all_axes(axis, ndim(x), "trim_zeros")
-    index = []
-    for a, size in enumerate(shape(x)):
-        low, high = (int(places[:, a].min()), int(places[:, a].max()) + 1) if len(places) else (size, size)
-        index.append(slice(low if "f" in trim else 0, high if "b" in trim else size) if a in axes else slice(None))
-    if not len(places):
-        index = [slice(0, 0) if a in axes else slice(None) for a in range(ndim(x))]
-    return indexing.getitem(x, tuple(index))
-
-
-def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> Any:
-    """Ones on and below the k-th diagonal, zeros above.
-
-    >>> import pullback as pb
-    >>> pb.tri(2)
-    array([[1., 0.],
-           [1., 1.]])
-    """
-    return np.tri(rows, columns, k, dtype)
-
-
-@signed
-def diag(x: Any, /, k: int = 0) -> Any:
-    """The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.diag(np.array([1, 2]))
-    array([[1, 0],
-           [0, 2]])
-    """
-    x = as_value(x)
-    if ndim(x) == 2:
-        return arranging.diagonal(x, offset=k)
-    if ndim(x) != 1:
-        raise ShapeError(f"diag: wants a vector or a matrix, got shape {shape(x)}.")
-    return diag_embed(x, k)
-
-
-def diagflat(x: Any, /, k: int = 0) -> Any:
-    """A matrix with the flattened x on its k-th diagonal.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.diagflat(np.array([[1, 2]]))
-    array([[1, 0],
-           [0, 2]])
-    """
-    return diag_embed(ravel(x), k)
-
-
-@signed
-def diag_embed(x: Any, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
-    """Matrices with the last axis of x on a diagonal over two new axes.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.diag_embed(np.ones((3, 2))).shape
-    (3, 2, 2)
-    """
-    x = as_value(x)
-    if not ndim(x):
-        raise ShapeError("diag_embed: wants one axis or more, got a 0-d array.")
-    offset, rank = whole(offset, "diag_embed: offset"), ndim(x) + 1
-    count = shape(x)[-1]
-    size = count + abs(offset)
-    steps = np.arange(count)
-    square = indexing.scatter_at_end(x, (steps + max(-offset, 0), steps + max(offset, 0)), (*shape(x)[:-1], size, size))
-    first, second = one_axis(axis1, rank, "diag_embed"), one_axis(axis2, rank, "diag_embed")
-    if first == second:
-        raise ArgumentError(f"diag_embed: axes {axis1} and {axis2} are the same axis.")
-    return shaping.moveaxis(square, (rank - 2, rank - 1), (first, second))
-
-
-@signed
-def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> Any:
-    """A new array: x with a number, or numbers one after the other, on its main diagonal.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.fill_diagonal(np.zeros((2, 2)), 5.0)
-    array([[5., 0.],
-           [0., 5.]])
-    """
-    x, value = as_value(x), ravel(value)
-    sizes = shape(x)
-    if len(sizes) < 2 or (len(sizes) > 2 and len(set(sizes)) > 1):
-        raise ShapeError(f"fill_diagonal: wants two axes, or more of one size, got shape {sizes}.")
-    step = sizes[1] + 1 if len(sizes) == 2 else 1 + sum(math.prod(sizes[1:][i:]) for i in range(len(sizes) - 1))
-    end = sizes[1] * sizes[1] if len(sizes) == 2 and not wrap else math.prod(sizes)
-    places = np.arange(0, min(end, math.prod(sizes)), step)
-    values = indexing.take(value, np.arange(len(places)) % shape(value)[0])
-    return shaping.reshape(indexing.set_at(ravel(x), (places,), values), sizes)
-
-
-@signed
-def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
-    """The sum of a diagonal over two axes.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.trace(np.eye(3))
-    array(3.)
-    """
-    return reducing.sum(arranging.diagonal(x, offset=offset, axis1=axis1, axis2=axis2), -1, dtype)
-
-
-@signed
-def block_diag(*arrays: Any) -> Any:
-    """Matrices along the diagonal of one, zeros beside them; a vector is a row.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.block_diag(np.array([[1]]), np.array([[2, 3]]))
-    array([[1, 0, 0],
-           [0, 2, 3]])
-    """
-    xs = [shaping.reshape(x, (1,) * (2 - ndim(x)) + shape(x)) for x in map(as_value, arrays)]
-    if not xs or any(ndim(x) != 2 for x in xs):
-        raise ShapeError(f"block_diag: wants matrices, got shapes {[shape(x) for x in xs]}.")
-    rows, columns = (sum(shape(x)[i] for x in xs) for i in (0, 1))
-    total: Any = namespace_for(xs[0]).zeros((rows, columns), result_dtype([spec_of(x) for x in xs]))
-    row = column = 0
-    for x in xs:
-        down, across = shape(x)
-        total = pointwise.add(total, arranging.pad(x, [(row, rows - row - down), (column, columns - column - across)]))
-        row, column = row + down, column + across
-    return total
-
-
-@signed
-def cartesian_prod(*vectors: Any) -> Any:
-    """Every choice of one element from each vector, one row for each.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.cartesian_prod(np.array([1, 2]), np.array([3, 4])).tolist()
-    [[1, 3], [1, 4], [2, 3], [2, 4]]
-    """
-    grids = meshgrid(*vectors, indexing="ij")
-    if len(grids) == 1:
-        return grids[0]
-    return arranging.stack([ravel(g) for g in grids], axis=1)
-
-
-@signed
-def combinations(x: Any, /, r: int = 2, with_replacement: bool = False) -> Any:
-    """Every choice of r elements of a vector in its order, one row for each.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.combinations(np.array([1, 2, 3])).tolist()
-    [[1, 2], [1, 3], [2, 3]]
-    """
-    x = as_value(x)
-    if ndim(x) != 1:
-        raise ShapeError(f"combinations: wants a vector, got shape {shape(x)}.")
-    r = whole(r, "combinations: r")
-    if r < 0:
-        raise ArgumentError(f"combinations: r must not be negative, got {r}.")
-    places = np.indices((shape(x)[0],) * r).reshape(r, -1).T
-    later = places[:, 1:] >= places[:, :-1] if with_replacement else places[:, 1:] > places[:, :-1]
-    return indexing.take(x, places[later.all(axis=1)])

@@ -42,7 +42,7 @@ _METHODS: dict[str, Any] = {
     "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
     "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
     "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
-    "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("layouts", "trace"),
+    "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("diagonals", "trace"),
     "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
     "argsort": late("sorting", "argsort"), "cumprod": scanning.cumulative_prod, "std": reducing.std,
     "searchsorted": late("sorting", "searchsorted"), "compress": _compress, "choose": late("selecting", "choose"),

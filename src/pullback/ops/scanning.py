@@ -1,4 +1,4 @@
-"""Running folds along an axis: sums, products, extremes, log-sums, and the recurrence their derivatives are made of."""
+"""Running sums and products along an axis, and the recurrence that the derivatives of every scan are made of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
-from ..errors import DtypeError, ShapeError
+from ..errors import ShapeError
 from . import arranging, batching, indexing, reducing, shaping
 from . import elementwise as pointwise
 from .axes import one_axis
@@ -18,17 +18,14 @@ from .families import common_device, general, linear, result_dtype
 from .op import Op
 from .sampling import one, several
 
-__all__ = [
-    "cummax", "cummin", "cumulative_prod", "cumulative_sum", "linear_recurrence", "logcumsumexp", "nancumprod",
-    "nancumsum",
-]  # fmt: skip
+__all__ = ["cumulative_prod", "cumulative_sum", "linear_recurrence"]
 
 
-def _cut(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
+def cut(x: Any, axis: int, start: int | None, stop: int | None) -> Any:
     return indexing.getitem(x, (*(slice(None),) * axis, slice(start, stop)))
 
 
-def _edge(x: Any, axis: int, number: int) -> Any:
+def edge(x: Any, axis: int, number: int) -> Any:
     """One slice of zeros or ones, to stand before or after x."""
     spec = spec_of(x)
     thin = make_spec((*spec.shape[:axis], min(1, spec.shape[axis]), *spec.shape[axis + 1 :]), spec.dtype, spec.device)
@@ -37,12 +34,12 @@ def _edge(x: Any, axis: int, number: int) -> Any:
 
 def shifted_in(x: Any, axis: int, number: int) -> Any:
     """x moved on by one along an axis, with a constant in front: what each place has before it."""
-    return arranging.concat([_edge(x, axis, number), _cut(x, axis, None, -1)], axis=axis)
+    return arranging.concat([edge(x, axis, number), cut(x, axis, None, -1)], axis=axis)
 
 
 def shifted_out(x: Any, axis: int, number: int) -> Any:
     """x moved back by one along an axis, with a constant at the end: what each place has after it."""
-    return arranging.concat([_cut(x, axis, 1, None), _edge(x, axis, number)], axis=axis)
+    return arranging.concat([cut(x, axis, 1, None), edge(x, axis, number)], axis=axis)
 
 
 def _from_the_end(function: Any, axis: int, *xs: Any) -> Any:
@@ -68,7 +65,7 @@ _cumsum: Op = linear(
 )
 
 
-def _along(x: Any, axis: int | None, dtype: Any, what: str) -> tuple[Any, int]:
+def along(x: Any, axis: int | None, dtype: Any, what: str) -> tuple[Any, int]:
     """The array and the axis of a scan; without an axis, the flattened array."""
     x = as_value(x) if dtype is None else shaping.astype(as_value(x), dtype)
     if axis is None:
@@ -92,7 +89,7 @@ def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, inc
     >>> pb.cumulative_sum(np.array([1, 2, 3]))
     array([1, 3, 6])
     """
-    x, axis = _along(x, axis, dtype, "cumulative_sum")
+    x, axis = along(x, axis, dtype, "cumulative_sum")
     return _begun(apply(_cumsum, x, axis=axis), axis, 0, include_initial)
 
 
@@ -100,21 +97,21 @@ def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, inc
 #   dy_i = a_i dy_(i-1) + (da_i y_(i-1) + db_i)
 #   s_i = bar_i + a_(i+1) s_(i+1),  b_bar = s,  a_bar_i = s_i y_(i-1)
 # so the derivatives of every scan below close over this one op, and no order needs a division.
-def _swept(bar: Any, a: Any, axis: int) -> Any:
+def swept(bar: Any, a: Any, axis: int) -> Any:
     """s_i = bar_i + conj(a_(i+1)) s_(i+1)."""
     ahead = shifted_out(reducing.conjugate(a), axis, 0)
     return _from_the_end(lambda p, q: linear_recurrence(p, q, axis=axis), axis, ahead, bar)
 
 
 def _pull_factor(bar: Any, a: Any, out: Any, axis: int) -> Any:
-    return pointwise.multiply(_swept(bar, a, axis), reducing.conjugate(shifted_in(out, axis, 0)))
+    return pointwise.multiply(swept(bar, a, axis), reducing.conjugate(shifted_in(out, axis, 0)))
 
 
 def _push_recurrence(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
     (a_dot, b_dot), axis = tangents, static["axis"]
     moved = None if a_dot is None else pointwise.multiply(a_dot, shifted_in(out, axis, 0))
     moved = b_dot if moved is None else moved if b_dot is None else pointwise.add(moved, b_dot)
-    return apply(_recurrence, primals[0], moved, axis=axis)
+    return apply(recurrence, primals[0], moved, axis=axis)
 
 
 def _stepped(xp: Any, a: Any, b: Any) -> Any:
@@ -163,7 +160,7 @@ def _recurred(xp: Any, a: Any, b: Any, axis: int) -> Any:
 
 def _recurrence_spec(a: Spec, b: Spec, axis: int) -> Spec:
     if a.shape != b.shape:
-        raise ShapeError(f"linear_recurrence: factors have shape {a.shape}, terms {b.shape}.")
+        raise ShapeError(f"linearrecurrence: factors have shape {a.shape}, terms {b.shape}.")
     return make_spec(b.shape, result_dtype((a, b)), common_device("linear_recurrence", (a, b)))
 
 
@@ -173,13 +170,13 @@ def _pairs(rng: Any) -> Any:
     return [(pair, {"axis": 1 if pair[0].shape == (2, 3) else 0}) for pair in drawn]
 
 
-_recurrence: Op = general(
+recurrence: Op = general(
     "linear_recurrence",
     args=("a", "b"),
     doc="y[i] = a[i] y[i-1] + b[i] along an axis.",
     value=_recurred,
     spec=_recurrence_spec,
-    pulls={"a": _pull_factor, "b": _swept},
+    pulls={"a": _pull_factor, "b": swept},
     push=_push_recurrence,
     batch=batching.shifted(axis="axis"),
     samples=_pairs,
@@ -194,7 +191,7 @@ def linear_recurrence(a: Any, b: Any, /, *, axis: int = -1) -> Any:
     array([1.   , 1.5  , 1.75 , 1.875])
     """
     a, b = shaping.broadcast_together(as_value(a), as_value(b))
-    return apply(_recurrence, a, b, axis=one_axis(axis, ndim(b), "linear_recurrence"))
+    return apply(recurrence, a, b, axis=one_axis(axis, ndim(b), "linear_recurrence"))
 
 
 # p_i = x_i p_(i-1), so dp_i = x_i dp_(i-1) + p_(i-1) dx_i.
@@ -202,12 +199,12 @@ def _pull_product(bar: Any, x: Any, out: Any, axis: int) -> Any:
     if type(x) is np.ndarray and reducing.is_safe_divisor(out) and x.dtype == out.dtype:
         later = _reached(pointwise.multiply(bar, reducing.conjugate(out)), axis)
         return pointwise.divide(later, reducing.conjugate(x))
-    return pointwise.multiply(_swept(bar, x, axis), reducing.conjugate(shifted_in(out, axis, 1)))
+    return pointwise.multiply(swept(bar, x, axis), reducing.conjugate(shifted_in(out, axis, 1)))
 
 
 def _push_product(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
     axis = static["axis"]
-    return apply(_recurrence, primals[0], pointwise.multiply(tangents[0], shifted_in(out, axis, 1)), axis=axis)
+    return apply(recurrence, primals[0], pointwise.multiply(tangents[0], shifted_in(out, axis, 1)), axis=axis)
 
 
 def _factors(rng: Any) -> Any:
@@ -238,140 +235,5 @@ def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, *, in
     >>> pb.cumulative_prod(np.array([1, 2, 3]), include_initial=True)
     array([1, 1, 2, 6])
     """
-    x, axis = _along(x, axis, dtype, "cumulative_prod")
+    x, axis = along(x, axis, dtype, "cumulative_prod")
     return _begun(apply(_cumprod, x, axis=axis), axis, 1, include_initial)
-
-
-@signed
-def nancumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
-    """Running sums that count a NaN as zero.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nancumsum(np.array([1.0, np.nan, 2.0]))
-    array([1., 1., 3.])
-    """
-    x = as_value(x)
-    return cumulative_sum(pointwise.where(pointwise.isnan(x), 0, x), axis, dtype)
-
-
-@signed
-def nancumprod(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
-    """Running products that count a NaN as one.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nancumprod(np.array([2.0, np.nan, 3.0]))
-    array([2., 2., 6.])
-    """
-    x = as_value(x)
-    return cumulative_prod(pointwise.where(pointwise.isnan(x), 1, x), axis, dtype)
-
-
-# out_i = logaddexp(out_(i-1), x_i), so
-#   dout_i = w_i dout_(i-1) + v_i dx_i  with  w_i = sigmoid(out_(i-1) - x_i), v_i = 1 - w_i, and w_0 = 0.
-def _weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
-    before, now = _cut(out, axis, None, -1), _cut(x, axis, 1, None)
-    both_infinite = pointwise.logical_and(pointwise.isinf(now), pointwise.equal(before, now))
-    ahead = pointwise.where(both_infinite, 0.0, pointwise.subtract(now, before))
-    old, new = pointwise.sigmoid(pointwise.negative(ahead)), pointwise.sigmoid(ahead)
-    return (
-        arranging.concat([_edge(x, axis, 0), old], axis=axis),
-        arranging.concat([_edge(x, axis, 1), new], axis=axis),
-    )
-
-
-def _pull_log_sums(bar: Any, x: Any, out: Any, axis: int) -> Any:
-    old, new = _weights(x, out, axis)
-    return pointwise.multiply(_swept(bar, old, axis), new)
-
-
-def _push_log_sums(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
-    old, new = _weights(primals[0], out, static["axis"])
-    return apply(_recurrence, old, pointwise.multiply(new, tangents[0]), axis=static["axis"])
-
-
-def _log_sums(xp: Any, x: Any, axis: int) -> Any:
-    if x.dtype.kind not in "f":
-        raise DtypeError(f"logcumsumexp: wants real floating-point numbers, got {x.dtype}.")
-    if xp is np:
-        return np.logaddexp.accumulate(x, axis=axis, dtype=x.dtype)
-    moved = xp.moveaxis(x, axis, 0)
-    out = moved.copy()
-    for i in range(1, len(out)):
-        out[i] = xp.logaddexp(out[i - 1], moved[i])
-    return xp.moveaxis(out, 0, axis)
-
-
-_logcumsumexp = general(
-    "logcumsumexp",
-    args=("x",),
-    doc="The logarithms of running sums of exponentials along an axis.",
-    value=_log_sums,
-    spec=lambda x, axis: x,
-    pulls={"x": _pull_log_sums},
-    push=_push_log_sums,
-    batch=batching.shifted(axis="axis"),
-    samples=several(one(4, axis=0), one(2, 3, axis=1), one(0, 2, axis=0), one(2, 1, axis=1)),
-)
-
-
-def logcumsumexp(x: Any, /, axis: int | None = None) -> Any:
-    """log(cumulative_sum(exp(x))) along an axis, without overflow.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.logcumsumexp(np.array([1000.0, 1000.0]))
-    array([1000.        , 1000.69314718])
-    """
-    x, axis = _along(x, axis, None, "logcumsumexp")
-    x = x if spec_of(x).inexact else shaping.astype(x, np.float64)
-    return apply(_logcumsumexp, x, axis=axis)
-
-
-def _leaders(xp: Any, x: Any, axis: int, least: bool) -> Any:
-    """The index of the running extreme: the latest of equal ones, and a NaN once one has come."""
-    pick = xp.minimum if least else xp.maximum
-    so_far = pick.accumulate(x, axis=axis) if xp is np else _accumulated(xp, pick, x, axis)
-    steps = xp.arange(x.shape[axis]).reshape((-1, *(1,) * (x.ndim - axis - 1)))
-    places = xp.where((x == so_far) | xp.isnan(x), steps, 0)
-    return np.maximum.accumulate(places, axis=axis) if xp is np else _accumulated(xp, xp.maximum, places, axis)
-
-
-def _accumulated(xp: Any, pick: Any, x: Any, axis: int) -> Any:
-    out = xp.moveaxis(x, axis, 0).copy()
-    for i in range(1, len(out)):
-        out[i] = pick(out[i - 1], out[i])
-    return xp.moveaxis(out, 0, axis)
-
-
-_running_index = general(
-    "running_index",
-    args=("x",),
-    doc="The index of the greatest (or least) element so far along an axis.",
-    value=_leaders,
-    spec=lambda x, axis, least: make_spec(x.shape, np.dtype(np.intp), x.device),
-    batch=batching.shifted(axis="axis"),
-    samples=several(one(4, axis=0, least=False), one(2, 3, axis=1, least=True), one(0, axis=0, least=True)),
-)
-
-
-@signed
-def cummax(x: Any, /, axis: int | None = None) -> Any:
-    """The greatest element so far along an axis; of equal ones the latest gets the cotangent.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.cummax(np.array([1.0, 3.0, 2.0]))
-    array([1., 3., 3.])
-    """
-    x, axis = _along(x, axis, None, "cummax")
-    return indexing.take_along_axis(x, apply(_running_index, x, axis=axis, least=False), axis=axis)
-
-
-@signed
-def cummin(x: Any, /, axis: int | None = None) -> Any:
-    """The least element so far along an axis; of equal ones the latest gets the cotangent.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.cummin(np.array([2.0, 1.0, 3.0]))
-    array([2., 1., 1.])
-    """
-    x, axis = _along(x, axis, None, "cummin")
-    return indexing.take_along_axis(x, apply(_running_index, x, axis=axis, least=True), axis=axis)
