@@ -34,7 +34,6 @@ ORACLES = {
     "stop_gradient": lambda x: x,
     "name": lambda x, **static: x,
     "straight_through_round": np.round,
-    "name": lambda x, name: x,
     "where": np.where,
     "clip": np.clip,
     "astype": lambda x, dtype: np.asarray(x, dtype),
