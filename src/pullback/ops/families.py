@@ -164,7 +164,14 @@ def _with_example(
 
 def _named(name: str) -> Formula:
     known = getattr(np, name)
-    return lambda xp, *arrays: known(*arrays) if xp is np else getattr(xp, name)(*arrays)
+    return lambda xp, *arrays: known(*arrays) if xp is np else _of_library(xp, name)(*arrays)
+
+
+def _of_library(xp: Any, name: str) -> Formula:
+    found: Formula | None = getattr(xp, name, None)
+    if found is None:
+        raise DeviceError(f"{name}: {xp.__name__} has no such function.\n  Move the array to the CPU.")
+    return found
 
 
 def _callable(value: Any) -> Formula:

@@ -60,9 +60,26 @@ def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any])
 
 
 def _extremes(xp: Any, x: Any, values: Any, *indices: Any, index: Index, least: bool) -> Any:
+    if xp is not np and x.dtype.kind == "f":
+        return _extremes_of_bits(xp, x, values, filled(index, indices), least)
     out = xp.array(x)
     (xp.minimum if least else xp.maximum).at(out, filled(index, indices), values)
     return out
+
+
+def _extremes_of_bits(xp: Any, x: Any, values: Any, index: Any, least: bool) -> Any:
+    """CuPy compares floats at an index in single precision, integers exactly; the bits of floats, those below the sign
+    turned over in negative ones, are in the order of the numbers.
+    """
+    whole = xp.dtype(f"i{x.dtype.itemsize}")
+
+    def ordered(a: Any) -> Any:
+        bits = xp.ascontiguousarray(a).view(whole)
+        return bits ^ ((bits >> (8 * whole.itemsize - 1)) & xp.iinfo(whole).max)
+
+    out = ordered(xp.array(x))
+    (xp.minimum if least else xp.maximum).at(out, index, ordered(values.astype(x.dtype, copy=False)))
+    return (out ^ ((out >> (8 * whole.itemsize - 1)) & xp.iinfo(whole).max)).view(x.dtype)
 
 
 def _samples(rng: Any) -> Any:

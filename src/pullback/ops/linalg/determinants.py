@@ -105,6 +105,11 @@ def _over_matrix(x: Any) -> Any:
     return shaping.expand_dims(x, (-2, -1))
 
 
+def _largest_row(xp: Any, x: Any) -> Any:
+    """The largest sum of absolute values along a row; zero for matrices without any."""
+    return xp.abs(x).sum(axis=-1).max(axis=-1) if x.shape[-1] else xp.zeros(x.shape[:-2], xp.abs(x).dtype)
+
+
 def _plain_inverse(x: Any) -> Any:
     """The inverse of a bare array, None if it is not regular to half the digits."""
     xp = namespace_for(x)
@@ -112,7 +117,7 @@ def _plain_inverse(x: Any) -> Any:
         found = narrowed(by_lapack(xp.linalg.inv, "det", x), x.dtype)
     except SingularError:
         return None
-    reach = xp.abs(x).sum(axis=-1).max(axis=-1, initial=0) * xp.abs(found).sum(axis=-1).max(axis=-1, initial=0)
+    reach = _largest_row(xp, x) * _largest_row(xp, found)
     return found if (reach < eps(found.dtype) ** -0.5).all() else None
 
 

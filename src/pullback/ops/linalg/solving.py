@@ -48,7 +48,15 @@ def _solved_spec(a: Spec, b: Spec, what: str) -> Spec:
 
 def _solve_value(xp: Any, a: Any, b: Any) -> Any:
     dtype = float_dtype(np.result_type(a.dtype, b.dtype))
-    return narrowed(by_lapack(xp.linalg.solve, "solve", a, b), dtype)
+    return narrowed(by_lapack(xp.linalg.solve, "solve", *_alike(xp, a, b)), dtype)
+
+
+def _alike(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """Stacks of one shape: CuPy's solver does not broadcast."""
+    if xp is np or a.shape[:-2] == b.shape[:-2]:
+        return a, b
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return xp.broadcast_to(a, (*batch, *a.shape[-2:])).copy(), xp.broadcast_to(b, (*batch, *b.shape[-2:])).copy()
 
 
 # a x = b  =>  a x' = b' - a' x;  read backward, b_bar = a^-H x_bar and a_bar = -b_bar x^H.
@@ -104,7 +112,7 @@ def _triangular_value(xp: Any, a: Any, b: Any, lower: bool, unit: bool) -> Any:
         return narrowed(by_lapack(solver, "triangular_solve", a, b, check_finite=False, **options), dtype)
     triangle = (xp.tril if lower else xp.triu)(a, (-1 if lower else 1) if unit else 0)
     whole = triangle + xp.eye(a.shape[-1], dtype=a.dtype) if unit else triangle
-    return narrowed(by_lapack(xp.linalg.solve, "triangular_solve", whole, b), dtype)
+    return narrowed(by_lapack(xp.linalg.solve, "triangular_solve", *_alike(xp, whole, b)), dtype)
 
 
 def _triangular_shares(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..elementwise import add, divide, exp, maximum, multiply, negative, subtract
-from .record import known, over, refused, special
+from .record import known, moved, over, refused, special
 from .scaled_bessel import i_derivative, k_derivative
 
 __all__ = [
@@ -16,12 +16,12 @@ __all__ = [
 
 def _half_difference(f: Any) -> Any:
     """f_v' = (f_{v-1} - f_{v+1}) / 2, for J and Y."""
-    return lambda v, x: multiply(subtract(f()(subtract(v, 1), x), f()(add(v, 1), x)), 0.5)
+    return lambda v, x: multiply(subtract(f()(moved(v, -1), x), f()(moved(v, 1), x)), 0.5)
 
 
 def _half_sum(f: Any, sign: float) -> Any:
     """f_v' = +-(f_{v-1} + f_{v+1}) / 2, for I and K."""
-    return lambda v, x: multiply(add(f()(subtract(v, 1), x), f()(add(v, 1), x)), 0.5 * sign)
+    return lambda v, x: multiply(add(f()(moved(v, -1), x), f()(moved(v, 1), x)), 0.5 * sign)
 
 
 jv: Any = special(
@@ -104,7 +104,7 @@ def _spherical(name: str, kind: str, above: float, below: float, plane: bool, ex
 
     def partial(bar: Any, n: Any, x: Any) -> Any:
         lower = multiply(multiply(n, below), op(maximum(subtract(n, 1), 0), x))
-        upper = multiply(multiply(add(n, 1), above), op(add(n, 1), x))
+        upper = multiply(multiply(moved(n, 1), above), op(moved(n, 1), x))
         return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
     op: Any = special(

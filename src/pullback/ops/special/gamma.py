@@ -11,7 +11,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import add, cos, divide, greater, less, logical_or, multiply, negative, sin, subtract, where
-from .record import known, over, refused, special
+from .record import known, moved, over, refused, special
 
 __all__ = [
     "beta", "betaln", "binom", "comb", "digamma", "factorial", "gamma", "gammaln", "lgamma", "loggamma",
@@ -70,7 +70,7 @@ def _polygamma(xp: Any, n: Any, x: Any) -> Any:
 
 polygamma: Any = special(
     "polygamma",
-    {"n": refused("polygamma", "n"), "x": lambda n, x: polygamma(add(n, 1), x)},
+    {"n": refused("polygamma", "n"), "x": lambda n, x: polygamma(moved(n, 1), x)},
     value=_polygamma,
     doc="The n-th derivative of digamma, polygamma(n, x), for whole n.",
     example=("1, 1.0", "array(1.64493407)"),
@@ -137,8 +137,8 @@ polygamma_difference: Any = special(
     "polygamma_difference",
     {
         "n": refused("polygamma_difference", "n"),
-        "a": lambda n, a, b: polygamma_difference(add(n, 1), a, b),
-        "b": lambda n, a, b: polygamma(add(n, 1), add(a, b)),
+        "a": lambda n, a, b: polygamma_difference(moved(n, 1), a, b),
+        "b": lambda n, a, b: polygamma(moved(n, 1), add(a, b)),
     },
     value=_difference,
     samples=over(range(3), (0.3, 5.0), (0.3, 5.0)),

@@ -99,7 +99,7 @@ def _side(xp: Any, k: int, a: Any, y: Any) -> Any:
     library = special_of(xp)
     first = y - library.psi(a)
     way = xp.where(first < 0, -1.0, 1.0)
-    others = [-library.polygamma(i, a) for i in range(1, k)]
+    others = [-library.polygamma(xp.asarray(i), a) for i in range(1, k)]
 
     def integrand(s: Any, a: Any, x: Any, way: Any, first: Any, *others: Any) -> Any:
         d = way * s

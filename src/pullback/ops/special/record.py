@@ -12,6 +12,7 @@ import numpy as np
 from ...arrays.backends import special_of
 from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
+from ..elementwise import add
 from ..families import elementwise, result_dtype, unwritten
 
 __all__ = ["by_order", "in_double", "known", "over", "refused", "special"]
@@ -89,6 +90,11 @@ def known(xp: Any, name: str) -> Formula:
         raise DeviceError(f"{name}: {library.__name__} has no such function.\n  Move the array to the CPU.")
     found: Formula = getattr(library, name)
     return found
+
+
+def moved(n: Any, by: int) -> Any:
+    """n + by. A Python number stays one, so that it meets the arrays of any library."""
+    return n + by if isinstance(n, (int, float)) else add(n, by)
 
 
 def _from_library(name: str) -> Formula:

@@ -154,7 +154,7 @@ def predict(
     ...     return pb.sum(x)
     >>> found = pb.memory.predict(f, pb.spec_of(np.zeros(1000)))
     >>> found.arguments, found.kept
-    (8000, 80000)
+    (8000, 72008)
     """
     if not args and not parameters:
         raise ArgumentError("memory.predict: f has neither arguments nor parameters.\n  Pass specs or arrays.")
