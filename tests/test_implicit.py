@@ -1672,3 +1672,23 @@ def test_the_figures_show_every_solver():
     solvers = {name for name in implicit.__all__ if hasattr(getattr(implicit, name), "step")} - {"Auto"}
     assert len(solvers) > 15
     assert {name for name in solvers if f">{name}(" not in shown} == set()
+
+
+def test_unrolled_steps_with_checkpoints_agree_with_those_without():
+    rng = np.random.default_rng(5)
+    W, b = 0.3 * rng.normal(size=(6, 6)), rng.normal(size=6)
+    factor = pb.tensor(0.9, requires_grad=True)
+
+    def loss(W, b, checkpoints=None):
+        policy = pb.implicit.Unrolled(20, checkpoints)
+        z = pb.fixed_point(lambda z, W, b: pb.tanh(W @ z + b) * factor, np.zeros(6), W, b, derivative=policy)
+        return pb.sum(z * z)
+
+    def bent(W, b, checkpoints=None):
+        return pb.hvp(lambda b: loss(W, b, checkpoints), (b,), (b,))
+
+    for find in (pb.grad(loss, argnums=(0, 1)), bent):
+        for plain, kept in zip(find(W, b), find(W, b, 3), strict=True):
+            np.testing.assert_allclose(kept.detach().numpy(), plain.detach().numpy(), rtol=1e-12, atol=1e-13)
+    with pytest.raises(pb.errors.ArgumentError, match="checkpoints"):
+        pb.implicit.Unrolled(3, 0)

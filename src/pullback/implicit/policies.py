@@ -69,7 +69,8 @@ class Implicit:
 @dataclass(frozen=True)
 class Unrolled:
     """By going back through `steps` steps of the map from the start: what a loop on the tape would give. Its error is
-    that of the iteration after so many steps; memory grows with them.
+    that of the iteration after so many steps. Memory grows with them, or with `checkpoints` only: then so many states
+    are kept, and the rest computed again on the way back (`pb.checkpoint_loop`).
 
     >>> import pullback as pb
     >>> f = lambda x, b: 0.5 * x + b
@@ -78,9 +79,12 @@ class Unrolled:
     """
 
     steps: int
+    checkpoints: int | None = None
 
     def __post_init__(self) -> None:
         _positive(self.steps, "Unrolled: steps")
+        if self.checkpoints is not None:
+            _positive(self.checkpoints, "Unrolled: checkpoints")
 
 
 @dataclass(frozen=True)

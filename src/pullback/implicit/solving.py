@@ -7,6 +7,7 @@ from typing import Any
 
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
+from ..checkpoint.loops import checkpoint_loop
 from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
 from ..ops import reducing
@@ -58,7 +59,7 @@ def fixed_point(
 def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
     policy = wishes.derivative
     if isinstance(policy, Unrolled):
-        return _unrolled(f, x0, params, policy.steps, 1.0, wishes)
+        return _unrolled(f, x0, params, policy, wishes)
 
     def mapped(x: Any, layout: Layout, *p: Any) -> Any:
         return layout.vector(f(layout.tree(x), *p), "fixed_point")
@@ -69,21 +70,38 @@ def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) 
     return _steps_at(f, found, params, policy.steps, policy.damping) if isinstance(policy, PhantomGradient) else found
 
 
-def _unrolled(f: Function, x0: Any, params: tuple[Any, ...], steps: int, damping: float, wishes: Wishes) -> Solution:
+def _unrolled(f: Function, x0: Any, params: tuple[Any, ...], policy: Unrolled, wishes: Wishes) -> Solution:
     layout, leaves = Layout.of(x0, "fixed_point")
     start = unflatten(layout.structure, leaves)
-    found = _steps_at(f, Solution(start, Report("Unrolled", tolerance_of(wishes, layout))), params, steps, damping)
-    found.report.steps, found.report.note = steps, "steps of the map from the start; their residual was not asked for"
+    empty = Solution(start, Report("Unrolled", tolerance_of(wishes, layout)))
+    found = _steps_at(f, empty, params, policy.steps, 1.0, policy.checkpoints)
+    found.report.steps, found.report.note = (
+        policy.steps,
+        "steps of the map from the start; their residual was not asked for",
+    )
     return found
 
 
-def _steps_at(f: Function, found: Solution, params: tuple[Any, ...], steps: int, damping: float) -> Solution:
-    """Steps of the map from a point that counts as a constant, on the tape."""
+def _steps_at(
+    f: Function,
+    found: Solution,
+    params: tuple[Any, ...],
+    steps: int,
+    damping: float,
+    checkpoints: int | None = None,
+) -> Solution:
+    """Steps of the map from a point that counts as a constant, on the tape, or with so many snapshots of them."""
     layout, leaves = Layout.of(found.value, "fixed_point")
     x = layout.joined([pointwise.stop_gradient(leaf) for leaf in leaves])
-    for _ in range(steps):
+
+    def step(i: Any, x: Any, *params: Any) -> Any:
         after = layout.vector(f(layout.tree(x), *params), "fixed_point")
-        x = after if damping == 1.0 else pointwise.add(x * (1 - damping), after * damping)
+        return after if damping == 1.0 else pointwise.add(x * (1 - damping), after * damping)
+
+    if checkpoints is not None:
+        return Solution(layout.tree(checkpoint_loop(step, x, steps, *params, snapshots=checkpoints)), found.report)
+    for i in range(steps):
+        x = step(i, x, *params)
     return Solution(layout.tree(x), found.report)
 
 
