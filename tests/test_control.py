@@ -914,7 +914,7 @@ def test_indices_of_elements_that_take_no_part_may_be_out_of_range():
 )
 def test_staged_predicates_say_that_the_compiler_is_not_there(f):
     with pytest.raises(errors.ConversionError, match="belongs to the compiler"):
-        stage(f, np.array(1.0))
+        stage(f)(np.array(1.0))
 
 
 def test_what_is_known_can_be_staged():
@@ -922,7 +922,7 @@ def test_what_is_known_can_be_staged():
         total, _ = scan(lambda c, x: (c + x, x), 0.0, x)
         return fori_loop(0, 2, lambda i, c: c * x, cond(True, lambda: x + total, lambda: x))
 
-    assert stage(f, np.ones(2)).run(np.array([2.0, 3.0])).tolist() == [28.0, 72.0]
+    assert stage(f)(np.ones(2)).run(np.array([2.0, 3.0])).tolist() == [28.0, 72.0]
 
 
 def test_values_of_a_transform_that_is_over():

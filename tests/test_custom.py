@@ -449,12 +449,12 @@ def test_staging(cube):
     op = op_of(cube._function, **cube._rules)
     x = np.array([1.0, 2.0, 3.0])
     with pytest.raises(errors.ArgumentError, match="def_spec"):
-        stage(op, x)
+        stage(op)(x)
     op.def_spec(lambda spec: spec)
-    np.testing.assert_allclose(stage(op, x).run(x), x**3)
-    np.testing.assert_allclose(stage(pb.elementwise_grad(op), np.zeros(3)).run(x), 3 * x**2)
-    np.testing.assert_allclose(stage(lambda x: pb.jvp(op, (x,), (np.ones(3),))[1], np.zeros(3)).run(x), 3 * x**2)
-    np.testing.assert_allclose(pb.grad(lambda x: pb.sum(stage(op, np.zeros(3)).run(x)))(x), 3 * x**2)
+    np.testing.assert_allclose(stage(op)(x).run(x), x**3)
+    np.testing.assert_allclose(stage(pb.elementwise_grad(op))(np.zeros(3)).run(x), 3 * x**2)
+    np.testing.assert_allclose(stage(lambda x: pb.jvp(op, (x,), (np.ones(3),))[1])(np.zeros(3)).run(x), 3 * x**2)
+    np.testing.assert_allclose(pb.grad(lambda x: pb.sum(stage(op)(np.zeros(3)).run(x)))(x), 3 * x**2)
 
 
 # What is not linear has no other half.

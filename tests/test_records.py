@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 
 import numpy as np
@@ -14,7 +13,6 @@ from special_oracles import DIGITS, PLANE, SPECIAL
 import pullback as pb
 from pullback.arrays.spec import spec_of
 from pullback.graph import stage
-from pullback.graph.scalar import render_loop
 from pullback.ops import everything
 from pullback.ops.dispatch import apply
 from pullback.ops.eager import entry
@@ -377,9 +375,9 @@ def _varied(case, i, rng):
 
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
 def test_staged_program_computes_the_same(case: Case):
-    program = stage(case.function, *case.floats)
+    program = stage(case.function)(*case.floats)
     np.testing.assert_array_equal(flat(program.run(*case.floats)), flat(case.function(*case.floats)))
-    pulled = stage(grad(case.scalar), *case.floats)
+    pulled = stage(grad(case.scalar))(*case.floats)
     np.testing.assert_allclose(flat(pulled.run(*case.floats)), flat(grad(case.scalar)(*case.floats)), rtol=1e-14)
 
 
@@ -418,26 +416,6 @@ def test_fast_path_is_the_general_path(case: Case, dtype: str):
         assert a is not None
         assert b is not None
         np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
-@pytest.mark.parametrize("case", [c for c in ALL if c.op.kernel and c.moving and np.size(c.args[0]) > 0], ids=name)
-def test_kernel_text_computes_the_value(case: Case):
-    llvm = pytest.importorskip("llvmlite.binding")
-    shape = np.broadcast_shapes(*(np.shape(a) for a in case.args))
-    inputs = [np.ascontiguousarray(np.broadcast_to(np.asarray(a, float), shape)) for a in case.args]
-    text = render_loop(stage(lambda *xs: apply(case.op, *xs), *inputs))
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    out = np.empty(shape)
-    types = [ctypes.c_void_p] * (len(inputs) + 1) + [ctypes.c_int64]
-    kernel = ctypes.CFUNCTYPE(None, *types)(engine.get_function_address("kernel"))
-    kernel(*(a.ctypes.data for a in inputs), out.ctypes.data, out.size)
-    np.testing.assert_allclose(out, np.asarray(apply(case.op, *case.args), float), rtol=1e-14, atol=1e-15)
 
 
 #: Ops that have no complex derivative.

@@ -432,7 +432,7 @@ def test_errors_say_what_is_wrong(what):
 
 def count(f, order):
     x = np.array(0.3)
-    return len(stage(lambda x: straight(f, x, order), x).equations)
+    return len(stage(lambda x: straight(f, x, order))(x).equations)
 
 
 QUADRATIC = {
@@ -465,7 +465,7 @@ def test_a_power_of_itself_is_cubic():
 def test_linear_ops_go_coefficient_by_coefficient():
     assert count(lambda x: pb.sum(pb.reshape(pb.stack([x, 2.0 * x]), (2, 1))), 8) <= 30
     moving, still = np.array(0.5), np.eye(2)
-    staged = stage(lambda x: straight(lambda y: pb.matmul(still, pb.stack([pb.exp(y), y])), x, 8), moving)
+    staged = stage(lambda x: straight(lambda y: pb.matmul(still, pb.stack([pb.exp(y), y])), x, 8))(moving)
     assert sum(e.op.family == "contraction" for e in staged.equations) == 1 + 8
 
 

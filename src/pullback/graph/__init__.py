@@ -1,5 +1,9 @@
 """The program as data: functions run on symbols, written down as equations."""
 
-from .program import Program, stage
+from .builder import GraphBuilder
+from .ir import Graph
+from .stage import stage
+from .steps import GraphStep
+from .values import GraphValue
 
-__all__ = ["Program", "stage"]
+__all__ = ["Graph", "GraphBuilder", "GraphStep", "GraphValue", "stage"]

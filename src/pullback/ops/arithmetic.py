@@ -21,26 +21,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _remainder_kernel(k: Any, x: Any, y: Any) -> Any:
-    """The remainder towards zero, moved to the divisor's side."""
-    rest = k.fmod(x, y)
-    zero = k.constant(0)
-    crossed = k.logical_and(k.not_equal(rest, zero), k.not_equal(k.less(rest, zero), k.less(y, zero)))
-    return k.select(crossed, k.add(rest, y), k.select(k.equal(rest, zero), k.copysign(zero, y), rest))
-
-
-def _floor_kernel(k: Any, x: Any, y: Any) -> Any:
-    return k.rint(k.divide(k.subtract(x, _remainder_kernel(k, x, y)), y))
-
-
 # The quotient q is constant wherever it is differentiable, and x = q y + rest.
 floor_divide: Any = elementwise(
     "floor_divide", {"x": None, "y": None}, doc="The largest whole number not above x / y; its derivative is zero.",
-    kernel=_floor_kernel, samples=away_from(0, 2),
+    samples=away_from(0, 2),
 )  # fmt: skip
 remainder: Any = elementwise(
     "remainder", {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, floor_divide(x, y)))},
-    doc="x - floor(x / y) y, which has the sign of y.", kernel=_remainder_kernel, samples=away_from(0, 2),
+    doc="x - floor(x / y) y, which has the sign of y.", samples=away_from(0, 2),
 )  # fmt: skip
 
 
@@ -120,14 +108,9 @@ def _share_of_two(x: Any, y: Any) -> Any:
     return sigmoid(multiply(pointwise.apart(x, y), math.log(2)))
 
 
-def _logaddexp2_kernel(k: Any, x: Any, y: Any) -> Any:
-    gap = k.negative(k.abs(k.subtract(x, y)))
-    return k.add(k.maximum(x, y), k.multiply(k.log1p(k.exp2(gap)), k.constant(1 / math.log(2))))
-
-
 logaddexp2: Any = elementwise(
     "logaddexp2", {"x": lambda x, y: _share_of_two(x, y), "y": lambda x, y: _share_of_two(y, x)},
-    doc="log2(2^x + 2^y), without overflow.", kernel=_logaddexp2_kernel,
+    doc="log2(2^x + 2^y), without overflow.",
 )  # fmt: skip
 
 

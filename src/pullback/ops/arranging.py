@@ -15,6 +15,7 @@ from . import elementwise as pointwise
 from .axes import all_axes, one_axis, shape_tuple, whole
 from .dispatch import apply, as_value, ndim, shape
 from .families import common_device, linear, result_dtype
+from .forms import Join
 from .index import namespace_for
 from .op import Op
 from .sampling import one, several
@@ -50,6 +51,7 @@ _concat = linear(
     "concat", args=("*xs",), doc="Arrays joined along an axis.",
     value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
     transpose=_concat_share, batch=batching.shifted(axis="axis"), samples=_parts, motion="rearrange",
+    form=Join(),
 )  # fmt: skip
 
 

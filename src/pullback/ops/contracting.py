@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import string
+from collections.abc import Sequence
 from typing import Any
 
 from ..arrays.node import signed
@@ -15,6 +16,7 @@ from .axes import one_axis, whole
 from .dispatch import apply, as_value, ndim, shape
 from .einsum import contract
 from .families import broadcast_shape, common_device, contraction, is_complex, result_dtype
+from .forms import Contract
 
 __all__ = ["matmul", "outer", "tensordot"]
 
@@ -26,6 +28,12 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
         )
     batch = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2])
     return make_spec((*batch, x.shape[-2], y.shape[-1]), result_dtype((x, y)), common_device("matmul", (x, y)))
+
+
+def _matmul_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Batch axes by letters counted from the right, since they broadcast; the last three are row, sum and column."""
+    x, y = (string.ascii_lowercase[: s.ndim - 2][::-1] for s in specs)
+    return (x + "XY", y + "YZ"), max(x, y, key=len) + "XZ"
 
 
 def _adjoint(x: Any) -> Any:
@@ -51,6 +59,7 @@ _matmul = contraction(
     pull={"x": lambda bar, y: matmul(bar, _adjoint(y)), "y": lambda bar, x: matmul(_adjoint(x), bar)},
     batch=_batch_matmul,
     samples=_matrices,
+    form=Contract(_matmul_equation),
 )
 
 
@@ -85,6 +94,11 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
     return shaping.reshape(out, shape(out)[:-1]), 0
 
 
+def _matvec_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    letters = string.ascii_lowercase[: specs[0].ndim]
+    return (letters, letters[-1]), letters[:-1]
+
+
 def _matrices_and_vectors(rng: Any) -> Any:
     shapes = (((2, 3), (3,)), ((5, 2, 3), (3,)), ((2, 0), (0,)), ((0, 2), (2,)), ((2, 3, 0), (0,)))
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
@@ -98,6 +112,7 @@ _matvec = contraction(
     pull={"x": _share_of_matrix, "y": _share_of_vector},
     batch=_batch_matvec,
     samples=_matrices_and_vectors,
+    form=Contract(_matvec_equation),
 )
 
 

@@ -102,5 +102,7 @@ def ndim(x: Any) -> int:
 
 
 def dtype_argument(spec: Spec) -> Any:
-    """What NumPy's promotion wants to hear of an argument: its dtype, or the Python type of a weak scalar."""
-    return spec.weak or spec.dtype
+    """What NumPy's promotion wants to hear of an argument: its dtype, or the Python type of a weak scalar. A bool gives
+    way to everything as it is, and NumPy knows no weak one.
+    """
+    return spec.dtype if spec.weak is None or spec.weak is bool else spec.weak

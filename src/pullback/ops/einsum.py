@@ -16,6 +16,7 @@ from . import elementwise as pointwise
 from .axes import whole
 from .dispatch import apply, as_value, ndim, shape
 from .families import common_device, contraction, is_complex, result_dtype
+from .forms import Contract
 
 __all__ = ["contract", "einsum", "ordered_pairs"]
 
@@ -106,6 +107,7 @@ _einsum = contraction(
     pull={"*xs": _einsum_share},
     batch=_batch_einsum,
     samples=_equations,
+    form=Contract(lambda specs, static: (static["labels"], static["result"])),
 )
 
 

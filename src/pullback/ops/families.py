@@ -76,6 +76,7 @@ def linear(
     samples: Formula,
     motion: str = "",
     args: tuple[str, ...] = ("x",),
+    form: Any = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
     pull = terms(transpose)
@@ -90,13 +91,21 @@ def linear(
 
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
-        batch=batch, samples=samples, doc=doc, motion=motion,
+        batch=batch, samples=samples, doc=doc, motion=motion, form=form,
     )  # fmt: skip
     return enlisted(op)
 
 
 def contraction(
-    name: str, *, doc: str, value: Formula, spec: Formula, pull: Mapping[str, Formula], batch: Formula, samples: Formula
+    name: str,
+    *,
+    doc: str,
+    value: Formula,
+    spec: Formula,
+    pull: Mapping[str, Formula],
+    batch: Formula,
+    samples: Formula,
+    form: Any = None,
 ) -> Op:
     """An op linear in each argument apart: the tangent is the sum over arguments of the op with that one replaced."""
 
@@ -113,7 +122,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=value, spec=spec,
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
-        motion="contract",
+        motion="contract", form=form,
     )  # fmt: skip
     return enlisted(op)
 
@@ -132,6 +141,7 @@ def general(
     push: Formula | None = None,
     family: str = "general",
     motion: str = "",
+    form: Any = None,
 ) -> Op:
     """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
     of several arguments share their work, one `joint` formula stands for all.
@@ -142,7 +152,7 @@ def general(
         name=name, family=family, args=args, value=value, spec=spec,
         pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
-        differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint),
+        differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint), form=form,
     )  # fmt: skip
     return enlisted(op)
 

@@ -67,21 +67,28 @@ def is_apart(index: Index) -> bool:
 
 
 def shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[int, ...]:
-    """The shape of x[index], found on an array without memory."""
-    dummies = [np.zeros(s.shape, np.intp) for s in arrays]
-    full = np.broadcast_to(np.int8(0), x.shape)
+    """The shape of x[index], found on an array without memory: with a number for each index array it has the other
+    axes, and those of the arrays stand before, between or behind them.
+    """
     try:
-        return full[filled(index, dummies)].shape
-    except IndexError as error:
-        if any(n == 0 for n in x.shape):
-            return _shape_when_empty(x, arrays, index)
+        around = _shape_around(x.shape, index)
+        inner = np.broadcast_shapes(*(s.shape for s in arrays))
+    except (IndexError, ValueError) as error:
         raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
+    if SLOT not in index:
+        return around
+    at = 0 if is_apart(index) else axes_before(index)
+    return (*around[:at], *inner, *around[at:])
 
 
-def _shape_when_empty(x: Spec, arrays: Sequence[Spec], index: Index) -> tuple[int, ...]:
-    """An empty axis accepts no index 0, so the dummy gets one element there."""
-    full = np.broadcast_to(np.int8(0), tuple(max(n, 1) for n in x.shape))
-    return full[filled(index, [np.zeros(s.shape, np.intp) for s in arrays])].shape
+def _shape_around(sizes: tuple[int, ...], index: Index) -> tuple[int, ...]:
+    """An empty axis accepts no index 0, so it gets one element where an array, which may be empty, goes."""
+    numbers = tuple(0 if i is SLOT else i for i in index)
+    axes = iter(range(len(sizes)))
+    taken = {next(axes): i for i in index if i is not None}
+    full = tuple(max(n, 1) if taken.get(axis) is SLOT else n for axis, n in enumerate(sizes))
+    found: tuple[int, ...] = np.broadcast_to(np.int8(0), full)[numbers].shape
+    return found
 
 
 def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:

@@ -17,6 +17,7 @@ from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import add, clip_to, equal, only
 from .families import general
+from .forms import Gather, Place, Write
 from .index import (
     SLOT,
     Index,
@@ -82,13 +83,14 @@ _getitem: Op = general(
     family="linear",
     args=("x", "*indices"),
     doc="x[index].",
-    value=lambda xp, x, *indices, index: x[filled(index, indices)],
+    value=lambda xp, x, *indices, index: x[filled(index, indices) if indices else (*index, ...)],
     spec=lambda x, *indices, index: make_spec(shape_at(x, indices, index, "getitem"), x.dtype, x.device),
     pulls={"x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)},
     push=lambda tangents, out, primals, static: _push_first(_getitem, tangents, primals, static),
     batch=_batch_getitem,
     samples=_index_samples,
     motion="rearrange",
+    form=Gather(),
 )
 
 
@@ -144,6 +146,7 @@ _scatter: Op = general(
     batch=_batch_scatter,
     samples=_scatter_samples,
     motion="rearrange",
+    form=Place(),
 )
 
 
@@ -214,6 +217,7 @@ _set: Op = general(
     batch=batch_set,
     samples=set_samples,
     motion="rearrange",
+    form=Write(),
 )
 
 

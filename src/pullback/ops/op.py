@@ -64,6 +64,9 @@ class Op:
     `motion` is "pointwise", "rearrange" (a pull moves, copies, drops or adds up elements with weights that are not
     negative, so it can carry a mask along: what comes out not zero is where some cotangent can be), "contract" (the
     same with ones for the other arguments) or "".
+
+    `form` says how an op that is not elementwise becomes loops (`forms`); one without it that is no view of its
+    argument either is run by the array library, also in compiled programs.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Op:
     motion: str = ""
     differentiable: bool = True
     joint: Terms | None = None
+    form: Any = None
     rules: dict[Any, Rule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:

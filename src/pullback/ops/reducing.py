@@ -17,6 +17,7 @@ from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
 from .families import broadcast_shape, general, is_complex, linear
+from .forms import Fold
 from .sampling import one, several
 
 __all__ = [
@@ -63,6 +64,7 @@ _sum = linear(
         one(0, 2, axis=(0,), keepdims=False),
     ),
     motion="rearrange",
+    form=Fold("add"),
 )
 
 
@@ -361,6 +363,7 @@ def _extreme(name: str) -> Any:
         batch=batching.shifted(axis="axis"),
         samples=_with_ties,
         motion="rearrange",
+        form=Fold(f"{name}imum"),
     )
 
 
@@ -490,6 +493,7 @@ def _truth(name: str) -> Any:
         spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), np.dtype(bool), x.device),
         batch=batching.shifted(axis="axis"),
         samples=several(one(3, axis=(0,), keepdims=False), one(2, 3, axis=(0, 1), keepdims=True)),
+        form=Fold("logical_or" if name == "any" else "logical_and"),
     )
 
 

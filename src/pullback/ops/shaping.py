@@ -18,6 +18,7 @@ from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
 from .dispatch import apply, as_value, ndim, shape
 from .families import broadcast_shape, is_complex, linear
+from .forms import Cast, View
 from .sampling import one, several
 
 __all__ = [
@@ -47,6 +48,7 @@ _astype = linear(
         one(3, dtype=np.dtype("float64")), one(2, 2, dtype=np.dtype("float32")), one(dtype=np.dtype("float32"))
     ),
     motion="rearrange",
+    form=Cast(),
 )
 
 
@@ -250,6 +252,7 @@ _broadcast = linear(
     batch=_batch_broadcast,
     samples=several(one(3, shape=(2, 3)), one(shape=(2,)), one(2, 1, shape=(4, 2, 3)), one(1, shape=(0,))),
     motion="rearrange",
+    form=View(np.broadcast_to),
 )
 
 

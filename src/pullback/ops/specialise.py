@@ -30,16 +30,24 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.node import show_line, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..arrays.value import Value
+from ..errors import ConversionError
 from . import basis
 from .dispatch import apply
 from .op import OUT, Op, Rule
 
 __all__ = ["Equation", "Symbol", "plain_step", "replay", "write_down"]
 
+#: What to do where Python wants a number that only the running program will know.
+_INSTEAD = {
+    "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",
+    "int()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+    "index()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+}
 Step = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
 
@@ -85,6 +93,15 @@ class Symbol(Value):
         if id(array) not in self.constants:
             self.constants[id(array)] = array, settled(array)
         return self.constants[id(array)][1]
+
+    def refusal(self, what: str) -> ConversionError:
+        """A program is written down before there are numbers: say where one was asked for, and what works instead."""
+        instead = _INSTEAD.get(what, "Use functions of pullback on it; its numbers are there when the function returns")
+        return ConversionError(
+            f"{what}: {self!r} has no numbers yet, the function is being written down as a program.\n"
+            f"  at {show_line(*user_line(sys._getframe(1)))}\n"
+            f"  {instead}, or make the argument it comes from static (static_argnums)."
+        )
 
     def __repr__(self) -> str:
         return f"<symbol {self.spec}>"

@@ -1,0 +1,1 @@
+"""The program as machine code: steps, memory, and one native call."""

@@ -1,0 +1,76 @@
+"""Kernel in, its walk out: which axes one counter walks over, which of them are the row, and how many lanes fit."""
+
+from __future__ import annotations
+
+import math
+
+from ..loops import Kernel, Line
+
+__all__ = ["Domain"]
+
+
+class Domain:
+    """The axes of a kernel in groups, with a size each; the groups from `rows` on are the row."""
+
+    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+        self.kernel = kernel
+        self.groups, self.in_row = _collapsed(kernel)
+        self.sizes = [math.prod(kernel.extents[a] for a in g) for g in self.groups]
+        self.group_of = {a: i for i, g in enumerate(self.groups) for a in g}
+        self.rows = len(self.groups) - self.in_row
+        self.lanes = self._lanes(vector_bytes)
+
+    def differs(self, line: Line) -> bool:
+        """Whether a line differs along a row. A fold's value does not."""
+        return any(self.group_of.get(a, -1) >= self.rows for a in line.axes)
+
+    def strides(self, strides: tuple[int, ...]) -> list[int]:
+        """Strides along the groups."""
+        return [strides[g[-1]] for g in self.groups]
+
+    @property
+    def length(self) -> int:
+        """Along how many elements vectors go."""
+        return self.sizes[-1] if self.in_row else 1
+
+    @property
+    def row(self) -> int:
+        """The elements of a row."""
+        return math.prod(self.sizes[self.rows :]) if self.in_row else 1
+
+    def _lanes(self, vector_bytes: int) -> int:
+        """As many lanes as fill a vector of the widest dtype, but no more than a row can use."""
+        widest = max(
+            [line.dtype.itemsize for line in self.kernel.used() if line.dtype.kind != "b"]
+            + [s.buffer.dtype.itemsize for s in self.kernel.stores],
+            default=8,
+        )
+        lanes = vector_bytes // widest
+        if any(self.differs(a) for s in self.kernel.stores for a in s.args):
+            return 1  # places may repeat along the row, so its elements are written one by one
+        while lanes > 1 and lanes // 2 >= self.length:
+            lanes //= 2
+        return lanes
+
+
+def _collapsed(kernel: Kernel) -> tuple[list[list[int]], int]:
+    """The axes of the domain in groups that one counter can walk over, and how many groups belong to the row."""
+    rank, inner = len(kernel.extents), kernel.inner
+    accesses = [line.strides for line in kernel.lines if line.buffer is not None] + [s.strides for s in kernel.stores]
+    groups: list[list[int]] = []
+    in_row = 0
+    for axis in range(rank):
+        if kernel.extents[axis] == 1:
+            continue
+        inside = axis >= rank - inner
+        previous = groups[-1][-1] if groups else -1
+        joins = bool(groups) and inside == (previous >= rank - inner)
+        n = kernel.extents[axis]
+        if joins and all(strides[previous] == strides[axis] * n for strides in accesses):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+            in_row += inside
+    if not inner:
+        in_row = min(1, len(groups))
+    return groups, in_row

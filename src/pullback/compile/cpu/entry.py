@@ -1,0 +1,151 @@
+"""A program's pieces in, one Python callable out that checks its arguments and runs them, all in native code.
+
+The function takes arrays alone: the inputs, then the results to write to. It reads the fields of NumPy's array
+objects (pointer, shape, dtype, flags), which are part of NumPy's binary interface, and answers False if an argument is
+not exactly what the program was made for; the caller then takes the long way round.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sysconfig
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import Spec
+
+__all__ = ["entry_text", "is_possible", "knows", "python_function", "symbols"]
+
+# Where NumPy's array object has its fields, on a 64-bit machine with the reference count in front.
+_TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
+_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+_FASTCALL = 0x80
+
+
+def is_possible() -> bool:
+    """Whether objects look as this module expects: 64 bits, and one lock for all threads."""
+    return ctypes.sizeof(ctypes.c_void_p) == 8 and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+@functools.cache
+def symbols() -> dict[str, int]:
+    """What the generated text refers to, by address."""
+    api = ctypes.pythonapi
+    found = {f"pb_dtype_{d.name}": id(d) for d in _dtypes()}
+    found |= {"pb_array_type": id(np.ndarray), "pb_true": id(True), "pb_false": id(False), "pb_none": id(None)}
+    found["pb_incref"] = ctypes.cast(api.Py_IncRef, ctypes.c_void_p).value or 0
+    return found
+
+
+def _dtypes() -> list[np.dtype[Any]]:
+    names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 float16 complex64 complex128"
+    return [np.dtype(name) for name in names.split()]
+
+
+def knows(specs: Sequence[Spec]) -> bool:
+    """Whether arrays of these specs can be checked: dtypes that other packages add have no lasting address."""
+    names = {d.name for d in _dtypes()}
+    return all(s.dtype.name in names for s in specs)
+
+
+def entry_text(specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str]) -> str:
+    """The function `call(self, arrays, count)`. `entries` says where in the table each array's pointer goes; the rest
+    of the table stands in the global `@rest`, filled when the program is linked.
+    """
+    lines = [
+        f"  %table = alloca [{size} x ptr]",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr @rest, i64 {8 * size}, i1 false)",
+    ]
+    lines += [f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no"]
+    for i, spec in enumerate(specs):
+        lines += _checked(i, spec, i in written, entries[i])
+    lines += [f"arg{len(specs)}:"]
+    lines += [f"  call void @{piece}(ptr %table)" for piece in pieces]
+    lines += [
+        "  %after = load i32, ptr @status",
+        "  %good = icmp eq i32 %after, 0",
+        "  br i1 %good, label %yes, label %outside",
+    ]
+    lines += ["outside:", "  store i32 0, ptr @status", "  call void @pb_incref(ptr @pb_none)", "  ret ptr @pb_none"]
+    lines += ["yes:", "  call void @pb_incref(ptr @pb_true)", "  ret ptr @pb_true"]
+    lines += ["no:", "  call void @pb_incref(ptr @pb_false)", "  ret ptr @pb_false"]
+    names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | {"pb_array_type", "pb_true", "pb_false", "pb_none"})
+    declared = [f"@{name} = external global i8" for name in names]
+    declared += ["declare void @pb_incref(ptr)", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    declared += [f"@rest = global [{size} x ptr] zeroinitializer"]
+    body = "\n".join(lines)
+    return "\n".join([*declared, f"define ptr @call(ptr %self, ptr %arrays, i64 %count) {{\nentry:\n{body}\n}}"])
+
+
+def _checked(i: int, spec: Spec, written: bool, entry: int) -> list[str]:
+    """The checks of one argument, and its pointer into the table."""
+    wanted = _CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0)
+    lines = [
+        f"arg{i}:",
+        f"  %o{i}p = getelementptr ptr, ptr %arrays, i64 {i}", f"  %o{i} = load ptr, ptr %o{i}p",
+        *_field(i, "type", _TYPE, "ptr"), *_field(i, "rank", _RANK, "i32"), *_field(i, "descr", _DESCR, "ptr"),
+        f"  %o{i}a = icmp eq ptr %o{i}type, @pb_array_type",
+        f"  br i1 %o{i}a, label %body{i}, label %no",
+        f"body{i}:",
+    ]  # fmt: skip
+    # the fields of anything that is no array must not be read, so they are read after the type is known
+    reads = lines[5:9]
+    lines = [*lines[:5], *lines[9:], *reads]
+    lines += [*_field(i, "flags", _FLAGS, "i32"), f"  %o{i}f = and i32 %o{i}flags, {wanted}"]
+    tests = [
+        f"icmp eq i32 %o{i}rank, {spec.ndim}", f"icmp eq ptr %o{i}descr, @pb_dtype_{spec.dtype.name}",
+        f"icmp eq i32 %o{i}f, {wanted}",
+    ]  # fmt: skip
+    lines += _all_hold(i, "k", tests, f"shape{i}")
+    lines += [f"shape{i}:", *_field(i, "dims", _SHAPE, "ptr")]
+    shape_tests = []
+    for axis, n in enumerate(spec.shape):
+        lines += [
+            f"  %o{i}d{axis}p = getelementptr i64, ptr %o{i}dims, i64 {axis}",
+            f"  %o{i}d{axis} = load i64, ptr %o{i}d{axis}p",
+        ]
+        shape_tests.append(f"icmp eq i64 %o{i}d{axis}, {n}")
+    lines += _all_hold(i, "s", shape_tests, f"good{i}")
+    return [
+        *lines, f"good{i}:", *_field(i, "data", _DATA, "ptr"),
+        f"  %o{i}t = getelementptr ptr, ptr %table, i64 {entry}", f"  store ptr %o{i}data, ptr %o{i}t",
+        f"  br label %arg{i + 1}",
+    ]  # fmt: skip
+
+
+def _field(i: int, name: str, offset: int, kind: str) -> list[str]:
+    return [
+        f"  %o{i}{name}p = getelementptr i8, ptr %o{i}, i64 {offset}",
+        f"  %o{i}{name} = load {kind}, ptr %o{i}{name}p",
+    ]
+
+
+def _all_hold(i: int, tag: str, tests: list[str], then: str) -> list[str]:
+    if not tests:
+        return [f"  br label %{then}"]
+    lines = [f"  %o{i}{tag}0 = {tests[0]}"]
+    so_far = f"%o{i}{tag}0"
+    for n, test in enumerate(tests[1:], 1):
+        lines += [f"  %o{i}{tag}{n} = {test}", f"  %o{i}{tag}all{n} = and i1 {so_far}, %o{i}{tag}{n}"]
+        so_far = f"%o{i}{tag}all{n}"
+    return [*lines, f"  br i1 {so_far}, label %{then}, label %no"]
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def python_function(address: int, name: str) -> tuple[Any, Any]:
+    """A native address as a Python function of any number of arguments; what must live as long as the function."""
+    method = _Method(name.encode(), address, _FASTCALL, None)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return make(ctypes.addressof(method), None, None), method

@@ -1,0 +1,70 @@
+"""dtypes in, types and numbers as LLVM writes them out; a value of the text is a `Lane`."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BOOL", "Lane", "conversion", "element_type", "number_text", "short_type", "type_of"]
+
+_INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+_FLOATS = {4: "float", 8: "double"}
+_SUFFIX = {"float": "f32", "double": "f64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A value in the text: its name, its dtype, and of how many lanes it is."""
+
+    name: str
+    dtype: np.dtype[Any]
+    lanes: int = 1
+
+
+BOOL = np.dtype(bool)
+
+
+def element_type(dtype: np.dtype[Any], in_memory: bool = False) -> str:
+    """The LLVM type of one element; truths are single bits, but bytes in memory."""
+    if dtype.kind == "b":
+        return "i8" if in_memory else "i1"
+    return _FLOATS[dtype.itemsize] if dtype.kind == "f" else _INTEGERS[dtype.itemsize]
+
+
+def short_type(element: str) -> str:
+    """How the names of intrinsics spell a type."""
+    return _SUFFIX.get(element, element)
+
+
+def type_of(dtype: np.dtype[Any], lanes: int, in_memory: bool = False) -> str:
+    element = element_type(dtype, in_memory)
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def number_text(number: Any, dtype: np.dtype[Any]) -> str:
+    """A number as LLVM writes it: floats by their bits."""
+    if dtype.kind == "b":
+        return "true" if number else "false"
+    if dtype.kind == "f":
+        value = float(np.asarray(number).astype(dtype))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(np.asarray(number).astype(dtype)))
+
+
+def conversion(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
+    """The instruction that converts between two dtypes; None where the bits stay."""
+    wider = target.itemsize > source.itemsize
+    if source.kind == "f" and target.kind == "f":
+        return "fpext" if wider else "fptrunc"
+    if source.kind == "f":
+        return "fptoui" if target.kind == "u" else "fptosi"
+    if target.kind == "f":
+        return "sitofp" if source.kind == "i" else "uitofp"
+    if source.kind == "b":
+        return "zext"
+    if source.itemsize == target.itemsize:
+        return None
+    return ("sext" if source.kind == "i" else "zext") if wider else "trunc"

@@ -1,0 +1,147 @@
+"""Steps in, the text of one LLVM module out: a function for each kernel, and one that runs them in order.
+
+A program with ops that the array library runs is cut there: each piece is one function of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..fuse import Steps
+from ..loops import Buffer, Host, Kernel, Layout, Product
+from ..memory import planned
+from .kernels import render_kernel
+from .lanes import element_type
+from .math import FUNCTIONS
+from .products import Globals, product_text
+from .small import is_small, small_product
+from .words import Words
+
+__all__ = ["FUNCTIONS", "Native", "render_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A module's text, its pieces and the calls between them, the constants it refers to, and its arena."""
+
+    text: str
+    pieces: tuple[str | Host, ...]
+    constants: tuple[Any, ...]
+    arena: int
+    table: dict[Buffer, int]
+
+
+#: What fast arithmetic may do: another order, one rounding for two, a reciprocal for a division. NaN and infinity stay.
+_FAST = "reassoc nsz arcp contract"
+
+
+def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> Native:
+    arena = planned(steps.steps)
+    writer = _Writer(steps, vector_bytes, arena)
+    pieces: list[str | Host] = []
+    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
+        if host:
+            pieces += [s for s in group if isinstance(s, Host)]
+        else:
+            pieces.append(writer.piece(list(group), len(pieces)))
+    text = writer.module(fast)
+    total = arena + writer.scratch
+    return Native(text, tuple(pieces), tuple(writer.constants), total, writer.table)
+
+
+class _Writer:
+    def __init__(self, steps: Steps, vector_bytes: int, arena: int) -> None:
+        self.vector_bytes = vector_bytes
+        self.arena = arena
+        self.scratch = 0
+        self.counter = itertools.count()
+        self.globals = Globals()
+        self.declared: set[str] = {"@status = global i32 0"}
+        self.functions: dict[str, str] = {}
+        self.mathematics: dict[str, str] = {}
+        self.bodies: list[str] = []
+        self.constants: list[Any] = []
+        self.table: dict[Buffer, int] = {}
+        outputs = [b for b in steps.outputs if b.kind == "output"]
+        for buffer in (*steps.inputs, *outputs):
+            self.table.setdefault(buffer, len(self.table))
+        self.base = len(self.table)  # the arena's own entry; constants follow it
+        self.next = self.base + 1
+
+    def piece(self, steps: list[Any], number: int) -> str:
+        """One function that runs some steps."""
+        name = f"run{number}"
+        words = Words(1, self.counter, self.declared)
+        known: dict[Buffer, str] = {}
+        slots: list[str] = []
+        for step in steps:
+            if isinstance(step, Kernel):
+                if math.prod(step.extents):
+                    self._kernel(step, words, known)
+            elif isinstance(step, Product):
+                tag = next(self.counter)
+                if step.out.shape[0] > 1:
+                    slots += [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
+                pointers = [self._at(words, known, x) for x in (step.out, step.left, step.right)]
+                product_text(step, pointers, words, self.globals, tag, self._small(step))
+        body = "\n".join([*slots, *words.lines])
+        self.bodies.append(f"define void @{name}(ptr %table) #0 {{\nentry:\n{body}\n  ret void\n}}")
+        return name
+
+    def _pointer(self, words: Words, known: dict[Buffer, str], buffer: Buffer) -> str:
+        if buffer not in known:
+            if buffer.kind == "arena":
+                base = self._entry(words, self.base)
+                known[buffer] = words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {buffer.offset}")
+            else:
+                if buffer not in self.table:
+                    self.table[buffer] = self.next
+                    self.next += 1
+                    self.constants.append(buffer.constant)
+                known[buffer] = self._entry(words, self.table[buffer])
+        return known[buffer]
+
+    def _entry(self, words: Words, number: int) -> str:
+        place = words.emit(f"getelementptr inbounds ptr, ptr %table, i64 {number}")
+        return words.emit(f"load ptr, ptr {place}")
+
+    def _at(self, words: Words, known: dict[Buffer, str], layout: Layout) -> str:
+        pointer = self._pointer(words, known, layout.buffer)
+        if not layout.offset:
+            return pointer
+        kind = element_type(layout.buffer.dtype, True)
+        return words.emit(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {layout.offset}")
+
+    def _kernel(self, kernel: Kernel, words: Words, known: dict[Buffer, str]) -> None:
+        rendered = render_kernel(kernel, self.vector_bytes)
+        self.declared |= rendered.declared
+        self.mathematics |= rendered.functions
+        name = self.functions.setdefault(rendered.text, f"kernel{len(self.functions)}")
+        self.scratch = max(self.scratch, rendered.scratch)
+        pointers = [self._pointer(words, known, b) for b in rendered.buffers]
+        base = self._entry(words, self.base)
+        pointers.append(words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {self.arena}"))
+        words.say(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
+
+    def _small(self, step: Product) -> str | None:
+        if not is_small(step):
+            return None
+        text = small_product(step, self.vector_bytes, self.declared)
+        return self.functions.setdefault(text, f"product{len(self.functions)}")
+
+    def module(self, fast: bool) -> str:
+        kernels = [text.replace("@NAME", f"@{name}") for text, name in self.functions.items()]
+        if fast:  # not the mathematics: its error bounds rest on exact differences
+            kernels = [re.sub(r" = (fadd|fsub|fmul|fdiv) ", rf" = \1 {_FAST} ", text) for text in kernels]
+        width = self.vector_bytes * 8
+        attributes = (
+            f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}'
+        )
+        return "\n".join([
+            *sorted(self.globals.lines.values()), *sorted(self.declared), *self.mathematics.values(), *kernels,
+            *self.bodies, attributes,
+        ])  # fmt: skip

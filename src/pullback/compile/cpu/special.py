@@ -1,0 +1,126 @@
+"""erf, erfc, cube roots, lengths and remainders as vector arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .coefficients import CBRT, ERF, ERF_WHOLE, ERFC
+from .exponentials import exp_parts
+from .lanes import Lane
+from .pairs import (
+    BIAS,
+    MANTISSA,
+    bits,
+    combined,
+    divided,
+    fast_sum,
+    from_bits,
+    held,
+    multiplied,
+    on_integers,
+    polynomial,
+    precision,
+    root,
+    scaled,
+    two_product,
+    two_sum,
+    two_to,
+    value_of,
+    with_sign,
+)  # fmt: skip
+from .words import Words
+
+__all__ = ["cbrt", "erf", "erfc", "fmod", "hypot"]
+
+#: Where the variable of the polynomial for erfc is zero.
+_MIDDLE = 3.75
+
+
+def _small_erf(k: Words, x: Lane) -> Lane:
+    """erf x = x + x P(x^2), up to 1/2."""
+    return k.fma(x, polynomial(k, k.multiply(x, x), ERF[precision(k)]), x)
+
+
+def _erfc_of_size(k: Words, size: Lane) -> Lane:
+    """(1 + 2 x) e^(x^2) erfc x is a polynomial in t = (x - c) / (x + c), for x from 1/2 to where erfc vanishes."""
+    middle = k.constant(_MIDDLE)
+    t = k.divide(k.subtract(size, middle), k.add(size, middle))
+    table = ERFC[precision(k)]
+    head = fast_sum(k, k.constant(table[0]), k.multiply(t, polynomial(k, t, table[1:])))
+    quotient = divided(k, head, two_sum(k, k.constant(1), k.add(size, size)))
+    high, low = two_product(k, size, size)
+    n, m = exp_parts(k, k.negative(high), None if low is None else k.negative(low))
+    return scaled(k, value_of(k, multiplied(k, m, quotient)), n)
+
+
+def erf(k: Words, x: Lane) -> Lane:
+    size = k.abs(x)
+    if k.narrow:  # erf x = x P(x^2 / 8 - 1) up to 4, where it is 1
+        inside = k.select(k.greater(size, k.constant(4)), k.constant(4), size)
+        t = k.fma(k.multiply(inside, inside), k.constant(0.125), k.constant(-1))
+        found = k.multiply(inside, polynomial(k, t, ERF_WHOLE[4]))
+        return with_sign(k, k.select(k.greater(size, k.constant(4)), k.constant(1), found), x)
+    far = k.subtract(k.constant(1), _erfc_of_size(k, held(k, size, 0.5, 7.0)))
+    return with_sign(k, k.select(k.greater(size, k.constant(0.5)), far, _small_erf(k, size)), x)
+
+
+def erfc(k: Words, x: Lane) -> Lane:
+    size = k.abs(x)
+    far = _erfc_of_size(k, held(k, size, 0.5, 28.0))
+    far = k.select(k.less(x, k.constant(0)), k.subtract(k.constant(2), far), far)
+    return k.select(k.greater(size, k.constant(0.5)), far, k.subtract(k.constant(1), _small_erf(k, x)))
+
+
+def cbrt(k: Words, x: Lane) -> Lane:
+    # |x| = 8^q a with a in [1, 8): a polynomial, one step of Halley's rule, one of Newton's on the exact rest
+    size = k.abs(x)
+    tiny = k.less(size, k.constant(2.0**-1000))
+    normal = k.select(tiny, k.multiply(size, k.constant(2.0**54)), size)
+    e = on_integers(k, "sub", on_integers(k, "lshr", bits(k, normal), MANTISSA[8]), BIAS[8])
+    m = from_bits(k, on_integers(k, "sub", bits(k, normal), on_integers(k, "shl", e, MANTISSA[8])), x.dtype)
+    exponent = k.cast(e, x.dtype)
+    q = k.floor(k.multiply(k.add(exponent, k.constant(0.5)), k.constant(1 / 3)))
+    left = k.subtract(exponent, k.multiply(q, k.constant(3)))
+    two, one = k.equal(left, k.constant(2)), k.equal(left, k.constant(1))
+    a = k.multiply(m, k.select(two, k.constant(4), k.select(one, k.constant(2), k.constant(1))))
+    start = k.select(two, k.constant(4 ** (1 / 3)), k.select(one, k.constant(2 ** (1 / 3)), k.constant(1)))
+    t = k.multiply(polynomial(k, m, CBRT[precision(k)]), start)
+    cube = k.multiply(k.multiply(t, t), t)
+    t = k.multiply(t, k.divide(k.add(cube, k.add(a, a)), k.add(k.add(cube, cube), a)))
+    high, low = two_product(k, t, t)
+    if low is not None:
+        rest = k.fma(k.negative(low), t, k.fma(k.negative(high), t, a))
+        t = k.add(t, k.divide(rest, k.multiply(k.constant(3), high)))
+    power = k.subtract(q, k.select(tiny, k.constant(18), k.constant(0)))
+    found = with_sign(k, k.multiply(t, two_to(k, k.cast(power, e.dtype), x.dtype)), x)
+    plain = k.logical_and(k.isfinite(x), k.not_equal(x, k.constant(0)))
+    return k.select(plain, found, k.add(x, x))
+
+
+def hypot(k: Words, x: Lane, y: Lane) -> Lane:
+    across, up = k.abs(x), k.abs(y)
+    found = k.sqrt(k.fma(across, across, k.multiply(up, up))) if k.narrow else _length(k, across, up)
+    infinite = k.constant(np.inf)
+    either = k.logical_or(k.equal(across, infinite), k.equal(up, infinite))
+    return k.select(either, infinite, found)
+
+
+def _length(k: Words, across: Lane, up: Lane) -> Lane:
+    large = k.maximum(across, up)
+    down = k.select(k.greater(large, k.constant(2.0**500)), k.constant(2.0**-600), k.constant(1))
+    factor = k.select(k.less(large, k.constant(2.0**-450)), k.constant(2.0**600), down)
+    back = k.divide(k.constant(1), factor)
+    a, b = k.multiply(across, factor), k.multiply(up, factor)
+    found = root(k, combined(k, two_product(k, a, a), two_product(k, b, b)))
+    return k.multiply(value_of(k, found), back)
+
+
+def fmod(k: Words, x: Lane, y: Lane) -> Lane:
+    # x - q y is exact for the whole quotient q, or for the one beside it that rounding led to
+    across, by = k.abs(x), k.abs(y)
+    q = k.trunc(k.divide(across, by))
+    rest = k.fma(k.negative(q), by, across)
+    rest = k.select(k.less(rest, k.constant(0)), k.add(rest, by), rest)
+    rest = k.select(k.greater_equal(rest, by), k.subtract(rest, by), rest)
+    rest = k.select(k.isinf(by), across, rest)
+    return with_sign(k, rest, x)

@@ -1,0 +1,70 @@
+"""Loops in, lines of LLVM out: the function of a kernel while it is being written."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from .words import Words
+
+__all__ = ["INDEX", "Loop", "Text"]
+
+INDEX = "i64"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A counted loop that is open: the slot of its counter, its tag, where it ends and by how much it steps."""
+
+    slot: str
+    tag: int
+    size: int
+    step: int
+
+
+class Text:
+    """Lines so far, what must stand at the function's entry, the counters of the open loops, and all it refers to."""
+
+    def __init__(self) -> None:
+        self.counter = itertools.count()
+        self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.counters: list[str] = []
+
+    def words(self, lanes: int) -> Words:
+        return Words(lanes, self.counter, self.declared, self.functions)
+
+    def open(self, size: int, step: int = 1) -> Loop:
+        """Begin a counted loop; its counter is a slot on the stack, which LLVM turns into a register."""
+        tag = next(self.counter)
+        self.entry.append(f"  %c{tag} = alloca {INDEX}")
+        self.lines += [f"  store {INDEX} 0, ptr %c{tag}", f"  br label %L{tag}", f"L{tag}:"]
+        self.lines.append(f"  %i{tag} = load {INDEX}, ptr %c{tag}")
+        self.counters.append(f"%i{tag}")
+        return Loop(f"%c{tag}", tag, size, step)
+
+    def close(self, loop: Loop) -> None:
+        index, tag = self.counters.pop(), loop.tag
+        self.lines += [
+            f"  %n{tag} = add nuw nsw {INDEX} {index}, {loop.step}",
+            f"  store {INDEX} %n{tag}, ptr {loop.slot}",
+            f"  %m{tag} = icmp ult {INDEX} %n{tag}, {loop.size}",
+            f"  br i1 %m{tag}, label %L{tag}, label %E{tag}",
+            f"E{tag}:",
+        ]
+
+    def shifted(self, counter: str, by: int) -> str:
+        if not by:
+            return counter
+        name = f"%s{next(self.counter)}"
+        self.lines.append(f"  {name} = add nuw nsw {INDEX} {counter}, {by}")
+        return name
+
+    def slot(self, kind: str, start: str) -> str:
+        """A place on the stack, filled with `start` here."""
+        name = f"%a{next(self.counter)}"
+        self.entry.append(f"  {name} = alloca {kind}")
+        self.lines.append(f"  store {kind} {start}, ptr {name}")
+        return name

@@ -1,0 +1,112 @@
+"""A compiled program in, what it does in words and figures out: its kernels, their bytes and operations, its memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .fuse import Step, Steps
+from .loops import Buffer, Host, Kernel, Layout, Product
+
+__all__ = ["Memory", "explained", "memory_of", "shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes a call works with: of its arguments, of its results, of the arena between them, and of constants."""
+
+    inputs: int
+    outputs: int
+    arena: int
+    constants: int
+
+    @property
+    def peak(self) -> int:
+        """All of it together; it is known before the program runs."""
+        return self.inputs + self.outputs + self.arena + self.constants
+
+
+def memory_of(steps: Steps, arena: int) -> Memory:
+    fresh = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
+    used = {id(b): b for step in steps.steps for b in step.reads() if b.kind == "constant"}
+    return Memory(sum(b.nbytes for b in steps.inputs), sum(fresh.values()), arena, sum(b.nbytes for b in used.values()))
+
+
+def explained(steps: Steps) -> str:
+    """A line for each step: what runs in it, over which domain, how many bytes it moves and operations it does."""
+    rows = [("step", "domain", "moves", "operations", "runs")]
+    for number, step in enumerate(steps.steps):
+        domain, operations, runs = _facts(step)
+        moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+        rows.append((f"{number} {type(step).__name__.lower()}", domain, _bytes(moved), _count(operations), runs))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+
+
+def _facts(step: Step) -> tuple[str, int, str]:
+    if isinstance(step, Kernel):
+        points = math.prod(step.extents)
+        used = step.used()
+        names = [line.label or line.word for line in used if line.kind in ("apply", "cast", "fold", "gather")]
+        names += [f"{s.word} over an axis" for s in step.stores if s.word]
+        phases = 1 + max((line.phase for line in used), default=0)
+        rows = f", {phases} passes over each row" if phases > 1 else ""
+        work = sum(line.weight for line in used)
+        return _shape(step.extents), points * work, (", ".join(n for n in names if n) or "copy") + rows
+    if isinstance(step, Product):
+        batch, rows_, columns = step.out.shape
+        depth = step.left.shape[2]
+        beta = " added to what is there" if step.beta else ""
+        shape = f"{rows_}x{depth} by {depth}x{columns}"
+        return shape, 2 * batch * rows_ * columns * depth, f"matrix product{beta}"
+    return "", 0, f"{step.name}, by the array library: it has no native form"
+
+
+def _shape(extents: tuple[int, ...]) -> str:
+    return "x".join(map(str, extents)) or "one point"
+
+
+def _count(n: int) -> str:
+    return f"{n / 1e6:.1f} M" if n >= 1e6 else f"{n / 1e3:.1f} k" if n >= 1e3 else str(n)
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 2**10:.1f} KiB" if n >= 2**10 else f"{n} B"
+
+
+def shown(steps: Steps) -> str:
+    """The steps as text: loops over domains, loads, values and stores."""
+    lines: list[str] = []
+    for number, step in enumerate(steps.steps):
+        lines.append(f"step {number}: {type(step).__name__.lower()}")
+        if isinstance(step, Kernel):
+            lines += _kernel_lines(step)
+        elif isinstance(step, Product):
+            factors = f"alpha={step.alpha} beta={step.beta}"
+            lines.append(f"  {_place(step.out)} = {_place(step.left)} @ {_place(step.right)}  {factors}")
+        elif isinstance(step, Host):
+            lines.append(f"  {', '.join(map(_place, step.outs))} = {step.name}(...)")
+    return "\n".join(lines)
+
+
+def _kernel_lines(kernel: Kernel) -> list[str]:
+    names = {id(line): f"v{i}" for i, line in enumerate(kernel.lines)}
+    lines = [f"  for each point of {_shape(kernel.extents)}:"]
+    for line in kernel.lines:
+        args = ", ".join(names.get(id(a), str(a.number)) for a in line.args)
+        what = line.label or line.word or line.kind
+        source = f" {_name(line.buffer)} {line.strides}+{line.offset}" if line.buffer is not None else ""
+        lines.append(f"    {names[id(line)]}: {line.dtype} = {what}({args}){source}  phase {line.phase}")
+    for store in kernel.stores:
+        value = names.get(id(store.line), str(store.line.number))
+        how = f"{store.word}= " if store.word else "= "
+        lines.append(f"    {_name(store.buffer)} {store.strides}+{store.offset} {how}{value}")
+    return lines
+
+
+def _name(buffer: Buffer | None) -> str:
+    return "" if buffer is None else f"arena+{buffer.offset}" if buffer.kind == "arena" else repr(buffer)
+
+
+def _place(layout: Layout) -> str:
+    return f"{_name(layout.buffer)}{list(layout.shape)}"

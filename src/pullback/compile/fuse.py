@@ -1,0 +1,338 @@
+"""Values in, kernels out: what can be computed in one loop shares a kernel.
+
+Equations are taken in order. An elementwise one or a fold joins the kernel of its newest argument if the axes fit;
+what a later step needs of a kernel's values is stored, unless it is so cheap that the later step computes it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import Spec, spec_of
+from ..ops.forms import Cast
+from ..ops.op import Op
+from ..ops.specialise import Equation, Symbol
+from .loops import Buffer, Host, Kernel, Layout, Line, Product, Store, contiguous
+from .views import viewed
+from .words import CHEAP, Weigher, computed_in
+
+__all__ = ["Axes", "Fuser", "Made", "Step", "Steps", "cast", "on", "phase"]
+
+Axes = tuple[int | None, ...]
+Step = Kernel | Product | Host
+#: A kernel whose lines weigh more than this takes no more: registers run out and the compiler slows down.
+HEAVIEST = 90
+
+
+@dataclass(slots=True)
+class Steps:
+    """What a program does, in order; its buffers."""
+
+    steps: list[Step]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+
+
+@dataclass(slots=True)
+class Made:
+    """A value that a kernel computes: in which step, by which line, and on which axes of the domain its own lie."""
+
+    step: int
+    line: Line
+    axes: Axes
+
+
+class Fuser:
+    """The steps of one program while they are being made: which kernel computes what, and where it lies."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Symbol],
+        equations: Sequence[Equation],
+        outputs: Sequence[Any],
+        donated: dict[int, int],
+    ) -> None:
+        self.equations = equations
+        self.outputs = outputs
+        self.donated = donated
+        self.first: list[Step] = []
+        self.steps: list[Step] = []
+        self.last: list[Step] = []
+        self.places: dict[int, Layout] = {}
+        self.made: dict[int, Made] = {}
+        self.views: dict[int, tuple[Any, Axes, Equation]] = {}
+        self.producer: dict[int, Equation] = {id(s): e for e in equations for s in e.results}
+        self.loads: dict[tuple[Any, ...], Line] = {}
+        self.weights: dict[int, int] = {}
+        self.born: dict[int, int] = {}
+        self.constants: dict[int, Buffer] = {}
+        self.inputs = [Buffer("input", s.spec.size, s.spec.dtype, i) for i, s in enumerate(inputs)]
+        for symbol, buffer in zip(inputs, self.inputs, strict=True):
+            self.places[id(symbol)] = contiguous(buffer, symbol.spec.shape)
+        self.input_specs = [s.spec for s in inputs]
+        self.in_place: list[tuple[Symbol, Layout]] = []
+        self.ends: list[tuple[Layout, Layout]] = []
+        self.updates: dict[int, tuple[Equation, float]] = {}
+
+    def apply(self, e: Equation) -> Callable[[tuple[Line, ...], int], Line]:
+        """How the line of an elementwise equation is made of the lines of its arguments."""
+        out = e.results[0].spec
+        if isinstance(e.op.form, Cast):
+            return lambda args, phase: Line("cast", out.dtype, args[0].axes, phase, args, label=e.op.name)
+        computed = computed_in([spec_of(a) for a in e.args], out)
+        weight = Weigher.weigh(e.op, len(e.args))
+        kernel = e.op.kernel
+
+        def make(args: tuple[Line, ...], phase: int) -> Line:
+            axes = frozenset().union(*(a.axes for a in args))
+            return Line("apply", out.dtype, axes, phase, args, kernel, computed, weight=weight, label=e.op.name)
+
+        return make
+
+    def elementwise(
+        self,
+        result: Symbol,
+        shape: tuple[int, ...],
+        args: Sequence[tuple[Any, tuple[int, ...]]],
+        make: Callable[[tuple[Line, ...], int], Line],
+    ) -> None:
+        """Place a value of which each argument's axes are known axes of the result."""
+        step, axes = self.where(shape, args)
+        kernel = self.kernel(step)
+        lines = tuple(self.line(a, step, tuple(axes[i] for i in own)) for a, own in args)
+        self.keep(result, step, kernel, make(lines, phase(lines)), axes)
+
+    def keep(self, result: Symbol, step: int, kernel: Kernel, line: Line, axes: Axes) -> None:
+        kernel.lines.append(line)
+        self.weights[step] = self.weights.get(step, 0) + line.weight
+        self.made[id(result)] = Made(step, line, axes)
+
+    def kernel(self, step: int) -> Kernel:
+        kernel = self.steps[step]
+        assert isinstance(kernel, Kernel)
+        return kernel
+
+    def where(
+        self, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]], whole: bool = False, after: int = -1
+    ) -> tuple[int, Axes]:
+        """The step for a value of this shape, and its axes there: the kernel of its newest argument, or a new one; one
+        after the step `after`.
+        """
+        newest = max([self.ready(a) for a, _ in args] + [after + 1 if after >= 0 else -1])
+        makers = {self.made[id(base)].step for a, _ in args if id(base := self.base(a)[0]) in self.made}
+        if newest in makers and 0 not in shape:
+            axes = self.fit(newest, shape, args)
+            kernel = self.kernel(newest)
+            small = math.prod(shape) < math.prod(kernel.extents)
+            if axes is not None and self.weights.get(newest, 0) < HEAVIEST and not (whole and small):
+                return newest, axes
+        beside = self.beside(shape, args, max([newest, *(step + 1 for step in makers)]))
+        step = self.new_kernel(shape) if beside is None else beside
+        return step, tuple(None if n == 1 else i for i, n in enumerate(shape))
+
+    def beside(self, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]], newest: int) -> int | None:
+        """A kernel over the same domain that reads one of the arguments from memory anyway."""
+        read = {id(self.places[id(a)].buffer) for a, _ in args if id(a) in self.places and spec_of(a).shape == shape}
+        for step in range(len(self.steps) - 1, max(newest, 0) - 1, -1):
+            kernel = self.steps[step]
+            same = isinstance(kernel, Kernel) and kernel.extents == shape and self.weights.get(step, 0) < HEAVIEST
+            if same and any(id(buffer) in read for buffer in kernel.reads()):
+                return step
+        return None
+
+    def fit(self, step: int, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]]) -> Axes | None:
+        """The axes of the domain on which the axes of a value must lie, so that it can join a kernel; None if not."""
+        extents = self.kernel(step).extents
+        found: dict[int, int] = {}
+        for a, own in args:
+            base, axes = self.base(a)
+            made = self.made.get(id(base))
+            if made is None or made.step != step:
+                continue
+            for axis, to in zip(axes, made.axes, strict=True):  # an axis of the base: of the argument, of the domain
+                if axis is not None and to is not None and found.setdefault(own[axis], to) != to:
+                    return None
+        for i, n in enumerate(shape):
+            if n != 1 and i not in found:
+                found[i] = len(extents) - len(shape) + i
+        wide = [found[i] for i, n in enumerate(shape) if n != 1]
+        if len(set(wide)) < len(wide) or any(d < 0 for d in wide):
+            return None
+        if any(extents[found[i]] != n for i, n in enumerate(shape) if n != 1):
+            return None
+        return tuple(found[i] if n != 1 else None for i, n in enumerate(shape))
+
+    def base(self, x: Any) -> tuple[Any, Axes]:
+        """The value behind views that only repeat or add axes, and which axis of x each of its axes became."""
+        axes: Axes = tuple(range(spec_of(x).ndim))
+        while id(x) in self.views and id(x) not in self.places:
+            x, inner, _ = self.views[id(x)]
+            axes = tuple(None if i is None else axes[i] for i in inner)
+        return x, axes
+
+    def ready(self, x: Any) -> int:
+        """The first step that can use a value: a kernel's own, or the one after the step that stores it."""
+        base, _ = self.base(x)
+        made = self.made.get(id(base))
+        if made is not None and not (id(base) not in self.places and self.is_cheap(base)):
+            return made.step
+        if made is not None:
+            return max((self.ready(a) for a in self.producer[id(base)].args), default=-1)
+        layout = self.places.get(id(base))
+        return -1 if layout is None else self.born.get(id(layout.buffer), -1) + 1
+
+    def line(self, x: Any, step: int, axes: Axes) -> Line:
+        """The line of a value in a kernel, whose own axes lie on these axes of the domain."""
+        if not isinstance(x, Symbol) and (not is_array(x) or not x.ndim):
+            return Line("number", spec_of(x).dtype, frozenset(), number=x, weight=0)
+        base, inner = self.base(x)
+        axes = tuple(None if i is None else axes[i] for i in inner)
+        axes = tuple(None if n == 1 else a for n, a in zip(spec_of(base).shape, axes, strict=True))
+        made = self.made.get(id(base))
+        if made is not None and made.step == step and made.axes == axes:
+            return made.line
+        if id(base) not in self.places and made is not None and made.step != step and self.is_cheap(base):
+            return self.again(base, step, axes)
+        return self.load(self.stored(base), step, axes)
+
+    def load(self, layout: Layout, step: int, axes: Axes) -> Line:
+        strides = [0] * len(self.kernel(step).extents)
+        for stride, axis, n in zip(layout.strides, axes, layout.shape, strict=True):
+            if axis is not None and n != 1:
+                strides[axis] += stride
+        key = (step, id(layout.buffer), layout.offset, tuple(strides))
+        if key not in self.loads:
+            used = frozenset(i for i, s in enumerate(strides) if s)
+            line = Line(
+                "load", layout.buffer.dtype, used, buffer=layout.buffer, strides=tuple(strides), offset=layout.offset
+            )
+            self.kernel(step).lines.append(line)
+            self.loads[key] = line
+        return self.loads[key]
+
+    def is_cheap(self, x: Any) -> bool:
+        """Whether computing the value again costs less than fetching it from memory."""
+        leaves, weight, stack = set(), 0, [x]
+        while stack:
+            base, _ = self.base(stack.pop())
+            if id(base) in self.places or not isinstance(base, Symbol):
+                if spec_of(base).size > 1:
+                    leaves.add(id(base))
+                continue
+            e = self.producer[id(base)]
+            if e.op.family != "elementwise" and not isinstance(e.op.form, Cast):
+                return False
+            weight += Weigher.weigh(e.op, len(e.args)) if e.op.kernel is not None else 1
+            if weight > CHEAP or len(leaves) > 1:
+                return False
+            stack.extend(e.args)
+        return len(leaves) <= 1
+
+    def again(self, x: Symbol, step: int, axes: Axes) -> Line:
+        """A cheap value computed once more, in another kernel."""
+        e = self.producer[id(x)]
+        rank = len(axes)
+        lines = tuple(self.line(a, step, axes[rank - spec_of(a).ndim :]) for a in e.args)
+        line = self.apply(e)(lines, phase(lines))
+        self.kernel(step).lines.append(line)
+        return line
+
+    def stored(self, x: Any) -> Layout:
+        """Where a value lies in memory; a kernel's value is stored from now on."""
+        if id(x) in self.places:
+            return self.places[id(x)]
+        if is_array(x):
+            return self.constant(x)
+        if id(x) in self.views:
+            source, _, e = self.views[id(x)]
+            self.places[id(x)] = self.view_of(e, self.stored(source))[0]
+            return self.places[id(x)]
+        layout = self.new(x.spec)
+        self.store(x, layout)
+        self.places[id(x)] = layout
+        return layout
+
+    def new(self, spec: Spec) -> Layout:
+        return contiguous(Buffer("arena", spec.size, spec.dtype), spec.shape)
+
+    def store(self, x: Symbol, layout: Layout) -> None:
+        """Have the kernel that computes x write it to a layout of its shape."""
+        made = self.made[id(x)]
+        self.add_store(made.step, made.line, made.axes, layout)
+
+    def add_store(self, step: int, line: Line, axes: Axes, layout: Layout, word: str = "") -> None:
+        kernel = self.kernel(step)
+        kernel.stores.append(Store(line, layout.buffer, on(kernel, axes, layout), layout.offset, word))
+        self.note(step, layout.buffer)
+
+    def note(self, step: int, buffer: Buffer) -> None:
+        self.born[id(buffer)] = max(step, self.born.get(id(buffer), -1))
+
+    def constant(self, array: Any) -> Layout:
+        if id(array) not in self.constants:
+            whole = np.ascontiguousarray(array)
+            self.constants[id(array)] = Buffer("constant", whole.size, whole.dtype, constant=whole)
+        return contiguous(self.constants[id(array)], array.shape)
+
+    def copied(self, source: Layout, dtype: Any = None) -> Layout:
+        """The elements of a layout in memory of their own, row by row, in a dtype."""
+        target = contiguous(Buffer("arena", source.size, np.dtype(dtype or source.buffer.dtype)), source.shape)
+        step = self.new_kernel(source.shape)
+        axes: Axes = tuple(range(len(source.shape)))
+        self.add_store(step, cast(self.load(source, step, axes), target.buffer.dtype), axes, target)
+        return target
+
+    def new_kernel(self, extents: tuple[int, ...]) -> int:
+        self.steps.append(Kernel(extents, 0))
+        return len(self.steps) - 1
+
+    def view_of(self, e: Equation, source: Layout) -> tuple[Layout, ...]:
+        found = viewed(e.op, source, e.static)
+        if found is None:
+            found = viewed(e.op, self.copied(source), e.static)
+        assert found is not None
+        return found
+
+    def put(self, x: Any, target: Layout) -> None:
+        """Write a value to a layout of its shape."""
+        if id(x) in self.made and self.made[id(x)].line.dtype == target.buffer.dtype:
+            self.store(x, target)
+            return
+        step = self.new_kernel(target.shape)
+        axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(target.shape))
+        line = self.line(x, step, axes[len(axes) - spec_of(x).ndim :])
+        self.add_store(step, cast(line, target.buffer.dtype), axes, target)
+
+    def region(self, layout: Layout, index: Any) -> Layout:
+        picker = Op("region", "linear", ("x",), lambda xp, x: x[(*index, ...)], None, {}, _none, _none, _none)
+        found = viewed(picker, layout, {})
+        assert found is not None
+        return found[0]
+
+
+def _none(*_: Any, **__: Any) -> None:
+    return None
+
+
+def cast(line: Line, dtype: Any) -> Line:
+    return line if line.dtype == dtype else Line("cast", np.dtype(dtype), line.axes, phase((line,)), (line,))
+
+
+def phase(lines: Sequence[Line]) -> int:
+    """Folds are known one phase after their own."""
+    return max((line.phase + (line.kind == "fold") for line in lines), default=0)
+
+
+def on(kernel: Kernel, axes: Axes, layout: Layout) -> tuple[int, ...]:
+    """The strides of a layout along the axes of a kernel's domain."""
+    strides = [0] * len(kernel.extents)
+    for stride, axis, n in zip(layout.strides, axes, layout.shape, strict=True):
+        if axis is not None and n != 1:
+            strides[axis] += stride
+    return tuple(strides)

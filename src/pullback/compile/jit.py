@@ -1,0 +1,403 @@
+"""Function in, compiled function out: staged once for each kind of arguments, then one native call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.trees import flatten, unflatten
+from ..arrays.value import Value
+from ..errors import ArgumentError
+from ..graph.ir import Graph
+from ..graph.passes import optimised
+from ..graph.values import GraphValue
+from ..ops.dispatch import apply, as_value
+from ..ops.op import Op, terms
+from ..ops.specialise import Equation, Symbol, write_down
+from ..transforms.batching import vmap
+from ..transforms.forward import jvp
+from ..transforms.reverse import vjp
+from .closures import Watched, watched
+from .cpu.executable import Executable, NativeExecutable, executable
+from .cpu.link import assembly
+from .explain import Memory, explained, memory_of, shown
+
+__all__ = ["Jitted", "jit"]
+
+_ndarray = np.ndarray
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    static_argnums: Any = (),
+    static_argnames: Any = (),
+    donate_argnums: Any = (),
+    fast_math: bool = False,
+) -> Any:
+    """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
+    from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
+    `fast_math=True` lets the compiler round sums and products in another order, and only once.
+
+    >>> import numpy as np, pullback as pb
+    >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
+    >>> step(np.ones(2), np.eye(2))
+    array([0.8, 0.8])
+    """
+    if f is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            fast_math=fast_math,
+        )
+    return Jitted(f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math)
+
+
+def _numbers(given: Any) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+class Jitted:
+    """A compiled function. Call it as the function itself; `lower` shows what it becomes."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        static: tuple[int, ...] = (),
+        names: tuple[str, ...] = (),
+        donated: tuple[int, ...] = (),
+        fast: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, f)
+        self.f = f
+        self.static = static
+        self.names = names
+        self.donated = donated
+        self.fast = fast
+        self.entries: dict[Any, Entry] = {}
+        self.last: Entry | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = self.last
+        if last is not None and not kwargs and last.plain:
+            leaves: Any = args
+            if not last.is_flat:
+                leaves, structure = flatten(args)
+                if structure != last.of_args:
+                    return self._call(args, kwargs)
+            if last.watched.is_same():
+                found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
+                if found is not None:
+                    return last.finish(found)
+        return self._call(args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        static, leaves, structure, donated = self._sorted(args, kwargs)
+        values = [_as_argument(x, self.f) for x in leaves]
+        if not values or any(isinstance(v, (Symbol, GraphValue)) for v in values):
+            return self.f(*args, **kwargs)
+        key = (static, structure, tuple(spec_of(v) for v in values))
+        entry = self.entries.get(key)
+        if entry is None or not entry.watched.is_same():
+            entry = self.entries[key] = Entry(self, static, structure, values, donated)
+            entry.of_args = flatten(args)[1]
+            entry.plain = entry.plain and not kwargs and not static
+            entry.is_flat = entry.of_args == flatten((0,) * len(args))[1]
+        self.last = entry
+        return unflatten(entry.structure, entry.run(values))
+
+    def _sorted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
+        """The static arguments, the leaves of the others with their structure, and which leaves are donated."""
+        static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in self.static if i < len(args))
+        static += tuple((n, kwargs[n]) for n in self.names if n in kwargs)
+        try:
+            hash(static)
+        except TypeError:
+            raise ArgumentError(f"jit: static arguments must be hashable, got {static!r}.") from None
+        moving = [a for i, a in enumerate(args) if i not in self.static]
+        named = {n: v for n, v in kwargs.items() if n not in self.names}
+        leaves, structure = flatten((moving, named))
+        donated: tuple[int, ...] = ()
+        if self.donated:
+            numbers = [i for i in range(len(args)) if i not in self.static]
+            at = 0
+            for i, a in zip(numbers, moving, strict=True):
+                count = len(flatten(a)[0])
+                donated += tuple(range(at, at + count)) if i in self.donated else ()
+                at += count
+        return static, leaves, structure, donated
+
+    def restored(self, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
+        """f called on leaves of its arguments."""
+        moving, named = unflatten(structure, leaves)
+        args = list(moving)
+        for place, value in static:
+            if isinstance(place, int):
+                args.insert(place, value)
+        return self.f(*args, **named, **{n: v for n, v in static if isinstance(n, str)})
+
+    def lower(self, *args: Any, **kwargs: Any) -> Entry:
+        """The compiled form for these arguments, to be looked at: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
+        static, leaves, structure, donated = self._sorted(args, kwargs)
+        return Entry(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+
+
+def _as_argument(x: Any, f: Any) -> Any:
+    if type(x) is _ndarray or isinstance(x, Value):
+        return x
+    try:
+        value = as_value(x)
+    except Exception:
+        raise ArgumentError(
+            f"jit: arguments of {_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
+            "  Name it in static_argnums (or static_argnames) if it is a setting."
+        ) from None
+    return value
+
+
+def _name(f: Any) -> str:
+    return getattr(f, "__name__", type(f).__name__)
+
+
+class Entry:
+    """f compiled for one kind of arguments."""
+
+    def __init__(
+        self,
+        jitted: Jitted,
+        static: Any,
+        structure: Any,
+        values: Sequence[Any],
+        donated: tuple[int, ...],
+    ) -> None:
+        self.watched: Watched = watched(jitted.f)
+        self.fast = jitted.fast
+        specs = [spec_of(v) for v in values]
+        shape_of_result: list[Any] = []
+
+        def flat(*symbols: Any) -> Any:
+            out = jitted.restored(static, structure, symbols)
+            leaves, found = flatten(out)
+            shape_of_result.append(found)
+            return [as_value(x) for x in leaves]
+
+        inputs, equations, outputs = write_down(flat, *specs, shared=True)
+        self.structure = shape_of_result[0]
+        self.staged, self.captured = hoisted(Graph(tuple(inputs), tuple(equations), tuple(outputs)))
+        self.graph = optimised(self.staged)
+        self.specs = [s.spec for s in self.staged.inputs]
+        self.donated = self._pairs(donated)
+        self.name = _name(jitted.f)
+        self.code: Executable = executable(self.graph, self.donated, jitted.fast)
+        self.batched: dict[tuple[Any, ...], Jitted] = {}
+        self.of_args: Any = None
+        self.is_flat = False
+        self.finish = _finisher(self.structure, len(self.graph.outputs))
+        self.plain = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured) and all(
+            s.weak is None for s in self.specs
+        )
+
+    def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
+        """Each donated input with the first result of its spec that has none yet."""
+        pairs: dict[int, int] = {}
+        for number in donated:
+            spec = self.specs[number]
+            for i, out in enumerate(self.graph.outputs):
+                same = isinstance(out, Symbol) and (out.spec.shape, out.spec.dtype) == (spec.shape, spec.dtype)
+                if same and i not in pairs and out is not self.graph.inputs[number]:
+                    pairs[i] = number
+                    break
+        return pairs
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        every = [*values, *self.captured]
+        if any(isinstance(v, Value) for v in every):
+            outs = apply(self.op, *every)
+            return list(outs) if isinstance(outs, tuple) else [outs]
+        return self.compute(*every)
+
+    def compute(self, *values: Any) -> list[Any]:
+        """The results on bare arrays of the right kind, whatever their layout."""
+        arrays = [_settled(v, s) for v, s in zip(values, self.specs, strict=True)]
+        taken: set[int] = set()
+        for result, number in self.donated.items():
+            del result
+            shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
+            if shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
+                arrays[number] = arrays[number].copy()
+            taken.add(id(arrays[number]))
+        found = self.code.run(arrays)
+        if found is None:
+            raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
+        return found
+
+    # To be looked at
+
+    def explain(self) -> str:
+        """A line for each step: what was fused in it, over which domain, bytes and operations; what was not, and why.
+
+        >>> import numpy as np, pullback as pb
+        >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
+        step      domain  moves  operations  runs
+        0 kernel  100     808 B  1.9 k       sin, multiply, add
+        """
+        return explained(self._native().steps)
+
+    def memory(self) -> Memory:
+        """The bytes a call works with, known before it runs."""
+        native = self._native()
+        return memory_of(native.steps, native.native.arena)
+
+    @property
+    def kernels(self) -> str:
+        """The loops, in a language that no machine is known in."""
+        return shown(self._native().steps)
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM text before it is optimised."""
+        return self._native().text
+
+    @property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return assembly(self._native().text)
+
+    def _native(self) -> NativeExecutable:
+        if not isinstance(self.code, NativeExecutable):
+            raise ArgumentError("jit: this program runs on the array library; there is no native code to show.")
+        return self.code
+
+    # Seen from a tape or a transform: an op like any other, whose rules are compiled functions too
+
+    @functools.cached_property
+    def op(self) -> Op:
+        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
+        one = len(self.graph.outputs) == 1
+
+        def value(xp: Any, *xs: Any) -> Any:
+            found = self.compute(*xs)
+            return found[0] if one else tuple(found)
+
+        def joint(bar: Any, xs: Any) -> Any:
+            bars = [bar] if one else list(bar)
+            given = [zeros(b) if isinstance(b, Spec) else b for b in bars]
+            shares = self._pull(list(xs), [given[i] for i in outs])
+            found: list[Any] = [None] * len(xs)
+            for i, share in zip(floats, shares, strict=True):
+                found[i] = share
+            return tuple(found)
+
+        def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
+            moving = [zeros(spec_of(primals[i])) if tangents[i] is None else tangents[i] for i in floats]
+            found = self._push(list(primals), moving)
+            every: list[Any] = [None] * len(self.graph.outputs)
+            for i, tangent in zip(outs, found, strict=True):
+                every[i] = tangent
+            return every[0] if one else tuple(every)
+
+        def batch(op: Any, size: int, args: Any, axes: Any, static: Any) -> Any:
+            found = self._batched(tuple(axes))(*args)
+            return (found[0], 0) if one else (tuple(found), (0,) * len(found))
+
+        specs = tuple(spec_of(o) for o in self.graph.outputs)
+        return Op(
+            name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
+            spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=terms(joint), push=push, batch=batch,
+            samples=lambda rng: [],
+        )  # fmt: skip
+
+    def replayed(self, *xs: Any) -> list[Any]:
+        """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
+        found = self.staged.run(*xs)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    @functools.cached_property
+    def _pull(self) -> Jitted:
+        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
+
+        def pulled(xs: list[Any], bars: list[Any]) -> Any:
+            def of_floats(*moving: Any) -> list[Any]:
+                every = list(xs)
+                for i, x in zip(floats, moving, strict=True):
+                    every[i] = x
+                found = self.replayed(*every)
+                return [found[i] for i in outs]
+
+            return list(vjp(of_floats, *(xs[i] for i in floats))[1](bars))
+
+        return Jitted(pulled, fast=self.fast)
+
+    @functools.cached_property
+    def _push(self) -> Jitted:
+        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
+
+        def pushed(xs: list[Any], dots: list[Any]) -> Any:
+            def of_floats(*moving: Any) -> list[Any]:
+                every = list(xs)
+                for i, x in zip(floats, moving, strict=True):
+                    every[i] = x
+                found = self.replayed(*every)
+                return [found[i] for i in outs]
+
+            return jvp(of_floats, tuple(xs[i] for i in floats), tuple(dots))[1]
+
+        return Jitted(pushed, fast=self.fast)
+
+    def _batched(self, axes: tuple[Any, ...]) -> Jitted:
+        if axes not in self.batched:
+            self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast)
+        return self.batched[axes]
+
+
+def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
+    """How results are put back into their structure, without asking the tree package about the common ones."""
+    if structure is None:
+        return lambda found: found[0]
+    if structure == flatten((0,) * count)[1]:
+        return tuple
+    return functools.partial(unflatten, structure)
+
+
+def _settled(value: Any, spec: Spec) -> Any:
+    """A contiguous array of the wanted dtype."""
+    array = np.asarray(value, spec.dtype) if not is_array(value) else value
+    return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array)
+
+
+def hoisted(program: Graph) -> tuple[Graph, list[Any]]:
+    """Arrays that f captured become inputs, so that later writes to them are seen, and tensors keep their graph."""
+    captured: dict[int, Symbol] = {}
+    held: list[Any] = []
+    model = program.inputs[0] if program.inputs else None
+
+    def symbol_for(x: Any) -> Any:
+        outside = isinstance(x, Value) and not (isinstance(x, Symbol) and model is not None and x.scope is model.scope)
+        if not outside and not (is_array(x) and x.ndim):
+            return x
+        if id(x) not in captured:
+            assert model is not None
+            captured[id(x)] = Symbol(spec_of(x), model.scope, [], {})
+            held.append(x)
+        return captured[id(x)]
+
+    equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in program.equations]
+    outputs = tuple(symbol_for(o) for o in program.outputs)
+    return Graph((*program.inputs, *captured.values()), tuple(equations), outputs), held

@@ -1,0 +1,183 @@
+"""The loop language between a graph and a machine: buffers, layouts, and kernels that walk over them.
+
+A kernel walks over a domain (`extents`), the last `inner` axes innermost. Its lines are values, each known at every
+point of the domain or, where it does not depend on the inner axes, once a row. A fold over the inner axes is known only
+when the row's loop has ended, so what uses it belongs to a later *phase*: another loop over the same row. Everything
+here is static: sizes, strides, dtypes. Nothing here knows which machine will run it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Buffer", "Host", "Kernel", "Layout", "Line", "Product", "Store", "contiguous", "row_major"]
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A piece of memory: of an argument, a result, a constant of the program, or of the arena it works in."""
+
+    kind: str
+    size: int
+    dtype: np.dtype[Any]
+    number: int = -1
+    offset: int = -1
+    constant: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{self.number if self.number >= 0 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the elements of an array lie: offset and strides count elements of the buffer's dtype."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole buffer, row by row."""
+        in_order = zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        return self.size == self.buffer.size and all(n == 1 or s == t for n, s, t in in_order)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a C-contiguous array, in elements."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def contiguous(buffer: Buffer, shape: tuple[int, ...]) -> Layout:
+    return Layout(buffer, shape, row_major(shape))
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One value of a kernel. `kind` is "load", "number", "apply", "cast", "fold" or "gather".
+
+    `axes` are those of the domain on which it depends; `strides` (for a load) go with the axes of the domain. A gather
+    is a load whose arguments are indices, each along an axis of memory given in `places` as (stride, size).
+    """
+
+    kind: str
+    dtype: np.dtype[Any]
+    axes: frozenset[int]
+    phase: int = 0
+    args: tuple[Line, ...] = ()
+    kernel: Callable[..., Any] | None = None
+    computed: np.dtype[Any] | None = None
+    number: Any = None
+    word: str = ""
+    buffer: Buffer | None = None
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    weight: int = 1
+    places: tuple[tuple[int, int], ...] = ()
+    label: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Store:
+    """A line written to memory; with a `word`, folded into what is there, starting from the word's identity unless the
+    place depends on indices (`args`, with `places` as in a line), where something else has filled the memory before.
+    """
+
+    line: Line
+    buffer: Buffer
+    strides: tuple[int, ...]
+    offset: int = 0
+    word: str = ""
+    args: tuple[Line, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def phase(self) -> int:
+        return (
+            max(line.phase + (line.kind == "fold") for line in (self.line, *self.args))
+            if self.args
+            else self.line.phase
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """A walk over a domain: lines in the order they were written, and stores."""
+
+    extents: tuple[int, ...]
+    inner: int = 1
+    lines: list[Line] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+
+    def used(self) -> list[Line]:
+        """Lines that something stored depends on, arguments first."""
+        found: dict[int, Line] = {}
+        stack: list[tuple[Line, bool]] = [(line, False) for s in self.stores for line in (s.line, *s.args)]
+        while stack:
+            line, ready = stack.pop()
+            if ready:
+                found.setdefault(id(line), line)
+            elif id(line) not in found:
+                stack.append((line, True))
+                stack.extend((a, False) for a in line.args)
+        return list(found.values())
+
+    def reads(self) -> list[Buffer]:
+        return [line.buffer for line in self.used() if line.buffer is not None]
+
+    def writes(self) -> list[Buffer]:
+        return [store.buffer for store in self.stores]
+
+
+@dataclass(eq=False, slots=True)
+class Product:
+    """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
+
+    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix.
+    """
+
+    out: Layout
+    left: Layout
+    right: Layout
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def reads(self) -> list[Buffer]:
+        return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]
+
+    def writes(self) -> list[Buffer]:
+        return [self.out.buffer]
+
+
+@dataclass(eq=False, slots=True)
+class Host:
+    """An op that the array library runs: `call(*arrays)` answers what goes into the results."""
+
+    name: str
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+    outs: tuple[Layout, ...]
+
+    def reads(self) -> list[Buffer]:
+        return [a.buffer for a in self.args if isinstance(a, Layout)]
+
+    def writes(self) -> list[Buffer]:
+        return [out.buffer for out in self.outs]

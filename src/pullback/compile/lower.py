@@ -1,0 +1,168 @@
+"""Graph in, steps out: each equation by the form of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
+from ..ops.dispatch import compute
+from ..ops.forms import Cast, Contract, Fold, Gather, Join, Place, Write
+from ..ops.specialise import Equation, Symbol
+from .contract import contract, contracts, updates
+from .fuse import Fuser, Steps, cast, phase
+from .indices import gather, scatter
+from .loops import Host, Kernel, Layout, Line, Store
+from .results import output, write_donated
+from .views import axes_of_view, is_view
+from .words import NATIVE, speaks
+
+__all__ = ["lowered"]
+
+
+def lowered(
+    inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Sequence[Any], donated: dict[int, int]
+) -> Steps:
+    """The steps of a program. `donated` says which outputs (by number) go into the memory of which inputs."""
+    f = Fuser(inputs, equations, outputs, donated)
+    f.updates = updates(f, inputs)
+    for equation in equations:
+        lower(f, equation)
+    results = [output(f, i, x) for i, x in enumerate(outputs)]
+    write_donated(f)
+    steps = [s for s in (*f.first, *f.steps, *f.last) if s.writes()]  # what others computed again stores nothing
+    return Steps(steps, f.inputs, results)
+
+
+def lower(f: Fuser, e: Equation) -> None:
+    if id(e) in f.updates:
+        return
+    form = e.op.form
+    natively = all(s.spec.dtype.name in NATIVE for s in e.results) and all(
+        spec_of(a).dtype.name in NATIVE for a in e.args
+    )
+    if not natively:
+        host(f, e)
+    elif isinstance(form, Cast) or (
+        e.op.family == "elementwise" and speaks(e.op, [spec_of(a) for a in e.args], e.results[0].spec)
+    ):
+        pointwise(f, e)
+    elif isinstance(form, Fold) and e.results[0].spec.size and spec_of(e.args[0]).size:
+        fold(f, e)
+    elif isinstance(form, Contract) and contracts(f, e):
+        contract(f, e)
+    elif isinstance(form, Join):
+        join(f, e)
+    elif isinstance(form, Gather) and len(e.args) > 1 and e.results[0].spec.size:
+        gather(f, e)
+    elif isinstance(form, Place):
+        place(f, e)
+    elif isinstance(form, Write):
+        write(f, e)
+    elif len(e.args) == 1 and isinstance(e.args[0], Symbol) and is_view(e.op, e.args[0].spec.shape, e.static):
+        view(f, e)
+    else:
+        host(f, e)
+
+
+def pointwise(f: Fuser, e: Equation) -> None:
+    shape = e.results[0].spec.shape
+    aligned = [(a, tuple(range(len(shape) - spec_of(a).ndim, len(shape)))) for a in e.args]
+    f.elementwise(e.results[0], shape, aligned, f.apply(e))
+
+
+def fold(f: Fuser, e: Equation) -> None:
+    x, result = e.args[0], e.results[0]
+    spec = spec_of(x)
+    reduced, keepdims, word = e.static["axis"], e.static["keepdims"], e.op.form.word
+    step, axes = f.where(spec.shape, [(x, tuple(range(spec.ndim)))], whole=True)
+    kernel = f.kernel(step)
+    line = f.line(x, step, axes)
+    line = cast(line, result.spec.dtype)
+    gone = {axes[i] for i in reduced if axes[i] is not None}
+    kept = tuple(None if i in reduced else a for i, a in enumerate(axes) if keepdims or i not in reduced)
+    if not gone:  # axes of size one: there is nothing to add up
+        f.keep(result, step, kernel, line, kept)
+        return
+    suffix = len(gone)
+    rank = len(kernel.extents)
+    whole_rows = gone == set(range(rank - suffix, rank)) and (suffix < rank or rank == 1)
+    if whole_rows and suffix and kernel.inner in (0, suffix):
+        kernel.inner = suffix
+        fold = Line("fold", result.spec.dtype, frozenset(range(rank - suffix)), phase((line,)), (line,), word=word)
+        f.keep(result, step, kernel, fold, kept)
+        return
+    layout = f.new(result.spec)
+    f.add_store(step, line, kept, layout, word)
+    f.places[id(result)] = layout
+
+
+def view(f: Fuser, e: Equation) -> None:
+    source = e.args[0]
+    if id(source) not in f.places:
+        axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
+        if axes is not None:
+            f.views[id(e.results[0])] = source, axes, e
+            return
+    for result, layout in zip(e.results, f.view_of(e, f.stored(source)), strict=True):
+        f.places[id(result)] = layout
+
+
+def join(f: Fuser, e: Equation) -> None:
+    axis, at = e.static["axis"], 0
+    layout = f.new(e.results[0].spec)
+    for x in e.args:
+        n = spec_of(x).shape[axis]
+        part = Layout(layout.buffer, spec_of(x).shape, layout.strides, layout.offset + at * layout.strides[axis])
+        at += n
+        if spec_of(x).size:
+            f.put(x, part)
+    f.places[id(e.results[0])] = layout
+
+
+def place(f: Fuser, e: Equation) -> None:
+    layout = f.new(e.results[0].spec)
+    if layout.size:
+        fill = Kernel(layout.shape, 0)
+        zero = Line("number", layout.buffer.dtype, frozenset(), number=0)
+        fill.stores.append(Store(zero, layout.buffer, layout.strides))
+        f.first.append(fill)
+    f.places[id(e.results[0])] = layout
+    if len(e.args) > 1:
+        scatter(f, layout, e.args[0], e.static["index"], e.args[1:], "add")
+    elif spec_of(e.args[0]).size:
+        f.put(e.args[0], f.region(layout, e.static["index"]))
+
+
+def write(f: Fuser, e: Equation) -> None:
+    layout = f.new(e.results[0].spec)
+    if layout.size:
+        again_put(f, e.args[0], layout)
+    f.places[id(e.results[0])] = layout
+    if len(e.args) > 2:
+        scatter(f, layout, e.args[1], e.static["index"], e.args[2:], "")
+    elif spec_of(e.args[1]).size:
+        again_put(f, e.args[1], f.region(layout, e.static["index"]))
+
+
+def again_put(f: Fuser, x: Any, target: Layout) -> None:
+    """`_put` by a step of its own, after all there are: a later write must not be overtaken."""
+    made = f.made.pop(id(x), None)
+    if made is not None and id(x) not in f.places:
+        f.made[id(x)] = made
+        f.stored(x)
+        f.made.pop(id(x))
+    f.put(x, target)
+    if made is not None:
+        f.made[id(x)] = made
+
+
+def host(f: Fuser, e: Equation) -> None:
+    args = tuple(f.stored(a) if isinstance(a, Symbol) or (is_array(a) and a.ndim) else a for a in e.args)
+    outs = tuple(f.new(s.spec) for s in e.results)
+    op, static = e.op, e.static
+    f.steps.append(Host(op.name, lambda *arrays: compute(op, arrays, static), args, outs))
+    for s, layout in zip(e.results, outs, strict=True):
+        f.places[id(s)] = layout
+        f.note(len(f.steps) - 1, layout.buffer)

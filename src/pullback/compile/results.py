@@ -1,0 +1,83 @@
+"""Results of the program: where they lie, and which of them are written over inputs that were given away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays.spec import spec_of
+from ..ops.specialise import Symbol
+from .contract import contract
+from .fuse import Axes, Fuser, Made, cast, on
+from .loops import Buffer, Layout, Store, contiguous, row_major
+
+__all__ = ["output", "write_donated"]
+
+
+def output(f: Fuser, number: int, x: Any) -> Buffer:
+    """The buffer of a result: where it lies already if nothing else does, else a copy."""
+    spec = spec_of(x)
+    if number in f.donated:
+        return donated_output(f, x, contiguous(f.inputs[f.donated[number]], spec.shape))
+    layout = f.stored(x) if spec.shape or isinstance(x, Symbol) else None
+    if layout is not None and layout.buffer.kind == "arena" and layout.is_whole:
+        layout.buffer.kind, layout.buffer.number = "output", number
+        return layout.buffer
+    buffer = Buffer("output", spec.size, spec.dtype, number)
+    if spec.size:
+        step = f.new_kernel(spec.shape)
+        axes: Axes = tuple(range(spec.ndim))
+        f.add_store(step, cast(f.line(x, step, axes), spec.dtype), axes, contiguous(buffer, spec.shape))
+    return buffer
+
+
+def donated_output(f: Fuser, x: Any, target: Layout) -> Buffer:
+    """A result written over the input it replaces, after everybody has read that input."""
+    equation = f.producer.get(id(x))
+    if equation is not None and id(equation) in f.updates:
+        product, alpha = f.updates[id(equation)]
+        contract(f, product, target, alpha)
+    elif target.size:
+        made = f.made.get(id(x))
+        if made is not None and id(x) not in f.places:
+            f.in_place.append((x, target))
+        else:
+            source = f.stored(x)
+            source = f.copied(source) if source.buffer.kind == "input" else source
+            f.ends.append((source, target))
+    return target.buffer
+
+
+def write_donated(f: Fuser) -> None:
+    """Results over inputs: by the kernel that makes them where nobody reads the input later, else by a last copy."""
+    for x, target in f.in_place:
+        made = f.made[id(x)]
+        if nobody_reads(f, target.buffer, made) and id(x) not in f.places:
+            f.add_store(made.step, made.line, made.axes, target)
+        else:
+            f.ends.append((f.stored(x), target))
+    for source, target in f.ends:
+        kernel = f.kernel(f.new_kernel(target.shape))
+        axes: Axes = tuple(range(len(target.shape)))
+        line = f.load(source, len(f.steps) - 1, axes)
+        kernel.stores.append(Store(line, target.buffer, on(kernel, axes, target)))
+        f.last.append(f.steps.pop())
+
+
+def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:
+    """Whether the kernel that makes a value may write it over an input: no later step, and no other place of the
+    kernel itself, reads that input.
+    """
+    later = [*f.steps[made.step + 1 :], *f.last]
+    if any(buffer in step.reads() for step in later) or any(buffer is s.buffer for s, _ in f.ends):
+        return False
+    kernel = f.kernel(made.step)
+    strides = on(kernel, made.axes, Layout(buffer, *shape_of(f, buffer)))
+    loads = [line for line in kernel.lines if line.buffer is buffer]
+    return not kernel.inner and all(
+        line.kind == "load" and line.strides == strides and not line.offset for line in loads
+    )
+
+
+def shape_of(f: Fuser, buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape = f.input_specs[buffer.number].shape
+    return shape, row_major(shape)

@@ -1,0 +1,71 @@
+"""An op and a layout in, the layout of its result out, if the op only looks at the same memory in another way.
+
+Nobody lists which ops are views: NumPy is asked. The op's own value function runs on an array of bytes with the same
+shape and strides, and if the answer shares its memory, its pointer and strides are the layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ops.forms import Gather, View
+from ..ops.op import Op
+from .loops import Layout, row_major
+
+__all__ = ["axes_of_view", "is_view", "viewed"]
+
+
+def viewed(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...] | None:
+    """The layouts of the results as views of the source; None if NumPy would have to copy."""
+    before = sum(min(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
+    after = sum(max(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
+    memory = np.empty(after - before + 1, np.int8)
+    probe = np.lib.stride_tricks.as_strided(memory[-before:], source.shape, source.strides)
+    found = op.form.function(probe, **static) if isinstance(op.form, View) else op.value(np, probe, **static)
+    results = found if type(found) is tuple else (found,)
+    start = probe.__array_interface__["data"][0]
+    layouts = []
+    for result in results:
+        if not isinstance(result, np.ndarray) or (result.size and not np.may_share_memory(result, memory)):
+            return None
+        at = result.__array_interface__["data"][0] - start if result.size else 0
+        strides = tuple(0 if n == 1 else s for n, s in zip(result.shape, result.strides, strict=True))
+        layouts.append(Layout(source.buffer, result.shape, strides, source.offset + at))
+    return tuple(layouts)
+
+
+def is_view(op: Op, shape: tuple[int, ...], static: dict[str, Any]) -> bool:
+    """Whether the op is a view of a contiguous argument of this shape."""
+    if isinstance(op.form, View):
+        return True
+    if op.family not in ("linear", "general") or op.kernel is not None or not isinstance(op.form, Gather | None):
+        return False
+    try:
+        return viewed(op, _plain(shape), static) is not None
+    except (TypeError, ValueError):  # an op that does not take bytes is none
+        return False
+
+
+def _plain(shape: tuple[int, ...]) -> Layout:
+    return Layout(None, shape, row_major(shape))  # type: ignore[arg-type]
+
+
+def axes_of_view(op: Op, shape: tuple[int, ...], static: dict[str, Any]) -> tuple[int | None, ...] | None:
+    """For a view that only repeats and adds axes, which axis of the result each axis of the argument became.
+
+    None for an axis of size one; None instead of the tuple for any other view, such as a transpose or a slice.
+    """
+    layouts = viewed(op, _plain(shape), static)
+    if layouts is None or len(layouts) > 1 or layouts[0].offset:
+        return None
+    result = layouts[0]
+    wide = [(i, n, s) for i, (n, s) in enumerate(zip(result.shape, result.strides, strict=True)) if s]
+    sources = [(j, n, s) for j, (n, s) in enumerate(zip(shape, row_major(shape), strict=True)) if n != 1]
+    if [(n, s) for _, n, s in wide] != [(n, s) for _, n, s in sources]:
+        return None
+    found: list[int | None] = [None] * len(shape)
+    for (i, _, _), (j, _, _) in zip(wide, sources, strict=True):
+        found[j] = i
+    return tuple(found)

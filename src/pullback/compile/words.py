@@ -1,0 +1,96 @@
+"""The scalar vocabulary in which records say their kernels: which dtypes it speaks, and what its words weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec
+from ..ops.op import Op
+
+__all__ = ["CHEAP", "IDENTITY", "NATIVE", "VOCABULARY", "Weigher", "computed_in", "speaks"]
+
+#: Dtypes that compiled code computes in; programs with others run on the array library.
+NATIVE = frozenset(
+    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+)
+#: What a value may weigh to be computed again rather than kept.
+CHEAP = 3
+#: What a fold starts from.
+IDENTITY: dict[str, float | bool] = {
+    "add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_or": False, "logical_and": True,
+}  # fmt: skip
+_LIGHT = frozenset((
+    "add", "subtract", "multiply", "negative", "positive", "abs", "square", "maximum", "minimum", "relu", "sign",
+    "heaviside", "select", "conj", "real", "imag", "constant", "stop_gradient", "equal", "not_equal", "less",
+    "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
+))  # fmt: skip
+
+#: Every word, with the kinds of dtype it can be asked for; what an op says beyond it, the array library computes.
+VOCABULARY: dict[str, str] = {
+    **dict.fromkeys((
+        "add", "multiply", "positive", "abs", "maximum", "minimum", "select", "conj", "real", "imag", "stop_gradient",
+        "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
+        "logical_xor", "logical_not", "isnan", "isinf", "isfinite", "floor", "ceil", "trunc", "rint", "round", "relu",
+    ), "biuf"),
+    **dict.fromkeys((
+        "subtract", "negative", "square", "sign", "divide", "fmod", "remainder", "floor_divide", "copysign", "fmax",
+        "fmin",
+    ), "iuf"),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"), "biu"),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), "iu"),
+    **dict.fromkeys((
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+        "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "logaddexp", "power",
+        "cbrt", "hypot", "heaviside", "nextafter", "signbit",
+    ), "f"),
+}  # fmt: skip
+
+
+class Weigher:
+    """A vocabulary that computes nothing: it notes the words of a kernel and what they cost, in additions."""
+
+    def __init__(self) -> None:
+        self.weight = 0
+        self.words: set[str] = set()
+
+    def constant(self, number: Any) -> None:
+        return None
+
+    def __getattr__(self, word: str) -> Callable[..., None]:
+        def count(*scalars: Any) -> None:
+            self.words.add(word)
+            self.weight += 0 if word in ("positive", "stop_gradient", "real", "conj") else 1 if word in _LIGHT else 4
+            self.weight += 0 if word in _LIGHT or word in ("divide", "sqrt") else 12
+
+        return count
+
+    @staticmethod
+    def weigh(op: Op, count: int) -> int:
+        k = Weigher()
+        if op.kernel is not None:
+            op.kernel(k, *[None] * count)
+        return k.weight
+
+
+def speaks(op: Op, args: Sequence[Spec], out: Spec) -> bool:
+    """Whether an op's kernel says only what the vocabulary has, for the dtype it computes in."""
+    k = Weigher()
+    if op.kernel is None:
+        return False
+    op.kernel(k, *[None] * len(args))
+    kind = computed_in(args, out).kind
+    if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
+        return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
+    return all(kind in VOCABULARY.get(word, "") for word in k.words)
+
+
+def computed_in(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
+    """The dtype an elementwise op computes in: its result's, or where that is a truth, its arguments' common one."""
+    strong: list[Any] = [s.dtype for s in specs if s.weak is None]
+    weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
+    found: np.dtype[Any] = out.dtype if out.dtype.kind != "b" else np.result_type(*strong, *weak)
+    return found

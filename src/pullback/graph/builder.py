@@ -1,0 +1,234 @@
+"""Placeholders, variables and ops on them in, steps to call out: a graph built by hand, fed by name.
+
+Ops on the builder's values are written down as they come. Gradients are written down as a wish and worked out when the
+sizes are known, so that no rule has to guess. A step is one compiled function of (variables, fed arrays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.dtypes import as_dtype
+from ..arrays.scope import Scope
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import flatten, unflatten
+from ..arrays.value import Value
+from ..errors import ArgumentError, DtypeError, GraphError, LeakError, ShapeError
+from ..ops.dispatch import as_value
+from ..ops.op import Op
+from .ir import Graph, _empty
+from .passes import drop_unused, merge_equal
+from .sizes import Sizes
+from .stage import stage
+from .steps import GraphStep, Plan
+from .text import spec_text
+from .values import Derivative, GraphValue, Line
+
+__all__ = ["GraphBuilder"]
+
+
+class GraphBuilder:
+    """A graph to be built by hand; `pb.Graph()` makes an empty one.
+
+    A size that is not known yet is None, the same one wherever it stands, or has a name of its own.
+
+    >>> import numpy as np, pullback as pb
+    >>> g = pb.Graph()
+    >>> x, w = g.placeholder("x", (None, 2)), g.variable("w", np.ones(2))
+    >>> loss = pb.mean((x @ w) ** 2)
+    >>> (dw,) = g.gradients(loss, [w])
+    >>> step = g.compile(loss, updates=[(w, w - 0.5 * dw)])
+    >>> step(x=np.eye(2)), step(x=np.eye(2)), g.read(w)
+    (array(1.), array(0.25), array([0.25, 0.25]))
+    """
+
+    def __init__(self) -> None:
+        self.scope = Scope("graph", _refused, lambda x: x)
+        self.sizes = Sizes()
+        self.placeholders: dict[str, GraphValue] = {}
+        self.variables: dict[str, GraphValue] = {}
+        self.values: dict[str, Any] = {}
+        self.lines: list[Line | Derivative] = []
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.placeholders)} placeholders, {len(self.variables)} variables, {len(self.lines)} lines"
+        return f"<graph being built: {counts}>"
+
+    def placeholder(self, name: str, shape: Any = (), dtype: Any = np.float64) -> GraphValue:
+        """An array to be fed by name. Sizes that are not known yet are None or a name."""
+        spec = make_spec(self.sizes.shape(shape), as_dtype(dtype))
+        self.placeholders[self._new(name)] = found = GraphValue(self, spec, name)
+        return found
+
+    def variable(self, name: str, init: Any, dtype: Any = None) -> GraphValue:
+        """An array that the graph keeps between steps, starting with a copy of `init`."""
+        init = init.value if type(init) is Tensor and init.node is None else init
+        array = np.array(as_value(init), dtype=None if dtype is None else as_dtype(dtype), order="C")
+        self.variables[self._new(name)] = found = GraphValue(self, spec_of(array), name)
+        self.sizes.given.update(array.shape)
+        self.values[name] = array
+        return found
+
+    def _new(self, name: Any) -> str:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"a placeholder or variable is called by a string, got {name!r}.")
+        if name in self.placeholders or name in self.variables:
+            raise ArgumentError(f"{name!r} is already in this graph.")
+        return name
+
+    def write(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        """Write an op down: what it answers are values of this graph."""
+        kept = tuple(self._kept(op, a) for a in args)
+        made = op.spec_of([spec_of(a) for a in kept], static)
+        specs = made if type(made) is tuple else (made,)
+        self.lines.append(Line(tuple(GraphValue(self, spec) for spec in specs), op, kept, static))
+        results = self.lines[-1].results
+        return results if type(made) is tuple else results[0]
+
+    def _kept(self, op: Op, a: Any) -> Any:
+        if isinstance(a, GraphValue):
+            self.own(a, op.name)
+            return a
+        while type(a) is Tensor and a.node is None:
+            a = a.value
+        if isinstance(a, Value):
+            raise GraphError(
+                f"{op.name}: {a!r} met a value of a graph, which would keep it as it is now.\n"
+                "  Make it a variable of the graph, or a placeholder."
+            )
+        return a.copy() if is_array(a) else a
+
+    def own(self, value: Any, what: str) -> GraphValue:
+        if not isinstance(value, GraphValue):
+            raise ArgumentError(f"{what}: wants a value of this graph, got a {type(value).__name__}.")
+        if value.builder is not self:
+            raise LeakError(f"{what}: {value!r} belongs to another graph.")
+        return value
+
+    def gradients(self, loss: Any, wrt: Iterable[Any]) -> list[GraphValue]:
+        """The gradients of one number with respect to some values, as values of this graph."""
+        loss = self.own(loss, "gradients")
+        wanted = tuple(self.own(w, "gradients: wrt") for w in ([wrt] if isinstance(wrt, GraphValue) else wrt))
+        if loss.spec.size != 1 or not loss.spec.inexact:
+            raise ArgumentError(f"gradients: of one floating number, got {loss!r}.\n  Take pb.sum or pb.mean of it.")
+        reached = {id(loss)} | {id(a) for line in self.leading_to([loss]) for a in line.needs}
+        for w in wanted:
+            if not w.spec.inexact:
+                raise DtypeError(f"gradients: {w!r} is not floating, so it has no gradient.")
+            if id(w) not in reached:
+                raise GraphError(f"gradients: no path leads from {w!r} to the loss.")
+        results = tuple(GraphValue(self, make_spec(w.spec.shape, w.spec.dtype, w.spec.device)) for w in wanted)
+        self.lines.append(Derivative(results, loss, wanted))
+        return list(results)
+
+    def read(self, variable: Any) -> Any:
+        """A copy of what a variable holds now; the variable or its name."""
+        return self.values[self.named(variable, "read")].copy()
+
+    def assign(self, variable: Any, value: Any) -> None:
+        """Give a variable other numbers, of the same shape and dtype."""
+        name = self.named(variable, "assign")
+        self.values[name][...] = self.fitting(name, self.variables[name], value, {})
+
+    def named(self, variable: Any, what: str) -> str:
+        name = variable if isinstance(variable, str) else self.own(variable, what).name
+        if name not in self.variables:
+            raise ArgumentError(
+                f"{what}: {variable!r} is no variable; there are {', '.join(self.variables) or 'none'}."
+            )
+        return name
+
+    def run(self, fetches: Any, feeds: Mapping[str, Any] | None = None, **named: Any) -> Any:
+        """The values of some values of the graph (a tree of them), op by op, without compiling."""
+        leaves, structure = flatten(fetches)
+        plan = Plan(self, leaves, ())
+        fed, known = plan.fed(feeds, named)
+        state = [self.values[n].copy() for n in plan.variables]
+        found = plan.evaluated(state, fed, known)[0]
+        return unflatten(structure, [np.array(x) if isinstance(x, np.ndarray) else x for x in found])
+
+    def compile(self, fetches: Any = (), updates: Iterable[tuple[Any, Any]] = ()) -> GraphStep:
+        """A step: called with arrays for the placeholders, it answers the fetches (a tree of values) and then points
+        each variable in `updates`, pairs of (variable, new value), at its new value. Both are computed from the values
+        before the step. It is compiled once for each choice of unknown sizes.
+        """
+        return GraphStep(self, fetches, tuple(updates))
+
+    def stage(self, fetches: Any, sizes: Mapping[Any, int] | None = None) -> Graph:
+        """The graph of some fetches as data, for given unknown sizes: a function of placeholders and variables by name.
+
+        >>> import pullback as pb
+        >>> g = pb.Graph()
+        >>> print(g.stage(pb.mean(g.placeholder("x", (None,))), sizes={None: 4}))
+        graph(x0: float64[4]) from ((), {"x": x0})
+          t0: float64[] = sum(x0, axis=(0,), keepdims=False)
+          t1: float64[] = divide(t0, 4)
+          return t1
+        """
+        leaves, structure = flatten(fetches)
+        plan = Plan(self, leaves, ())
+        known = dict(sizes or {})
+        missing = [name for name in self.sizes.primes if name not in known]
+        if missing:
+            raise ArgumentError(f"stage: give the sizes {missing}: sizes={{{missing[0]!r}: 32}}.")
+        inputs = {n: self.placeholders[n].spec for n in plan.placeholders}
+        specs = {
+            n: make_spec(tuple(self.sizes.integer(k, known) for k in s.shape), s.dtype) for n, s in inputs.items()
+        } | {n: spec_of(self.values[n]) for n in plan.variables}
+
+        def f(**given: Any) -> Any:
+            state, fed = [given[n] for n in plan.variables], [given[n] for n in plan.placeholders]
+            return unflatten(structure, plan.evaluated(state, fed, known)[0])
+
+        return drop_unused(merge_equal(stage(f)(**specs)))  # gradients wrote their lines down again
+
+    def leading_to(self, wanted: Iterable[Any]) -> list[Line | Derivative]:
+        """The lines that some values need, in their order."""
+        needed = {id(w) for w in wanted}
+        found: list[Line | Derivative] = []
+        for line in reversed(self.lines):
+            if any(id(r) in needed for r in line.results):
+                found.append(line)
+                needed |= {id(a) for a in line.needs}
+        return found[::-1]
+
+    def fitting(self, name: str, value: GraphValue, given: Any, known: dict[Any, int]) -> Any:
+        """An array for a placeholder or variable, or an error; notes in `known` what unknown sizes turn out to be."""
+        spec, array = value.spec, as_value(given)
+        array = array.value if type(array) is Tensor else array
+        if isinstance(array, Value):
+            raise ArgumentError(f"{name!r} is fed {array!r}; a graph is fed bare arrays and tensors.")
+        if not is_array(given):  # Python's numbers and lists have no dtype of their own
+            array = _converted(array, spec, name)
+        if array.dtype != spec.dtype:
+            raise DtypeError(
+                f"{name!r} is {spec.dtype}, got {spec_text(spec_of(array))}.\n  Use astype({spec.dtype.name!r})."
+            )
+        names = {prime: size for size, prime in self.sizes.primes.items()}
+        fits = array.ndim == spec.ndim and all(
+            known.setdefault(names[n], m) == m if n in names else n == m
+            for n, m in zip(spec.shape, array.shape, strict=False)
+        )
+        if not fits:
+            also = f", where sizes are {known} by what is fed so far" if known and array.ndim == spec.ndim else ""
+            raise ShapeError(f"{name!r} has shape {value.shape}, got {array.shape}{also}.")
+        return array
+
+
+def _converted(array: Any, spec: Spec, name: str) -> Any:
+    made = np.asarray(array)
+    if not np.can_cast(made.dtype, spec.dtype, "same_kind"):
+        raise DtypeError(f"{name!r} is {spec.dtype}, got {made.dtype}.")
+    return made.astype(spec.dtype)
+
+
+def _refused(scope: Scope, x: Any) -> Any:
+    raise GraphError("a tape cannot start on values of a graph that is being built; use g.gradients.")
+
+
+_empty.append(GraphBuilder)

@@ -1,0 +1,167 @@
+"""Graph in, a picture out: SVG text, or an HTML page around it that needs nothing but itself."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError
+from ..ops.specialise import Symbol
+from .layout import Box, Layout, laid_out
+from .text import graph_text, spec_text
+
+if TYPE_CHECKING:
+    from .ir import Graph
+
+__all__ = ["drawn"]
+
+_HEIGHT, _STEP, _MARGIN, _CHARACTER = 38.0, 78.0, 20.0, 6.7
+_COLOURS = {
+    "input": "#d7e8fa", "output": "#fae3c8", "elementwise": "#e4f2dc", "reduction": "#f6d9d9", "contraction": "#e6dcf5",
+    "linear": "#f2efe0", "custom": "#fbe0ef",
+}  # fmt: skip
+_STYLE = """
+.node rect{stroke:#555;stroke-width:1;rx:5}
+.node text{font:12px ui-monospace,monospace;text-anchor:middle;fill:#111}
+.node .spec{fill:#666;font-size:10px}
+.edge{fill:none;stroke:#999;stroke-width:1.2}
+.lit{stroke:#d33;stroke-width:2.4}
+"""
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>graph</title><style>
+body{{margin:0;font-family:system-ui,sans-serif;display:flex;height:100vh}}
+#view{{flex:2;overflow:hidden;cursor:grab;background:#fff}} #view svg{{transform-origin:0 0}}
+pre{{flex:1;overflow:auto;margin:0;padding:12px;background:#f7f7f5;font:12px ui-monospace,monospace}}
+</style></head><body><div id="view">{svg}</div><pre>{text}</pre><script>
+const view=document.getElementById('view'),svg=view.firstElementChild;let x=0,y=0,k=1,held=null;
+const put=()=>svg.style.transform=`translate(${{x}}px,${{y}}px) scale(${{k}})`;
+view.onwheel=e=>{{e.preventDefault();const f=Math.exp(-e.deltaY/500),p=e.clientX,q=e.clientY;
+  x=p-(p-x)*f;y=q-(q-y)*f;k*=f;put()}};
+view.onpointerdown=e=>{{held=[e.clientX-x,e.clientY-y]}};
+window.onpointerup=()=>{{held=null}};
+window.onpointermove=e=>{{if(held){{x=e.clientX-held[0];y=e.clientY-held[1];put()}}}};
+for(const node of svg.querySelectorAll('.node')){{
+  const edges=svg.querySelectorAll(`[data-from="${{node.id}}"],[data-to="${{node.id}}"]`);
+  node.onmouseenter=()=>edges.forEach(e=>e.classList.add('lit'));
+  node.onmouseleave=()=>edges.forEach(e=>e.classList.remove('lit'));
+}}
+</script></body></html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What one box shows: two lines, the whole equation when pointed at, and its kind."""
+
+    label: str
+    below: str
+    hint: str
+    kind: str
+
+    @property
+    def width(self) -> float:
+        return max(60.0, _CHARACTER * 1.1 * max(len(self.label), 0.85 * len(self.below)) + 16)
+
+
+def drawn(graph: Graph, path: str | Path | None) -> str:
+    """The picture's text; written to a file whose ending says SVG or HTML, if there is one."""
+    ending = ".svg" if path is None else Path(path).suffix.lower()
+    if ending not in (".svg", ".html", ".htm"):
+        raise ArgumentError(f"draw: writes .svg or .html files, got {str(path)!r}.")
+    nodes, edges = _nodes_of(graph)
+    picture = _svg(nodes, edges, laid_out([n.width for n in nodes], edges))
+    if ending != ".svg":
+        picture = _PAGE.format(svg=picture, text=html.escape(graph_text(graph, data=False)))
+    if path is not None:
+        Path(path).write_text(picture, encoding="utf-8")
+    return picture
+
+
+def _nodes_of(graph: Graph) -> tuple[list[_Node], list[tuple[int, int]]]:
+    nodes: list[_Node] = []
+    edges: list[tuple[int, int]] = []
+    makers: dict[int, int] = {}
+    lines = graph_text(graph, data=False).split("\n")
+    for i, s in enumerate(graph.inputs):
+        makers[id(s)] = len(nodes)
+        nodes.append(_Node(f"input {i}", spec_text(s.spec), spec_text(s.spec), "input"))
+    for e, line in zip(graph.equations, lines[1:], strict=False):
+        number = len(nodes)
+        edges += _edges(e.args, makers, number)
+        makers |= {id(s): number for s in e.results}
+        made = ", ".join(spec_text(s.spec) for s in e.results)
+        nodes.append(_Node(_label(e.op.name, e.args), made, line.strip(), e.op.family))
+    for i, o in enumerate(graph.outputs):
+        edges += _edges((o,), makers, len(nodes))
+        shown = "" if isinstance(o, Symbol) else _constant(o)
+        nodes.append(_Node(f"output {i}", spec_text(spec_of(o)), shown or spec_text(spec_of(o)), "output"))
+    return nodes, edges
+
+
+def _edges(args: Any, makers: dict[int, int], to: int) -> list[tuple[int, int]]:
+    """An edge from each maker, one also where an op takes a value twice."""
+    return [(start, to) for start in dict.fromkeys(makers[id(a)] for a in args if id(a) in makers)]
+
+
+def _label(name: str, args: tuple[Any, ...]) -> str:
+    """The op, with its constants in their places."""
+    if all(isinstance(a, Symbol) for a in args):
+        return name[:40]
+    return f"{name}({', '.join('·' if isinstance(a, Symbol) else _constant(a) for a in args)})"[:60]
+
+
+def _constant(a: Any) -> str:
+    if is_array(a) or hasattr(a, "spec"):
+        return f"{a.item():.6g}" if is_array(a) and not a.ndim and a.dtype.kind == "f" else spec_text(spec_of(a))
+    return f"{a:.6g}" if isinstance(a, float) else str(a)[:20]
+
+
+def _svg(nodes: list[_Node], edges: list[tuple[int, int]], layout: Layout) -> str:
+    places = [box for layer in layout.layers for box in layer]
+    width = max((b.x + b.width / 2 for b in places), default=0.0) + 2 * _MARGIN
+    height = len(layout.layers) * _STEP - (_STEP - _HEIGHT) + 2 * _MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}"><style>{_STYLE}</style>',
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#999"/></marker></defs>',
+    ]
+    for (a, b), route in zip(edges, layout.routes, strict=True):
+        lines.append(f'<path class="edge" data-from="n{a}" data-to="n{b}" marker-end="url(#tip)" d="{_curve(route)}"/>')
+    for i, (node, box) in enumerate(zip(nodes, layout.boxes, strict=True)):
+        lines.append(_box(i, node, box))
+    return "\n".join([*lines, "</svg>"])
+
+
+def _top(box: Box) -> float:
+    return _MARGIN + box.layer * _STEP
+
+
+def _curve(route: list[Box]) -> str:
+    """Down from the first box, through the bends, to the last: each piece leaves and arrives upright."""
+    x, y = route[0].x + _MARGIN, _top(route[0]) + _HEIGHT
+    path = f"M{x:.1f} {y:.1f}"
+    for box in route[1:]:
+        to_x, to_y = box.x + _MARGIN, _top(box)
+        half = (y + to_y) / 2
+        path += f"C{x:.1f} {half:.1f} {to_x:.1f} {half:.1f} {to_x:.1f} {to_y:.1f}"
+        if box is not route[-1]:
+            path += f"V{to_y + _HEIGHT:.1f}"
+        x, y = to_x, to_y + _HEIGHT
+    return path
+
+
+def _box(number: int, node: _Node, box: Box) -> str:
+    left, top, middle = box.x + _MARGIN - box.width / 2, _top(box), box.x + _MARGIN
+    colour = _COLOURS.get(node.kind, "#eee")
+    hint, label, below = (html.escape(t) for t in (node.hint[:500], node.label, node.below[:80]))
+    return (
+        f'<g class="node" id="n{number}"><title>{hint}</title>'
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{_HEIGHT:.0f}" fill="{colour}"/>'
+        f'<text x="{middle:.1f}" y="{top + 16:.1f}">{label}</text>'
+        f'<text class="spec" x="{middle:.1f}" y="{top + 30:.1f}">{below}</text></g>'
+    )

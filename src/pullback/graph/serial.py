@@ -1,0 +1,243 @@
+"""Graph in, JSON out, and back. Symbols are numbers in the order they are made, constants stand in a table.
+
+Reading evaluates nothing, makes no array whose bytes are not in the text, and refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.dtypes import NAMES, as_dtype
+from ..arrays.spec import Spec, spec_of
+from ..errors import ArgumentError
+from ..ops.index import SLOT
+from ..ops.specialise import Equation, Symbol
+from .plain import (
+    OPAQUE,
+    STAR,
+    WEAK,
+    array_from,
+    bytes_of,
+    check_call,
+    is_constant,
+    op_named,
+    ops_by_name,
+    over_scope,
+    spec_from,
+    structure_from,
+    template_of,
+)
+
+if TYPE_CHECKING:
+    from .ir import Graph
+
+__all__ = ["json_of", "parts_from"]
+
+_FORMAT, _VERSION = "pullback graph", 1
+
+
+def json_of(graph: Graph) -> str:
+    """The graph as JSON text; what cannot be written (a function, a tracked tensor) is an error."""
+    writer = _Writer()
+    inputs = [writer.made(s) for s in graph.inputs]
+    equations = []
+    for number, e in enumerate(graph.equations):
+        where = f"to_json: equation {number}, {e.op.name}"
+        args = [writer.value(a, where) for a in e.args]
+        static = {k: writer.value(v, f"{where}, {k}") for k, v in e.static.items()}
+        equations.append({"op": e.op.name, "args": args, "static": static, "results": [*map(writer.made, e.results)]})
+    outputs = [writer.value(o, "to_json: an output") for o in graph.outputs]
+    return json.dumps({
+        "format": _FORMAT, "version": _VERSION, "inputs": inputs, "equations": equations, "outputs": outputs,
+        "arguments": writer.structure(graph.arguments, len(inputs), "arguments"),
+        "results": writer.structure(graph.results, len(outputs), "results"),
+        "constants": writer.constants,
+    }, allow_nan=False)  # fmt: skip
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.places: dict[int, int] = {}
+        self.constants: list[dict[str, Any]] = []
+
+    def made(self, symbol: Symbol) -> dict[str, Any]:
+        self.numbers[id(symbol)] = len(self.numbers)
+        return _spec_json(symbol.spec)
+
+    def structure(self, structure: Any, count: int, what: str) -> Any:
+        if structure is None:
+            return None
+        template = template_of(structure, [STAR] * count)
+        if template is OPAQUE:
+            raise ArgumentError(
+                f"to_json: the {what} are {structure}; only tuples, lists, dicts and None can be written.\n"
+                "  Stage a function of such containers."
+            )
+        return {"tree": self.value(template, "to_json")}
+
+    def value(self, v: Any, where: str) -> Any:
+        """A value as JSON: what JSON has no word for is a dict of one key that says what it is."""
+        if isinstance(v, np.generic) and v.dtype.kind in "biufc":
+            v = v.item()
+        if v is None or isinstance(v, (bool, int, str)):
+            return v
+        if isinstance(v, float):
+            return v if math.isfinite(v) else {"float": repr(v)}
+        if isinstance(v, complex):
+            return {"complex": [self.value(v.real, where), self.value(v.imag, where)]}
+        if isinstance(v, Symbol) and id(v) in self.numbers:
+            return {"value": self.numbers[id(v)]}
+        if isinstance(v, np.dtype) and v.name in NAMES:
+            return {"dtype": v.name}
+        if is_array(v) and is_constant(v):
+            return {"constant": self.place(v)}
+        return self.container(v, where)
+
+    def container(self, v: Any, where: str) -> Any:
+        if type(v) is list:
+            return [self.value(x, where) for x in v]
+        if type(v) is tuple:
+            return {"tuple": [self.value(x, where) for x in v]}
+        if type(v) is dict:
+            return {"dict": [[self.value(k, where), self.value(x, where)] for k, x in v.items()]}
+        if isinstance(v, slice):
+            return {"slice": [self.value(x, where) for x in (v.start, v.stop, v.step)]}
+        for word, mark in _MARKS.items():
+            if v is mark:
+                return {"mark": word}
+        raise ArgumentError(f"{where}: a {type(v).__name__} cannot be written down as data.")
+
+    def place(self, array: Any) -> int:
+        if id(array) not in self.places:
+            self.places[id(array)] = len(self.constants)
+            self.constants.append({**_spec_json(spec_of(array)), "base64": bytes_of(array)})
+        return self.places[id(array)]
+
+
+_MARKS = {"slot": SLOT, "ellipsis": Ellipsis, "star": STAR}
+
+
+def _spec_json(spec: Spec) -> dict[str, Any]:
+    if spec.weak:
+        return {"weak": spec.weak.__name__}
+    found: dict[str, Any] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
+    return found if spec.device == "cpu" else {**found, "device": spec.device}
+
+
+def parts_from(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
+    """(inputs, equations, outputs, arguments, results) of the graph that JSON text says."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError, TypeError) as error:
+        raise ArgumentError(f"from_json: this is no JSON text: {str(error)[:100]}.") from None
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise ArgumentError(f"from_json: this is not the JSON of a {_FORMAT}.")
+    if data.get("version") != _VERSION:
+        raise ArgumentError(f"from_json: version {str(data.get('version'))[:20]} is not known; this reads {_VERSION}.")
+    try:
+        return _Reader(ops_by_name(ops)).graph(data)
+    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise ArgumentError(f"from_json: not well formed: {type(error).__name__} {str(error)[:80]}.") from None
+
+
+class _Reader:
+    def __init__(self, ops: Mapping[str, Any]) -> None:
+        self.ops = ops
+        self.scope = over_scope()
+        self.symbols: list[Symbol] = []
+        self.constants: list[Any] = []
+
+    def graph(self, data: dict[str, Any]) -> tuple[Any, ...]:
+        self.constants = [array_from(_spec_from(c), _text(c["base64"])) for c in data["constants"]]
+        inputs = tuple(map(self.symbol, data["inputs"]))
+        equations = tuple(map(self.equation, data["equations"]))
+        outputs = tuple(self.array(o) for o in data["outputs"])
+        if data["arguments"] is not None:
+            check_call(self.value(data["arguments"]["tree"]))
+        arguments = self.structure(data["arguments"], len(inputs), "arguments")
+        return inputs, equations, outputs, arguments, self.structure(data["results"], len(outputs), "results")
+
+    def symbol(self, said: Any) -> Symbol:
+        symbol = Symbol(_spec_from(said), self.scope, [], {})
+        self.symbols.append(symbol)
+        return symbol
+
+    def equation(self, said: dict[str, Any]) -> Equation:
+        args = tuple(self.array(a) for a in said["args"])
+        static = {k: self.value(v) for k, v in said["static"].items()}
+        return Equation(tuple(map(self.symbol, said["results"])), op_named(self.ops, said["op"]), args, static)
+
+    def structure(self, said: Any, count: int, what: str) -> Any:
+        return None if said is None else structure_from(self.value(said["tree"]), count, f"from_json: {what}")
+
+    def array(self, said: Any) -> Any:
+        found = self.value(said)
+        if not isinstance(found, Symbol) and not is_constant(found):
+            raise ArgumentError(f"from_json: a {type(found).__name__} stands where an array should.")
+        return found
+
+    def value(self, said: Any) -> Any:
+        if said is None or isinstance(said, (bool, int, float, str)):
+            return said
+        if isinstance(said, list):
+            return [self.value(x) for x in said]
+        if len(said) != 1:
+            raise ArgumentError("from_json: a value is said by one word.")
+        ((word, inner),) = said.items()
+        if word == "value":
+            return self.symbols[_place(inner, len(self.symbols))]
+        if word == "constant":
+            return self.constants[_place(inner, len(self.constants))]
+        if word in ("tuple", "dict"):
+            found = [self.value(x) for x in inner]
+            return tuple(found) if word == "tuple" else _dict_from(found)
+        return self.scalar(word, inner)
+
+    def scalar(self, word: str, inner: Any) -> Any:
+        if word == "float" and inner in ("nan", "inf", "-inf"):
+            return float(inner)
+        if word == "complex":
+            real, imag = (float(self.value(x)) for x in inner)
+            return complex(real, imag)
+        if word == "dtype" and inner in NAMES:
+            return as_dtype(inner)
+        if word == "slice" and len(inner) == 3 and all(x is None or type(x) is int for x in inner):
+            return slice(*inner)
+        if word == "mark" and inner in _MARKS:
+            return _MARKS[inner]
+        raise ArgumentError(f"from_json: {word[:40]!r} is no word for a value, or {str(inner)[:40]!r} no value of it.")
+
+
+def _text(x: Any) -> str:
+    if not isinstance(x, str):
+        raise ArgumentError("from_json: the elements of a constant are in base64.")
+    return x
+
+
+def _place(number: Any, count: int) -> int:
+    if type(number) is not int or not 0 <= number < count:
+        raise ArgumentError(f"from_json: {str(number)[:20]} is the number of nothing made before.")
+    return number
+
+
+def _dict_from(items: list[Any]) -> dict[Any, Any]:
+    if not all(type(item) is list and len(item) == 2 and isinstance(item[0], (str, int)) for item in items):
+        raise ArgumentError("from_json: a dict is a list of [key, value].")
+    return dict(items)
+
+
+def _spec_from(said: Any) -> Spec:
+    if not isinstance(said, dict):
+        raise ArgumentError("from_json: a spec is a dict with dtype and shape.")
+    if "weak" in said:
+        if said["weak"] not in WEAK:
+            raise ArgumentError(f"from_json: {str(said['weak'])[:20]!r} is no Python number.")
+        return spec_of(WEAK[said["weak"]]())
+    return spec_from(said["dtype"], said["shape"], said.get("device", "cpu"))

@@ -1,0 +1,183 @@
+"""Fetches and updates of a graph in, a step to call out: the lines replayed on values, as one compiled function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays.spec import spec_of, zeros
+from ..arrays.trees import flatten, unflatten
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops.dispatch import apply, as_value
+from ..ops.index import SLOT
+from ..transforms.reverse import grad
+from .values import Derivative, GraphValue, Line
+
+if TYPE_CHECKING:
+    from .builder import GraphBuilder
+
+__all__ = ["GraphStep", "Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The sizes that are known now, and how many lines count."""
+
+    sizes: Mapping[Any, int]
+    stop: int
+
+
+class Plan:
+    """What a step computes: its fetches and new values, and which placeholders and variables they need."""
+
+    def __init__(self, builder: GraphBuilder, fetches: Sequence[Any], updates: Sequence[tuple[str, Any]]) -> None:
+        self.builder = builder
+        self.fetches = [builder.own(v, "fetches") for v in fetches]
+        self.updates = updates
+        self.stop = len(builder.lines)
+        wanted = [*self.fetches, *(v for _, v in updates)]
+        lines = builder.leading_to([v for v in wanted if isinstance(v, GraphValue)])
+        self.has_index_arrays = any(SLOT in line.static.get("index", ()) for line in lines if isinstance(line, Line))
+        needed = {id(v) for v in wanted} | {id(a) for line in lines for a in line.needs}
+        self.placeholders = [n for n, v in builder.placeholders.items() if id(v) in needed]
+        updated = [n for n, _ in updates]
+        self.variables = updated + [n for n, v in builder.variables.items() if id(v) in needed and n not in updated]
+
+    def fed(self, feeds: Mapping[str, Any] | None, named: Mapping[str, Any]) -> tuple[list[Any], dict[Any, int]]:
+        """The arrays for the placeholders in their order, and the sizes they have; everything is checked here."""
+        given = {**(feeds or {}), **named}
+        given = {k.name if isinstance(k, GraphValue) else k: v for k, v in given.items()}
+        for name in given:
+            if name not in self.builder.placeholders:
+                there = ", ".join(self.builder.placeholders) or "none"
+                raise ArgumentError(f"{name!r} is no placeholder of this graph; there are {there}.")
+        missing = [n for n in self.placeholders if n not in given]
+        if missing:
+            raise ArgumentError(f"the placeholders {', '.join(missing)} are not fed.")
+        known: dict[Any, int] = {}
+        placeholders = self.builder.placeholders
+        fitting = {n: self.builder.fitting(n, placeholders[n], x, known) for n, x in given.items()}
+        return [fitting[n] for n in self.placeholders], known
+
+    def evaluated(
+        self, state: Sequence[Any], fed: Sequence[Any], sizes: Mapping[Any, int]
+    ) -> tuple[list[Any], list[Any]]:
+        """(fetched values, new values of the updated variables) from the variables and the fed arrays."""
+        b = self.builder
+        known = {id(b.variables[n]): v for n, v in zip(self.variables, state, strict=True)}
+        known |= {id(b.placeholders[n]): v for n, v in zip(self.placeholders, fed, strict=True)}
+        found = self.evaluate(known, {}, [*self.fetches, *(v for _, v in self.updates)], Run(sizes, self.stop))
+        return found[: len(self.fetches)], found[len(self.fetches) :]
+
+    def evaluate(self, known: dict[int, Any], shifts: dict[int, Any], wanted: Sequence[Any], run: Run) -> list[Any]:
+        """The wanted values, from those of placeholders and variables by id. A shift is added to the value it is for:
+        the gradient with respect to a result of an op is that with respect to a shift of it, at zero.
+        """
+        needed = {id(w) for w in wanted}
+        todo: list[tuple[int, Line | Derivative]] = []
+        for number in range(run.stop - 1, -1, -1):
+            line = self.builder.lines[number]
+            if any(id(r) in needed for r in line.results):
+                todo.append((number, line))
+                needed |= {id(a) for a in (line.wrt if isinstance(line, Derivative) else line.needs)}
+        values = dict(known)
+        for number, line in reversed(todo):
+            if isinstance(line, Derivative):
+                found = self._derived(line, known, values, shifts, Run(run.sizes, number))
+            else:
+                found = self._applied(line, values, run.sizes, number)
+            for result, value in zip(line.results, found, strict=True):
+                values[id(result)] = value + shifts[id(result)] if id(result) in shifts else value
+        return [values[id(w)] if isinstance(w, GraphValue) else w for w in wanted]
+
+    def _applied(self, line: Line, values: dict[int, Any], sizes: Mapping[Any, int], number: int) -> tuple[Any, ...]:
+        where = f"line {number} of the graph, {line.op.name}"
+        args, static = line.args, line.static
+        if self.builder.sizes.primes:
+            args = tuple(a if isinstance(a, GraphValue) else self.builder.sizes.argument(a, sizes, where) for a in args)
+            static = {k: self.builder.sizes.value(v, sizes, where) for k, v in static.items()}
+        made = apply(line.op, *(values[id(a)] if isinstance(a, GraphValue) else a for a in args), **static)
+        found = made if type(made) is tuple else (made,)
+        for value, result in zip(found, line.results, strict=True):
+            self.builder.sizes.check(spec_of(value), result.spec, sizes, where)
+        return found
+
+    def _derived(
+        self, line: Derivative, known: dict[int, Any], values: dict[int, Any], shifts: dict[int, Any], run: Run
+    ) -> tuple[Any, ...]:
+        """The gradients by the transform itself, of the loss as a function of inputs and of shifts of results."""
+        moved = list({id(w): w for w in line.wrt}.values())
+        starts = [values[id(w)] if id(w) in known else zeros(spec_of(values[id(w)])) for w in moved]
+
+        def loss(*moving: Any) -> Any:
+            inputs, shifted = dict(known), dict(shifts)
+            for w, m in zip(moved, moving, strict=True):
+                if id(w) in known:
+                    inputs[id(w)] = m
+                else:
+                    shifted[id(w)] = shifted[id(w)] + m if id(w) in shifted else m
+            return self.evaluate(inputs, shifted, [line.loss], run)[0]
+
+        found = grad(loss, argnums=tuple(range(len(starts))))(*starts)
+        places = {id(w): i for i, w in enumerate(moved)}
+        return tuple(found[places[id(w)]] for w in line.wrt)
+
+
+class GraphStep:
+    """A compiled step of a graph that was built by hand. Call it with a dict of arrays by name, or by keyword."""
+
+    def __init__(self, builder: GraphBuilder, fetches: Any, updates: Sequence[tuple[Any, Any]]) -> None:
+        leaves, self.structure = flatten(fetches)
+        self.builder = builder
+        self.plan = Plan(builder, leaves, _checked_updates(builder, updates))
+        updated = len(self.plan.updates)
+
+        self.updated = self.plan.variables[:updated]
+        self.constant = self.plan.variables[updated:]
+        self.compiled: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, feeds: Mapping[str, Any] | None = None, /, **named: Any) -> Any:
+        fed, known = self.plan.fed(feeds, named)
+        sizes = tuple(known.get(name) for name in self.builder.sizes.primes)
+        compiled = self.compiled.get(sizes)
+        if compiled is None:
+            compiled = self.compiled[sizes] = self._compiled(known)
+        values = self.builder.values
+        new, found = compiled([values[n] for n in self.updated], [values[n] for n in self.constant], fed)
+        for name, array in zip(self.updated, new, strict=True):
+            values[name] = array
+        return unflatten(self.structure, found)
+
+    def _compiled(self, known: Mapping[Any, int]) -> Any:
+        def step(changing: list[Any], constant: list[Any], fed: list[Any]) -> Any:
+            found, new = self.plan.evaluated([*changing, *constant], fed, known)
+            return new, found
+
+        # An index out of range is found only after the step ran; then the variables must be as they were.
+        donated = () if self.plan.has_index_arrays else (0,)
+        # the compiler lies below this layer; the package knows where to find it
+        return sys.modules["pullback"].jit(step, donate_argnums=donated)
+
+
+def _checked_updates(builder: GraphBuilder, updates: Sequence[Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for pair in updates:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ArgumentError(f"updates: pairs of (variable, new value), got {pair!r}.")
+        name = builder.named(pair[0], "updates")
+        new = pair[1] if isinstance(pair[1], GraphValue) else np.array(as_value(pair[1]))
+        if isinstance(new, GraphValue):
+            builder.own(new, "updates")
+        if name in dict(found):
+            raise ArgumentError(f"updates: {name!r} is updated twice.")
+        wanted, got = builder.variables[name].spec, spec_of(new)
+        if wanted.shape != got.shape:
+            raise ShapeError(f"updates: {name!r} has shape {wanted.shape}, its new value {got.shape}.")
+        if wanted.dtype != got.dtype:
+            raise DtypeError(f"updates: {name!r} is {wanted.dtype}, its new value {got.dtype}.")
+        found.append((name, new))
+    return found

@@ -1,0 +1,143 @@
+"""Graph in, its text out: a line for each equation, every value with its spec. `parse` reads it back.
+
+    graph(x0: float64[3])
+      t0: float64[3] = multiply(x0, array(float64[3], [1.0, 2.0, 3.0]))
+      t1: float64[] = sum(t0, axis=(0,), keepdims=False)
+      return t1
+
+Where arguments are trees, `from` shows (args, kwargs) with the inputs in their places. Constants that are long or
+used more than once stand in a table at the end. What cannot be written (a function, a tracked tensor) is shown in
+angle brackets, and such a text cannot be read back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import Spec, spec_of
+from ..arrays.trees import flatten
+from ..ops.index import SLOT
+from ..ops.specialise import Symbol
+from .plain import OPAQUE, Star, array_from, array_of, bytes_of, is_constant, template_of
+
+if TYPE_CHECKING:
+    from .ir import Graph
+
+__all__ = ["graph_text", "spec_text"]
+
+#: Constants of more elements than this stand in the table.
+_LONG = 8
+
+
+def graph_text(graph: Graph, data: bool = True) -> str:
+    """The text; without `data` the long constants show only their spec, and it cannot be read back."""
+    writer = _Writer(graph, data)
+    head = ", ".join(f"{writer.names[id(s)]}: {spec_text(s.spec)}" for s in graph.inputs)
+    lines = [f"graph({head}){writer.arguments(graph)}"]
+    for e in graph.equations:
+        args = [writer.argument(a) for a in e.args]
+        static = [f"{k}={writer.value(v)}" for k, v in e.static.items()]
+        results = ", ".join(f"{writer.names[id(s)]}: {spec_text(s.spec)}" for s in e.results)
+        name = e.op.name if e.op.name.isidentifier() else json.dumps(e.op.name)
+        lines.append(f"  {results} = {name}({', '.join([*args, *static])})")
+    lines.append(f"  return {writer.results(graph)}")
+    if writer.table:
+        lines += ["constants", *(f"  {name} = {writer.array(a)}" for name, a in writer.table)]
+    return "\n".join(lines)
+
+
+def spec_text(spec: Spec) -> str:
+    """A spec as text says it: `float64[2, 3]`, a Python number as its type, `float`."""
+    if spec.weak:
+        return spec.weak.__name__
+    place = "" if spec.device == "cpu" else f" on {spec.device}"
+    return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]{place}"
+
+
+class _Writer:
+    """Names for all values of a graph, and the table of its long constants."""
+
+    def __init__(self, graph: Graph, data: bool) -> None:
+        self.data = data
+        made = [s for e in graph.equations for s in e.results]
+        self.names = {id(s): f"x{i}" for i, s in enumerate(graph.inputs)}
+        self.names |= {id(s): f"t{i}" for i, s in enumerate(made)}
+        self.table: list[tuple[str, Any]] = []
+        used = [a for e in graph.equations for a in e.args] + list(graph.outputs)
+        arrays = [a for a in used if is_array(a) and is_constant(a)]
+        counts = Counter(map(id, arrays))
+        for a in arrays:
+            if id(a) not in self.names and (counts[id(a)] > 1 or a.size > _LONG):
+                self.names[id(a)] = f"c{len(self.table)}"
+                self.table.append((self.names[id(a)], a))
+
+    def argument(self, a: Any) -> str:
+        return self.names.get(id(a)) or self.value(a)
+
+    def arguments(self, graph: Graph) -> str:
+        """Nothing where each argument is an array, else (args, kwargs) with the inputs in their places."""
+        count = len(graph.inputs)
+        if graph.arguments is None or graph.arguments == flatten(((0,) * count, {}))[1]:
+            return ""
+        template = template_of(graph.arguments, [Star(self.names[id(s)]) for s in graph.inputs])
+        return f" from <{graph.arguments}>" if template is OPAQUE else f" from {self.value(template)}"
+
+    def results(self, graph: Graph) -> str:
+        """The outputs in the structure of the result."""
+        names = [self.argument(o) for o in graph.outputs]
+        several = len(names) > 1 and graph.results in (None, flatten((0,) * len(names))[1])
+        if several or (len(names) == 1 and graph.results is None):
+            return ", ".join(names)
+        template = template_of(flatten(())[1] if graph.results is None else graph.results, [Star(n) for n in names])
+        return f"<{graph.results}> {', '.join(names)}" if template is OPAQUE else self.value(template)
+
+    def value(self, v: Any) -> str:
+        """A static value, an array or a number as text."""
+        if v is None or type(v) in (bool, int, float, Star):
+            return repr(v)
+        if isinstance(v, np.generic):
+            return self.value(v.item()) if v.dtype.kind in "biufc" else f"<{type(v).__name__}>"
+        if isinstance(v, str):
+            return json.dumps(v)
+        if isinstance(v, complex):
+            return f"complex({v.real!r}, {v.imag!r})"
+        if isinstance(v, np.dtype):
+            return v.name
+        if is_array(v):
+            return self.array(v)
+        return self.container(v)
+
+    def container(self, v: Any) -> str:
+        if type(v) is tuple:
+            return f"({', '.join(map(self.value, v))}{',' if len(v) == 1 else ''})"
+        if type(v) is list:
+            return f"[{', '.join(map(self.value, v))}]"
+        if type(v) is dict:
+            return "{" + ", ".join(f"{self.value(k)}: {self.value(x)}" for k, x in v.items()) + "}"
+        if isinstance(v, slice):
+            return f"slice({', '.join(map(self.value, (v.start, v.stop, v.step)))})"
+        if v is SLOT or v is Ellipsis:
+            return "SLOT" if v is SLOT else "..."
+        spec = getattr(v, "spec", None)
+        shown = f" {spec}" if isinstance(spec, Spec) else ""
+        return f"<{'outer value' if isinstance(v, Symbol) else type(v).__name__}{shown}>"
+
+    def array(self, a: Any) -> str:
+        spec = spec_of(a)
+        if not is_constant(a):
+            return f"<array {spec}>"
+        if a.size <= _LONG:
+            numbers = (
+                array_of(a).astype(np.float32).ravel().tolist() if a.dtype.name == "bfloat16" else a.ravel().tolist()
+            )
+            again = array_from(Spec(spec.shape, spec.dtype), numbers)
+            if again.tobytes() == array_of(a).tobytes():  # a NaN may carry bits that no number shows
+                return f"array({spec_text(spec)}, {self.value(numbers)})"
+        if not self.data:
+            return f"array({spec_text(spec)}, ...)"
+        return f'array({spec_text(spec)}, "{bytes_of(a)}")'

@@ -1,0 +1,86 @@
+"""What a graph built by hand consists of: values, and the lines that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..arrays.spec import Spec
+from ..arrays.value import Value
+from ..errors import ShapeError
+from ..ops.op import Op
+
+if TYPE_CHECKING:
+    from .builder import GraphBuilder
+
+__all__ = ["Derivative", "GraphValue", "Line"]
+
+
+class GraphValue(Value):
+    """A value of a graph that is being built: a placeholder, a variable, or the result of an op on them."""
+
+    __slots__ = ("builder", "level", "name", "number", "scope", "spec")
+    level: int
+
+    def __init__(self, builder: GraphBuilder, spec: Spec, name: str = "") -> None:
+        self.builder = builder
+        self.spec = spec.guarded()
+        self.name = name
+        self.scope = builder.scope
+        self.level = builder.scope.level
+        self.number = len(builder.lines)  # lines written before it exists
+
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        """Write the op down."""
+        return self.builder.write(op, args, static)
+
+    @property
+    def shape(self) -> Any:
+        """The sizes; None or a name where one is not known yet."""
+        return self.builder.sizes.shown(self.spec.shape)
+
+    @property
+    def size(self) -> Any:
+        """The number of elements; None if it is not known yet."""
+        return None if None in self.shape or any(isinstance(n, str) for n in self.shape) else self.spec.size
+
+    def __len__(self) -> int:
+        n = self.shape[0] if self.shape else 0
+        if not isinstance(n, int):
+            raise ShapeError("len: the size of this axis is not known yet.")
+        return self.spec.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        shape = ", ".join("None" if n is None else str(n) for n in self.shape)
+        return f"<{self.name or 'value'}: {self.spec.dtype.name}[{shape}] of a graph>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """`results = op(*args, **static)`."""
+
+    results: tuple[GraphValue, ...]
+    op: Op
+    args: tuple[Any, ...]
+    static: dict[str, Any]
+
+    @property
+    def needs(self) -> list[GraphValue]:
+        return [a for a in self.args if isinstance(a, GraphValue)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derivative:
+    """`results = d loss / d wrt`, to be worked out from the lines before."""
+
+    results: tuple[GraphValue, ...]
+    loss: GraphValue
+    wrt: tuple[GraphValue, ...]
+
+    @property
+    def needs(self) -> list[GraphValue]:
+        return [self.loss, *self.wrt]

@@ -1,0 +1,79 @@
+"""Graph in, the same graph out if it is sound: every argument is known, every spec is what the op says."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ..arrays.spec import Spec, spec_of
+from ..errors import ArgumentError, GraphError, PullbackError
+from ..ops.op import Op
+from ..ops.specialise import Equation, Symbol
+
+if TYPE_CHECKING:
+    from .ir import Graph
+
+__all__ = ["verified"]
+
+
+def verified(graph: Graph, trusted: set[int] | None = None) -> Graph:
+    """Raise `GraphError` if the graph is not sound. The specs of `trusted` equations (by id) are not asked again: an
+    equation never changes, so between passes only the new ones are.
+    """
+    known: set[int] = set()
+    for symbol in graph.inputs:
+        _make(known, symbol, "inputs")
+    for number, e in enumerate(graph.equations):
+        for i, a in enumerate(e.args):
+            if isinstance(a, Symbol) and id(a) not in known:
+                raise GraphError(f"{_line(number, e)}: argument {i} ({a.spec}) is no input and no earlier result.")
+        for symbol in e.results:
+            _make(known, symbol, _line(number, e))
+        if trusted is None or id(e) not in trusted:
+            _check_specs(number, e)
+    for i, o in enumerate(graph.outputs):
+        if isinstance(o, Symbol) and id(o) not in known:
+            raise GraphError(f"output {i} ({o.spec}) is no input and no result of an equation.")
+    return graph
+
+
+def _line(number: int, e: Equation) -> str:
+    return f"equation {number}, {e.op.name}"
+
+
+def _make(known: set[int], symbol: Any, where: str) -> None:
+    if not isinstance(symbol, Symbol):
+        raise GraphError(f"{where}: a {type(symbol).__name__} stands where a symbol should be made.")
+    if id(symbol) in known:
+        raise GraphError(f"{where}: {symbol.spec} is made twice.")
+    known.add(id(symbol))
+
+
+def _check_specs(number: int, e: Equation) -> None:
+    names = e.op.args
+    few, many = (len(names) - 1, None) if names[-1:] and names[-1].startswith("*") else (len(names), len(names))
+    if len(e.args) < few or (many is not None and len(e.args) > many):
+        raise GraphError(f"{_line(number, e)}: takes {', '.join(names)}, got {len(e.args)} arguments.")
+    if e.op.family == "elementwise" and e.static:
+        raise GraphError(f"{_line(number, e)}: has no static parameters, got {', '.join(e.static)}.")
+    try:
+        specs = tuple([spec_of(a) for a in e.args])
+        made = e.op.spec_of(specs, e.static) if e.static or e.op.family != "elementwise" else _pointwise(e.op, specs)
+    except PullbackError as error:
+        raise GraphError(f"{_line(number, e)}: {error}") from None
+    except Exception as error:  # a graph that was read may say anything
+        raise ArgumentError(f"{_line(number, e)}: its arguments do not fit: {error}") from None
+    said = tuple(s.spec for s in e.results)
+    wanted = made if type(made) is tuple else (made,)
+    if said != wanted:
+        raise GraphError(f"{_line(number, e)}: makes {_shown(wanted)}, the graph says {_shown(said)}.")
+
+
+@functools.lru_cache(maxsize=4096)
+def _pointwise(op: Op, specs: tuple[Spec, ...]) -> Any:
+    """Most equations, and NumPy takes its time to say what dtype comes out: asked once for each kind of arguments."""
+    return op.spec_of(specs, {})
+
+
+def _shown(specs: tuple[Spec, ...]) -> str:
+    return ", ".join(map(str, specs)) or "nothing"

@@ -1,0 +1,99 @@
+"""How the coefficients of the vector mathematics were found: polynomials at Chebyshev points, in many digits.
+
+`python tests/fitting.py` prints the tables of `pullback/compile/cpu/coefficients.py`.
+"""
+
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def fitted(f, low, high, count):
+    """The `count` coefficients (lowest power first) of the polynomial through f at the Chebyshev points of [low, high],
+    rounded to float64.
+    """
+    low, high = mp.mpf(low), mp.mpf(high)
+    points = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    return tuple(float(c) for c in _interpolated(points, [f(x) for x in points]))
+
+
+def _interpolated(points, values):
+    """Newton's divided differences, then multiplied out."""
+    table = list(values)
+    for level in range(1, len(points)):
+        for i in range(len(points) - 1, level - 1, -1):
+            table[i] = (table[i] - table[i - 1]) / (points[i] - points[i - level])
+    powers = [table[-1]]
+    for c, x in zip(reversed(table[:-1]), reversed(points[:-1]), strict=True):
+        moved = [mp.mpf(0), *powers]
+        powers = [m - x * p for m, p in zip(moved, [*powers, mp.mpf(0)], strict=True)]
+        powers[0] += c
+    return powers
+
+
+def _exp(r):
+    return (mp.exp(r) - 1 - r) / r**2 if abs(r) > 1e-15 else mp.mpf(1) / 2 + r / 6
+
+
+def _log(z):
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) - 2 * s - mp.mpf(2) / 3 * s**3) / s**5
+
+
+def _odd(f):
+    """P in f(x) = x + x z P(z) with z = x^2."""
+    return lambda z: (f(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+
+def _erf(z):
+    return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def _erf_whole(t):
+    """erf(x) / x for x^2 = 8 (1 + t), which is up to 4."""
+    x = mp.sqrt(8 * (1 + mp.mpf(t)))
+    return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
+
+
+#: Where (x - k) / (x + k) is zero: in the middle of where erfc bends.
+K = 3.75
+
+
+def _erfcx(t):
+    x = K * (1 + t) / (1 - t)
+    grown = 1 / (x * mp.sqrt(mp.pi)) * (1 - 1 / (2 * x**2)) if x > 1e12 else mp.exp(x * x) * mp.erfc(x)
+    return (1 + 2 * x) * grown
+
+
+def _last_t(x):
+    return (mp.mpf(x) - K) / (x + K)
+
+
+#: Name, function, interval, and how many coefficients for float64 and for float32.
+FITS = (
+    ("EXP", _exp, -0.3466, 0.3466, 11, 5),
+    ("LOG", _log, 1e-12, 0.02945, 9, 4),
+    ("ATAN", _odd(mp.atan), 1e-12, 0.1716, 12, 5),
+    ("ASIN", _odd(mp.asin), 1e-12, 0.25, 13, 6),
+    ("SINH", _odd(mp.sinh), 1e-12, 1.0, 8, 4),
+    ("ERF", _erf, 1e-12, 0.25, 11, 5),
+    ("ERFC", _erfcx, _last_t(0.45), _last_t(28), 25, 13),
+    ("ERF_WHOLE", _erf_whole, -1.0, 1.0, 0, 17),
+    ("CBRT", mp.cbrt, 1.0, 2.0, 6, 6),
+)
+
+
+def tables():
+    """Each table by its name: {bytes of the dtype: coefficients}."""
+    return {
+        name: {size: fitted(f, a, b, count) for size, count in ((8, n), (4, m)) if count}
+        for name, f, a, b, n, m in FITS
+    }
+
+
+if __name__ == "__main__":
+    for name, table in tables().items():
+        print(f"{name}: dict[int, tuple[float, ...]] = {{")
+        for size, numbers in table.items():
+            print(f"    {size}: {numbers},")
+        print("}")

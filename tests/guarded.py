@@ -1,0 +1,148 @@
+"""Compiled programs with all their memory beside pages that nobody may touch; run by `test_guard_pages.py`.
+
+`python guarded.py PLACE MACHINE FIRST STEP PROGRAMS`: memory at the "start" or the "end" of its pages, code for one of
+MACHINES, every STEP-th sample of the ops from FIRST on, and so many random programs. A touch kills the process; its
+last line says what ran.
+"""
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+
+#: The processor code is made for, and its vectors in bytes.
+MACHINES = {"this": (None, None), "avx2": ("haswell", 32), "sse": ("x86-64", 16)}
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+class Guarded:
+    """Hands out arrays that touch a forbidden page, and takes them all back."""
+
+    def __init__(self, place):
+        self.place = place
+        self.regions = []
+        self.count = 0
+
+    def bytes(self, size, spare=0):
+        """An address with `size` bytes behind it, the last `spare` of which lie in the forbidden page."""
+        inside = -(-max(size - spare, 1) // PAGE) * PAGE
+        whole = inside + 2 * PAGE
+        base = _libc.mmap(None, whole, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        assert base not in (None, ctypes.c_void_p(-1).value)
+        assert not _libc.mprotect(base, PAGE, 0)
+        assert not _libc.mprotect(base + PAGE + inside, PAGE, 0)
+        self.regions.append((base, whole))
+        self.count += 1
+        return base + PAGE if self.place == "start" else base + PAGE + inside - (size - spare)
+
+    def empty(self, shape, dtype=np.float64):
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        # the arena is asked for with 64 bytes to spare for its alignment, which it has here
+        spare = 64 if dtype == np.uint8 and isinstance(shape, int) else 0
+        memory = (ctypes.c_uint8 * size).from_address(self.bytes(size, spare))
+        return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(shape)
+
+    def copy(self, x):
+        x = np.asarray(x)
+        found = self.empty(x.shape, x.dtype)
+        found[...] = x
+        return found
+
+    def ascontiguousarray(self, x, *rest):
+        return self.copy(np.asarray(x, *rest))
+
+    def free(self):
+        for base, size in self.regions:
+            _libc.munmap(base, size)
+        self.regions.clear()
+
+
+class Numpy:
+    """NumPy as a module of the package sees it, with memory from elsewhere."""
+
+    def __init__(self, **changed):
+        self.__dict__.update(changed)
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+def build_for(machine):
+    """Have code made for another processor than this one."""
+    from pullback.compile.cpu import executable, link
+
+    cpu, width = MACHINES[machine]
+    if cpu is None:
+        return
+    executable.vector_bytes = lambda: width
+
+    def other(llvm):
+        return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)
+
+    link._machine = other
+
+
+def samples(first, step):
+    """Ops on samples of their arguments: what it is, the function and its arguments."""
+    from records import cases
+    from test_compiled import is_stageable
+
+    from pullback.ops.dispatch import apply
+
+    for number, case in enumerate(cases(is_stageable)):
+        if number % step == first:
+            yield f"{case.op.name} {number}", lambda *a, c=case: apply(c.op, *a, **c.static), case.args
+
+
+def programs(count):
+    from test_random_graphs import program
+
+    import pullback as pb
+
+    for seed in range(count):
+        f, args = program(seed)
+        yield f"program {seed}", f, args
+
+        def scalar(*args, f=f):
+            a, b = f(*args)
+            return pb.sum(pb.sin(a)) + pb.sum(pb.cos(b))
+
+        yield f"gradient of program {seed}", pb.grad(scalar, argnums=tuple(range(len(args)))), args
+
+
+def main(place, machine, first, step, count):
+    from test_compiled import same
+
+    from pullback.compile import fuse
+    from pullback.compile.cpu import executable
+    from pullback.compile.jit import jit
+
+    build_for(machine)
+    guarded = Guarded(place)
+    for what, f, args in (*samples(int(first), int(step)), *programs(int(count))):
+        print(what, flush=True)
+        args = [np.asarray(a) for a in args]
+        wanted = f(*args)
+        executable.np = Numpy(empty=guarded.empty)
+        fuse.np = Numpy(ascontiguousarray=guarded.ascontiguousarray)
+        entry = jit(f).lower(*args)
+        entry.captured = [guarded.copy(c) for c in entry.captured]
+        found = entry.run([guarded.copy(a) for a in args])
+        executable.np = fuse.np = np
+        single = any(np.asarray(a).dtype == np.float32 for a in args)
+        same(found, wanted if isinstance(wanted, (tuple, list)) else [wanted], 3e-4 if single else 1e-9)
+        del entry, found
+        guarded.free()
+    assert guarded.count > 10
+    print("done")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,242 @@
+"""jit: the same answers as without it, through every transform, and never by stale code."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.errors import ArgumentError, IndexingError
+
+pytest.importorskip("llvmlite")
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 5))
+
+
+def loss(w, x):
+    h = pb.tanh(x @ w["a"] + w["b"])
+    return pb.mean(pb.square(h)) + pb.sum(pb.softmax(h, axis=-1) ** 2)
+
+
+def weights(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    return {"a": rng.normal(size=(5, 3)).astype(dtype), "b": rng.normal(size=3).astype(dtype)}
+
+
+def close(a, b, tolerance=1e-11):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+
+
+def test_values_gradients_and_trees():
+    w = weights()
+    close(pb.jit(loss)(w, X), loss(w, X))
+    value, found = pb.jit(pb.value_and_grad(loss))(w, X)
+    wanted = pb.grad(loss)(w, X)
+    close(value, loss(w, X))
+    assert list(found) == ["a", "b"]
+    close(found["a"], wanted["a"])
+    close(found["b"], wanted["b"])
+
+
+@pytest.mark.parametrize(
+    "way", ["grad", "hessian", "jvp of grad", "grad of grad", "vmap", "vmap of grad", "jit of jit"]
+)
+def test_transforms_of_a_compiled_function(way):
+    def f(x):
+        return pb.sum(pb.sin(x) * pb.exp(0.1 * x)) + pb.prod(x)
+
+    g = pb.jit(f)
+    x = X[0]
+    made = {
+        "grad": lambda h: pb.grad(h)(x),
+        "hessian": lambda h: pb.hessian(h)(x),
+        "jvp of grad": lambda h: pb.jvp(pb.grad(h), (x,), (np.cos(x),))[1],
+        "grad of grad": lambda h: pb.grad(lambda y: pb.sum(pb.grad(h)(y) ** 2))(x),
+        "vmap": lambda h: pb.vmap(h)(X),
+        "vmap of grad": lambda h: pb.vmap(pb.grad(h))(X),
+        "jit of jit": lambda h: pb.jit(lambda y: pb.jit(h)(y) * 2)(x),
+    }[way]
+    close(made(g), made(f))
+
+
+def test_tape_hooks_and_double_backward():
+    f = pb.jit(lambda x: pb.sum(pb.sin(x) ** 2))
+    x = pb.tensor(X, requires_grad=True)
+    y = f(x)
+    seen = []
+    y.register_hook(lambda bar: seen.append(bar.item()))
+    (gradient,) = pb.gradients(y, [x], create_graph=True)
+    close(gradient.detach().numpy(), np.sin(2 * X))
+    (second,) = pb.gradients(pb.sum(gradient), [x])
+    close(second.numpy(), 2 * np.cos(2 * X))
+    assert seen == [1.0]
+
+
+def test_compiled_once_for_each_kind_of_arguments():
+    runs = []
+
+    def f(x, n):
+        runs.append((x.shape, x.dtype.name, n))
+        return x * n
+
+    g = pb.jit(f, static_argnums=1)
+    for _ in range(3):
+        close(g(X, 2), X * 2)
+    close(g(X.astype("f"), 2), X.astype("f") * 2)
+    close(g(X[0], 2), X[0] * 2)
+    close(g(X, 3), X * 3)
+    assert len(runs) == 4
+    with pytest.raises(ArgumentError, match="hashable"):
+        g(X, [1])
+
+
+def test_strided_and_read_only_arguments():
+    f = pb.jit(lambda x: x + pb.sum(x, axis=0))
+    for x in (X[:, ::2], X.T, X[::-1], np.broadcast_to(X[0], (3, 5))):
+        close(f(x), x + x.sum(axis=0))
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    close(f(frozen), X + X.sum(axis=0))
+
+
+def test_donated_arguments_are_updated_in_place():
+    w = weights(np.float32)
+    kept = {k: v.copy() for k, v in w.items()}
+    x = X.astype("f")
+
+    def step(w, x):
+        g = pb.grad(loss)(w, x)
+        return {k: w[k] - 0.1 * g[k] for k in w}
+
+    new = pb.jit(step, donate_argnums=0)(w, x)
+    assert new["a"] is w["a"]
+    wanted = step(kept, x)
+    for k in wanted:
+        close(new[k], wanted[k], 1e-5)
+
+
+def test_a_donated_argument_given_twice_is_copied():
+    f = pb.jit(lambda x, y: (x + y, x * 1.0), donate_argnums=0)
+    x = X.copy()
+    total, same = f(x, x)
+    close(total, 2 * X)
+    close(same, X)
+
+
+def test_results_that_swap_donated_arguments():
+    f = pb.jit(lambda x, y: (y, x), donate_argnums=(0, 1))
+    a, b = f(X.copy(), 2 * X)
+    close(a, 2 * X)
+    close(b, X)
+
+
+SCALE = 2.0
+
+
+def test_changed_globals_closures_and_captured_arrays_are_seen():
+    global SCALE
+    f = pb.jit(lambda x: x * SCALE)
+    close(f(X), 2 * X)
+    SCALE = 3.0
+    close(f(X), 3 * X)
+    SCALE = 2.0
+
+    factor = 2.0
+    g = pb.jit(lambda x: x * factor)
+    close(g(X), 2 * X)
+    factor = 5.0
+    close(g(X), 5 * X)
+
+    array = np.ones(5)
+    h = pb.jit(lambda x: x * array)
+    close(h(X), X)
+    array[:] = 7.0
+    close(h(X), 7 * X)
+
+
+def test_captured_tensors_get_their_gradients():
+    w = pb.tensor(np.ones(5), requires_grad=True)
+    f = pb.jit(lambda x: pb.sum(x * w))
+    f(X).backward()
+    close(w.grad.numpy(), X.sum(axis=0))
+
+
+def test_methods_keywords_and_functions_without_arguments():
+    class Model:
+        @pb.jit
+        def shifted(self, x, *, shift):
+            return x + shift
+
+    close(Model.shifted(None, X, shift=X), 2 * X)
+    close(pb.jit(lambda x, *, y: x * y)(X, y=X), X * X)
+    assert pb.jit(lambda: 3)() == 3
+
+
+def test_indices_out_of_range_raise():
+    f = pb.jit(lambda x, i: x[i])
+    close(f(X, np.array([0, -1])), X[[0, -1]])
+    with pytest.raises(IndexingError, match="out of range"):
+        f(X, np.array([4]))
+    close(f(X, np.array([3])), X[[3]])
+
+
+def test_branches_on_values_are_refused():
+    with pytest.raises(pb.errors.PullbackError):
+        pb.jit(lambda x: x if pb.sum(x) > 0 else -x)(X)
+
+
+def test_an_error_while_compiling_leaves_nothing_behind():
+    f = pb.jit(lambda x: x @ x)
+    with pytest.raises(pb.errors.ShapeError):
+        f(X)
+    close(f(X[:, :4]), X[:, :4] @ X[:, :4])
+
+
+def test_ops_of_the_array_library_run_between_native_pieces():
+    def f(x):
+        return pb.cumulative_sum(pb.sin(x), axis=1) * 2 + pb.argmax(x, axis=1, keepdims=True)
+
+    close(pb.jit(f)(X), f(X))
+
+
+def test_complex_and_half_precision_run_too():
+    z = X + 1j * X[::-1]
+    close(pb.jit(lambda z: pb.abs(z) ** 2)(z), np.abs(z) ** 2)
+    half = X.astype(np.float16)
+    found = pb.jit(lambda x: x * 2)(half)
+    assert found.dtype == np.float16
+
+
+def test_many_threads_share_a_compiled_function():
+    f = pb.jit(lambda x: pb.sum(pb.softmax(x, axis=-1) * x, axis=-1))
+    wanted = f(X)
+    wrong = []
+
+    def work():
+        wrong.extend(1 for _ in range(50) if not np.array_equal(f(X), wanted))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_compiled_code_is_freed():
+    f = pb.jit(lambda x: x * 2)
+    f(X)
+    ended = weakref.ref(f.last.code)
+    del f
+    gc.collect()
+    assert ended() is None
+
+
+def test_empty_and_zero_dimensional_arguments():
+    f = pb.jit(lambda x: (pb.sum(x), x * 2, pb.concat([pb.reshape(x, (-1,)), pb.reshape(x, (-1,))])))
+    for x in (np.zeros((0, 3)), np.asarray(2.0), np.zeros(0)):
+        for a, b in zip(f(x), (x.sum(), x * 2, np.r_[x.ravel(), x.ravel()]), strict=True):
+            close(a, b)
+            assert np.shape(a) == np.shape(b)
