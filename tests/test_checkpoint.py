@@ -310,7 +310,7 @@ def test_staged_programs_hold_the_function_itself():
     from pullback.graph import stage
 
     counted = Counted(wavy)
-    program = stage(pb.checkpoint(counted), pb.spec_of(X))
+    program = stage(pb.checkpoint(counted))(pb.spec_of(X))
     same(program.run(X), wavy(X))
     assert counted.runs == 1
 

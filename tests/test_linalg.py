@@ -368,7 +368,7 @@ def test_the_check_holds_in_batches_and_programs():
 
     with pytest.raises(GaugeError):
         pb.vmap(pb.grad(loss))(np.stack([np.diag([1.0, 2.0]), np.eye(2)]))
-    program = stage(pb.grad(loss), np.diag([1.0, 2.0]))
+    program = stage(pb.grad(loss))(np.diag([1.0, 2.0]))
     assert np.isfinite(program.run(np.array([[1.0, 0.5], [0.5, 2.0]]))).all()
     with pytest.raises(GaugeError):
         program.run(np.eye(2))

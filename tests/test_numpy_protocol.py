@@ -241,7 +241,7 @@ def test_numpy_functions_inside_other_transforms(kind):
         return
     from pullback.graph import stage
 
-    np.testing.assert_allclose(stage(pb.grad(f), x[0]).run(x[0]), pb.grad(f)(x[0]), rtol=1e-13)
+    np.testing.assert_allclose(stage(pb.grad(f))(x[0]).run(x[0]), pb.grad(f)(x[0]), rtol=1e-13)
 
 
 def test_foreign_array_types_have_their_turn():

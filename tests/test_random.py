@@ -304,9 +304,9 @@ def test_the_same_numbers_eager_and_staged():
         return x * random.normal(size=3, key=KEY) + random.gamma(x, key=random.fold_in(KEY, 1))
 
     x = np.array([1.0, 2.0, 0.5])
-    np.testing.assert_array_equal(stage(noisy, x).run(x), noisy(x))
+    np.testing.assert_array_equal(stage(noisy)(x).run(x), noisy(x))
     of_key = lambda k: random.uniform(size=2, key=k)  # noqa: E731
-    np.testing.assert_array_equal(stage(of_key, KEY).run(random.key(5)), of_key(random.key(5)))
+    np.testing.assert_array_equal(stage(of_key)(KEY).run(random.key(5)), of_key(random.key(5)))
 
     def stateful(x):
         return x + random.normal(size=3)
@@ -314,7 +314,7 @@ def test_the_same_numbers_eager_and_staged():
     random.seed(11)
     eager = stateful(x)
     random.seed(11)
-    np.testing.assert_array_equal(stage(stateful, x).run(x), eager)
+    np.testing.assert_array_equal(stage(stateful)(x).run(x), eager)
 
 
 def test_state_can_be_put_back():

@@ -70,11 +70,14 @@ class _Renderer:
             [s for s in stores if self._is_along(s)],
             [line for line in self.used if line in self.kept and line.phase == number],
         )
-        for store in stores:
-            if not self._is_along(store):
-                self._store_once(store)
+        once = [s for s in stores if not self._is_along(s)]
+        for store in once:  # all is read before anything is written: a result may lie where an argument lay
+            for line in (store.line, *store.args):
+                self.values.of_row(line)
         if phase.folds or phase.stores or phase.kept:
             Row(self.values, self.kept, phase, self.used).write()
+        for store in once:
+            self._store_once(store)
         for store in self.kernel.stores:
             if store.line.kind == "fold" and store.line.phase == number:
                 self._store_once(store)
