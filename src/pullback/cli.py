@@ -1,4 +1,4 @@
-"""Command-line words in, an exit status out: `pullback doctor`, `pullback demo`, `pullback ops`."""
+"""Command-line words in, an exit status out: `pullback doctor`, `demo`, `ops`, `certify`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,9 @@ from rich.table import Table
 
 from pullback import __version__
 from pullback import demo as fitting
+from pullback.errors import ArgumentError
 from pullback.ops import everything
+from pullback.tools.certify import DTYPES, certify_ops
 
 
 class Part(NamedTuple):
@@ -53,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
 
     ops_words = commands.add_parser("ops", help="the table of ops and what each supports")
     ops_words.set_defaults(command=ops)
+
+    certify_words = commands.add_parser("certify", help="check every derivative of every op in every role")
+    certify_words.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
+    certify_words.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
+    certify_words.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
+                               help="write the table too; .md and .json by the suffix, else text")  # fmt: skip
+    certify_words.set_defaults(command=certify)
     return top
 
 
@@ -97,6 +107,20 @@ def ops(console: Console, _: argparse.Namespace) -> int:
         table.add_row(*row)
     console.print(table)
     return 0
+
+
+def certify(console: Console, chosen: argparse.Namespace) -> int:
+    """Prints the table, and is a failure if one of its roles is."""
+    try:
+        with console.status("certifying") as status:
+            report = certify_ops(chosen.names, chosen.dtype or DTYPES, watch=lambda name: status.update(name))
+    except ArgumentError as error:
+        console.print(str(error), markup=False)
+        return 2
+    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    for path in chosen.write:
+        report.write(path)
+    return 0 if report else 1
 
 
 def op_rows() -> list[list[str]]:

@@ -1,0 +1,156 @@
+"""Op records and functions in, cases out: arguments, and which of them carry derivatives."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import is_inexact
+from ...ops.contracting import matmul
+from ...ops.dispatch import apply
+from ...ops.elementwise import abs as magnitude
+from ...ops.elementwise import imag, real
+from ...ops.op import Op
+from ...ops.reducing import sum as total_of
+
+__all__ = ["Case", "cases_of", "drawn", "flat", "inner", "parts", "phaseless", "weighted"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one op, or (without an op) one call of `body`: its arguments, and which of them move.
+
+    `kinds` are the kinds of dtype that carry derivatives here.
+    """
+
+    op: Op | None
+    number: int
+    args: tuple[Any, ...]
+    static: dict[str, Any] = field(default_factory=dict)
+    body: Callable[..., Any] | None = None
+    kinds: str = "f"
+
+    @property
+    def name(self) -> str:
+        return f"{'call' if self.op is None else self.op.name}-{self.number}"
+
+    @property
+    def moving(self) -> list[int]:
+        """Positions of the arguments that carry derivatives."""
+        return [i for i, a in enumerate(self.args) if np.asarray(a).dtype.kind in self.kinds]
+
+    @property
+    def floats(self) -> list[Any]:
+        return [self.args[i] for i in self.moving]
+
+    def call(self, *args: Any) -> Any:
+        """The op or function of all its arguments, as it stands."""
+        return self.body(*args) if self.op is None and self.body else apply(self.op, *args, **self.static)  # type: ignore[arg-type]
+
+    def moved(self, *floats: Any) -> Any:
+        """All results, of the arguments that move; the others are held fixed."""
+        args = list(self.args)
+        for i, value in zip(self.moving, floats, strict=True):
+            args[i] = value
+        return self.call(*args)
+
+    def function(self, *floats: Any) -> Any:
+        """The results that have a derivative, of the arguments that move."""
+        return phaseless(self.op, self.moved(*floats))
+
+    def scalar(self, *floats: Any) -> Any:
+        """A weighted sum of the results: one number to differentiate, in which no direction is special."""
+        rng = np.random.default_rng(7)
+        total: Any = 0.0
+        for out in parts(self.function(*floats)):
+            total = total + weighted(out, drawn(rng, out))
+        return total
+
+    def direction(self, seed: int) -> list[Any]:
+        """Random numbers in the shapes of the arguments that move."""
+        rng = np.random.default_rng(seed)
+        return [drawn(rng, np.asarray(a)) for a in self.floats]
+
+    def cast(self, dtype: Any) -> Case:
+        """The same case with what moves in another real dtype, or the complex one of its precision."""
+        args = tuple(_in_dtype(np.asarray(a), dtype) if i in self.moving else a for i, a in enumerate(self.args))
+        return replace(self, args=args)
+
+    def turned(self) -> Case:
+        """The same case with what moves and is real turned into the complex plane."""
+        args = tuple(
+            np.asarray(a * np.exp(0.4j) + 0.05j) if i in self.moving and np.asarray(a).dtype.kind == "f" else a
+            for i, a in enumerate(self.args)
+        )
+        return replace(self, args=args, kinds="c")
+
+
+def _in_dtype(a: Any, dtype: Any) -> Any:
+    return a.astype(np.result_type(dtype, "complex64") if a.dtype.kind == "c" else dtype)
+
+
+#: What is left of complex results when their free phases are taken away: only that has a derivative in reverse mode.
+PHASELESS: dict[str, Callable[..., Any]] = {
+    "eig": lambda w, v: (w, magnitude(v)),
+    "eigh": lambda w, v: (w, magnitude(v)),
+    "qr": lambda q, r: (magnitude(q), q[..., : r.shape[-1]], r),
+    "svd": lambda u, s, vh: (
+        magnitude(u),
+        s,
+        magnitude(vh),
+        matmul(u[..., :, : s.shape[-1]], vh[..., : s.shape[-1], :]),
+    ),
+}
+
+
+def phaseless(op: Op | None, outs: Any) -> Any:
+    """The results that have a derivative, without phases that the op was free to choose."""
+    if isinstance(outs, tuple) and (op is None or op.differentiable):
+        outs = tuple(x for x in outs if x.dtype.kind not in "iub")
+    if op is None or op.name not in PHASELESS:
+        return outs
+    return PHASELESS[op.name](*outs) if any(x.dtype.kind == "c" for x in outs) else outs
+
+
+def cases_of(op: Op, kinds: str = "f") -> list[Case]:
+    """Every sample of an op, the same ones each time."""
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+    return [Case(op, i, args, static, kinds=kinds) for i, (args, static) in enumerate(op.samples(rng))]
+
+
+def parts(values: Any) -> Sequence[Any]:
+    """One result or several, as several."""
+    return values if isinstance(values, (tuple, list)) else (values,)
+
+
+def flat(values: Any) -> Any:
+    """Arrays and tuples of arrays as one vector, for comparing."""
+    listed = parts(values)
+    return np.concatenate([np.asarray(v).ravel() for v in listed]) if listed else np.zeros(0)
+
+
+def inner(left: Any, right: Any) -> float:
+    """Re <left, right>, the product in which a pull is the transpose of a push."""
+    return float(np.real(np.vdot(flat(left), flat(right))))
+
+
+def drawn(rng: Any, like: Any) -> Any:
+    """Random numbers in the shape of a value, complex where it is."""
+    found = np.asarray(rng.normal(size=like.shape))
+    return found + 1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else found
+
+
+def weighted(out: Any, weights: Any) -> Any:
+    """Re <weights, out>: a real number, whatever the dtype of the result."""
+    if out.dtype.kind != "c":
+        return total_of(out * weights)
+    return total_of(real(out) * weights.real + imag(out) * weights.imag)
+
+
+def carries(x: Any) -> bool:
+    """Whether an argument can carry derivatives."""
+    return is_inexact(np.asarray(x).dtype)

@@ -1,0 +1,263 @@
+"""A case in, how far apart two ways to the same answer are out: one small function for each role of an op.
+
+`ROLES` is the list. A role answers None where it does not apply; the compiler will add one line to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...errors import PullbackError
+from ...graph import Graph, stage
+from ...transforms import grad, jvp, vjp, vmap
+from ...transforms.taylor import jet
+from .cases import Case, carries, drawn, flat, inner, parts, weighted
+from .digits import forty_digits
+from .oracles import oracle_of
+
+__all__ = ["ROLES", "Measured", "Role", "apart"]
+
+
+class Measured(NamedTuple):
+    """How far apart two answers are, relative to their size, and what they were."""
+
+    error: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One thing that must hold, and the error allowed in double and in single precision (None: not asked there)."""
+
+    name: str
+    what: str
+    check: Callable[[Case], Measured | None]
+    double: float
+    single: float | None
+
+
+def apart(found: Any, wanted: Any, least: float = 0.0) -> float:
+    """The largest distance of two lists of arrays, relative to the largest element (or `least`, if that is more)."""
+    a, b = (x.astype(float) if x.dtype == bool else x for x in map(flat, (found, wanted)))
+    if a.shape != b.shape:
+        return np.inf
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(all="ignore"):
+        gaps = np.where(same, 0.0, np.abs(a - b))
+        size = max(float(np.abs(b[np.isfinite(b)]).max(initial=0.0)), least)
+    worst = float(gaps.max(initial=0.0))
+    return np.inf if np.isnan(gaps).any() else worst / size if size and worst else worst
+
+
+def coarse(case: Case) -> bool:
+    """Whether anything in a case has fewer digits than double precision."""
+    values = [*case.args, *parts(case.call(*case.args))]
+    return any(carries(x) and np.finfo(np.asarray(x).dtype).bits < 64 for x in values)
+
+
+def along(case: Case, seed: int) -> list[Any]:
+    """A direction in the dtypes of the arguments."""
+    return [v.astype(np.asarray(a).dtype) for v, a in zip(case.direction(seed), case.floats, strict=True)]
+
+
+def value(case: Case) -> Measured | None:
+    oracle = oracle_of(case)
+    if oracle is None:
+        return None
+    found, wanted = case.call(*case.args), oracle()
+    return Measured(apart(found, wanted), f"value {shown(found)}, oracle {shown(wanted)}")
+
+
+def spec(case: Case) -> Measured | None:
+    said: Any
+    if case.op is None:
+        program = _program(case)
+        if program is None:
+            return None
+        said, found = [spec_of(x) for x in program.outputs], case.function(*case.floats)
+    elif case.op.spec is None:
+        return None
+    else:
+        said, found = case.op.spec(*map(spec_of, case.args), **case.static), case.call(*case.args)
+    listed = [(s.shape, s.dtype) for s in parts(said)]
+    made = [(np.shape(x), np.asarray(x).dtype) for x in parts(found)]
+    return Measured(0.0 if listed == made else np.inf, f"spec says {listed}, the value is {made}")
+
+
+def staged(case: Case) -> Measured | None:
+    program = _program(case) if case.moving else None
+    if program is None:
+        return None
+    found, wanted = program.run(*case.floats), case.function(*case.floats)
+    return Measured(apart(found, wanted), f"program {shown(found)}, eager {shown(wanted)}")
+
+
+def _program(case: Case) -> Graph | None:
+    """The function written down; a user's may be one that cannot be, such as one with branches."""
+    try:
+        return stage(case.function)(*case.floats)
+    except PullbackError:
+        if case.op is None:
+            return None
+        raise
+
+
+def differences(case: Case) -> Measured | None:
+    """First and second derivative along a line, against differences; what is short of digits, against double."""
+    if not smooth(case):
+        return None
+    xs, v, w = case.floats, along(case, 1), along(case, 5)
+    if any(np.finfo(np.asarray(x).dtype).bits < 64 for x in xs):
+        wide = [np.asarray(x, "float64") for x in (*xs, *v)]
+        found, wanted = jvp(case.function, xs, v)[1], jvp(case.function, wide[: len(xs)], wide[len(xs) :])[1]
+        return Measured(apart(found, wanted, 1.0), f"push {shown(found)}, in double precision {shown(wanted)}")
+
+    def pushed(*ys: Any) -> Any:
+        return jvp(case.scalar, ys, v)[1]
+
+    step = 1e-2 if coarse(case) else 1e-6
+    found = [pushed(*xs), jvp(pushed, xs, w)[1]]
+    wanted = [_slope(case.scalar, xs, v, step), _slope(pushed, xs, w, step)]
+    error = max(apart(f, d, 1.0) for f, d in zip(found, wanted, strict=True))
+    return Measured(error, f"first and second derivative {shown(found)}, by differences {shown(wanted)}")
+
+
+def _slope(f: Callable[..., Any], xs: Sequence[Any], v: Sequence[Any], step: float) -> Any:
+    high = f(*(x + step * d for x, d in zip(xs, v, strict=True)))
+    low = f(*(x - step * d for x, d in zip(xs, v, strict=True)))
+    return np.asarray((high - low) / (2 * step))
+
+
+def smooth(case: Case) -> bool:
+    return bool(case.moving) and (case.op is None or case.op.differentiable)
+
+
+def transpose(case: Case) -> Measured | None:
+    """<u, J v> = <J^T u, v>, and each cotangent in the shape and dtype of its argument."""
+    if not smooth(case):
+        return None
+    xs, v = case.floats, along(case, 2)
+    out, tangent = jvp(case.function, xs, v)
+    rng = np.random.default_rng(3)
+    bars = [np.asarray(drawn(rng, o)).astype(o.dtype) for o in parts(out)]
+    shares = vjp(case.function, *xs)[1](tuple(bars) if isinstance(out, tuple) else bars[0])
+    for x, share in zip(xs, shares, strict=True):
+        if (share.shape, share.dtype) != (np.shape(x), np.asarray(x).dtype):
+            return Measured(np.inf, f"cotangent {spec_of(share)} of an argument {spec_of(x)}")
+    left, right = inner(bars, tangent), inner(shares, v)
+    size = float(np.abs(flat(bars) * flat(tangent)).sum() + np.abs(flat(shares) * flat(v)).sum())
+    return Measured(_relative(left, right, size), f"<u, Jv> = {left:.15g}, <J^T u, v> = {right:.15g}")
+
+
+def _relative(left: float, right: float, size: float) -> float:
+    gap = abs(left - right)
+    return gap / size if size and gap else gap if np.isfinite(gap) else np.inf
+
+
+def second(case: Case) -> Measured | None:
+    """v^T H w by forward-forward, forward-reverse, reverse-forward and reverse-reverse."""
+    if not smooth(case):
+        return None
+    xs, v, w = case.floats, along(case, 4), along(case, 5)
+    places = tuple(range(len(xs)))
+
+    def pushed(*ys: Any) -> Any:
+        return jvp(case.scalar, ys, v)[1]
+
+    def pulled(*ys: Any) -> Any:
+        total: Any = 0.0
+        for slope, d in zip(grad(case.scalar, places)(*ys), v, strict=True):
+            total = total + weighted(slope, d)
+        return total
+
+    ways = [jvp(pushed, xs, w)[1], jvp(pulled, xs, w)[1]]
+    ways += [inner(grad(f, places)(*xs), w) for f in (pushed, pulled)]
+    found = np.array([float(np.asarray(x)) for x in ways])
+    words = ", ".join(f"{n} {x:.15g}" for n, x in zip(("FF", "FR", "RF", "RR"), found, strict=True))
+    return Measured(apart(found, np.full(4, found[0]), 1.0), words)
+
+
+def third(case: Case) -> Measured | None:
+    """The third derivative along a line: Taylor mode, forward mode three times, reverse over forward over forward."""
+    if not smooth(case):
+        return None
+    xs, v = case.floats, along(case, 11)
+    dtype = np.asarray(xs[0]).real.dtype
+
+    def of_t(t: Any) -> Any:
+        return case.scalar(*(x + t * d for x, d in zip(xs, v, strict=True)))
+
+    def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda t: jvp(f, (t,), (one,))[1]
+
+    start, one = np.zeros((), dtype), np.ones((), dtype)
+    taylor = jet(of_t, (start,), ([one, None, None],))[1][2]
+    ways = [taylor, slope(slope(slope(of_t)))(start), grad(slope(slope(of_t)))(start)]
+    found = np.array([float(np.asarray(x)) for x in ways])
+    words = ", ".join(f"{n} {x:.15g}" for n, x in zip(("jet", "FFF", "RFF"), found, strict=True))
+    return Measured(apart(found, np.full(3, found[1]), 1.0), words)
+
+
+def batch(case: Case) -> Measured | None:
+    """`vmap` against a loop, each argument batched along its first axis, its last, or not."""
+    call, args = (case.moved, case.floats) if case.op is None else (case.call, list(case.args))
+    rng, worst = np.random.default_rng(6), Measured(0.0, "")
+    if not args:
+        return None
+    for axes in _axes(case, len(args), rng):
+        rows = [[a if at is None else varied(case, a, rng) for a, at in zip(args, axes, strict=True)] for _ in range(3)]
+        columns = zip(args, axes, zip(*rows, strict=True), strict=True)
+        stacked = [a if at is None else np.moveaxis(np.stack(column), 0, at) for a, at, column in columns]
+        found = vmap(call, axes)(*stacked)
+        looped = [parts(call(*row)) for row in rows]
+        wanted = [np.stack([np.asarray(x) for x in results]) for results in zip(*looped, strict=True)]
+        if [np.shape(x) for x in parts(found)] != [x.shape for x in wanted]:
+            return Measured(np.inf, f"axes {axes}: shapes {[np.shape(x) for x in parts(found)]}")
+        words = f"axes {axes}: vmap {shown(found)}, a loop {shown(wanted)}"
+        worst = max(worst, Measured(apart(found, wanted), words))
+    return worst
+
+
+def _axes(case: Case, count: int, rng: Any) -> list[tuple[int | None, ...]]:
+    """Which axes to batch: for an op up to eight choices, for a function the first of all that moves."""
+    if case.op is None:
+        return [(0,) * count]
+    choices = [c for c in itertools.product((0, -1, None), repeat=count) if any(a is not None for a in c)]
+    return choices if len(choices) <= 8 else [choices[i] for i in sorted(rng.choice(len(choices), 8, replace=False))]
+
+
+def varied(case: Case, x: Any, rng: Any) -> Any:
+    """Another array of the same kind, inside the same domain; a matrix keeps its shape of spectrum."""
+    a = np.asarray(x)
+    if carries(a) and (case.op is None or case.op.family == "matrix"):
+        return (a * rng.uniform(*((0.98, 1.02) if case.op is None else (0.5, 1.5)))).astype(a.dtype)
+    return a if a.dtype.kind == "b" else np.asarray(rng.permutation(a.ravel()).reshape(a.shape))
+
+
+def digits(case: Case) -> Measured | None:
+    found = forty_digits(case)
+    return None if found is None else Measured(*found)
+
+
+def shown(values: Any) -> str:
+    """The first few numbers, for a sentence."""
+    return np.array2string(flat(values)[:4], precision=10, separator=", ", threshold=4)
+
+
+ROLES = (
+    Role("value", "the value against an independent oracle", value, 1e-13, 1e-5),
+    Role("spec", "shape and dtype said without computing", spec, 0.0, 0.0),
+    Role("transpose", "jvp against vjp, <u, Jv> = <J^T u, v>", transpose, 1e-12, 1e-4),
+    Role("differences", "first and second derivative against differences", differences, 1e-6, 1e-3),
+    Role("second", "the four second-order compositions against each other", second, 1e-10, 1e-2),
+    Role("third", "Taylor mode, forward mode and reverse mode to third order", third, 1e-9, None),
+    Role("batch", "vmap against a loop", batch, 1e-12, 1e-5),
+    Role("staged", "the program written down against the eager call", staged, 1e-13, 1e-5),
+    Role("digits", "the derivative at 40 digits, by mpmath", digits, 1e-10, None),
+)

@@ -1,0 +1,168 @@
+"""A function and arguments, or names of ops, in; a `Certificate` out: every role at every sample in every dtype."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.tensor import Tensor
+from ...arrays.trees import LEAF, flatten, unflatten
+from ...errors import ArgumentError, ConversionError, DtypeError
+from ...ops import everything
+from ...ops.op import Op
+from ...transforms import jvp
+from .cases import Case, carries, cases_of, parts
+from .report import Certificate, Outcome
+from .roles import ROLES, Measured, Role, coarse
+
+__all__ = ["DTYPES", "EXCEPTIONS", "certify", "certify_ops", "outcomes"]
+
+#: The dtypes in which each sample of an op is certified.
+DTYPES = ("float64", "float32", "complex128")
+
+#: What is not held against an op, by its name: the roles, and why. Nothing else is excused anywhere.
+EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "stop_gradient": (("differences",), "its derivative is zero by definition, whatever the value does"),
+    "straight_through_round": (("differences",), "its derivative is that of the identity by definition"),
+    "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops"),
+    "log_gamma_draw": (("differences",), "its slope is at a fixed probability, while the value is at fixed bits"),
+}
+
+
+def certify(f: Callable[..., Any], *args: Any) -> Certificate:
+    """Check every role of a function at the given arguments: its spec, jvp against vjp, differences, the four
+    second-order compositions, third order along a line, vmap against a loop, the staged program.
+
+    Floats among the arguments (which may be trees) carry derivatives, everything else is held fixed. The report is
+    true when all hold.
+
+    >>> import numpy as np, pullback as pb
+    >>> report = pb.certify(lambda x: pb.sum(pb.sin(x) * x), np.array([0.5, 1.5]))
+    >>> bool(report)
+    True
+    """
+    leaves, structure = flatten(tuple(_bare(a) for a in args))
+    leaves = [_bare(leaf) for leaf in leaves]
+
+    def body(*values: Any) -> Any:
+        found, shape = flatten(f(*unflatten(structure, values)))
+        return found[0] if shape is LEAF else tuple(found)
+
+    case = Case(None, 0, tuple(leaves), body=body, kinds="fc")
+    if not case.moving:
+        raise DtypeError("certify: no argument is a float, so there is nothing to check.\n  Give one as 2.0, not 2.")
+    if not any(carries(x) for x in parts(body(*leaves))):
+        raise DtypeError("certify: the function returns no float, so it has no derivative to check.")
+    report = Certificate(tuple(role.name for role in ROLES))
+    for outcome in outcomes(case, getattr(f, "__name__", "function"), "at the arguments given", ROLES):
+        report.add(outcome)
+    return report
+
+
+def _bare(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.detach().numpy()
+    return np.asarray(x) if isinstance(x, (float, complex, np.generic)) else x
+
+
+def certify_ops(
+    names: Iterable[str] = (),
+    dtypes: Sequence[str] = DTYPES,
+    roles: Sequence[Role] = ROLES,
+    watch: Callable[[str], None] = lambda name: None,
+) -> Certificate:
+    """Check ops by their names (none: every op) in every role, at each sample and in each dtype.
+
+    >>> from pullback.tools.certify import certify_ops
+    >>> print(certify_ops(["sinh"], dtypes=["float64"]).rows["sinh"]["batch"].cases)
+    5
+    """
+    known = everything()
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise ArgumentError(f"certify: no op is called {', '.join(strange)}.\n  `pullback ops` lists them.")
+    report = Certificate(tuple(role.name for role in roles))
+    for name in names or sorted(known):
+        watch(name)
+        report.rows[name] = {}
+        for outcome in of_op(known[name], dtypes, roles):
+            report.add(outcome)
+        excused, why = EXCEPTIONS.get(name, ((), ""))
+        report.excused |= {(name, role): why for role in excused if role in report.roles}
+    return report
+
+
+def of_op(op: Op, dtypes: Sequence[str] = DTYPES, roles: Sequence[Role] = ROLES) -> Iterator[Outcome]:
+    """Every outcome of one op, cheap samples first; whoever wants the first failure only stops there."""
+    excused, _ = EXCEPTIONS.get(op.name, ((), ""))
+    asked = [role for role in roles if role.name not in excused]
+    for dtype in dtypes:
+        for case in cases_of(op, "fc"):
+            made = _in_dtype(case, dtype)
+            if made is not None:
+                yield from outcomes(made, op.name, f"sample {case.number}, {dtype}", asked)
+
+
+def _in_dtype(case: Case, dtype: str) -> Case | None:
+    """The case in a dtype; None where it has no floats to cast (once is enough) or no complex derivative."""
+    real = [i for i in case.moving if np.asarray(case.args[i]).dtype.kind == "f"]
+    if dtype == "float64":
+        return case
+    if not real:
+        return None
+    if dtype != "complex128":
+        return case.cast(dtype)
+    turned = case.turned()
+    return turned if _has_complex(turned) else None
+
+
+def _has_complex(case: Case) -> bool:
+    """Whether an op takes complex numbers, and has a derivative there if it has one at all."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            if case.op is not None and case.op.differentiable:
+                jvp(case.function, case.floats, case.direction(0))
+            else:
+                case.call(*case.args)
+    except (TypeError, np.exceptions.ComplexWarning):  # a DtypeError is a TypeError
+        return False
+    return True
+
+
+def outcomes(case: Case, subject: str, where: str, roles: Sequence[Role]) -> Iterator[Outcome]:
+    """Each role that applies to a case; an error that is raised is a failure like any other."""
+    with np.errstate(all="ignore"):
+        single = _raised(lambda: coarse(case))
+    for role in roles:
+        allowed = role.single if single is True else role.double
+        if allowed is None:
+            continue
+        with np.errstate(all="ignore"):
+            found = _raised(lambda role=role: _asked(role, case))  # type: ignore[misc]
+        if found is not None:
+            yield Outcome(subject, role.name, where, found.error, allowed, found.words)
+
+
+def _asked(role: Role, case: Case) -> Measured | None:
+    """A role, where what is refused by name does not count: complex derivatives of higher order that nobody has, and
+    a user's `if` on a value that has none, in a batch or a program.
+    """
+    try:
+        return role.check(case)
+    except (ConversionError, DtypeError) as error:
+        if case.kinds == "c" if isinstance(error, DtypeError) else case.op is None and role.name in ("batch", "staged"):
+            return None
+        raise
+
+
+def _raised(check: Callable[[], Any]) -> Any:
+    """What a check answers, or that it raised."""
+    try:
+        return check()
+    except Exception as error:  # whatever goes wrong in a role is its finding
+        text = str(error).strip().splitlines()
+        return Measured(float("inf"), f"raised {type(error).__name__}: {text[0] if text else ''}")

@@ -1,0 +1,73 @@
+"""The tests are tested: wrong rules are planted one by one, and certification must catch each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mutations import OWN, SWAPS, every_mutation, planted
+from plant import caught, sweep
+
+import pullback as pb
+from pullback.tools.certify import certify_ops
+
+ALL = every_mutation()
+#: Those of one op, and every twelfth of the rest.
+SOME = [*ALL[: len(OWN) + len(SWAPS)], *ALL[len(OWN) + len(SWAPS) :: 12]]
+
+
+def test_enough_is_planted():
+    assert len(ALL) > 2000
+    assert len(SOME) >= 200
+    assert len({m.op for m in SOME}) >= 100
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_wrong_rules_are_caught(part):
+    assert sweep(SOME[part::8]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+def test_every_wrong_rule_is_caught():
+    assert sweep(ALL) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "role"),
+    [
+        ("sin", "pull of x, sign", "transpose"),
+        ("exp", "push, cut off", "second"),
+        ("matmul", "batch out of order", "batch"),
+        ("sum", "spec of another shape", "spec"),
+        ("multiply", "pull of x, conjugate", "transpose"),
+    ],
+)
+def test_the_role_that_should_catch_it_does(name, kind, role):
+    (mutation,) = [m for m in ALL if (m.op, m.kind) == (name, kind)]
+    assert role in failing(mutation)
+
+
+def failing(mutation):
+    with planted(mutation):
+        row = certify_ops([mutation.op], mutation.dtypes).rows[mutation.op]
+    return {role for role, tally in row.items() if tally.failures}
+
+
+def test_a_formula_that_is_wrong_in_all_modes_alike_is_caught_by_differences():
+    """Both rules cut off together: the four second orders agree with each other, and are wrong."""
+    pull, push = (
+        [m for m in ALL if (m.op, m.kind) == ("sin", kind)] for kind in ("pull of x, cut off", "push, cut off")
+    )
+    with planted(pull[0]), planted(push[0]):
+        row = certify_ops(["sin"], ["float64"]).rows["sin"]
+    assert row["differences"].failures > 0
+    assert (row["transpose"].failures, row["second"].failures) == (0, 0)
+
+
+def test_what_was_planted_is_gone():
+    x = np.array([0.3, 0.7])
+    before = pb.grad(lambda t: pb.sum(pb.sin(t) * t))(x)
+    for mutation in [m for m in ALL if m.op in ("sin", "multiply")]:
+        assert caught(mutation) is not None
+    assert np.array_equal(pb.grad(lambda t: pb.sum(pb.sin(t) * t))(x), before)
+    assert certify_ops(["sin", "multiply"])
