@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -611,6 +612,26 @@ def test_arguments_that_make_no_sense():
         with pytest.raises(ArgumentError):
             call()
     close(linalg.sqrtm(-np.eye(2) + 0j), 1j * np.eye(2), 1e-12)
+
+
+@pytest.mark.parametrize("function", [linalg.sqrtm, linalg.logm])
+def test_matrix_functions_on_their_branch_cut_pull_back_what_they_push(function: Any) -> None:
+    """Eigenvalues on the negative axis: f(x^H) is not f(x)^H there, so a rule at the adjoint takes the other branch."""
+    rng = np.random.default_rng(3)
+    turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    x = turn @ np.diag([-2.0, -0.5, 1.5]) @ turn.T
+    v, w, u = (rng.normal(size=(3, 3)) for _ in range(3))
+
+    def f(x: Any) -> Any:
+        return function(pb.astype(0.5 * (x + x.T), np.complex128))
+
+    def pushed(x: Any) -> Any:
+        return pb.jvp(f, (x,), (v,))[1]
+
+    for g in (f, pushed):
+        tangent = pb.jvp(g, (x,), (w,))[1]
+        cotangent = pb.vjp(g, x)[1](u + 0j)[0]
+        close(np.sum(cotangent * w), np.sum(u * tangent.real), 1e-8)
 
 
 SINGLE = (

@@ -420,3 +420,12 @@ def test_large_arrays_go_through_the_quadrature_in_parts():
     whole = pb.grad(lambda v: pb.sum(special.gammainc(v, 3.0)))(a)
     part = pb.grad(lambda v: pb.sum(special.gammainc(v, 3.0)))(a[600:610])
     np.testing.assert_allclose(whole[600:610], part, rtol=1e-14)
+
+
+def test_erf_of_complex_numbers_has_the_derivative_of_the_plane() -> None:
+    """erf refused complex numbers where erfc took them."""
+    z = np.array([0.3 + 0.2j, -1.0 + 0.5j, 2.0 - 1.0j])
+    assert np.allclose(pb.erf(z) + special.erfc(z), 1.0, rtol=1e-13)
+    gradient = pb.grad(lambda z: pb.sum(pb.real(pb.erf(z))))(z)
+    assert np.allclose(gradient, np.conj(2 / math.sqrt(math.pi) * np.exp(-z * z)), rtol=1e-13)
+    assert pb.erf(z.astype(np.complex64)).dtype == np.complex64

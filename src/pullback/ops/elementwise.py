@@ -26,10 +26,12 @@ __all__ = [
 _SCALARS = (bool, int, float)
 
 
-def _special(xp: Any, name: str, x: Any) -> Any:
-    """SciPy's function in the dtype NumPy's own functions would answer: SciPy widens half precision."""
+def _special(xp: Any, name: str, x: Any, plane: bool = False) -> Any:
+    """SciPy's function in the dtype NumPy's own functions would answer: SciPy widens half precision. `plane` says that
+    it also has the complex one.
+    """
     x = xp.asarray(x)
-    if x.dtype.kind == "c":
+    if x.dtype.kind == "c" and not plane:
         raise DtypeError(f"{name}: complex arguments are not supported, got {x.dtype}.")
     wanted = x.dtype if is_inexact(x.dtype) else xp.sin(xp.zeros(0, x.dtype)).dtype
     wide = x if x.dtype.itemsize > 2 else x.astype("float32")
@@ -145,7 +147,7 @@ sigmoid: Any = elementwise(
 erf: Any = elementwise(
     "erf",
     {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
-    value=lambda xp, x: _special(xp, "erf", x),
+    value=lambda xp, x: _special(xp, "erf", x, plane=True),
     dtype="inexact",
     doc="The error function.",
     example=("0.0", "array(0.)"),

@@ -129,7 +129,7 @@ def unfold(x: Any, axis: int, size: int, step: int = 1, /, *, dilation: int = 1)
 
 
 @signed
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, /) -> Any:
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     """Every window of a shape, over all axes or those named; the windows' own axes come last.
 
     >>> import numpy as np, pullback as pb

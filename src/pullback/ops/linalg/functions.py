@@ -90,7 +90,8 @@ def _matrix_function(name: str, doc: str, value: Callable[..., Any], shift: floa
         args=("x",),
         value=value,
         spec=lambda x: square_spec(x, name),
-        pulls={"x": lambda bar, x: _along(op, adjoint(x), bar)},
+        # <b, L(x, e)> = tr(b^H L(x, e)) = tr(L(x, b^H) e): at x itself, since on a branch cut f(x^H) is not f(x)^H.
+        pulls={"x": lambda bar, x: adjoint(_along(op, x, adjoint(bar)))},
         push=lambda tangents, out, primals, static: _along(op, primals[0], tangents[0]),
         batch=stacked,
         samples=samples,
