@@ -152,3 +152,19 @@ def test_forward_mode_and_second_order_agree(program):
     bend = (gradient(x + step * direction) - gradient(x - step * direction)) / (2 * step)
     np.testing.assert_allclose(second, bend, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(pb.hvp(program, (x,), (direction,)), second, rtol=1e-8, atol=1e-9)
+
+
+def test_functions_of_hermitian_matrices_read_the_triangle_that_numpy_reads():
+    x = np.array([[4.0, 9.0], [2.0, 5.0]])
+    for f in (
+        np.linalg.eigvalsh,
+        np.linalg.cholesky,
+        lambda a: np.linalg.eigvalsh(a, UPLO="U"),
+        lambda a: np.linalg.eigh(a).eigenvalues,
+    ):
+        np.testing.assert_allclose(f(pb.tensor(x)).numpy(), f(x), rtol=1e-12)
+    slope = pb.grad(lambda a: np.linalg.eigvalsh(a)[1])(x)
+    assert slope[0, 1] == 0.0
+    step = np.array([[0.0, 0.0], [1e-6, 0.0]])
+    wanted = (np.linalg.eigvalsh(x + step) - np.linalg.eigvalsh(x - step))[1] / 2e-6
+    assert slope[1, 0] == pytest.approx(wanted, rel=1e-6)

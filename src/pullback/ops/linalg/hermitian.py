@@ -45,7 +45,7 @@ from .matrices import (
     upper,
 )
 
-__all__ = ["Eigh", "eigh", "eigvalsh"]
+__all__ = ["Eigh", "eigh", "eigvalsh", "told_by"]
 
 
 class Eigh(NamedTuple):
@@ -128,7 +128,7 @@ _eigh: Op = general(
 )
 
 
-def _chosen(a: Any, triangle: str | None, what: str) -> Any:
+def told_by(a: Any, triangle: str | None, what: str) -> Any:
     """The matrix as it is, or the Hermitian one that a triangle of it tells."""
     a = square(a, what)
     if triangle is None:
@@ -150,7 +150,7 @@ def eigh(a: Any, UPLO: str | None = None) -> Eigh:
     >>> pb.linalg.eigh(np.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     array([1., 2.])
     """
-    return Eigh(*apply(_eigh, _chosen(a, UPLO, "eigh"), vectors=True))
+    return Eigh(*apply(_eigh, told_by(a, UPLO, "eigh"), vectors=True))
 
 
 @signed
@@ -161,7 +161,7 @@ def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
     >>> pb.linalg.eigvalsh(np.array([[2.0, 0.0], [0.0, 1.0]]))
     array([1., 2.])
     """
-    a = _chosen(a, UPLO, "eigvalsh")
+    a = told_by(a, UPLO, "eigvalsh")
     if not is_array(a):
         return apply(_eigh, a, vectors=False)[0]
     xp = namespace_for(a)  # nothing to differentiate: the vectors are spared

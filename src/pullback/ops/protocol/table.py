@@ -23,7 +23,7 @@ FORWARDED = {
         nonzero prod ptp ravel reshape roll rot90 sort split squeeze std sum trace transpose=permute_dims trapezoid tril
         triu trim_zeros unique unique_all unique_counts unique_inverse unique_values unstack var argpartition partition
         angle sinc real imag isreal iscomplex fix=trunc i0=special.i0
-        linalg.cholesky linalg.cond linalg.det linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.inv
+        linalg.cond linalg.det linalg.eig linalg.eigvals linalg.inv
         linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.pinv linalg.qr linalg.slogdet linalg.svd linalg.svdvals
         linalg.tensorinv linalg.vector_norm linalg.matrix_transpose linalg.diagonal linalg.trace linalg.multi_dot
         fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn
@@ -60,6 +60,7 @@ WRITTEN = {
         may_share_memory min_scalar_type ndim ones ones_like result_type shape shares_memory size tri
         tril_indices_from triu_indices_from zeros zeros_like
     """,
+    "matrices": "linalg.cholesky linalg.eigh linalg.eigvalsh",
     "spaces": "geomspace linspace logspace",
 }
 #: What asks for nothing that a value could show.
@@ -88,7 +89,7 @@ def ours_for(function: Any) -> Callable[..., Any]:
     """Our function for one of NumPy's, or the error that says there is none."""
     name = name_of(function)
     if name in _written:
-        return getattr(module(f"protocol.{_written[name]}"), name)  # type: ignore[no-any-return]
+        return getattr(module(f"protocol.{_written[name]}"), name.rpartition(".")[2])  # type: ignore[no-any-return]
     if name in _same:
         return library(name, name)  # type: ignore[no-any-return]
     if name in _forwarded:
