@@ -91,12 +91,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
         if last is not None and not kwargs and last.plain:
-            leaves: Any = args
-            if not last.is_flat:
-                leaves, structure = flatten(args)
-                if structure != last.of_args:
-                    return self._call(args, kwargs)
-            if last.watched.is_same():
+            leaves = _taken_apart(args, last.plan)
+            if leaves is not None and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
                 if found is not None:
                     return last.finish(found)
@@ -114,9 +110,9 @@ class Jitted:
         entry = self.entries.get(key)
         if entry is None or not entry.watched.is_same():
             entry = self.entries[key] = Entry(self, static, structure, values, donated)
-            entry.of_args = flatten(args)[1]
-            entry.plain = entry.plain and not kwargs and not static
-            entry.is_flat = entry.of_args == flatten((0,) * len(args))[1]
+            plan = _plan(args)
+            entry.plain = entry.plain and not kwargs and not static and plan is not None
+            entry.plan = plan or []
         self.last = entry
         return unflatten(entry.structure, entry.run(values))
 
@@ -204,8 +200,7 @@ class Entry:
         self.name = _name(jitted.f)
         self.code: Executable = executable(self.graph, self.donated, jitted.fast)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
-        self.of_args: Any = None
-        self.is_flat = False
+        self.plan: list[Any] = []
         self.finish = _finisher(self.structure, len(self.graph.outputs))
         self.plain = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured) and all(
             s.weak is None for s in self.specs
@@ -367,12 +362,54 @@ class Entry:
         return self.batched[axes]
 
 
+def _plan(args: tuple[Any, ...]) -> list[Any] | None:
+    """How to take arguments apart without asking the tree package: for each None (an array), or the class and the
+    length or keys of a flat container of arrays; None for the whole if there is another.
+    """
+    plan: list[Any] = []
+    for a in args:
+        if type(a) is _ndarray:
+            plan.append(None)
+        elif type(a) in (list, tuple) and all(type(x) is _ndarray for x in a):
+            plan.append((type(a), len(a)))
+        elif type(a) is dict and all(type(x) is _ndarray for x in a.values()):
+            plan.append((dict, sorted(a)))
+        else:
+            return None
+    return plan
+
+
+def _taken_apart(args: tuple[Any, ...], plan: list[Any]) -> list[Any] | None:
+    """The leaves of arguments that are as planned; None if they are not. What the leaves are, native code checks."""
+    if len(args) != len(plan):
+        return None
+    leaves: list[Any] = []
+    for a, planned in zip(args, plan, strict=True):
+        if planned is None:
+            leaves.append(a)
+            continue
+        kind, inside = planned
+        if type(a) is not kind:
+            return None
+        if kind is dict:
+            if len(a) != len(inside) or not all(k in a for k in inside):
+                return None
+            leaves += [a[k] for k in inside]
+        elif len(a) != inside:
+            return None
+        else:
+            leaves += a
+    return leaves
+
+
 def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     """How results are put back into their structure, without asking the tree package about the common ones."""
     if structure is None:
         return lambda found: found[0]
     if structure == flatten((0,) * count)[1]:
         return tuple
+    if structure == flatten([0] * count)[1]:
+        return lambda found: found
     return functools.partial(unflatten, structure)
 
 

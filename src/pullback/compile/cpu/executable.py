@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,11 @@ class NativeExecutable(Executable):
             rest[len(buffers) + 1 + i] = constant.ctypes.data
         self.call, self._method = python_function(self.linked.addresses["call"], "compiled")
         self.whole = whole
+        fresh_ones = itertools.count()
+        #: Where each result is: the input it was written over, or ~i for the i-th new array; None if all are new.
+        self.order = [donated.get(i, -1) for i in range(len(self.out_specs))] if donated else None
+        if self.order is not None:
+            self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         if not self.whole:
@@ -83,10 +89,7 @@ class NativeExecutable(Executable):
         if answer is not True:
             _check_indices(answer)
             return None
-        if not self.donated:
-            return outs
-        left = iter(outs)
-        return [arrays[self.donated[i]] if i in self.donated else next(left) for i in range(len(self.out_specs))]
+        return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
 
     def _in_pieces(self, arrays: Sequence[Any]) -> list[Any] | None:
         """Pieces of native code with ops of the array library between them."""
@@ -112,8 +115,7 @@ class NativeExecutable(Executable):
                     _check_indices(None)
             else:
                 self._host(piece, owners, start)
-        left = iter(outs)
-        return [arrays[self.donated[i]] if i in self.donated else next(left) for i in range(len(self.out_specs))]
+        return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
 
     def _host(self, step: Host, owners: dict[Any, Any], start: int) -> None:
         args = [self._array(a, owners, start) if isinstance(a, Layout) else a for a in step.args]
