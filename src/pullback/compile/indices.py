@@ -73,8 +73,9 @@ def scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[
     seen = indexed(f, target, index, arrays)
     if not math.prod(seen.shape):
         return
-    stored = [f.stored(x) if isinstance(x, Symbol) else x for x in (values, *arrays)]
-    del stored
+    for x in (values, *arrays):  # before the kernel is made: storing may need steps of its own
+        if isinstance(x, Symbol):
+            f.stored(x)
     step = f.new_kernel(seen.shape)
     axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(seen.shape))
     lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))

@@ -229,8 +229,7 @@ class Entry:
         """The results on bare arrays of the right kind, whatever their layout."""
         arrays = [_settled(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
-        for result, number in self.donated.items():
-            del result
+        for number in self.donated.values():
             shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
             if shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
                 arrays[number] = arrays[number].copy()
