@@ -249,3 +249,21 @@ def test_a_result_may_lie_where_a_number_lay_that_another_result_still_needs():
     found, wanted = (way(lambda x: (pb.logsumexp(x), pb.grad(total)(x)))(X) for way in (pb.jit, lambda f: f))
     for a, b in zip(found, wanted, strict=True):
         close(a, b)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda v, w, a: (v - 0.1 * (a @ w), w - 0.1 * (a @ v)),
+        lambda v, w, a: (v - 0.1 * (w.T @ a), w + 0.5 * (a @ v.T)),
+        lambda v, w, a: (v - 0.1 * pb.einsum("ij,jk->ki", a, a), w - pb.einsum("i,j->ij", a[0], a[1])),
+        lambda v, w, a: (v - 0.1 * (a @ a), v * 1.0),
+        lambda v, w, a: (v + w, v - 2.0 * (a @ a)),
+    ],
+)
+def test_updates_that_read_what_others_overwrite(update):
+    v, w, a = (np.random.default_rng(i).normal(size=(4, 4)) for i in range(3))
+    wanted = update(v, w, a)
+    found = pb.jit(update, donate_argnums=(0, 1))(v.copy(), w.copy(), a)
+    for x, y in zip(found, wanted, strict=True):
+        close(x, y)

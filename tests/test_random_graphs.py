@@ -126,3 +126,29 @@ def test_random_programs(first):
             close([pushed], [pb.jvp(scalar, tuple(args), dots)[1]], dtype, f"push of program {seed}")
             strided = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in args]
             close(jit(f)(*strided), f(*args), dtype, f"strided arguments of program {seed}")
+
+
+def updated(seed):
+    """A random function of four square matrices, of which three are to be overwritten by its results."""
+
+    def f(*args):
+        rng = np.random.default_rng(seed)
+        values = list(args)
+        for _ in range(int(rng.integers(3, 9))):
+            x, y = values[rng.integers(len(values))], values[rng.integers(len(values))]
+            kind = rng.integers(6)
+            if kind < 3:
+                values.append((x + y, x * 0.5 - y, x @ y * 0.3)[kind])
+            else:
+                values.append((pb.tanh(x), x - 0.1 * (y @ x), x.T + pb.sum(y, axis=0))[kind - 3])
+        return tuple(values[-3:])
+
+    return f
+
+
+def test_random_updates_of_arguments_that_were_given_away():
+    for seed in range(40):
+        f = updated(seed)
+        args = [np.random.default_rng([seed, i]).normal(size=(4, 4)) for i in range(4)]
+        found = pb.jit(f, donate_argnums=(0, 1, 2))(*(a.copy() for a in args))
+        close(found, f(*args), np.dtype(np.float64), f"update {seed}")

@@ -92,17 +92,37 @@ def matrix(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], sizes: dic
     raise AssertionError("a contiguous copy always fits")
 
 
+def _comes_out_in_order(product: Equation) -> bool:
+    """Whether a sum of products has its result's axes in the order of a matrix product: batch, rows, columns."""
+    (left, right), result = product.op.form.equation([spec_of(a) for a in product.args], product.static)
+    batch, rows = [c for c in result if c in left and c in right], [c for c in result if c not in right]
+    columns = [c for c in result if c not in left]
+    sums = any(c in right and c not in result for c in left)
+    return sums and [*batch, *rows, *columns] == list(result)
+
+
+def _input_behind(x: Any, producer: dict[int, Equation]) -> int:
+    """The value that x is a rearrangement of, by its id: x itself, or what equations of one argument lead back to."""
+    while id(x) in producer and len(producer[id(x)].args) == 1:
+        x = producer[id(x)].args[0]
+    return id(x)
+
+
 def updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple[Equation, float]]:
     """Products that exist only to be added, scaled, to a donated input: they run in place, at the end."""
     uses: dict[int, int] = {}
     for x in [a for e in f.equations for a in e.args] + list(f.outputs):
         uses[id(x)] = uses.get(id(x), 0) + 1
     found: dict[int, tuple[Equation, float]] = {}
+    given = {id(inputs[number]) for number in f.donated.values()}
     for output, number in f.donated.items():
         match = _update_of(f.outputs[output], inputs[number], f.producer, uses)
         if match is not None:
             product, alpha, equations = match
-            if contracts(f, product) and product.results[0].spec == inputs[number].spec:
+            if any(_input_behind(a, f.producer) in given for a in product.args):
+                continue  # another update may overwrite what this product reads
+            same = product.results[0].spec == inputs[number].spec
+            if same and contracts(f, product) and _comes_out_in_order(product):
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
                 f.views.pop(id(f.outputs[output]), None)
     return found

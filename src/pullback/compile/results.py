@@ -7,8 +7,8 @@ from typing import Any
 from ..arrays.spec import spec_of
 from ..ops.specialise import Symbol
 from .contract import contract
-from .fuse import Axes, Fuser, Made, cast, on
-from .loops import Buffer, Layout, Store, contiguous, row_major
+from .fuse import Axes, Fuser, Made, Step, cast, on
+from .loops import Buffer, Kernel, Layout, Store, contiguous, row_major
 
 __all__ = ["output", "write_donated"]
 
@@ -68,7 +68,7 @@ def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:
     kernel itself, reads that input.
     """
     later = [*f.steps[made.step + 1 :], *f.last]
-    if any(buffer in step.reads() for step in later) or any(buffer is s.buffer for s, _ in f.ends):
+    if any(_mentions(step, buffer) for step in later) or any(buffer is s.buffer for s, _ in f.ends):
         return False
     kernel = f.kernel(made.step)
     strides = on(kernel, made.axes, Layout(buffer, *shape_of(f, buffer)))
@@ -76,6 +76,12 @@ def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:
     return not kernel.inner and all(
         line.kind == "load" and line.strides == strides and not line.offset for line in loads
     )
+
+
+def _mentions(step: Step, buffer: Buffer) -> bool:
+    """Whether a step reads a buffer, or will once the stores that are still to come make use of all its lines."""
+    lines = step.lines if isinstance(step, Kernel) else []
+    return buffer in step.reads() or any(line.buffer is buffer for line in lines)
 
 
 def shape_of(f: Fuser, buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
