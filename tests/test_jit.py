@@ -1,5 +1,6 @@
 """jit: the same answers as without it, through every transform, and never by stale code."""
 
+import functools
 import gc
 import threading
 import weakref
@@ -267,3 +268,45 @@ def test_updates_that_read_what_others_overwrite(update):
     found = pb.jit(update, donate_argnums=(0, 1))(v.copy(), w.copy(), a)
     for x, y in zip(found, wanted, strict=True):
         close(x, y)
+
+
+def test_a_quick_second_call_sees_other_kinds_of_arguments_and_shared_memory():
+    f = pb.jit(lambda z: z * 2 + pb.sum(z))  # complex numbers run on the array library
+    for z in (X + 1j * X, X[:2] - 1j * X[:2], X[0]):
+        close(f(z), z * 2 + z.sum())
+    g = pb.jit(lambda x, y: x + y, donate_argnums=0)
+    g(X.copy(), X)
+    x = X.copy()
+    close(g(x, x), 2 * X)
+    whole = np.arange(40.0)
+    close(g(whole[:20], whole[10:30]), np.arange(20.0) + np.arange(10.0, 30.0))
+
+
+def test_changed_settings_in_containers_and_objects_are_seen():
+    settings = {"scale": 2.0}
+    f = pb.jit(lambda x: x * settings["scale"])
+    close(f(X), 2 * X)
+    settings["scale"] = 3.0
+    close(f(X), 3 * X)
+
+    class Model:
+        def __init__(self):
+            self.scale, self.calls = 2.0, 0
+
+        def inner(self, x):
+            return x * self.scale
+
+        def outer(self, x):
+            return self.inner(x) + 1
+
+    model = Model()
+    g, h = pb.jit(model.outer), pb.jit(functools.partial(lambda m, x: m.outer(x), model))
+    for way in (g, h):
+        model.scale = 2.0
+        close(way(X), 2 * X + 1)
+        model.calls += 1
+        kept = way.last
+        way(X)
+        assert way.last is kept
+        model.scale = 4.0
+        close(way(X), 4 * X + 1)

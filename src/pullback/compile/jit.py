@@ -202,9 +202,9 @@ class Entry:
         self.batched: dict[tuple[Any, ...], Jitted] = {}
         self.plan: list[Any] = []
         self.finish = _finisher(self.structure, len(self.graph.outputs))
-        self.plain = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured) and all(
-            s.weak is None for s in self.specs
-        )
+        native = isinstance(self.code, NativeExecutable)  # only native code checks what it is given
+        settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
+        self.plain = native and settled and all(s.weak is None for s in self.specs)
 
     def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
@@ -321,37 +321,35 @@ class Entry:
         found = self.staged.run(*xs)
         return list(found) if isinstance(found, tuple) else [found]
 
-    @functools.cached_property
-    def _pull(self) -> Jitted:
+    def _of_floats(self, xs: list[Any]) -> Callable[..., list[Any]]:
+        """The floating results as a function of the floating inputs, the others held fixed."""
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
 
-        def pulled(xs: list[Any], bars: list[Any]) -> Any:
-            def of_floats(*moving: Any) -> list[Any]:
-                every = list(xs)
-                for i, x in zip(floats, moving, strict=True):
-                    every[i] = x
-                found = self.replayed(*every)
-                return [found[i] for i in outs]
+        def of_floats(*moving: Any) -> list[Any]:
+            every = list(xs)
+            for i, x in zip(floats, moving, strict=True):
+                every[i] = x
+            found = self.replayed(*every)
+            return [found[i] for i in outs]
 
-            return list(vjp(of_floats, *(xs[i] for i in floats))[1](bars))
+        return of_floats
+
+    @functools.cached_property
+    def _pull(self) -> Jitted:
+        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+
+        def pulled(xs: list[Any], bars: list[Any]) -> Any:
+            return list(vjp(self._of_floats(xs), *(xs[i] for i in floats))[1](bars))
 
         return Jitted(pulled, fast=self.fast)
 
     @functools.cached_property
     def _push(self) -> Jitted:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
-        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
 
         def pushed(xs: list[Any], dots: list[Any]) -> Any:
-            def of_floats(*moving: Any) -> list[Any]:
-                every = list(xs)
-                for i, x in zip(floats, moving, strict=True):
-                    every[i] = x
-                found = self.replayed(*every)
-                return [found[i] for i in outs]
-
-            return jvp(of_floats, tuple(xs[i] for i in floats), tuple(dots))[1]
+            return jvp(self._of_floats(xs), tuple(xs[i] for i in floats), tuple(dots))[1]
 
         return Jitted(pushed, fast=self.fast)
 

@@ -62,7 +62,7 @@ def entry_text(specs: Sequence[Spec], written: set[int], entries: Sequence[int],
     lines += [f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no"]
     for i, spec in enumerate(specs):
         lines += _checked(i, spec, i in written, entries[i])
-    lines += [f"arg{len(specs)}:"]
+    lines += [f"arg{len(specs)}:", *_apart(specs, written)]
     lines += [f"  call void @{piece}(ptr %table)" for piece in pieces]
     lines += [
         "  %after = load i32, ptr @status",
@@ -78,6 +78,23 @@ def entry_text(specs: Sequence[Spec], written: set[int], entries: Sequence[int],
     declared += [f"@rest = global [{size} x ptr] zeroinitializer"]
     body = "\n".join(lines)
     return "\n".join([*declared, f"define ptr @call(ptr %self, ptr %arrays, i64 %count) {{\nentry:\n{body}\n}}"])
+
+
+def _apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
+    """Memory that is written must be nobody else's: each array's end lies before the other's start."""
+    lines: list[str] = []
+    pairs = [(i, j) for i in sorted(written) for j in range(len(specs)) if j not in written or i < j]
+    for n, (i, j) in enumerate(pairs):
+        if specs[i].nbytes and specs[j].nbytes:
+            for a, b in ((i, j), (j, i)):
+                lines.append(f"  %e{n}a{a} = getelementptr i8, ptr %o{a}data, i64 {specs[a].nbytes}")
+                lines.append(f"  %e{n}b{a} = icmp ule ptr %e{n}a{a}, %o{b}data")
+            lines += [
+                f"  %e{n}o = or i1 %e{n}b{i}, %e{n}b{j}",
+                f"  br i1 %e{n}o, label %apart{n}, label %no",
+                f"apart{n}:",
+            ]
+    return lines
 
 
 def _checked(i: int, spec: Spec, written: bool, entry: int) -> list[str]:
