@@ -1,0 +1,1 @@
+"""Optimisers: rules as values, which turn gradients and a state into updates; chained, compiled and differentiated."""
