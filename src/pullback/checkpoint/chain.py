@@ -13,8 +13,8 @@ from ..ops import reducing
 from ..settings import Modes
 from ..transforms.batching import vmap
 from ..transforms.border import at_places
+from ..transforms.captures import Unchanged
 from ..transforms.forward import jvp
-from .captures import Unchanged
 from .randomness import Replay
 from .snapshots import Tiers
 

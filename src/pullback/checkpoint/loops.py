@@ -29,12 +29,12 @@ from ..ops.dispatch import apply, as_value
 from ..ops.op import Op, Terms
 from ..settings import modes
 from ..transforms.border import fresh
-from ..transforms.loops import Carry, wants_functions
+from ..transforms.captures import GENERATORS, Captures, Unchanged
+from ..transforms.carry import Carry, wants_functions
 from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
-from .captures import Captures, Unchanged
 from .chain import Chain
-from .randomness import GENERATORS, Replay
+from .randomness import Replay
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth

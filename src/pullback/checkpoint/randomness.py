@@ -6,15 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.random
-
 from .streams import common_streams, same, stream_of
 
-__all__ = ["GENERATORS", "Replay"]
-
-#: Objects of NumPy that have a stream of their own.
-GENERATORS = (np.random.Generator, np.random.RandomState)
+__all__ = ["Replay"]
 
 
 class Replay:

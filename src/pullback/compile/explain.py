@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .fuse import Step, Steps
-from .loops import Buffer, Host, Kernel, Layout, Product
+from .loops import Buffer, Host, Kernel, Layout, Loop, Product
 
 __all__ = ["Memory", "explained", "memory_of", "shown"]
 
@@ -28,19 +28,36 @@ class Memory:
 
 def memory_of(steps: Steps, arena: int) -> Memory:
     fresh = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
-    used = {id(b): b for step in steps.steps for b in step.reads() if b.kind == "constant"}
+    used = {id(b): b for step in _every(steps) for b in step.reads() if b.kind == "constant"}
     return Memory(sum(b.nbytes for b in steps.inputs), sum(fresh.values()), arena, sum(b.nbytes for b in used.values()))
 
 
+def _every(steps: Steps) -> list[Step]:
+    """All steps, those of programs inside too."""
+    inside = [s for step in steps.steps if isinstance(step, Loop) for p in step.programs for s in _every(p)]
+    return [*steps.steps, *inside]
+
+
 def explained(steps: Steps) -> str:
-    """A line for each step: what runs in it, over which domain, how many bytes it moves and operations it does."""
-    rows = [("step", "domain", "moves", "operations", "runs")]
+    """A line for each step: what runs in it, over which domain, how many bytes it moves and operations it does; for
+    what is inside a loop, in one round.
+    """
+    rows = [("step", "domain", "moves", "operations", "runs"), *_rows(steps, "")]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+
+
+def _rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str]]:
+    rows = []
     for number, step in enumerate(steps.steps):
         domain, operations, runs = _facts(step)
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
-        rows.append((f"{number} {type(step).__name__.lower()}", domain, _bytes(moved), _count(operations), runs))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+        name = f"{before}{number} {type(step).__name__.lower()}"
+        rows.append((name, domain, _bytes(moved), _count(operations), runs))
+        if isinstance(step, Loop):
+            for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
+                rows += _rows(program, f"  {before}{number}{letter if len(step.programs) > 1 else ''}.")
+    return rows
 
 
 def _facts(step: Step) -> tuple[str, int, str]:
@@ -59,6 +76,13 @@ def _facts(step: Step) -> tuple[str, int, str]:
         beta = " added to what is there" if step.beta else ""
         shape = f"{rows_}x{depth} by {depth}x{columns}"
         return shape, 2 * batch * rows_ * columns * depth, f"matrix product{beta}"
+    if isinstance(step, Loop):
+        work = sum(row for p in step.programs for row in (_facts(s)[1] for s in p.steps))
+        if step.kind == "iterate":
+            return f"{step.rounds} rounds", step.rounds * work, "a loop" + (", backwards" if step.reverse else "")
+        if step.kind == "repeat":
+            return "", work, "a loop while a condition (a) holds"
+        return f"{len(step.programs)} ways", work, "a branch"
     return "", 0, f"{step.name}, by the array library: it has no native form"
 
 
@@ -81,6 +105,11 @@ def shown(steps: Steps) -> str:
         lines.append(f"step {number}: {type(step).__name__.lower()}")
         if isinstance(step, Kernel):
             lines += _kernel_lines(step)
+        elif isinstance(step, Loop):
+            lines.append(
+                f"  {step.kind} of {', '.join(map(_place, step.inputs))}, to {', '.join(map(_place, step.outputs))}"
+            )
+            lines += ["    " + line for p in step.programs for line in shown(p).split("\n")]
         elif isinstance(step, Product):
             factors = f"alpha={step.alpha} beta={step.beta}"
             lines.append(f"  {_place(step.out)} = {_place(step.left)} @ {_place(step.right)}  {factors}")

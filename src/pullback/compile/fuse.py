@@ -18,14 +18,14 @@ from ..arrays.spec import Spec, spec_of
 from ..ops.forms import Cast
 from ..ops.op import Op
 from ..ops.specialise import Equation, Symbol
-from .loops import Buffer, Host, Kernel, Layout, Line, Product, Store, contiguous
+from .loops import Buffer, Host, Kernel, Layout, Line, Loop, Product, Store, contiguous
 from .views import viewed
 from .words import CHEAP, Weigher, computed_in
 
 __all__ = ["Axes", "Fuser", "Made", "Step", "Steps", "cast", "on", "phase"]
 
 Axes = tuple[int | None, ...]
-Step = Kernel | Product | Host
+Step = Kernel | Product | Loop | Host
 #: A kernel whose lines weigh more than this takes no more: registers run out and the compiler slows down.
 HEAVIEST = 90
 
@@ -67,6 +67,8 @@ class Fuser:
         self.places: dict[int, Layout] = {}
         self.made: dict[int, Made] = {}
         self.views: dict[int, tuple[Any, Axes, Equation]] = {}
+        self.held: list[Any] = []  # constants made on the way: ids stay valid while their objects live
+        self.used = {id(a) for e in equations for a in e.args} | {id(o) for o in outputs}
         self.producer: dict[int, Equation] = {id(s): e for e in equations for s in e.results}
         self.loads: dict[tuple[Any, ...], Line] = {}
         self.weights: dict[int, int] = {}

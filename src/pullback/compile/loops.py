@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Buffer", "Host", "Kernel", "Layout", "Line", "Product", "Store", "contiguous", "row_major"]
+__all__ = ["Buffer", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous", "row_major"]
 
 
 @dataclass(eq=False, slots=True)
@@ -165,6 +165,37 @@ class Product:
 
     def writes(self) -> list[Buffer]:
         return [self.out.buffer]
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """Programs inside the program: a body for so many rounds ("iterate"), a condition and a body ("repeat"), or several
+    of which one runs ("branch").
+
+    `inputs` say where the arrays lie that each program takes, `moves` by how many elements they lie further with each
+    round; `outputs` and `shifts` say the same of what the last program (of a branch, every one) makes anew. The first
+    `carried` inputs are overwritten in each round. `number` is where the number of the branch stands, or where that of
+    the rounds is written to.
+    """
+
+    kind: str
+    programs: tuple[Any, ...]
+    inputs: tuple[Layout, ...]
+    moves: tuple[int, ...]
+    outputs: tuple[Layout, ...]
+    shifts: tuple[int, ...]
+    carried: int = 0
+    number: Layout | None = None
+    rounds: int = 0
+    reverse: bool = False
+
+    def reads(self) -> list[Buffer]:
+        found = [layout.buffer for layout in self.inputs]
+        return [*found, self.number.buffer] if self.kind == "branch" and self.number is not None else found
+
+    def writes(self) -> list[Buffer]:
+        found = [layout.buffer for layout in (*self.inputs[: self.carried], *self.outputs)]
+        return [*found, self.number.buffer] if self.kind == "repeat" and self.number is not None else found
 
 
 @dataclass(eq=False, slots=True)

@@ -8,9 +8,10 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..ops.dispatch import compute
-from ..ops.forms import Cast, Contract, Fold, Gather, Join, Place, Write
+from ..ops.forms import Cast, Contract, Flow, Fold, Gather, Join, Place, Write
 from ..ops.specialise import Equation, Symbol
 from .contract import contract, contracts, updates
+from .flow import flow
 from .fuse import Fuser, Steps, cast, phase
 from .indices import gather, scatter
 from .loops import Host, Kernel, Layout, Line, Store
@@ -44,6 +45,9 @@ def lower(f: Fuser, e: Equation) -> None:
     )
     if not natively:
         host(f, e)
+    elif isinstance(form, Flow):
+        if not flow(f, e, lowered):
+            host(f, e)
     elif isinstance(form, Cast) or (
         e.op.family == "elementwise" and speaks(e.op, [spec_of(a) for a in e.args], e.results[0].spec)
     ):

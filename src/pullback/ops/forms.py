@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays.spec import Spec
 
-__all__ = ["Cast", "Contract", "Fold", "Gather", "Join", "Place", "View", "Write"]
+__all__ = ["Cast", "Contract", "Flow", "Fold", "Gather", "Join", "Place", "View", "Write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,13 @@ class Contract:
     """A sum of products: `equation(specs, static)` answers the labels of the arguments and of the result."""
 
     equation: Callable[[Sequence[Spec], dict[str, Any]], tuple[tuple[str, ...], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Routines run again and again, or one of several: `kind` is "iterate", "repeat" or "branch"."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ..ops.dispatch import ndim, shape
 from ..ops.indexing import getitem
 from ..ops.shaping import expand_dims, reshape
 from .border import scalars_become_arrays
-from .loops import alike, as_arrays, wants_functions
+from .carry import alike, as_arrays, wants_functions
 
 __all__ = ["associative_scan"]
 

@@ -16,13 +16,14 @@ from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, another
 from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
 from ..ops.families import result_dtype
 from .batching import Batched
-from .loops import Carry, wants_functions
-from .masks import Mask, among_live, entering, integer, narrowed, own, taking_part, truth
+from .carry import Carry, wants_functions
+from .masks import Mask, among_live, entering, integer, narrowed, one_integer, one_truth, own, taking_part, truth
+from .staged import is_staged, is_staging, staged_branch, staged_rounds, staged_while
 
 __all__ = ["cond", "fori_loop", "switch", "while_loop"]
 
@@ -39,6 +40,10 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
     array([ 0.25, -1.  ])
     """
     wants_functions("cond", true_function, false_function)
+    if is_staged(predicate):
+        which = one_truth(predicate, "cond: the predicate")
+        names = "false_function", "true_function"
+        return staged_branch("cond", names, which, (false_function, true_function), operands)
     holds = truth(predicate, "cond: the predicate")
     if not isinstance(holds, Batched):
         return (true_function if holds else false_function)(*map_tree(another, operands))
@@ -62,6 +67,9 @@ def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) 
     if not functions:
         raise ArgumentError("switch: wants at least one function.")
     wants_functions("switch", *functions)
+    if is_staged(index):
+        names = [f"functions[{i}]" for i in range(len(functions))]
+        return staged_branch("switch", names, one_integer(index, "switch: the index"), functions, operands)
     place = integer(index, "switch: the index")
     if not isinstance(place, Batched):
         if not 0 <= place < len(functions):
@@ -121,7 +129,10 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
     array([0.25      , 0.16666667])
     """
     wants_functions("while_loop", condition, body)
-    return _repeated(Carry("while_loop", init), condition, body)
+    carry = Carry("while_loop", init)
+    if is_staged(*carry.leaves) or is_staging():
+        return staged_while(condition, body, carry)
+    return _repeated(carry, condition, body)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
@@ -134,8 +145,14 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     array([1024.,    9.])
     """
     wants_functions("fori_loop", body)
-    start, stop = integer(lower, "fori_loop: lower"), integer(upper, "fori_loop: upper")
     carry = Carry("fori_loop", init)
+    if is_staged(lower, upper, *carry.leaves) or is_staging():
+        try:
+            return staged_rounds(lower, upper, body, carry)
+        except ConversionError:  # the body wants numbers: it is written out round by round, where they may be known
+            if is_staged(lower, upper):
+                raise
+    start, stop = integer(lower, "fori_loop: lower"), integer(upper, "fori_loop: upper")
     if not isinstance(start, Batched) and not isinstance(stop, Batched):
         leaves = carry.leaves
         for i in range(start, stop):

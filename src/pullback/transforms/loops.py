@@ -2,95 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ..arrays.backends import namespace_on
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
-from ..arrays.tensor import Tensor, another, wrap
+from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, listed, paths, unflatten
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.arranging import concat, split, stack
 from ..ops.axes import whole
 from ..ops.dispatch import shape
-from ..ops.families import result_dtype
 from ..ops.shaping import reshape
 from ..ops.specialise import write_down
-from .border import fresh, scalars_become_arrays
-from .masks import NUMBERS, own
+from .carry import Carry, alike, as_arrays, wants_functions
+from .masks import own
+from .staged import is_staged, is_staging, staged_scan
 
-__all__ = ["Carry", "alike", "as_arrays", "map", "scan", "wants_functions"]
+__all__ = ["map", "scan"]
 
 #: How many pieces an array is cut into, or joined from, by one op: the work per piece grows with their number.
 _FAN = 32
-
-
-def wants_functions(what: str, *functions: Any) -> None:
-    """Raise where a value stands in the place of a function."""
-    for function in functions:
-        if not callable(function):
-            raise ArgumentError(
-                f"{what}: wants a function, got a {type(function).__name__}.\n  To choose between values, use pb.where."
-            )
-
-
-class Carry:
-    """What a loop hands from step to step: leaves of one structure, shape and dtype from beginning to end."""
-
-    __slots__ = ("leaves", "specs", "structure", "what")
-
-    def __init__(self, what: str, init: Any) -> None:
-        given, self.structure = flatten(init)
-        self.what = what
-        self.leaves = [another(x) for x in as_arrays(given, what)]
-        self.specs = [spec_of(x) for x in self.leaves]
-
-    def tree(self, leaves: Sequence[Any]) -> Any:
-        """The leaves as the loop answers them, in memory of their own."""
-        return unflatten(self.structure, [fresh(x) for x in leaves])
-
-    def given(self, leaves: Sequence[Any]) -> Any:
-        """The leaves as the user's functions get them: to rebind, but not to write to."""
-        return unflatten(self.structure, [own(x) for x in leaves])
-
-    def after(self, tree: Any) -> list[Any]:
-        """The leaves that a step returned, each as it must be."""
-        leaves = listed(self.structure, tree, f"{self.what}: the carry after a step and the initial one")
-        return [self._fitted(i, x) for i, x in enumerate(leaves)]
-
-    def _fitted(self, number: int, leaf: Any) -> Any:
-        wanted = self.specs[number]
-        value = leaf if type(leaf) in NUMBERS else scalars_become_arrays(leaf, self.what)
-        found = spec_of(value)
-        if found is wanted or (found.weak is None and alike(found, wanted)):
-            return value
-        if found.weak and not wanted.shape and result_dtype([found, wanted]) == wanted.dtype:
-            return namespace_on(wanted.device).asarray(value, wanted.dtype)
-        kind = ShapeError if found.shape != wanted.shape else DtypeError
-        raise kind(
-            f"{self.what}: the carry{paths(self.structure)[number]} was {wanted} and became {found}.\n"
-            "  A step returns the shape and dtype it was given: convert the result, or start with what it becomes."
-        )
-
-
-def alike(a: Spec, b: Spec) -> bool:
-    """Whether two specs have one shape and dtype."""
-    return a.shape == b.shape and bool(a.dtype == b.dtype)
-
-
-def as_arrays(leaves: Sequence[Any], what: str) -> list[Any]:
-    """Leaves as values. A Python float or complex number takes the precision of the floating-point arrays beside it,
-    float64 if there are none; a bool or an int becomes a 0-d array of its own dtype.
-    """
-    values = [x if type(x) in NUMBERS else scalars_become_arrays(x, what) for x in leaves]
-    beside = [spec_of(x) for x in values if type(x) not in NUMBERS]
-    xp = namespace_on(beside[0].device if beside else "cpu")
-    floats = [spec for spec in beside if spec.inexact]
-
-    def array(x: Any) -> Any:
-        return xp.asarray(x, result_dtype([spec_of(x), *floats]) if type(x) in (float, complex) else None)
-
-    return [array(x) if type(x) in NUMBERS else x for x in values]
 
 
 def scan(
@@ -128,6 +59,11 @@ def _scanned(
     count = _length(what, sequences, structure, length)
     if not count:
         return carry.tree(carry.leaves), _no_results(what, f, carry, sequences, structure)
+    if is_staged(*carry.leaves, *sequences) or is_staging():
+        try:
+            return staged_scan(what, lambda c, x: _pair(what, f(c, x)), carry, sequences, structure, count, reverse)
+        except ConversionError:  # the function wants numbers: it is written out step by step, where they may be known
+            pass
     rows = [_unstacked(x) for x in sequences]
     leaves, ys = carry.leaves, Results(what)
     for i in range(count)[:: -1 if reverse else 1]:

@@ -18,13 +18,25 @@ from ..arrays.protect import read_only
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, another
 from ..arrays.value import Value
-from ..errors import ConversionError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..ops import elementwise as pointwise
 from ..ops.specialise import Symbol
 from .batching import Batched
 from .forward import Dual
 
-__all__ = ["NUMBERS", "Mask", "among_live", "entering", "integer", "narrowed", "own", "taking_part", "truth"]
+__all__ = [
+    "NUMBERS",
+    "Mask",
+    "among_live",
+    "entering",
+    "integer",
+    "narrowed",
+    "one_integer",
+    "one_truth",
+    "own",
+    "taking_part",
+    "truth",
+]
 
 #: Python's own numbers, which give way to arrays in promotion.
 NUMBERS = frozenset((bool, int, float, complex))
@@ -96,10 +108,7 @@ def _known(x: Any, what: str) -> Any:
         if type(x) is Batched and x.axis is not None:
             return Batched(_known(x.value, what), x.axis, x.scope, x.made_by)
         if type(x) is Symbol:
-            raise ConversionError(
-                f"{what} is {x!r}: it is staged, so its value is not known while the function runs.\n"
-                "  Staging control flow belongs to the compiler, which is not there yet."
-            )
+            raise x.refusal(what)
         below = wrapper.scope.lower(x)
         if below is x:
             raise x.refusal(what)
@@ -107,8 +116,8 @@ def _known(x: Any, what: str) -> Any:
     return x
 
 
-def truth(x: Any, what: str) -> Any:
-    """A predicate as True or False, or as a `Batched` boolean."""
+def one_truth(x: Any, what: str) -> Any:
+    """The predicate itself, if it is one boolean."""
     spec = _spec_of_leaf(x, what, "a boolean")
     if spec.dtype.kind != "b":
         raise DtypeError(f"{what} must be a boolean, got {spec}.\n  Compare it with something, as in x != 0.")
@@ -116,18 +125,28 @@ def truth(x: Any, what: str) -> Any:
         raise ShapeError(
             f"{what} must be one boolean, got {spec}.\n  Use pb.any or pb.all, or pb.where to choose by element."
         )
-    found = _known(x, what)
+    return x
+
+
+def truth(x: Any, what: str) -> Any:
+    """A predicate as True or False, or as a `Batched` boolean."""
+    found = _known(one_truth(x, what), what)
     return found if isinstance(found, Batched) else bool(found)
 
 
-def integer(x: Any, what: str) -> Any:
-    """A whole number as a Python int, or as a `Batched` integer."""
+def one_integer(x: Any, what: str) -> Any:
+    """The number itself, if it is one integer."""
     spec = _spec_of_leaf(x, what, "an integer")
     if spec.dtype.kind not in "iu":
         raise DtypeError(f"{what} must be an integer, got {spec}.")
     if spec.shape:
         raise ShapeError(f"{what} must be one integer, got {spec}.")
-    found = _known(x, what)
+    return x
+
+
+def integer(x: Any, what: str) -> Any:
+    """A whole number as a Python int, or as a `Batched` integer."""
+    found = _known(one_integer(x, what), what)
     return found if isinstance(found, Batched) else int(found)
 
 

@@ -182,7 +182,8 @@ def _leaf(value: Any, spec: Any) -> Tensor:
 def _mark(node: Node | None, state: str) -> None:
     """Note on the node of a variable whether its call is running or over."""
     if node is not None:
-        node.leave_fast_path().static["of_call"] = state
+        call = node.leave_fast_path()
+        call.static = {**call.static, "of_call": state}  # the dict itself may belong to an equation
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..fuse import Steps
-from ..loops import Buffer, Host, Kernel, Layout, Product
-from ..memory import planned
+from ..loops import Buffer, Host, Kernel, Layout, Loop, Product
+from ..memory import ALIGNMENT, planned
 from .kernels import render_kernel
 from .lanes import element_type
 from .math import FUNCTIONS
+from .nested import loop_text
 from .products import Globals, product_text
 from .small import is_small, small_product
 from .words import Words
@@ -41,40 +43,60 @@ _FAST = "reassoc nsz arcp contract"
 
 def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> Native:
     arena = planned(steps.steps)
-    writer = _Writer(steps, vector_bytes, arena)
+    writer = Writer(steps, vector_bytes, arena)
     pieces: list[str | Host] = []
     for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
-            pieces.append(writer.piece(list(group), len(pieces)))
+            pieces.append(writer.piece(list(group), f"run{len(pieces)}"))
+    total = writer.total()
     text = writer.module(fast)
-    total = arena + writer.scratch
     return Native(text, tuple(pieces), tuple(writer.constants), total, writer.table)
 
 
-class _Writer:
-    def __init__(self, steps: Steps, vector_bytes: int, arena: int) -> None:
+class Writer:
+    """Writes one program. Those inside of it have writers of their own, which share the module with the `outer` one."""
+
+    def __init__(self, steps: Steps, vector_bytes: int, arena: int, outer: Writer | None = None) -> None:
         self.vector_bytes = vector_bytes
         self.arena = arena
         self.scratch = 0
-        self.counter = itertools.count()
-        self.globals = Globals()
-        self.declared: set[str] = {"@status = global i32 0"}
-        self.functions: dict[str, str] = {}
-        self.mathematics: dict[str, str] = {}
-        self.bodies: list[str] = []
+        self.inner = 0  # bytes of the largest program inside
+        self.counter: Iterator[int] = outer.counter if outer else itertools.count()
+        self.globals: Globals = outer.globals if outer else Globals()
+        self.declared: set[str] = outer.declared if outer else {"@status = global i32 0"}
+        self.functions: dict[str, str] = outer.functions if outer else {}
+        self.mathematics: dict[str, str] = outer.mathematics if outer else {}
+        self.bodies: list[str] = outer.bodies if outer else []
+        self.constant_buffers: list[Buffer] = []
+        #: The name of the number of bytes after which the memory of programs inside begins.
+        self.mark = f"@own{next(self.counter)}"
         self.constants: list[Any] = []
         self.table: dict[Buffer, int] = {}
         outputs = [b for b in steps.outputs if b.kind == "output"]
         for buffer in (*steps.inputs, *outputs):
             self.table.setdefault(buffer, len(self.table))
         self.base = len(self.table)  # the arena's own entry; constants follow it
-        self.next = self.base + 1
+        self.next: int = self.base + 1
 
-    def piece(self, steps: list[Any], number: int) -> str:
+    def total(self) -> int:
+        """The bytes of memory it works in, of programs inside after its own."""
+        if not self.inner:
+            return self.arena + self.scratch
+        own = -(-(self.arena + self.scratch) // ALIGNMENT) * ALIGNMENT
+        self.globals.lines[self.mark] = f"{self.mark} = internal constant i64 {own}"
+        return own + self.inner
+
+    def child(self, steps: Steps) -> tuple[str, Writer]:
+        """The function of a program inside, and its writer."""
+        writer = Writer(steps, self.vector_bytes, planned(steps.steps), self)
+        name = writer.piece(steps.steps, f"inside{next(self.counter)}", "internal ")
+        self.inner = max(self.inner, writer.total(), 1)
+        return name, writer
+
+    def piece(self, steps: list[Any], name: str, linkage: str = "") -> str:
         """One function that runs some steps."""
-        name = f"run{number}"
         words = Words(1, self.counter, self.declared)
         known: dict[Buffer, str] = {}
         slots: list[str] = []
@@ -86,31 +108,34 @@ class _Writer:
                 tag = next(self.counter)
                 if step.out.shape[0] > 1:
                     slots += [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
-                pointers = [self._at(words, known, x) for x in (step.out, step.left, step.right)]
+                pointers = [self.at(words, known, x) for x in (step.out, step.left, step.right)]
                 product_text(step, pointers, words, self.globals, tag, self._small(step))
+            elif isinstance(step, Loop):
+                slots += loop_text(self, step, words, known)
         body = "\n".join([*slots, *words.lines])
-        self.bodies.append(f"define void @{name}(ptr %table) #0 {{\nentry:\n{body}\n  ret void\n}}")
+        self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{body}\n  ret void\n}}")
         return name
 
-    def _pointer(self, words: Words, known: dict[Buffer, str], buffer: Buffer) -> str:
+    def pointer(self, words: Words, known: dict[Buffer, str], buffer: Buffer) -> str:
         if buffer not in known:
             if buffer.kind == "arena":
-                base = self._entry(words, self.base)
+                base = self.entry(words, self.base)
                 known[buffer] = words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {buffer.offset}")
             else:
                 if buffer not in self.table:
                     self.table[buffer] = self.next
                     self.next += 1
                     self.constants.append(buffer.constant)
-                known[buffer] = self._entry(words, self.table[buffer])
+                    self.constant_buffers.append(buffer)
+                known[buffer] = self.entry(words, self.table[buffer])
         return known[buffer]
 
-    def _entry(self, words: Words, number: int) -> str:
+    def entry(self, words: Words, number: int) -> str:
         place = words.emit(f"getelementptr inbounds ptr, ptr %table, i64 {number}")
         return words.emit(f"load ptr, ptr {place}")
 
-    def _at(self, words: Words, known: dict[Buffer, str], layout: Layout) -> str:
-        pointer = self._pointer(words, known, layout.buffer)
+    def at(self, words: Words, known: dict[Buffer, str], layout: Layout) -> str:
+        pointer = self.pointer(words, known, layout.buffer)
         if not layout.offset:
             return pointer
         kind = element_type(layout.buffer.dtype, True)
@@ -122,8 +147,8 @@ class _Writer:
         self.mathematics |= rendered.functions
         name = self.functions.setdefault(rendered.text, f"kernel{len(self.functions)}")
         self.scratch = max(self.scratch, rendered.scratch)
-        pointers = [self._pointer(words, known, b) for b in rendered.buffers]
-        base = self._entry(words, self.base)
+        pointers = [self.pointer(words, known, b) for b in rendered.buffers]
+        base = self.entry(words, self.base)
         pointers.append(words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {self.arena}"))
         words.say(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
 

@@ -15,12 +15,15 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+import numpy.random
 
 from ..arrays.value import Value
 from ..errors import GraphError
-from .randomness import GENERATORS
 
-__all__ = ["Captures", "Unchanged"]
+__all__ = ["GENERATORS", "Captures", "Unchanged"]
+
+#: Objects of NumPy that have a stream of random numbers of their own.
+GENERATORS = (np.random.Generator, np.random.RandomState)
 
 #: What a function may close over that matters: values of ours, arrays of the user's, streams of random numbers.
 _NOTED = (Value, np.ndarray, *GENERATORS)

@@ -1,0 +1,1 @@
+"""Control flow as equations: branches and loops whose bodies are routines, with rules of every kind."""

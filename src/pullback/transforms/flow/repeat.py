@@ -1,0 +1,228 @@
+"""The loop while a condition holds as an op: (carry, constants) in, (carry, number of rounds) out.
+
+The push is the loop of the step's push. For the way back nobody knows beforehand how many rounds there will be, and so
+how much to keep. With n rounds behind it, it walks them from the last to the first and finds each state by halving:
+the states at the beginning of ever shorter stretches are kept in a fixed number of slots, and a state is reached from
+the nearest one by doing steps again. That is at most log2(n) / 2 times the steps, and `SLOTS` states of memory. The
+walk is a loop of this kind itself, so that derivatives of every order follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import Spec, make_spec, spec_of, zeros
+from ...ops import basis
+from ...ops import elementwise as pointwise
+from ...ops.dispatch import apply
+from ...ops.forms import Flow
+from ...ops.indexing import getitem, set_at
+from ...ops.op import Op, Terms
+from ...ops.reducing import any as any_of
+from ...ops.routine import Routine, routine
+from ...ops.shaping import astype
+from ..rules import custom_record
+from .branch import branched
+from .derived import batched, floating, led, pulled, pushed, remembered
+
+__all__ = ["SLOTS", "counted", "repeat", "repeated"]
+
+#: States that the way back keeps: enough for 2**32 rounds.
+SLOTS = 33
+_COUNT = np.dtype(np.int64)
+
+
+def repeated(condition: Routine, body: Routine, carry: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, ...]:
+    """Run the loop: the last carry, then the number of rounds."""
+    found: tuple[Any, ...] = apply(
+        repeat, *carry, *constants, condition=condition, body=body, carries=len(carry)
+    )  # fmt: skip
+    return found
+
+
+def _value(xp: Any, *args: Any, condition: Routine, body: Routine, carries: int) -> Any:
+    carry, held = list(args[:carries]), args[carries:]
+    rounds = 0
+    while bool(condition.run(*carry, *held)[0]):
+        carry = body.run(*carry, *held)
+        rounds += 1
+    return (*(xp.array(c, s.dtype) for c, s in zip(carry, body.results, strict=True)), xp.asarray(rounds, _COUNT))
+
+
+def _spec(*specs: Spec, condition: Routine, body: Routine, carries: int) -> tuple[Spec, ...]:
+    return (*body.results, make_spec((), _COUNT, specs[0].device if specs else "cpu"))
+
+
+def _pushed(
+    tangents: tuple[Any, ...], args: tuple[Any, ...], condition: Routine, body: Routine, carries: int
+) -> tuple[Any, ...]:
+    specs = [spec_of(x) for x in args]
+    carried = [i for i in floating(specs) if i < carries]
+    moving = (*carried, *(i for i, t in enumerate(tangents) if i >= carries and t is not None))
+    step = pushed(body, moving)
+    dots = [zeros(specs[i]) if tangents[i] is None else tangents[i] for i in moving]
+    first, count, more = len(carried), len(args), len(moving)
+
+    def onward(*values: Any) -> list[Any]:
+        xs = [*values[:carries], *values[carries + first : count + first]]
+        return step.run(*xs, *values[carries : carries + first], *values[count + first :])
+
+    def goes_on(*values: Any) -> list[Any]:
+        return condition.run(*values[:carries], *values[carries + first : count + first])
+
+    shapes = [*specs[:carries], *(specs[i] for i in carried), *specs[carries:], *(specs[i] for i in moving[first:])]
+    code = remembered(body, ("push", carries, moving), lambda: routine(onward, *shapes, hoisted=False)[0])
+    test = remembered(condition, ("push", carries, first, more), lambda: routine(goes_on, *shapes, hoisted=False)[0])
+    found = repeated(test, code, [*args[:carries], *dots[:first]], [*args[carries:], *dots[first:]])
+    at = dict(zip(carried, found[carries:-1], strict=True))
+    return (*(at.get(i) for i in range(carries)), None)
+
+
+def _pulled(
+    bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], position: tuple[int, ...], condition: Routine,
+    body: Routine, carries: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    specs = [spec_of(x) for x in args]
+    wanted = tuple(i for i in floating(specs) if i < carries or i in position)
+    barred = floating(body.results)
+    carried = [i for i in wanted if i < carries]
+    if not carried:
+        return (None,) * len(args)
+    back = pulled(body, wanted, barred)
+    summed = [i for i in wanted if i >= carries]
+    starts = [zeros(bar[i]) if isinstance(bar[i], Spec) else bar[i] for i in carried]
+    sums = [zeros(specs[i]) for i in summed]
+    state, held = list(args[:carries]), list(args[carries:])
+
+    def share(now: Sequence[Any], bars: Sequence[Any], sums: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+        outs = body.run(*now, *constants)
+        found = back.code.run(*now, *constants, *outs, *bars)
+        found = [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
+        return [*found[: len(bars)], *(a + b for a, b in zip(sums, found[len(bars) :], strict=True))]
+
+    walk = _walk(body, carries, specs, len(carried), share, [specs[i] for i in wanted], (wanted, barred))
+    slots = [basis.broadcast_to(x, (SLOTS, *spec_of(x).shape)) for x in state]
+    begins, top = np.zeros(SLOTS, _COUNT), np.zeros((), _COUNT)
+    found = repeated(*walk, [*slots, begins, top, out[-1], *starts, *sums], held)
+    shares: list[Any] = [None] * len(args)
+    for i, x in zip(wanted, found[carries + 3 : -1], strict=True):
+        shares[i] = x
+    return tuple(shares)
+
+
+def _walk(
+    body: Routine, carries: int, specs: Sequence[Spec], barred: int, share: Any, sums: Sequence[Spec], key: Any
+) -> tuple[Routine, Routine]:
+    """Condition and step of the way back over (slots, their beginnings, the top slot, rounds left, cotangents)."""
+    integer = make_spec((), _COUNT)
+
+    def step(*values: Any) -> list[Any]:
+        slots, (begins, top, left), rest = values[:carries], values[carries : carries + 3], values[carries + 3 :]
+        shares, constants = rest[: len(sums)], rest[len(sums) :]
+        now = [getitem(s, top) for s in slots]
+        begin = getitem(begins, top)
+        is_last = pointwise.equal(begin, left - 1)
+        middle = pointwise.where(is_last, begin, (begin + left) // 2)
+        reached = counted(body, middle - begin, now, constants)
+        ways = [lambda *xs: list(xs[carries:][: len(sums)]), lambda *xs: _shared(share, xs, carries, barred, len(sums))]
+        after = branched(ways, is_last, [*now, *shares, *constants])
+        onto = pointwise.where(is_last, top, top + 1)
+        kept = [set_at(s, onto, x) for s, x in zip(slots, reached, strict=True)]
+        begins = set_at(begins, onto, middle)
+        last = astype(is_last, _COUNT)
+        return [*kept, begins, pointwise.maximum(onto - last, 0), left - last, *after]
+
+    def goes_on(*values: Any) -> list[Any]:
+        return [pointwise.greater(values[carries + 2], 0)]
+
+    def make() -> tuple[Routine, Routine]:
+        shapes = [
+            *(make_spec((SLOTS, *s.shape), s.dtype, s.device) for s in specs[:carries]), make_spec((SLOTS,), _COUNT),
+            integer, integer, *sums, *specs[carries:],
+        ]  # fmt: skip
+        return routine(goes_on, *shapes, hoisted=False)[0], routine(step, *shapes, hoisted=False)[0]
+
+    return remembered(body, ("walk", carries, key), make)
+
+
+def _shared(share: Any, xs: Sequence[Any], carries: int, barred: int, sums: int) -> list[Any]:
+    now, bars, rest = xs[:carries], xs[carries : carries + barred], xs[carries + barred :]
+    found: list[Any] = share(now, bars, rest[: sums - barred], rest[sums - barred :])
+    return found
+
+
+def counted(body: Routine, rounds: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+    """The carry after so many rounds."""
+    integer = make_spec((), _COUNT)
+
+    def step(i: Any, *values: Any) -> list[Any]:
+        (rounds, *now), held = values[: len(carry) + 1], values[len(carry) + 1 :]
+        return [i + 1, rounds, *body.run(*now, *held)]
+
+    def goes_on(i: Any, rounds: Any, *values: Any) -> list[Any]:
+        return [pointwise.less(i, rounds)]
+
+    shapes = [integer, integer, *map(spec_of, (*carry, *constants))]
+    code = remembered(body, ("counted", len(carry)), lambda: routine(step, *shapes, hoisted=False)[0])
+    test = remembered(body, ("count", len(carry)), lambda: routine(goes_on, *shapes, hoisted=False)[0])
+    zero = np.zeros((), _COUNT)
+    return list(repeated(test, code, [zero, rounds, *carry], constants)[2:-1])
+
+
+def _batched(
+    size: int, axes: tuple[int | None, ...], *args: Any, condition: Routine, body: Routine, carries: int
+) -> Any:
+    """Where the condition differs by element, an element that is done keeps what it has, and the loop goes on while
+    some element does.
+    """
+    has = [a is not None for a in axes]
+    while True:
+        test, (differs,) = batched(condition, tuple(has), size)
+        code, out = batched(body, tuple(has), size)
+        more = [i for i in range(carries) if (out[i] or differs) and not has[i]]
+        if not more:
+            break
+        for i in more:
+            has[i] = True
+    fronts = [
+        led(basis.moveaxis(x, a, 0) if a else x, a is not None, h, size)
+        for x, a, h in zip(args, axes, has, strict=True)
+    ]
+
+    def onward(*values: Any) -> list[Any]:
+        (rounds, *now), held = values[: carries + 1], values[carries + 1 :]
+        found = [led(x, o, h, size) for x, o, h in zip(code.run(*now, *held), out, has, strict=False)]
+        if not differs:
+            return [rounds + 1, *found]
+        goes = test.run(*now, *held)[0]
+        chosen = [pointwise.where(_across(goes, new), new, old) for new, old in zip(found, now, strict=True)]
+        return [rounds + astype(goes, _COUNT), *chosen]
+
+    def goes_on(*values: Any) -> list[Any]:
+        found = test.run(*values[1:])[0]
+        return [any_of(found) if differs else found]
+
+    rounds = np.zeros(size if differs else (), _COUNT)
+    shapes = list(map(spec_of, (rounds, *fronts)))
+    key = ("batched", carries, tuple(has), size)
+    step = remembered(body, key, lambda: routine(onward, *shapes, hoisted=False)[0])
+    goes = remembered(condition, key, lambda: routine(goes_on, *shapes, hoisted=False)[0])
+    found = repeated(goes, step, [rounds, *fronts[:carries]], fronts[carries:])
+    ends = (*(0 if h else None for h in has[:carries]), 0 if differs else None)
+    return (*found[1:-1], found[0]), ends
+
+
+def _across(mask: Any, x: Any) -> Any:
+    """A mask of the elements, with axes for those of a value."""
+    return basis.reshape(mask, (*spec_of(mask).shape, *(1,) * (spec_of(x).ndim - 1)))
+
+
+_STATIC = ("condition", "body", "carries")
+repeat: Op = replace(custom_record(
+    "repeat", ("*args",), _value, Terms(_pulled, ("bar", "out", "args", "position", *_STATIC)),
+    Terms(_pushed, ("tangents", "args", *_STATIC)), _batched, _spec,
+), form=Flow("repeat"))  # fmt: skip
