@@ -77,6 +77,7 @@ class Fuser:
         self.inputs = [Buffer("input", s.spec.size, s.spec.dtype, i) for i, s in enumerate(inputs)]
         for symbol, buffer in zip(inputs, self.inputs, strict=True):
             self.places[id(symbol)] = contiguous(buffer, symbol.spec.shape)
+        self.symbols = inputs
         self.input_specs = [s.spec for s in inputs]
         self.in_place: list[tuple[Symbol, Layout]] = []
         self.ends: list[tuple[Layout, Layout]] = []

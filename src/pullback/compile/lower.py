@@ -140,14 +140,30 @@ def place(f: Fuser, e: Equation) -> None:
 
 
 def write(f: Fuser, e: Equation) -> None:
-    layout = f.new(e.results[0].spec)
-    if layout.size:
+    over = written_over(f, e)
+    layout = f.new(e.results[0].spec) if over is None else over
+    if layout.size and over is None:
         again_put(f, e.args[0], layout)
     f.places[id(e.results[0])] = layout
     if len(e.args) > 2:
         scatter(f, layout, e.args[1], e.static["index"], e.args[2:], "")
     elif spec_of(e.args[1]).size:
         again_put(f, e.args[1], f.region(layout, e.static["index"]))
+
+
+def written_over(f: Fuser, e: Equation) -> Layout | None:
+    """The memory of an input that was given away for just this result, if nothing reads the input later: entries are
+    written into it, and the rest need not be copied. What else reads it must have picked entries before.
+    """
+    x, result = e.args[0], e.results[0]
+    number = next((f.donated[i] for i, o in enumerate(f.outputs) if o is result and i in f.donated), None)
+    if number is None or f.symbols[number] is not x or sum(o is x for o in f.outputs):
+        return None
+    at = next(i for i, other in enumerate(f.equations) if other is e)
+    for i, other in enumerate(f.equations):
+        if other is not e and any(a is x for a in other.args) and (i > at or not isinstance(other.op.form, Gather)):
+            return None
+    return None if any(a is x for a in e.args[1:]) else f.places[id(x)]
 
 
 def again_put(f: Fuser, x: Any, target: Layout) -> None:

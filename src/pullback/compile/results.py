@@ -33,6 +33,8 @@ def output(f: Fuser, number: int, x: Any) -> Buffer:
 def donated_output(f: Fuser, x: Any, target: Layout) -> Buffer:
     """A result written over the input it replaces, after everybody has read that input."""
     equation = f.producer.get(id(x))
+    if f.places.get(id(x)) == target:  # it was written there
+        return target.buffer
     if equation is not None and id(equation) in f.updates:
         product, alpha = f.updates[id(equation)]
         contract(f, product, target, alpha)

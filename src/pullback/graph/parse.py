@@ -14,6 +14,7 @@ from ..arrays.trees import flatten
 from ..errors import ArgumentError, PullbackError
 from ..ops.index import SLOT
 from ..ops.op import Op
+from ..ops.routine import Routine
 from ..ops.specialise import Equation, Symbol
 from .plain import STAR, WEAK, array_from, check_call, leaves_of, op_named, ops_by_name, over_scope, spec_from
 
@@ -47,7 +48,7 @@ class _Parser:
         ends = [i for i, (_, line) in enumerate(self.lines) if re.match(r"\s*return\b", line)]
         if not self.lines or not ends:
             raise ArgumentError("parse: the text of a graph starts with graph(...) and ends with return ...")
-        self._constants(self.lines[ends[0] + 1 :])
+        self._tables(self.lines[ends[0] + 1 :])
         inputs, arguments = self._read(*self.lines[0], self._head)
         equations = tuple(self._read(n, line, self._equation) for n, line in self.lines[1 : ends[0]])
         outputs, results = self._read(*self.lines[ends[0]], self._end)
@@ -63,11 +64,42 @@ class _Parser:
         except PullbackError as error:
             raise ArgumentError(f"parse: line {number}: {error}\n  {line.strip()[:120]}") from None
 
-    def _constants(self, lines: list[tuple[int, str]]) -> None:
-        if lines and lines[0][1].strip() != "constants":
-            raise ArgumentError(f"parse: line {lines[0][0]}: only constants may follow return.")
-        for number, line in lines[1:]:
+    def _tables(self, lines: list[tuple[int, str]]) -> None:
+        """What may follow the graph: constants, then routines."""
+        begin = next((i for i, (_, line) in enumerate(lines) if line.strip() == "routines"), len(lines))
+        constants, routines = lines[:begin], lines[begin + 1 :]
+        if constants and constants[0][1].strip() != "constants":
+            raise ArgumentError(f"parse: line {constants[0][0]}: only constants and routines may follow return.")
+        for number, line in constants[1:]:
             self._read(number, line, self._constant)
+        while routines:
+            end = next((i for i, (_, line) in enumerate(routines) if re.match(r"\s*return\b", line)), None)
+            if not end:
+                raise ArgumentError(f"parse: line {routines[0][0]}: a routine ends with return ...")
+            self._routine(routines[: end + 1])
+            routines = routines[end + 1 :]
+
+    def _routine(self, lines: list[tuple[int, str]]) -> None:
+        """One routine, which has names of its own."""
+        outside, self.known = self.known, dict(self.known)
+        name, inputs = self._read(*lines[0], self._routine_head)
+        equations = tuple(self._read(n, line, self._equation) for n, line in lines[1:-1])
+        outputs = self._read(*lines[-1], self._routine_end)
+        self.known = outside
+        self._define(name, Routine(inputs, equations, outputs))
+
+    def _routine_head(self, line: _Line) -> tuple[str, tuple[Symbol, ...]]:
+        name = line.name()
+        line.take("(")
+        return name, tuple(line.until(")", lambda: self._symbol(line)))
+
+    def _routine_end(self, line: _Line) -> tuple[Any, ...]:
+        line.name()
+        values = [_array(line)]
+        while line.kind() != "end":
+            line.take(",")
+            values.append(_array(line))
+        return tuple(values)
 
     def _constant(self, line: _Line) -> None:
         name = line.name()

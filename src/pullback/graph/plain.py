@@ -19,6 +19,7 @@ from ..errors import ArgumentError
 from ..ops import everything
 from ..ops.op import Op
 from ..ops.specialise import Symbol
+from ..transforms.flow import FLOW
 
 __all__ = [
     "OPAQUE", "STAR", "WEAK", "Star", "array_from", "array_of", "bytes_of", "check_call", "is_constant", "leaves_of",
@@ -147,9 +148,9 @@ def _from_numbers(spec: Spec, numbers: Any) -> Any:
 def ops_by_name(given: Any) -> Mapping[str, Op]:
     """Every op of the package, and those given: records, custom ops, or a dict of them by name."""
     if isinstance(given, Mapping):
-        return everything() | {name: _record(op) for name, op in given.items()}
+        return everything() | FLOW | {name: _record(op) for name, op in given.items()}
     wanted: Iterable[Any] = given if isinstance(given, (tuple, list)) else (given,)
-    return everything() | {op.name: op for op in map(_record, wanted)}
+    return everything() | FLOW | {op.name: op for op in map(_record, wanted)}
 
 
 def _record(given: Any) -> Op:

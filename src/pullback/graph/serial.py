@@ -17,6 +17,7 @@ from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError
 from ..ops.index import SLOT
+from ..ops.routine import Routine, routines_in
 from ..ops.specialise import Equation, Symbol
 from .plain import (
     OPAQUE,
@@ -45,18 +46,15 @@ _FORMAT, _VERSION = "pullback graph", 1
 def json_of(graph: Graph) -> str:
     """The graph as JSON text; what cannot be written (a function, a tracked tensor) is an error."""
     writer = _Writer()
-    inputs = [writer.made(s) for s in graph.inputs]
-    equations = []
-    for number, e in enumerate(graph.equations):
-        where = f"to_json: equation {number}, {e.op.name}"
-        args = [writer.value(a, where) for a in e.args]
-        static = {k: writer.value(v, f"{where}, {k}") for k, v in e.static.items()}
-        equations.append({"op": e.op.name, "args": args, "static": static, "results": [*map(writer.made, e.results)]})
-    outputs = [writer.value(o, "to_json: an output") for o in graph.outputs]
+    routines = []
+    for number, routine in enumerate(routines_in(graph.equations)):
+        routines.append(writer.program(routine))
+        writer.routines[id(routine)] = number
+    said = {"routines": routines} if routines else {}
     return json.dumps({
-        "format": _FORMAT, "version": _VERSION, "inputs": inputs, "equations": equations, "outputs": outputs,
-        "arguments": writer.structure(graph.arguments, len(inputs), "arguments"),
-        "results": writer.structure(graph.results, len(outputs), "results"),
+        "format": _FORMAT, "version": _VERSION, **said, **writer.program(graph),
+        "arguments": writer.structure(graph.arguments, len(graph.inputs), "arguments"),
+        "results": writer.structure(graph.results, len(graph.outputs), "results"),
         "constants": writer.constants,
     }, allow_nan=False)  # fmt: skip
 
@@ -65,7 +63,23 @@ class _Writer:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
         self.places: dict[int, int] = {}
+        self.routines: dict[int, int] = {}
         self.constants: list[dict[str, Any]] = []
+
+    def program(self, program: Graph | Routine) -> dict[str, Any]:
+        """Inputs, equations and outputs; symbols are counted in each program anew."""
+        outside, self.numbers = self.numbers, {}
+        inputs = [self.made(s) for s in program.inputs]
+        equations = []
+        for number, e in enumerate(program.equations):
+            where = f"to_json: equation {number}, {e.op.name}"
+            args = [self.value(a, where) for a in e.args]
+            static = {k: self.value(v, f"{where}, {k}") for k, v in e.static.items()}
+            results = [*map(self.made, e.results)]
+            equations.append({"op": e.op.name, "args": args, "static": static, "results": results})
+        outputs = [self.value(o, "to_json: an output") for o in program.outputs]
+        self.numbers = outside
+        return {"inputs": inputs, "equations": equations, "outputs": outputs}
 
     def made(self, symbol: Symbol) -> dict[str, Any]:
         self.numbers[id(symbol)] = len(self.numbers)
@@ -98,6 +112,8 @@ class _Writer:
             return {"dtype": v.name}
         if is_array(v) and is_constant(v):
             return {"constant": self.place(v)}
+        if isinstance(v, Routine):
+            return {"routine": self.routines[id(v)]}
         return self.container(v, where)
 
     def container(self, v: Any, where: str) -> Any:
@@ -153,16 +169,25 @@ class _Reader:
         self.scope = over_scope()
         self.symbols: list[Symbol] = []
         self.constants: list[Any] = []
+        self.routines: list[Routine] = []
 
     def graph(self, data: dict[str, Any]) -> tuple[Any, ...]:
         self.constants = [array_from(_spec_from(c), _text(c["base64"])) for c in data["constants"]]
-        inputs = tuple(map(self.symbol, data["inputs"]))
-        equations = tuple(map(self.equation, data["equations"]))
-        outputs = tuple(self.array(o) for o in data["outputs"])
+        for said in data.get("routines", ()):
+            self.routines.append(Routine(*self.program(said)))
+        inputs, equations, outputs = self.program(data)
         if data["arguments"] is not None:
             check_call(self.value(data["arguments"]["tree"]))
         arguments = self.structure(data["arguments"], len(inputs), "arguments")
         return inputs, equations, outputs, arguments, self.structure(data["results"], len(outputs), "results")
+
+    def program(self, said: dict[str, Any]) -> tuple[Any, ...]:
+        outside, self.symbols = self.symbols, []
+        inputs = tuple(map(self.symbol, said["inputs"]))
+        equations = tuple(map(self.equation, said["equations"]))
+        outputs = tuple(self.array(o) for o in said["outputs"])
+        self.symbols = outside
+        return inputs, equations, outputs
 
     def symbol(self, said: Any) -> Symbol:
         symbol = Symbol(_spec_from(said), self.scope, [], {})
@@ -195,6 +220,8 @@ class _Reader:
             return self.symbols[_place(inner, len(self.symbols))]
         if word == "constant":
             return self.constants[_place(inner, len(self.constants))]
+        if word == "routine":
+            return self.routines[_place(inner, len(self.routines))]
         if word in ("tuple", "dict"):
             found = [self.value(x) for x in inner]
             return tuple(found) if word == "tuple" else _dict_from(found)

@@ -6,8 +6,8 @@
       return t1
 
 Where arguments are trees, `from` shows (args, kwargs) with the inputs in their places. Constants that are long or
-used more than once stand in a table at the end. What cannot be written (a function, a tracked tensor) is shown in
-angle brackets, and such a text cannot be read back.
+used more than once stand in a table at the end, and after it the routines of loops and branches. What cannot be
+written (a function, a tracked tensor) is shown in angle brackets, and such a text cannot be read back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten
 from ..ops.index import SLOT
-from ..ops.specialise import Symbol
+from ..ops.routine import Routine, routines_in
+from ..ops.specialise import Equation, Symbol
 from .plain import OPAQUE, Star, array_from, array_of, bytes_of, is_constant, template_of
 
 if TYPE_CHECKING:
@@ -39,15 +40,12 @@ def graph_text(graph: Graph, data: bool = True) -> str:
     writer = _Writer(graph, data)
     head = ", ".join(f"{writer.names[id(s)]}: {spec_text(s.spec)}" for s in graph.inputs)
     lines = [f"graph({head}){writer.arguments(graph)}"]
-    for e in graph.equations:
-        args = [writer.argument(a) for a in e.args]
-        static = [f"{k}={writer.value(v)}" for k, v in e.static.items()]
-        results = ", ".join(f"{writer.names[id(s)]}: {spec_text(s.spec)}" for s in e.results)
-        name = e.op.name if e.op.name.isidentifier() else json.dumps(e.op.name)
-        lines.append(f"  {results} = {name}({', '.join([*args, *static])})")
+    lines += [f"  {writer.line(e)}" for e in graph.equations]
     lines.append(f"  return {writer.results(graph)}")
     if writer.table:
         lines += ["constants", *(f"  {name} = {writer.array(a)}" for name, a in writer.table)]
+    if writer.routines:
+        lines += ["routines", *(f"  {line}" for r in writer.routines for line in writer.routine(r))]
     return "\n".join(lines)
 
 
@@ -64,17 +62,35 @@ class _Writer:
 
     def __init__(self, graph: Graph, data: bool) -> None:
         self.data = data
-        made = [s for e in graph.equations for s in e.results]
-        self.names = {id(s): f"x{i}" for i, s in enumerate(graph.inputs)}
-        self.names |= {id(s): f"t{i}" for i, s in enumerate(made)}
+        self.routines = list(routines_in(graph.equations))
+        self.names = {id(r): f"r{i}" for i, r in enumerate(self.routines)}
+        programs: tuple[Graph | Routine, ...] = (graph, *self.routines)
+        for program in programs:
+            made = [s for e in program.equations for s in e.results]
+            self.names |= {id(s): f"x{i}" for i, s in enumerate(program.inputs)}
+            self.names |= {id(s): f"t{i}" for i, s in enumerate(made)}
         self.table: list[tuple[str, Any]] = []
-        used = [a for e in graph.equations for a in e.args] + list(graph.outputs)
+        used = [a for p in programs for a in (*(a for e in p.equations for a in e.args), *p.outputs)]
         arrays = [a for a in used if is_array(a) and is_constant(a)]
         counts = Counter(map(id, arrays))
         for a in arrays:
             if id(a) not in self.names and (counts[id(a)] > 1 or a.size > _LONG):
                 self.names[id(a)] = f"c{len(self.table)}"
                 self.table.append((self.names[id(a)], a))
+
+    def line(self, e: Equation) -> str:
+        """One equation."""
+        args = [self.argument(a) for a in e.args]
+        static = [f"{k}={self.value(v)}" for k, v in e.static.items()]
+        results = ", ".join(f"{self.names[id(s)]}: {spec_text(s.spec)}" for s in e.results)
+        name = e.op.name if e.op.name.isidentifier() else json.dumps(e.op.name)
+        return f"{results} = {name}({', '.join([*args, *static])})"
+
+    def routine(self, r: Routine) -> list[str]:
+        """The lines of a routine, which has names of its own."""
+        head = ", ".join(f"{self.names[id(s)]}: {spec_text(s.spec)}" for s in r.inputs)
+        ends = ", ".join(self.argument(o) for o in r.outputs)
+        return [f"{self.names[id(r)]}({head})", *(f"  {self.line(e)}" for e in r.equations), f"  return {ends}"]
 
     def argument(self, a: Any) -> str:
         return self.names.get(id(a)) or self.value(a)
@@ -110,7 +126,7 @@ class _Writer:
             return v.name
         if is_array(v):
             return self.array(v)
-        return self.container(v)
+        return self.names[id(v)] if isinstance(v, Routine) else self.container(v)
 
     def container(self, v: Any) -> str:
         if type(v) is tuple:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, GraphError, PullbackError
 from ..ops.op import Op
+from ..ops.routine import Routine, routines_in
 from ..ops.specialise import Equation, Symbol
 
 if TYPE_CHECKING:
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["verified"]
 
+Program = TypeVar("Program", "Graph", Routine)
 
-def verified(graph: Graph, trusted: set[int] | None = None) -> Graph:
+
+def verified(graph: Program, trusted: set[int] | None = None) -> Program:
     """Raise `GraphError` if the graph is not sound. The specs of `trusted` equations (by id) are not asked again: an
     equation never changes, so between passes only the new ones are.
     """
@@ -30,11 +33,21 @@ def verified(graph: Graph, trusted: set[int] | None = None) -> Graph:
         for symbol in e.results:
             _make(known, symbol, _line(number, e))
         if trusted is None or id(e) not in trusted:
+            _check_routines(number, e)
             _check_specs(number, e)
     for i, o in enumerate(graph.outputs):
         if isinstance(o, Symbol) and id(o) not in known:
             raise GraphError(f"output {i} ({o.spec}) is no input and no result of an equation.")
     return graph
+
+
+def _check_routines(number: int, e: Equation) -> None:
+    """The programs inside are sound by themselves; whether they fit the arguments is the op's to say."""
+    for routine in routines_in([e]):
+        try:
+            verified(routine)
+        except GraphError as error:
+            raise GraphError(f"{_line(number, e)}, in a routine: {error}") from None
 
 
 def _line(number: int, e: Equation) -> str:

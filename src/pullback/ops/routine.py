@@ -7,7 +7,7 @@ when it was written down, once, and not at each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from .specialise import Equation, Symbol, replay, write_down
 
-__all__ = ["Routine", "pruned", "routine"]
+__all__ = ["Routine", "pruned", "routine", "routines_in"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -67,6 +67,22 @@ def routine(function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool 
     lines = tuple(Equation(e.results, e.op, tuple(map(inside, e.args)), e.static) for e in equations)
     outs = tuple(map(inside, outputs))
     return pruned(Routine((*inputs, *closed.values()), lines, outs)), found
+
+
+def routines_in(equations: Iterable[Equation]) -> Iterator[Routine]:
+    """The routines that equations refer to, those inside of others first, each once."""
+    seen: set[int] = set()
+
+    def of(lines: Iterable[Equation]) -> Iterator[Routine]:
+        for e in lines:
+            for v in e.static.values():
+                for r in v if type(v) is tuple else (v,):
+                    if isinstance(r, Routine) and id(r) not in seen:
+                        seen.add(id(r))
+                        yield from of(r.equations)
+                        yield r
+
+    return of(equations)
 
 
 def pruned(given: Routine) -> Routine:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, spec_of, zeros
-from ...errors import IndexingError
+from ...errors import IndexingError, ShapeError
 from ...ops import basis
 from ...ops import elementwise as pointwise
 from ...ops.dispatch import apply
@@ -19,7 +19,7 @@ from ...ops.op import Op, Terms
 from ...ops.routine import Routine, routine
 from ...ops.shaping import astype
 from ..rules import custom_record
-from .derived import batched, floating, led, pulled, pushed, remembered
+from .derived import batched, fits, floating, led, pulled, pushed, remembered
 
 __all__ = ["branch", "branched", "chosen"]
 
@@ -62,7 +62,10 @@ def _value(xp: Any, which: Any, *args: Any, ways: tuple[Routine, ...]) -> Any:
 
 
 def _spec(which: Spec, *specs: Spec, ways: tuple[Routine, ...]) -> tuple[Spec, ...]:
-    return ways[0].results
+    results = [fits(f"branch: way {i}", way, specs).results for i, way in enumerate(ways)]
+    if any([(s.shape, s.dtype) for s in r] != [(s.shape, s.dtype) for s in results[0]] for r in results):
+        raise ShapeError("branch: all ways answer the same shapes and dtypes.")
+    return results[0]
 
 
 def _pushed(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Routine, ...]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ...arrays.spec import Spec, make_spec
 from ...arrays.tensor import Tensor
+from ...errors import ArgumentError, ShapeError
 from ...ops.batching import lead
 from ...ops.routine import Routine, pruned, routine
 from ...ops.specialise import Equation, Symbol, replay
@@ -168,6 +169,18 @@ def batched(body: Routine, axes: tuple[bool, ...], size: int) -> tuple[Routine, 
         return made, tuple(flags)
 
     return remembered(body, ("batch", axes, size), make)
+
+
+def fits(what: str, code: Any, given: Sequence[Spec], carries: int = 0) -> Routine:
+    """The routine, if it takes arguments of these specs and hands on what it carries as it was."""
+    if not isinstance(code, Routine):
+        raise ArgumentError(f"{what}: wants a routine, got a {type(code).__name__}.")
+    wanted = [(s.shape, s.dtype) for s in code.specs]
+    if wanted != [(s.shape, s.dtype) for s in given]:
+        raise ShapeError(f"{what}: takes {', '.join(map(str, code.specs))}, got {', '.join(map(str, given))}.")
+    if carries and [(s.shape, s.dtype) for s in code.results[:carries]] != wanted[:carries]:
+        raise ShapeError(f"{what}: what it carries has another shape or dtype after a step.")
+    return code
 
 
 def led(x: Any, has: bool, wanted: bool, size: int) -> Any:

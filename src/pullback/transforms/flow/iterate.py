@@ -17,13 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
+from ...errors import ShapeError
 from ...ops import basis
 from ...ops.dispatch import apply
 from ...ops.forms import Flow
 from ...ops.op import Op, Terms
 from ...ops.routine import Routine, routine
 from ..rules import custom_record
-from .derived import batched, floating, led, pulled, pushed, remembered, stacked_spec
+from .derived import batched, fits, floating, led, pulled, pushed, remembered, stacked_spec
 
 __all__ = ["iterate", "iterated", "keeping"]
 
@@ -61,7 +62,12 @@ def _value(xp: Any, *args: Any, body: Routine, carries: int, constants: int, len
 
 
 def _spec(*specs: Spec, body: Routine, carries: int, constants: int, length: int, reverse: bool) -> tuple[Spec, ...]:
-    return (*body.results[:carries], *(stacked_spec(s, length) for s in body.results[carries:]))
+    held = carries + constants
+    if any(s.shape[:1] != (length,) for s in specs[held:]):
+        raise ShapeError(f"iterate: each sequence has {length} rows, got {', '.join(map(str, specs[held:]))}.")
+    rows = [make_spec(s.shape[1:], s.dtype, s.device) for s in specs[held:]]
+    results = fits("iterate: the step", body, (*specs[:held], *rows), carries).results
+    return (*results[:carries], *(stacked_spec(s, length) for s in results[carries:]))
 
 
 def _pushed(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Routine, carries: int, constants: int, length: int,

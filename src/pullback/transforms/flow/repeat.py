@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
+from ...errors import DtypeError
 from ...ops import basis
 from ...ops import elementwise as pointwise
 from ...ops.dispatch import apply
@@ -27,7 +28,7 @@ from ...ops.routine import Routine, routine
 from ...ops.shaping import astype
 from ..rules import custom_record
 from .branch import branched
-from .derived import batched, floating, led, pulled, pushed, remembered
+from .derived import batched, fits, floating, led, pulled, pushed, remembered
 
 __all__ = ["SLOTS", "counted", "repeat", "repeated"]
 
@@ -54,6 +55,10 @@ def _value(xp: Any, *args: Any, condition: Routine, body: Routine, carries: int)
 
 
 def _spec(*specs: Spec, condition: Routine, body: Routine, carries: int) -> tuple[Spec, ...]:
+    truth = fits("repeat: the condition", condition, specs).results
+    if len(truth) != 1 or truth[0].shape or truth[0].dtype.kind != "b":
+        raise DtypeError("repeat: the condition answers one boolean.")
+    fits("repeat: the step", body, specs, carries)
     return (*body.results, make_spec((), _COUNT, specs[0].device if specs else "cpu"))
 
 
