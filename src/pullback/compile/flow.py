@@ -13,19 +13,19 @@ from ..graph.passes import optimised
 from ..ops.routine import Routine
 from ..ops.specialise import Equation, Symbol
 from .fuse import Fuser, Steps
-from .loops import Host, Layout, Loop, contiguous, row_major
+from .loops import Layout, Loop, contiguous, row_major
 
 __all__ = ["flow"]
 
 Lower = Callable[..., Steps]
 
 
-def flow(f: Fuser, e: Equation, lower: Lower) -> bool:
-    """Add the step; False if something inside has no native form, so that the array library must run the whole."""
-    return {"iterate": _iterate, "repeat": _repeat, "branch": _branch}[e.op.form.kind](f, e, lower)
+def flow(f: Fuser, e: Equation, lower: Lower) -> None:
+    """Add the step."""
+    {"iterate": _iterate, "repeat": _repeat, "branch": _branch}[e.op.form.kind](f, e, lower)
 
 
-def _iterate(f: Fuser, e: Equation, lower: Lower) -> bool:
+def _iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     body: Routine = e.static["body"]
     carries, constants, length = e.static["carries"], e.static["constants"], e.static["length"]
     moving = _moving(body, carries)
@@ -34,8 +34,6 @@ def _iterate(f: Fuser, e: Equation, lower: Lower) -> bool:
     ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
     order = [*moving, *fixed, *rows]
     steps = _inside(body, order, [*moving, *ys], len(moving), lower)
-    if steps is None:
-        return False
     carry = [_started(f, e.args[i]) for i in moving]
     given = [_whole(f, e.args[i]) for i in (*fixed, *rows)]
     made = [f.new(e.results[i].spec) for i in ys]
@@ -49,17 +47,14 @@ def _iterate(f: Fuser, e: Equation, lower: Lower) -> bool:
         _add(f, loop)
     _found(f, e, [*moving, *ys], [*carry, *made])
     _found(f, e, *_handed_on(f, e, moving, carries))
-    return True
 
 
-def _repeat(f: Fuser, e: Equation, lower: Lower) -> bool:
+def _repeat(f: Fuser, e: Equation, lower: Lower) -> None:
     condition, body, carries = e.static["condition"], e.static["body"], e.static["carries"]
     moving = _moving(body, carries)
     order = [*moving, *(i for i in range(len(body.inputs)) if i not in moving)]
     test = _inside(condition, order, [0], 0, lower)
     steps = _inside(body, order, moving, len(moving), lower)
-    if test is None or steps is None:
-        return False
     carry = [_started(f, e.args[i]) for i in moving]
     given = [_whole(f, e.args[i]) for i in order[len(moving) :]]
     rounds = f.new(e.results[-1].spec)
@@ -67,22 +62,18 @@ def _repeat(f: Fuser, e: Equation, lower: Lower) -> bool:
     _add(f, Loop("repeat", (test, steps), (*carry, *given), zeros, (), (), len(moving), rounds))
     _found(f, e, [*moving, carries], [*carry, rounds])
     _found(f, e, *_handed_on(f, e, moving, carries))
-    return True
 
 
-def _branch(f: Fuser, e: Equation, lower: Lower) -> bool:
+def _branch(f: Fuser, e: Equation, lower: Lower) -> None:
     ways: tuple[Routine, ...] = e.static["ways"]
     wanted = [i for i, s in enumerate(e.results) if _is_used(f, s)]
     order = list(range(len(ways[0].inputs)))
     programs = [_inside(way, order, wanted, 0, lower) for way in ways]
-    if any(p is None for p in programs):
-        return False
     which, *given = (_whole(f, a) for a in e.args)
     made = [f.new(e.results[i].spec) for i in wanted]
     zeros = (0,) * len(given), (0,) * len(made)
     _add(f, Loop("branch", tuple(programs), tuple(given), zeros[0], tuple(made), zeros[1], 0, which))
     _found(f, e, wanted, made)
-    return True
 
 
 def _moving(body: Routine, carries: int) -> list[int]:
@@ -99,15 +90,14 @@ def _is_used(f: Fuser, s: Symbol) -> bool:
     return id(s) in f.used
 
 
-def _inside(code: Routine, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps | None:
-    """The steps of a routine with its inputs in an order, some of its outputs, the first of them over the first inputs;
-    None if one of the steps is the array library's.
+def _inside(code: Routine, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps:
+    """The steps of a routine with its inputs in an order, some of its outputs, the first of them over the first
+    inputs.
     """
     outputs = [code.outputs[i] for i in wanted]
     outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
     graph = optimised(Graph(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
-    steps = lower(graph.inputs, graph.equations, graph.outputs, {i: i for i in range(carried)})
-    return None if any(isinstance(s, Host) for s in steps.steps) else steps
+    return lower(graph.inputs, graph.equations, graph.outputs, {i: i for i in range(carried)})
 
 
 def _started(f: Fuser, x: Any) -> Layout:

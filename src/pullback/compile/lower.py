@@ -46,8 +46,7 @@ def lower(f: Fuser, e: Equation) -> None:
     if not natively:
         host(f, e)
     elif isinstance(form, Flow):
-        if not flow(f, e, lowered):
-            host(f, e)
+        flow(f, e, lowered)
     elif isinstance(form, Cast) or (
         e.op.family == "elementwise" and speaks(e.op, [spec_of(a) for a in e.args], e.results[0].spec)
     ):

@@ -7,13 +7,15 @@ from dataclasses import replace as replaced
 from typing import Any
 
 from ..arrays.backends import is_array
+from ..errors import PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import compute
-from ..ops.specialise import Equation, Symbol
+from ..ops.forms import Expand
+from ..ops.specialise import Equation, Symbol, write_down
 from .ir import Graph
 from .verify import verified
 
-__all__ = ["PASSES", "drop_unused", "fold_constants", "merge_equal", "optimised", "simplify"]
+__all__ = ["PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "optimised", "simplify"]
 
 #: Constants larger than this many elements are not computed ahead: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
@@ -97,6 +99,56 @@ IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...
 )
 
 
+def expand(graph: Graph) -> Graph:
+    """Ops that can be written in other ops, such as the search for a root as a loop, are; at compile time alone, since
+    they have derivatives of their own.
+    """
+    if not any(isinstance(e.op.form, Expand) for e in graph.equations):
+        return graph
+    names = Renaming()
+    lines: list[Equation] = []
+    for e in graph.equations:
+        e = names.equation(e)
+        written = _written(e) if isinstance(e.op.form, Expand) else None
+        if written is None:
+            lines.append(e)
+            continue
+        made, outs = written
+        lines += made
+        for old, new in zip(e.results, outs, strict=True):
+            names.put(old, new)
+    return replaced(graph, equations=tuple(lines), outputs=tuple(names.of(o) for o in graph.outputs))
+
+
+def _written(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | None:
+    """An equation as others, on its own arguments; None if its op cannot do that here."""
+    places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
+
+    def function(*symbols: Any) -> Any:
+        args = list(e.args)
+        for i, s in zip(places, symbols, strict=True):
+            args[i] = s
+        return e.op.form.written(*args, **e.static)
+
+    try:
+        inputs, equations, out = write_down(function, *(e.args[i].spec for i in places))
+    except PullbackError:  # it asks for numbers, or for what has no spec: the array library runs it, and words errors
+        return None
+    if out is None:
+        return None
+    outs = out if type(out) is tuple else (out,)
+    names = Renaming()
+    for symbol, i in zip(inputs, places, strict=True):
+        names.put(symbol, e.args[i])
+    return expand_inside([names.equation(line) for line in equations]), [names.of(o) for o in outs]
+
+
+def expand_inside(equations: Sequence[Equation]) -> list[Equation]:
+    """The same for what an expansion was written in."""
+    found = expand(Graph((), tuple(equations), ()))
+    return list(found.equations)
+
+
 def simplify(graph: Graph) -> Graph:
     """Equations that change nothing are left out."""
     rules: dict[Any, list[tuple[int | None, Callable[[Any], bool] | None, int]]] = {}
@@ -144,4 +196,4 @@ def drop_unused(graph: Graph) -> Graph:
 
 
 #: The passes in the order in which they run.
-PASSES = (simplify, fold_constants, simplify, merge_equal, drop_unused)
+PASSES = (expand, simplify, fold_constants, simplify, merge_equal, drop_unused)

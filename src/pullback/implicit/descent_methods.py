@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ..arrays.spec import make_spec
 from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
 from ..ops.arranging import concat
@@ -301,7 +302,8 @@ def _by_rotations(xp: Any, matrix: Any, right: Any) -> Any:
 
 _fit: Op = custom_record(
     "least_squares_fit", ("matrix", "right"), _by_rotations, None, None,
-    lambda size, axes, matrix, right: (apply(_fit, lead(matrix, axes[0], size), lead(right, axes[1], size)), 0), None,
+    lambda size, axes, matrix, right: (apply(_fit, lead(matrix, axes[0], size), lead(right, axes[1], size)), 0),
+    lambda matrix, right: make_spec((*matrix.shape[:-2], matrix.shape[-1], right.shape[-1]), right.dtype, right.device),
 )  # fmt: skip
 
 

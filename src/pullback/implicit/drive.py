@@ -2,7 +2,8 @@
 
 A method is a small final class with `init(problem, start)`, `step(problem, state)`, `done(problem, state)` and
 `value(state)`; a state is a tree of arrays. Written in ops, so that a batch of problems runs as one: each element goes
-on until it is done by itself, and then stays as it is.
+on until it is done by itself, and then stays as it is; and so that a program has it as a loop. A method that has a
+better loop there than that of its steps says so by `written(problem, state, max_steps)`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..ops import elementwise as pointwise
 from ..transforms.batching import Batched
 from ..transforms.border import bare_of
 from ..transforms.control import while_loop
+from ..transforms.staged import is_staged
 
 __all__ = ["Method", "drive", "largest"]
 
@@ -37,13 +39,18 @@ class Method(Protocol):
 
 def drive(
     method: Method, problem: Any, start: Any, max_steps: int, watch: Callable[[int, Any], None] | None = None
-) -> tuple[Any, int]:
+) -> tuple[Any, Any]:
     """The state in which the method is done, or that of the last step allowed; and the number of steps.
 
-    `watch(step, state)` is called after each step, not in batches.
+    `watch(step, state)` is called after each step, not in batches. In a program that is being written down the number
+    of steps is a value of it.
     """
     state = method.init(problem, start)
-    if any(isinstance(x, Batched) for x in flatten(state)[0]):
+    leaves = flatten(state)[0]
+    if is_staged(*leaves) and hasattr(method, "written"):
+        found: tuple[Any, Any] = method.written(problem, state, max_steps)
+        return found
+    if is_staged(*leaves) or any(isinstance(x, Batched) for x in leaves):
         return _by_element(method, problem, state, max_steps)
     for steps in range(max_steps):
         if bool(method.done(problem, state)):
@@ -54,7 +61,7 @@ def drive(
     return state, max_steps
 
 
-def _by_element(method: Method, problem: Any, state: Any, max_steps: int) -> tuple[Any, int]:
+def _by_element(method: Method, problem: Any, state: Any, max_steps: int) -> tuple[Any, Any]:
     def goes_on(carry: tuple[Any, Any]) -> Any:
         count, state = carry
         return pointwise.logical_and(
@@ -66,7 +73,7 @@ def _by_element(method: Method, problem: Any, state: Any, max_steps: int) -> tup
         return count + 1, method.step(problem, state)
 
     count, state = while_loop(goes_on, step, (0, state))
-    return state, int(largest(count))
+    return state, count if is_staged(count) else int(largest(count))
 
 
 def largest(x: Any) -> Any:

@@ -17,6 +17,7 @@ from ..errors import ConvergenceError
 from ..ops import elementwise as pointwise
 from ..ops.batching import lead
 from ..ops.dispatch import apply
+from ..ops.forms import Expand
 from ..ops.op import Op, Terms
 from ..ops.shaping import expand_dims, squeeze
 from ..transforms.batching import vmap
@@ -102,7 +103,8 @@ class Equation:
         reports = _Latest(self.report)
         inner = Operator(
             multiply, self._adjoint(), self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
-            self.known, reports=reports, strict=self.strict, multiply_back=multiply_back, prepare=prepare,
+            self.known | ({} if self.mapped is None else {"series": Neumann()}), reports=reports,
+            strict=self.strict, multiply_back=multiply_back, prepare=prepare,
             memory=None if self.batches or self.scalar else self.memory,
         )  # fmt: skip
         for axes in self.batches:
@@ -141,19 +143,37 @@ class Equation:
     def solve(self, start: Any, *p: Any) -> Any:
         """The root for bare arrays, checked by its true residual."""
 
-        def run(start: Any, *p: Any) -> tuple[Any, Any]:
+        with np.errstate(all="ignore"):
+            x, left, _ = self._sought(start, *p)
+        return self.settled(x, left)
+
+    def _sought(self, start: Any, *p: Any) -> tuple[Any, Any, Any]:
+        def run(start: Any, *p: Any) -> tuple[Any, Any, Any]:
             return sought(self, start, p)
 
         for axes in self.batches:
             run = vmap(run, axes)
-        with np.errstate(all="ignore"):
-            x, left = run(start, *p)
+        return run(start, *p)
+
+    def settled(self, x: Any, left: Any, steps: Any = None) -> Any:
+        """The root itself, if its residual is small enough; noted in the report."""
         report = self.report
         report.residual = float(largest(left))
         report.converged = report.residual <= self.tolerance
+        if steps is not None:
+            report.steps = int(largest(steps))
         if self.strict and not report.converged:
             raise ConvergenceError(f"{self.what}: no convergence.\n{report}", report, x)
         return x
+
+    def written(self, start: Any, *p: Any) -> Any:
+        """The search as a loop in a program, which the report looks at when it is over; None where somebody wants to
+        watch each step.
+        """
+        if self.watch is not None:
+            return None
+        x, left, steps = self._sought(start, *p)
+        return apply(_settled, x, left, steps, equation=self)
 
 
 class _Latest(list[Report]):
@@ -196,8 +216,12 @@ def _batched(size: int, axes: tuple[int | None, ...], *xs: Any, equation: Equati
     return rooted(equation.in_batch((0, *axes[1:])), lead(start, axes[0], size), *p), 0
 
 
-_root: Op = custom_record(
+_settled: Op = custom_record(
+    "settled", ("x", "left", "steps"), lambda xp, x, left, steps, equation: equation.settled(x, left, steps),
+    None, None, None, lambda x, left, steps, equation: x,
+)  # fmt: skip
+_root: Op = replace(custom_record(
     "root", ("*xs",), lambda xp, start, *p, equation: bare_results(equation.solve(start, *p), equation.what),
     Terms(_pulled, ("bar", "out", "xs", "equation")), Terms(_pushed, ("tangents", "out", "xs", "equation")),
     _batched, lambda start, *p, equation: start,
-)  # fmt: skip
+), form=Expand(lambda start, *p, equation: equation.written(start, *p)))  # fmt: skip

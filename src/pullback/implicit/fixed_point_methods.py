@@ -11,6 +11,8 @@ from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
 from ..ops.contracting import matmul, outer
 from ..ops.reducing import sum as total
+from ..ops.shaping import astype
+from ..transforms.control import while_loop
 from .linear import norm
 from .root_methods import checked_count, densely_solved, memory_of, remembered, where_it_is
 
@@ -176,6 +178,34 @@ class Accelerated:
             "changes": pointwise.where(plain, empty, after["changes"]),
             "plain": plain,
         }
+
+    def written(self, problem: Any, state: dict[str, Any], max_steps: int) -> tuple[dict[str, Any], Any]:
+        """The last state and the number of steps, in a program: Picard's steps in a loop of their own, in which no
+        memory is carried along, then Anderson's.
+        """
+
+        def goes_on(count: Any, state: dict[str, Any]) -> Any:
+            return (count < max_steps) & pointwise.logical_not(_over(problem, {"stuck": False, **state}))
+
+        def plainly(carry: Any) -> Any:
+            count, here, _ = carry
+            there = here["x"] + here["residual"]
+            found = problem.residual(there)
+            size = norm(found)
+            good = size < self.plain_below * here["norm"]
+            new = {"x": there, "residual": found, "norm": size}
+            kept = {name: pointwise.where(good, new[name], here[name]) for name in new}
+            return count + astype(good, count.dtype), kept, good
+
+        here = {name: state[name] for name in ("x", "residual", "norm")}
+        start = (np.asarray(0), here, problem.xp.asarray(True))
+        count, here, _ = while_loop(lambda c: c[2] & goes_on(c[0], c[1]), plainly, start)
+        step = Anderson(self.memory).step
+        rest = {name: x for name, x in (state | here).items() if name != "plain"}
+        found: tuple[Any, Any] = while_loop(
+            lambda c: goes_on(*c), lambda c: (c[0] + 1, step(problem, c[1])), (count, rest)
+        )
+        return found[1], found[0]
 
     done = staticmethod(_over)
 

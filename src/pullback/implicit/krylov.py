@@ -13,8 +13,8 @@ from typing import Any, final
 
 import numpy as np
 
-from ..arrays.spec import spec_of, zeros
-from ..errors import ArgumentError
+from ..arrays.spec import make_spec, spec_of, zeros
+from ..errors import ArgumentError, ConversionError
 from ..ops import elementwise as pointwise
 from ..ops import reducing
 from ..ops.arranging import stack
@@ -25,6 +25,7 @@ from ..ops.indexing import getitem
 from ..ops.op import Op
 from ..transforms.border import bare_of
 from ..transforms.rules import custom_record
+from ..transforms.staged import is_staged
 from .linear import System, norm
 
 __all__ = [
@@ -47,7 +48,8 @@ def _power_near(xp: Any, b: Any) -> Any:
 
 _scale: Op = custom_record(
     "power_near", ("b",), _power_near, None, None,
-    lambda size, axes, b: (apply(_scale, lead(b, axes[0], size)), 0), None,
+    lambda size, axes, b: (apply(_scale, lead(b, axes[0], size)), 0),
+    lambda b: make_spec(b.shape[:-1], b.dtype, b.device),
 )  # fmt: skip
 
 
@@ -58,6 +60,8 @@ def dot(x: Any, y: Any) -> Any:
 
 def some(mask: Any) -> bool:
     """Whether a boolean holds for some element of some batch."""
+    if is_staged(mask):
+        raise ConversionError("this method asks for numbers, so it is no loop of a program.")
     return bool(bare_of(mask).any())
 
 

@@ -22,19 +22,25 @@ from ..ops import elementwise as pointwise
 from ..ops import reducing
 from ..ops.batching import lead
 from ..ops.dispatch import apply
+from ..ops.forms import Expand
 from ..ops.op import Op, Terms
 from ..ops.shaping import reshape
 from ..transforms.batching import vmap
 from ..transforms.border import at_places
+from ..transforms.control import cond
 from ..transforms.forward import jvp
 from ..transforms.linear import transposed
 from ..transforms.reverse import vjp
 from ..transforms.rules import bare_results, custom_record
+from ..transforms.staged import is_staged
 from .drive import drive, largest
 from .memory import Solved
 from .report import Report
 
 __all__ = ["Operator", "System", "norm", "pulled_along", "solved"]
+
+#: Terms of the series that a compiled solve tries before a method that costs more.
+_SERIES = 100
 
 
 def norm(x: Any) -> Any:
@@ -159,6 +165,33 @@ class Operator:
         with np.errstate(all="ignore"):
             return self._checked(report, *run(b, *p))
 
+    def written(self, b: Any, *p: Any) -> Any:
+        """The solve as a loop in a program, checked when it is over. Where the method asks for numbers but the matrix
+        may be near the unit matrix, a plain series is tried first.
+        """
+        quick = self.known.get("series") if hasattr(self.solver, "choose") else None
+        if quick is None or self.known.get("symmetric") or spec_of(b).shape[-1] <= self.solver.dense_up_to:
+            return self._written(b, *p)
+        series = replace(self, solver=quick, max_steps=_SERIES)
+        x, left, grown, report = series._run(b, *p)
+        return cond(
+            reducing.all(pointwise.less_equal(left, self.tolerance)),
+            lambda x, left, grown, b, *p: apply(_settled, x, left, grown, operator=self, report=report),
+            lambda x, left, grown, b, *p: apply(_plain_solve, b, *p, operator=self),
+            x, left, grown, b, *p,
+        )  # fmt: skip
+
+    def _written(self, b: Any, *p: Any) -> Any:
+        x, left, grown, report = self._run(b, *p)
+        return apply(_settled, x, left, grown, operator=self, report=report)
+
+    def _run(self, b: Any, *p: Any) -> tuple[Any, Any, Any, Report]:
+        report = Report(type(self.solver).__name__, self.tolerance)
+        run = self._solve_one(report, self._prepared)
+        for axes in self.batches:
+            run = vmap(run, axes)
+        return (*run(b, *p), report)
+
     def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any) -> Any:
         """The same for one system whose products, with the matrix that is meant and its transpose, are at hand."""
         report = Report(type(self.solver).__name__, self.tolerance)
@@ -196,7 +229,8 @@ class Operator:
     def _begun(self, report: Report, system: System, b: Any) -> tuple[Any, Any]:
         """The solution and its true residual, from zero on."""
         state, steps = drive(self.solver, system, b, self.max_steps)
-        report.steps = max(report.steps, steps)
+        if not is_staged(steps):
+            report.steps = max(report.steps, steps)
         x = self.solver.value(state)
         left = state["left"] if _is_known(self.solver, state) else _left(system, b, x)
         if self.memory is not None and type(b) is np.ndarray and type(x) is np.ndarray:
@@ -241,7 +275,9 @@ class Operator:
 
 def _is_known(solver: Any, state: Any) -> bool:
     """Whether a state of one of our own methods holds the residual as computed at its answer."""
-    return type(solver).__module__.startswith(__package__) and is_array(state["left"]) and bool(state["left"] < 1)
+    if not type(solver).__module__.startswith(__package__):
+        return False
+    return is_staged(state["left"]) or (is_array(state["left"]) and bool(state["left"] < 1))
 
 
 def _left(system: System, b: Any, x: Any) -> Any:
@@ -288,8 +324,14 @@ def _batched(size: int, axes: tuple[int | None, ...], *xs: Any, operator: Operat
     return solved(operator.in_batch((0, *axes[1:])), lead(b, axes[0], size), *p), 0
 
 
-_solve: Op = custom_record(
+_settled: Op = custom_record(
+    "linear_settled", ("x", "left", "grown"),
+    lambda xp, x, left, grown, operator, report: operator._checked(report, x, left, grown),
+    None, None, None, lambda x, left, grown, operator, report: x,
+)  # fmt: skip
+_plain_solve: Op = custom_record(
     "linear_solve", ("*xs",), lambda xp, b, *p, operator: bare_results(operator.solve(b, *p), operator.what),
     Terms(_pulled, ("bar", "out", "xs", "operator")), Terms(_pushed, ("tangents", "out", "xs", "operator")),
     _batched, lambda b, *p, operator: b,
 )  # fmt: skip
+_solve: Op = replace(_plain_solve, form=Expand(lambda b, *p, operator: operator.written(b, *p)))

@@ -13,6 +13,7 @@ from ..arrays.spec import spec_of
 from ..ops import elementwise as pointwise
 from ..transforms.border import bare_of
 from ..transforms.rules import captured, carries
+from ..transforms.staged import is_staged
 from .drive import drive
 from .linear import norm
 from .problem import Problem
@@ -21,13 +22,13 @@ from .single import found_by_secants
 __all__ = ["sought"]
 
 
-def sought(equation: Any, start: Any, p: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The root as far as it was found, and the norm of its residual, infinite where that is no number."""
+def sought(equation: Any, start: Any, p: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """The root as far as it was found, the norm of its residual, infinite where that is no number, and the steps."""
     function = equation.function
     if equation.scalar and equation.chosen and not equation.extras:
         found = _alone(equation, lambda x: function(x, *p), start)
         if found is not None:
-            return found
+            return (*found, np.asarray(equation.report.steps))
     spec = spec_of(start)
     problem = Problem(
         lambda x: equation.up(function(equation.down(x), *p)), spec.size, spec.dtype, equation.tolerance,
@@ -35,17 +36,21 @@ def sought(equation: Any, start: Any, p: tuple[Any, ...]) -> tuple[Any, Any]:
     )  # fmt: skip
     for name, extra in equation.extras.items():
         setattr(problem, name, lambda x, f=extra: f(equation.down(x), *p))
-    x, steps = _driven(equation, problem, equation.up(start))
-    residual = problem.at_answer(x, type(equation.method).__module__.startswith(__package__))
+    ours = type(equation.method).__module__.startswith(__package__)
+    x, steps, left = _driven(equation, problem, equation.up(start))
+    if is_staged(x) and ours and left is not None:  # our own methods hold the residual at their answer
+        return equation.down(x), pointwise.where(pointwise.isnan(left), math.inf, left), steps
+    residual = problem.at_answer(x, ours)
     if carries(residual) and (not carries(x) or residual.level > x.level):
         raise captured(equation.what)
     left = norm(residual)
-    _count(equation, problem, steps)
-    return equation.down(x), pointwise.where(pointwise.isnan(left), math.inf, left)
+    if not is_staged(steps):
+        _count(equation, problem, steps)
+    return equation.down(x), pointwise.where(pointwise.isnan(left), math.inf, left), steps
 
 
-def _driven(equation: Any, problem: Problem, start: Any) -> tuple[Any, int]:
-    """The answer of the method, and its steps."""
+def _driven(equation: Any, problem: Problem, start: Any) -> tuple[Any, Any, Any]:
+    """The answer of the method, its steps, and the norm of the residual if the state tells."""
 
     def watch(step: int, state: Any) -> None:
         residual = state.get("norm") if isinstance(state, dict) else None
@@ -53,7 +58,7 @@ def _driven(equation: Any, problem: Problem, start: Any) -> tuple[Any, int]:
             _note(equation, step, float(bare_of(residual)))
 
     state, steps = drive(equation.method, problem, start, equation.max_steps, watch)
-    return equation.method.value(state), steps
+    return equation.method.value(state), steps, state.get("norm") if isinstance(state, dict) else None
 
 
 def _alone(equation: Any, function: Callable[[Any], Any], start: Any) -> tuple[Any, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays.spec import Spec
 
-__all__ = ["Cast", "Contract", "Flow", "Fold", "Gather", "Join", "Place", "View", "Write"]
+__all__ = ["Cast", "Contract", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,13 @@ class Contract:
     """A sum of products: `equation(specs, static)` answers the labels of the arguments and of the result."""
 
     equation: Callable[[Sequence[Spec], dict[str, Any]], tuple[tuple[str, ...], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Other ops: `written(*args, **static)` computes the same in them, or answers None where it cannot."""
+
+    written: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

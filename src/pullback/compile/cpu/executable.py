@@ -16,6 +16,7 @@ from ...ops.specialise import replay
 from ..fuse import Steps
 from ..loops import Host, Layout
 from ..lower import lowered
+from .callbacks import CallsBack
 from .entry import entry_text, is_possible, knows, python_function
 from .link import has_llvm, link, vector_bytes
 from .program import Native, render_program
@@ -73,6 +74,7 @@ class NativeExecutable(Executable):
         rest[len(buffers)] = start
         for i, constant in enumerate(self.native.constants):
             rest[len(buffers) + 1 + i] = constant.ctypes.data
+        self.calls_back = CallsBack(self.native.hosts, self.linked.engine) if self.native.hosts else None
         self.call, self._method = python_function(self.linked.addresses["call"], "compiled")
         self.whole = whole
         fresh_ones = itertools.count()
@@ -87,6 +89,8 @@ class NativeExecutable(Executable):
         outs = [np.empty(shape, dtype) for _, shape, dtype in self.made]
         answer = self.call(*arrays, *outs)
         if answer is not True:
+            if self.calls_back is not None:
+                self.calls_back.check()
             _check_indices(answer)
             return None
         return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
@@ -112,6 +116,8 @@ class NativeExecutable(Executable):
                 status = ctypes.c_int.from_address(self.linked.engine.get_global_value_address("status"))
                 if status.value:
                     status.value = 0
+                    if self.calls_back is not None:
+                        self.calls_back.check()
                     _check_indices(None)
             else:
                 self._host(piece, owners, start)

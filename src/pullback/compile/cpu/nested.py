@@ -19,7 +19,9 @@ class _Inside:
 
     def __init__(self, writer: Writer, steps: Any, words: Words, tag: int) -> None:
         self.steps = steps
+        before = len(writer.hosts)
         self.name, self.writer = writer.child(steps)
+        self.calls_back = len(writer.hosts) > before
         self.table = f"%table{tag}"
         self.slot = f"  {self.table} = alloca [{self.writer.next} x ptr]"
 
@@ -91,7 +93,7 @@ def _iterate(
     body.call(words)
     after = words.emit(f"add nuw nsw i64 {number}, 1")
     words.say(f"store i64 {after}, ptr %round{tag}")
-    more = words.emit(f"icmp ult i64 {after}, {step.rounds}")
+    more = _unless_failed(words, body, words.emit(f"icmp ult i64 {after}, {step.rounds}"))
     words.say(f"br i1 {more}, label %L{tag}, label %Q{tag}")
     words.lines.append(f"Q{tag}:")
     return [f"  %round{tag} = alloca i64"]
@@ -106,6 +108,7 @@ def _repeat(test: _Inside, body: _Inside, number: str, words: Words, tag: int) -
     test.call(words)
     truth_there = words.emit(f"load i8, ptr %truth{tag}")
     holds = words.emit(f"icmp ne i8 {truth_there}, 0")
+    holds = _unless_failed(words, body, _unless_failed(words, test, holds))
     words.say(f"br i1 {holds}, label %B{tag}, label %Q{tag}")
     words.lines.append(f"B{tag}:")
     body.call(words)
@@ -115,6 +118,15 @@ def _repeat(test: _Inside, body: _Inside, number: str, words: Words, tag: int) -
     words.say(f"br label %L{tag}")
     words.lines.append(f"Q{tag}:")
     return [f"  %truth{tag} = alloca i8"]
+
+
+def _unless_failed(words: Words, program: _Inside, more: str) -> str:
+    """Whether the loop goes on: not after an error in Python that the program calls."""
+    if not program.calls_back:
+        return more
+    status = words.emit("load i32, ptr @status")
+    fine = words.emit(f"icmp eq i32 {status}, 0")
+    return words.emit(f"and i1 {more}, {fine}")
 
 
 def _branch(ways: list[_Inside], made: list[str], which: str, words: Words, tag: int) -> None:

@@ -35,6 +35,7 @@ class Native:
     constants: tuple[Any, ...]
     arena: int
     table: dict[Buffer, int]
+    hosts: tuple[tuple[Host, Any], ...] = ()
 
 
 #: What fast arithmetic may do: another order, one rounding for two, a reciprocal for a division. NaN and infinity stay.
@@ -52,7 +53,7 @@ def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> Nativ
             pieces.append(writer.piece(list(group), f"run{len(pieces)}"))
     total = writer.total()
     text = writer.module(fast)
-    return Native(text, tuple(pieces), tuple(writer.constants), total, writer.table)
+    return Native(text, tuple(pieces), tuple(writer.constants), total, writer.table, tuple(writer.hosts))
 
 
 class Writer:
@@ -70,6 +71,7 @@ class Writer:
         self.mathematics: dict[str, str] = outer.mathematics if outer else {}
         self.bodies: list[str] = outer.bodies if outer else []
         self.constant_buffers: list[Buffer] = []
+        self.hosts: list[tuple[Host, Writer]] = outer.hosts if outer else []
         #: The name of the number of bytes after which the memory of programs inside begins.
         self.mark = f"@own{next(self.counter)}"
         self.constants: list[Any] = []
@@ -112,9 +114,21 @@ class Writer:
                 product_text(step, pointers, words, self.globals, tag, self._small(step))
             elif isinstance(step, Loop):
                 slots += loop_text(self, step, words, known)
+            elif isinstance(step, Host):
+                self.called_back(step, words, known)
         body = "\n".join([*slots, *words.lines])
         self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{body}\n  ret void\n}}")
         return name
+
+    def called_back(self, step: Host, words: Words, known: dict[Buffer, str]) -> None:
+        """An op of the array library inside a loop: Python is called with the number of the step and the table."""
+        for layout in (*step.args, *step.outs):
+            if isinstance(layout, Layout):
+                self.pointer(words, known, layout.buffer)  # constants get their place in the table
+        self.declared.add("@host = global ptr null")
+        function = words.emit("load ptr, ptr @host")
+        words.say(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
+        self.hosts.append((step, self))
 
     def pointer(self, words: Words, known: dict[Buffer, str], buffer: Buffer) -> str:
         if buffer not in known:
