@@ -108,10 +108,11 @@ class Symbol(Value):
 
 
 def write_down(
-    function: Callable[..., Any], *specs: Spec, shared: bool = False
+    function: Callable[..., Any], *specs: Spec, shared: bool = False, name: str = "staging"
 ) -> tuple[list[Symbol], list[Equation], Any]:
     """Run a function on symbols: its inputs, the equations it wrote, and what it returned. What is used up before
-    anybody can write to the constants may have them `shared` instead of copied.
+    anybody can write to the constants may have them `shared` instead of copied. Another `name` says that the function
+    has numbers to decide by, and symbols only for tangents.
     """
     equations: list[Equation] = []
     constants: dict[int, tuple[Any, Any]] | None = None if shared else {}
@@ -121,7 +122,7 @@ def write_down(
         equations.append(Equation((result,), basis.positive.op, (x,), {}))
         return result
 
-    with Scope("staging", lift, _itself) as scope:
+    with Scope(name, lift, _itself) as scope:
         inputs = [Symbol(spec, scope, equations, constants) for spec in specs]
         out = function(*inputs)
     scope.lift = _itself  # what was written down points back at its list no more: no cycle is left

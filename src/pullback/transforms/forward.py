@@ -212,7 +212,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         found["value"] = value
         return outs
 
-    inputs, equations, outs = write_down(pushed, *map(spec_of, values))
+    inputs, equations, outs = write_down(pushed, *map(spec_of, values), name="linearize")
 
     def push(*tangents: Any) -> Any:
         given = listed(structure, tangents, "linearize")
