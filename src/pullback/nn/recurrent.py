@@ -1,0 +1,211 @@
+"""A sequence and a state in, the states of all steps out: LSTM, GRU and plain recurrent networks, as scans.
+
+Sequences have their steps along the first axis, weights one row for each gate and feature that comes out, gates in
+PyTorch's order. What the input adds to all gates of all steps is one matrix product before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import make_spec, spec_of, zeros
+from ..errors import ArgumentError, ShapeError
+from ..ops import elementwise as pointwise
+from ..ops import shaping
+from ..ops.arranging import split
+from ..ops.contracting import matmul
+from ..ops.dispatch import as_value, ndim, shape
+from ..transforms.loops import scan
+
+__all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"]
+
+
+def _product(x: Any, weight: Any, bias: Any) -> Any:
+    y = matmul(x, shaping.matrix_transpose(weight))
+    return y if bias is None else pointwise.add(y, bias)
+
+
+def _gates(x: Any, count: int) -> Any:
+    """The parts of the last axis, one for each gate."""
+    width = shape(x)[-1] // count
+    return split(x, [width * i for i in range(1, count)], axis=-1)
+
+
+def _lstm_step(at: Any, state: tuple[Any, Any], weight: Any, bias: Any) -> tuple[Any, Any]:
+    h, c = state
+    i, f, g, o = _gates(pointwise.add(at, _product(h, weight, bias)), 4)
+    c = pointwise.sigmoid(f) * c + pointwise.sigmoid(i) * pointwise.tanh(g)
+    return pointwise.sigmoid(o) * pointwise.tanh(c), c
+
+
+def _gru_step(at: Any, h: Any, weight: Any, bias: Any) -> Any:
+    r, z, n = _gates(at, 3)
+    hr, hz, hn = _gates(_product(h, weight, bias), 3)
+    z = pointwise.sigmoid(z + hz)
+    new = pointwise.tanh(n + pointwise.sigmoid(r + hr) * hn)
+    return new + z * (h - new)
+
+
+def _rnn_step(activation: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda at, h, weight, bias: activation(pointwise.add(at, _product(h, weight, bias)))
+
+
+@signed
+def lstm_cell(
+    x: Any, state: tuple[Any, Any], w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None
+) -> tuple[Any, Any]:
+    """One step of `lstm`: (h, c) after x.
+
+    >>> import numpy as np, pullback as pb
+    >>> h, c = pb.nn.lstm_cell(np.ones(2), (np.zeros(3), np.zeros(3)), np.ones((12, 2)), np.ones((12, 3)))
+    >>> h.shape, c.shape
+    ((3,), (3,))
+    """
+    w_input, w_hidden = _weights("lstm_cell", x, w_input, w_hidden, 4)
+    return _lstm_step(_product(as_value(x), w_input, bias), state, w_hidden, bias_hidden)
+
+
+@signed
+def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None) -> Any:
+    """One step of `gru`: h after x.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.gru_cell(np.ones(2), np.zeros(3), np.ones((9, 2)), np.ones((9, 3))).shape
+    (3,)
+    """
+    w_input, w_hidden = _weights("gru_cell", x, w_input, w_hidden, 3)
+    return _gru_step(_product(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
+
+
+@signed
+def rnn_cell(
+    x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,
+    activation: Callable[[Any], Any] = pointwise.tanh,
+) -> Any:  # fmt: skip
+    """One step of `rnn`: h after x.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.rnn_cell(np.ones(2), np.zeros(3), np.ones((3, 2)), np.ones((3, 3))).round(3)
+    array([0.964, 0.964, 0.964])
+    """
+    w_input, w_hidden = _weights("rnn_cell", x, w_input, w_hidden, 1)
+    return _rnn_step(activation)(_product(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
+
+
+@signed
+def lstm(
+    x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
+    lengths: Any = None, reverse: bool = False,
+) -> tuple[Any, tuple[Any, Any]]:  # fmt: skip
+    """A long short-term memory over x of shape (steps, ..., features): h of all steps, and the last (h, c).
+
+    With gates i, f, g, o = x W^T + h U^T + biases, c' = sigmoid(f) c + sigmoid(i) tanh(g) and h' = sigmoid(o)
+    tanh(c'). `state` is (h, c) to start from, zeros by default. `lengths` says for each sequence of a batch how many
+    steps are its own: later ones answer zeros and leave its state alone. `reverse` goes from the last step to the
+    first.
+
+    >>> import numpy as np, pullback as pb
+    >>> hs, (h, c) = pb.nn.lstm(np.ones((5, 2, 3)), np.ones((16, 3)), np.ones((16, 4)))
+    >>> hs.shape, h.shape
+    ((5, 2, 4), (2, 4))
+    """
+    found: tuple[Any, tuple[Any, Any]] = _unfolded(
+        "lstm", x, w_input, w_hidden, bias, bias_hidden, 4, _lstm_step, state, lengths, reverse
+    )
+    return found
+
+
+@signed
+def gru(
+    x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
+    lengths: Any = None, reverse: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Gated recurrent units over x of shape (steps, ..., features): h of all steps, and the last h.
+
+    With r, z from x W^T + h U^T by a sigmoid and n = tanh(W_n x + r (U_n h)), h' = (1 - z) n + z h. See `lstm` for
+    the rest.
+
+    >>> import numpy as np, pullback as pb
+    >>> hs, h = pb.nn.gru(np.ones((5, 2, 3)), np.ones((12, 3)), np.ones((12, 4)))
+    >>> bool((hs[-1] == h).all())
+    True
+    """
+    found: tuple[Any, Any] = _unfolded(
+        "gru", x, w_input, w_hidden, bias, bias_hidden, 3, _gru_step, state, lengths, reverse
+    )
+    return found
+
+
+@signed
+def rnn(
+    x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,
+    activation: Callable[[Any], Any] = pointwise.tanh, state: Any = None, lengths: Any = None, reverse: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """h' = activation(x W^T + h U^T + biases) over x of shape (steps, ..., features). See `lstm` for the rest.
+
+    >>> import numpy as np, pullback as pb
+    >>> hs, h = pb.nn.rnn(np.ones((5, 3)), np.ones((4, 3)), np.ones((4, 4)))
+    >>> hs.shape, h.shape
+    ((5, 4), (4,))
+    """
+    step = _rnn_step(activation)
+    found: tuple[Any, Any] = _unfolded("rnn", x, w_input, w_hidden, bias, bias_hidden, 1, step, state, lengths, reverse)
+    return found
+
+
+def _weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -> tuple[Any, Any]:
+    x, w_input, w_hidden = as_value(x), as_value(w_input), as_value(w_hidden)
+    rows = shape(w_hidden)[0] if ndim(w_hidden) == 2 else -1
+    if ndim(w_input) != 2 or rows != gates * shape(w_hidden)[-1] or shape(w_input)[0] != rows:
+        raise ShapeError(
+            f"{what}: wants weights of shape ({gates} hidden, features) and ({gates} hidden, hidden), got "
+            f"{shape(w_input)} and {shape(w_hidden)}."
+        )
+    if not ndim(x) or shape(x)[-1] != shape(w_input)[1]:
+        raise ShapeError(f"{what}: x of shape {shape(x)} has other features than weights of shape {shape(w_input)}.")
+    return w_input, w_hidden
+
+
+def _unfolded(
+    what: str, x: Any, w_input: Any, w_hidden: Any, bias: Any, bias_hidden: Any, gates: int,
+    step: Callable[..., Any], state: Any, lengths: Any, reverse: bool,
+) -> Any:  # fmt: skip
+    x = as_value(x)
+    w_input, w_hidden = _weights(what, x, w_input, w_hidden, gates)
+    if ndim(x) < 2:
+        raise ShapeError(f"{what}: x has shape {shape(x)}, wanted (steps, ..., features).")
+    at = _product(x, w_input, bias)
+    if state is None:
+        spec = spec_of(at)
+        empty = zeros(make_spec((*shape(x)[1:-1], shape(w_hidden)[-1]), spec.dtype, spec.device))
+        state = (empty, empty) if gates == 4 else empty
+    if gates == 4 and (not isinstance(state, (tuple, list)) or len(state) != 2):
+        raise ArgumentError(f"{what}: state is a pair (h, c), got a {type(state).__name__}.")
+    numbers = np.arange(shape(x)[0])
+
+    def onward(state: Any, row: Any) -> tuple[Any, Any]:
+        at, number = row
+        new = step(at, tuple(state) if gates == 4 else state, w_hidden, bias_hidden)
+        if lengths is None:
+            return new, new[0] if gates == 4 else new
+        goes = _own(number, lengths, what, state[0] if gates == 4 else state)
+        if gates == 4:
+            new = tuple(pointwise.where(goes, n, s) for n, s in zip(new, state, strict=True))
+            return new, pointwise.where(goes, new[0], 0)
+        new = pointwise.where(goes, new, state)
+        return new, pointwise.where(goes, new, 0)
+
+    last, hs = scan(onward, tuple(state) if gates == 4 else state, (at, numbers), reverse=reverse)
+    return hs, last
+
+
+def _own(number: Any, lengths: Any, what: str, h: Any) -> Any:
+    """Whether a step belongs to each sequence of a batch."""
+    lengths = as_value(lengths)
+    if shape(lengths) != shape(h)[:-1] or spec_of(lengths).dtype.kind not in "iu":
+        raise ShapeError(f"{what}: lengths are whole numbers of shape {shape(h)[:-1]}, got {spec_of(lengths)}.")
+    return shaping.expand_dims(pointwise.less(number, lengths), -1)
