@@ -26,6 +26,7 @@ SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
 ORACLES = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.where(x > 0, x, 0),
+    "softplus": lambda x: np.logaddexp(x, 0),
     "erf": lambda x: np.vectorize(__import__("math").erf, otypes=[float])(x),
     "real": np.real,
     "imag": np.imag,
@@ -422,7 +423,7 @@ def test_fast_path_is_the_general_path(case: Case, dtype: str):
 ONLY_REAL = {
     "atan2", "cbrt", "ceil", "copysign", "deg2rad", "floor", "floor_divide", "fmax", "fmin", "fmod", "heaviside",
     "hypot", "log_gamma_draw", "logaddexp", "logaddexp2", "logcumsumexp", "maximum", "minimum", "nextafter", "rad2deg",
-    "relu", "remainder", "rfft", "sigmoid", "spacing", "trunc",
+    "relu", "remainder", "rfft", "sigmoid", "softplus", "spacing", "trunc",
 } | (SPECIAL.keys() - PLANE)  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def sections() -> Iterator[str]:
         space = part.__name__.rpartition(".")[2]
         inside = {n: getattr(part, n) for n in part.__all__ if getattr(pullback, n, None) is not getattr(part, n)}
         public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
-    for part in ("implicit", "random", "special"):
+    for part in ("implicit", "nn", "random", "special"):
         space = getattr(pullback, part)
         inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not vars(pullback).get(n)}
         public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
@@ -64,6 +64,8 @@ def title(name: str, thing: object) -> str:
         return name.split(".")[1].capitalize()
     if isinstance(thing, float) or thing is None:
         return "Constants"
+    if name.startswith("pullback.nn."):
+        return f"Networks: {thing.__module__.split('.')[2]}"
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):

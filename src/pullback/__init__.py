@@ -85,6 +85,7 @@ from .ops.elementwise import (
     sign,
     sin,
     sinh,
+    softplus,
     sqrt,
     square,
     stop_gradient,
@@ -93,7 +94,7 @@ from .ops.elementwise import (
     tanh,
     where,
 )  # fmt: skip
-from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax, softplus
+from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
 from .ops.keeping import saved_tensors_hooks
 from .ops.reducing import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var

@@ -35,6 +35,7 @@ from .forms import (
     unflattened,
 )
 from .matrices import FOURIER, LINALG, lstsq, svd
+from .networks import NETWORKS
 from .pointwise import POINTWISE
 from .structure import STRUCTURE
 
@@ -125,7 +126,6 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     "baddbmm": product_added(pb.matmul),
     "addbmm": product_added(lambda a, b: pb.sum(pb.matmul(a, b), axis=0)),
     "addr": product_added(pb.outer),
-    "nn.functional.linear": lambda x, weight, bias=0.0: pb.matmul(x, pb.matrix_transpose(weight)) + bias,
     # shapes
     "reshape": lambda x, shape: pb.reshape(x, tuple(shape)),
     "reshape_as": lambda x, other: pb.reshape(x, other.shape),
@@ -213,21 +213,6 @@ TORCH = {name: getattr(pb, name) for name in SAME} | {
     # composites
     "softmax": lambda x, dim, *, dtype=None: lifted(lambda v: pb.softmax(v, axis=dim), x),
     "log_softmax": lambda x, dim, *, dtype=None: lifted(lambda v: pb.log_softmax(v, axis=dim), x),
-    "nn.functional.softmin": lambda x, dim, *, dtype=None: lifted(lambda v: pb.softmax(-v, axis=dim), x),
-    "nn.functional.relu": pb.relu,
-    "nn.functional.leaky_relu": lambda x: pb.where(x > 0, x, 0.01 * x),
-    "nn.functional.threshold": lambda x, threshold, value: pb.where(x > threshold, x, value),
-    "nn.functional.hardtanh": lambda x, *, min_val=-1.0, max_val=1.0: pb.clip(x, min=min_val, max=max_val),
-    "nn.functional.silu": pb.silu,
-    "nn.functional.gelu": lambda x, *, approximate: pb.gelu(x, approximate=approximate == "tanh"),
-    "nn.functional.softplus": lambda x, *, beta, threshold: pb.where(
-        beta * x > threshold, x, pb.softplus(beta * x) / beta
-    ),
-    "nn.functional.logsigmoid": lambda x: -pb.softplus(-x),
-    "nn.functional.softsign": lambda x: x / (1 + pb.abs(x)),
-    "nn.functional.mse_loss": lambda x, y, *, reduction="mean": (
-        pb.square(x - y) if reduction == "none" else pb.mean_squared_error(x, y)
-    ),
 }
 
 TORCH |= FOURIER | LINALG
@@ -235,7 +220,7 @@ TORCH |= FOURIER | LINALG
 OF_CASE = (lstsq, svd)
 
 
-TORCH |= STRUCTURE | POINTWISE
+TORCH |= STRUCTURE | POINTWISE | NETWORKS
 
 
 def ours(op, variant):

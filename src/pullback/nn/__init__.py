@@ -1,5 +1,158 @@
 """The building blocks of networks: functions of arrays first, and a thin `Module` for those who want one."""
 
-from .recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
+from ..ops.elementwise import (
+    relu,
+    sigmoid,
+    tanh,
+)
+from ..ops.functions import (
+    log_softmax,
+    silu,
+    softmax,
+)
+from ..ops.random import (
+    gumbel_softmax,
+)
+from ..ops.selecting import (
+    one_hot,
+)
+from .activations import (
+    gelu,
+    logsigmoid,
+    mish,
+    quick_gelu,
+    softplus,
+    softsign,
+    swish,
+    tanhshrink,
+)
+from .dropping import (
+    alpha_dropout,
+    drop_path,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+    feature_dropout,
+)
+from .embeddings import (
+    bilinear,
+    embedding,
+    embedding_bag,
+    linear,
+)
+from .gates import (
+    geglu,
+    glu,
+    reglu,
+    softmin,
+    swiglu,
+)
+from .lengths import (
+    cosine_similarity,
+    normalize,
+    spectral_norm,
+    weight_norm,
+)
+from .losses.binary import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    dice_loss,
+    focal_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+)
+from .losses.classes import (
+    cross_entropy,
+    nll_loss,
+)
+from .losses.divergences import (
+    info_nce,
+    js_div,
+    kl_div,
+)
+from .losses.margins import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    hinge_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    squared_hinge_loss,
+    triplet_margin_loss,
+)
+from .losses.regression import (
+    gaussian_nll_loss,
+    huber_loss,
+    l1_loss,
+    log_cosh_loss,
+    mse_loss,
+    poisson_nll_loss,
+    quantile_loss,
+    smooth_l1_loss,
+)
+from .losses.sequences import (
+    ctc_loss,
+)
+from .normalising import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
+from .piecewise import (
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    relu6,
+    softshrink,
+    threshold,
+)
+from .rectifiers import (
+    celu,
+    elu,
+    leaky_relu,
+    prelu,
+    relu_squared,
+    rrelu,
+    selu,
+    squareplus,
+    star_relu,
+)
+from .recurrent import (
+    gru,
+    gru_cell,
+    lstm,
+    lstm_cell,
+    rnn,
+    rnn_cell,
+)
+from .resampling import (
+    interpolate,
+    upsample,
+)
+from .warping import (
+    affine_grid,
+    grid_sample,
+)
 
-__all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"]
+__all__ = [
+    "affine_grid", "alpha_dropout", "batch_norm", "bilinear", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "celu", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "ctc_loss", "dice_loss", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
+    "embedding_bag", "feature_alpha_dropout", "feature_dropout", "focal_loss", "gaussian_nll_loss", "geglu",
+    "gelu", "glu", "grid_sample", "group_norm", "gru", "gru_cell", "gumbel_softmax", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss", "info_nce", "instance_norm",
+    "interpolate", "js_div", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",
+    "log_cosh_loss", "log_softmax", "logsigmoid", "lstm", "lstm_cell", "margin_ranking_loss", "mish", "mse_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
+    "one_hot", "poisson_nll_loss", "prelu", "quantile_loss", "quick_gelu", "reglu", "relu", "relu6",
+    "relu_squared", "rms_norm", "rnn", "rnn_cell", "rrelu", "selu", "sigmoid", "silu", "smooth_l1_loss",
+    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "spectral_norm",
+    "squared_hinge_loss", "squareplus", "star_relu", "swiglu", "swish", "tanh", "tanhshrink", "threshold",
+    "triplet_margin_loss", "upsample", "weight_norm",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from . import elementwise as pointwise
 from . import reducing, shaping
 from .dispatch import as_value
 
-__all__ = ["clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax", "softplus"]
+__all__ = ["clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax"]
 
 
 @signed
@@ -63,17 +63,6 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """
     x = as_value(x)
     return pointwise.subtract(x, reducing.logsumexp(x, axis=axis, keepdims=True))
-
-
-@signed
-def softplus(x: Any, /) -> Any:
-    """log(1 + exp(x)), without overflow.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.softplus(np.array([0.0, 1000.0]))
-    array([6.93147181e-01, 1.00000000e+03])
-    """
-    return pointwise.logaddexp(x, 0.0)
 
 
 @signed

@@ -45,6 +45,7 @@ _OTHER_NAME: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "fmax": lambda mp: max,
     "fmin": lambda mp: min,
     "logaddexp": lambda mp: lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),
+    "softplus": lambda mp: lambda x: max(x, mp.mpf(0)) + mp.log1p(mp.exp(-abs(x))),
     "logaddexp2": lambda mp: lambda x, y: mp.log(mp.mpf(2) ** x + mp.mpf(2) ** y, 2),
     "exp2": lambda mp: lambda x: mp.mpf(2) ** x,
     "log2": lambda mp: lambda x: mp.log(x, 2),

@@ -1,0 +1,212 @@
+"""Whole numbers and tables in, rows out: embeddings, bags of them; and the linear maps that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops import indexing, reducing, shaping
+from ..ops.contracting import matmul
+from ..ops.dispatch import as_value, ndim, shape
+from ..ops.einsum import einsum
+from ..ops.elementwise import add, divide, equal, greater, maximum, multiply, not_equal, subtract, where
+from ..ops.index import namespace_for
+from ..ops.known import bare, is_known
+from ..ops.linalg import vector_norm
+from ..ops.reducing import held_fixed
+from ..ops.segments import segment_max, segment_sum
+from ..ops.sorting import searchsorted
+from .arguments import floats, labels_below
+
+__all__ = ["bilinear", "embedding", "embedding_bag", "linear"]
+
+
+def _row_of(padding_idx: int | None, rows: int, what: str) -> int | None:
+    if padding_idx is None or -rows <= padding_idx < rows:
+        return None if padding_idx is None else padding_idx % rows
+    raise ArgumentError(f"{what}: padding_idx {padding_idx} is no row of a table of {rows}.")
+
+
+def _rows(indices: Any, weight: Any, max_norm: float | None, norm_type: float, what: str) -> tuple[Any, Any]:
+    """The checked indices, and the row of the table for each, shortened to `max_norm` if it is longer."""
+    weight = as_value(weight)
+    if ndim(weight) != 2:
+        raise ShapeError(f"{what}: the table has shape {shape(weight)}, wants (rows, features).")
+    indices, _ = labels_below(indices, shape(weight)[0], what)
+    rows = indexing.take(weight, indices, axis=0)
+    if max_norm is None:
+        return indices, rows
+    size = vector_norm(rows, axis=-1, keepdims=True, ord=norm_type)
+    long = greater(size, max_norm)
+    return indices, where(long, multiply(rows, divide(max_norm, where(long, size, 1.0))), rows)
+
+
+@signed
+def embedding(
+    indices: Any,
+    /,
+    weight: Any,
+    *,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+) -> Any:
+    """The row of a table for each whole number. The row `padding_idx` gets no gradient; rows longer than `max_norm`
+    come out with that length, and the table stays as it is.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.embedding(np.array([2, 0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    array([[5., 6.],
+           [1., 2.]])
+    """
+    indices, rows = _rows(indices, weight, max_norm, norm_type, "embedding")
+    padding = _row_of(padding_idx, shape(as_value(weight))[0], "embedding")
+    if padding is None:
+        return rows
+    return where(shaping.expand_dims(equal(indices, padding), -1), held_fixed(rows), rows)
+
+
+@signed
+def embedding_bag(
+    indices: Any,
+    /,
+    weight: Any,
+    offsets: Any = None,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Any = None,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    include_last_offset: bool = False,
+) -> Any:
+    """The sum, mean or maximum of the rows in each bag. Bags are the rows of a matrix of indices, or the stretches of a
+    vector that start at `offsets`. An empty bag is zero, and `padding_idx` is in no bag.
+
+    >>> import numpy as np, pullback as pb
+    >>> table = np.array([[1.0], [3.0], [5.0]])
+    >>> pb.nn.embedding_bag(np.array([0, 1, 2]), table, np.array([0, 2]))
+    array([[2.],
+           [5.]])
+    """
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f"embedding_bag: mode must be sum, mean or max, got {mode!r}.")
+    indices = as_value(indices)
+    segments, bags = _bags(indices, offsets, include_last_offset)
+    flat = shaping.reshape(indices, (-1,))
+    flat, rows = _rows(flat, weight, max_norm, norm_type, "embedding_bag")
+    padding = _row_of(padding_idx, shape(as_value(weight))[0], "embedding_bag")
+    if per_sample_weights is not None:
+        rows = _weighed(rows, per_sample_weights, shape(indices), mode)
+    counts = None if padding is None else shaping.expand_dims(not_equal(flat, padding), -1)
+    if segments is None:
+        counts = None if counts is None else shaping.reshape(counts, (*shape(indices), 1))
+        return _over_rows(shaping.reshape(rows, (*shape(indices), shape(rows)[1])), mode, counts)
+    return _over_segments(rows, segments, bags, mode, counts)
+
+
+def _weighed(rows: Any, weights: Any, wanted: tuple[int, ...], mode: str) -> Any:
+    weights = as_value(weights)
+    if mode != "sum":
+        raise ArgumentError(f"embedding_bag: per_sample_weights are for mode='sum', got {mode!r}.")
+    if shape(weights) != wanted:
+        raise ShapeError(f"embedding_bag: per_sample_weights have shape {shape(weights)}, the indices {wanted}.")
+    return multiply(rows, shaping.reshape(weights, (-1, 1)))
+
+
+def _bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
+    """The bag of each index of a vector (None for a matrix, whose rows are bags), and how many bags there are."""
+    if ndim(indices) == 2 and offsets is None:
+        return None, shape(indices)[0]
+    if ndim(indices) != 1 or offsets is None:
+        raise ShapeError("embedding_bag: wants a matrix of indices without offsets, or a vector with offsets.")
+    offsets = as_value(offsets)
+    if ndim(offsets) != 1 or spec_of(offsets).dtype.kind not in "iu":
+        raise DtypeError(f"embedding_bag: offsets are a vector of integers, got {spec_of(offsets)}.")
+    if is_known(offsets):
+        _check_offsets(bare(offsets, "embedding_bag"), shape(indices)[0])
+    bags = shape(offsets)[0] - bool(last)
+    starts = indexing.getitem(offsets, slice(0, bags))
+    xp = namespace_for(indices)
+    segments = subtract(searchsorted(starts, xp.arange(shape(indices)[0]), side="right"), 1)
+    return segments, bags
+
+
+def _check_offsets(offsets: Any, count: int) -> None:
+    if offsets.size and (offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any() or offsets[-1] > count):
+        raise ArgumentError(
+            f"embedding_bag: offsets start at 0, never fall and end within the {count} indices, got {offsets.tolist()}."
+        )
+    if not offsets.size and count:
+        raise ArgumentError(f"embedding_bag: {count} indices and no bag to put them in.")
+
+
+def _only(rows: Any, counts: Any, neutral: float) -> Any:
+    """Rows with those that do not count replaced by what changes nothing."""
+    return rows if counts is None else where(counts, rows, neutral)
+
+
+def _over_rows(rows: Any, mode: str, counts: Any) -> Any:
+    """Bags of one size, along axis 1."""
+    if mode == "max":
+        top = reducing.max(_only(rows, counts, -np.inf), axis=1, initial=-np.inf)
+        return where(equal(top, -np.inf), 0.0, top)
+    total = reducing.sum(_only(rows, counts, 0.0), axis=1)
+    if mode == "sum":
+        return total
+    if counts is None:
+        return multiply(total, 1 / max(shape(rows)[1], 1))
+    return divide(total, maximum(reducing.sum(shaping.astype(counts, spec_of(rows).dtype), axis=1), 1))
+
+
+def _over_segments(rows: Any, segments: Any, bags: int, mode: str, counts: Any) -> Any:
+    if mode == "max":
+        top = segment_max(_only(rows, counts, -np.inf), segments, bags)
+        return where(equal(top, -np.inf), 0.0, top)
+    total = segment_sum(_only(rows, counts, 0.0), segments, bags)
+    if mode == "sum":
+        return total
+    xp, dtype = namespace_for(rows), spec_of(rows).dtype
+    ones = xp.ones((shape(rows)[0], 1), dtype) if counts is None else shaping.astype(counts, dtype)
+    return divide(total, maximum(segment_sum(ones, segments, bags), 1))
+
+
+@signed
+def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
+    """x @ weight.T + bias: the weight has one row for each feature that comes out.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.linear(np.array([1.0, 2.0]), np.array([[3.0, 4.0]]), np.array([0.5]))
+    array([11.5])
+    """
+    x, weight = floats(x, "linear"), as_value(weight)
+    if ndim(weight) not in (1, 2) or not ndim(x) or shape(x)[-1] != shape(weight)[-1]:
+        raise ShapeError(f"linear: x of shape {shape(x)} does not meet a weight of shape {shape(weight)}.")
+    y = matmul(x, shaping.matrix_transpose(weight) if ndim(weight) == 2 else weight)
+    if bias is None:
+        return y
+    bias = as_value(bias)
+    if shape(bias) not in ((), shape(weight)[:-1]):
+        raise ShapeError(f"linear: bias of shape {shape(bias)} for a weight of shape {shape(weight)}.")
+    return add(y, bias)
+
+
+@signed
+def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
+    """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j], plus bias.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.bilinear(np.array([1.0, 2.0]), np.array([3.0]), np.array([[[1.0], [1.0]]]))
+    array([9.])
+    """
+    x, y, weight = floats(x, "bilinear"), floats(y, "bilinear"), as_value(weight)
+    if ndim(weight) != 3 or not ndim(x) or not ndim(y) or (shape(x)[-1], shape(y)[-1]) != shape(weight)[1:]:
+        raise ShapeError(
+            f"bilinear: shapes {shape(x)} and {shape(y)} do not meet a weight (out, left, right) of {shape(weight)}."
+        )
+    out = einsum("...i,oij,...j->...o", x, weight, y)
+    return out if bias is None else add(out, bias)

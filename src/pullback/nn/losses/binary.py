@@ -1,0 +1,146 @@
+"""Scores or probabilities of yes and no in, losses out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...arrays.node import signed
+from ...errors import ArgumentError
+from ...ops import reducing
+from ...ops.dispatch import as_value, ndim
+from ...ops.elementwise import add, divide, exp, greater, log, multiply, negative, softplus, subtract, where
+from ...ops.known import bare, is_known
+from ..arguments import of_rank, paired, reduced, rescaled
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "dice_loss", "focal_loss",
+    "multilabel_soft_margin_loss", "soft_margin_loss",
+]  # fmt: skip
+
+#: The least logarithm of a probability, so that a sure mistake costs much and not infinitely much.
+_LEAST = -100.0
+
+
+def _held_log(p: Any) -> Any:
+    """log p, and a constant where it would be below `_LEAST`."""
+    enough = greater(p, math.exp(_LEAST))
+    return where(enough, log(where(enough, p, 1.0)), _LEAST)
+
+
+@signed
+def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
+    """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is held at -100 or above, and does
+    not move where it is held. Scores go to `binary_cross_entropy_with_logits`, which has no such corner.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.binary_cross_entropy(np.array([0.25, 1.0]), np.array([1.0, 0.0]), reduction="none")
+    array([  1.38629436, 100.        ])
+    """
+    p, target = paired(p, target, "binary_cross_entropy")
+    if is_known(p):
+        numbers = bare(p, "binary_cross_entropy")
+        if bool(((numbers < 0) | (numbers > 1)).any()):
+            raise ArgumentError(
+                "binary_cross_entropy: wants probabilities from 0 to 1.\n"
+                "  Pass scores to binary_cross_entropy_with_logits."
+            )
+    yes, no = multiply(target, _held_log(p)), multiply(subtract(1.0, target), _held_log(subtract(1.0, p)))
+    return reduced(rescaled(negative(add(yes, no)), weight, "binary_cross_entropy"), reduction, "binary_cross_entropy")
+
+
+@signed
+def binary_cross_entropy_with_logits(
+    x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> Any:
+    """`binary_cross_entropy` of sigmoid(x), without overflow; `pos_weight` is what a yes weighs.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.binary_cross_entropy_with_logits(np.array([0.0, -1e4]), np.array([1.0, 1.0]), reduction="none")
+    array([6.93147181e-01, 1.00000000e+04])
+    """
+    what = "binary_cross_entropy_with_logits"
+    x, target = paired(x, target, what)
+    # -log sigmoid(x) = softplus(-x) and -log(1 - sigmoid(x)) = x + softplus(-x)
+    surprise = softplus(negative(x))
+    if pos_weight is not None:
+        surprise = multiply(surprise, add(multiply(as_value(pos_weight) - 1.0, target), 1.0))
+    losses = add(multiply(subtract(1.0, target), x), surprise)
+    return reduced(rescaled(losses, weight, what), reduction, what)
+
+
+@signed
+def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
+    """log(1 + exp(-target x)), for targets 1 and -1.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.soft_margin_loss(np.array([-1e4]), np.array([1.0]))
+    array(10000.)
+    """
+    x, target = paired(x, target, "soft_margin_loss")
+    losses = softplus(negative(multiply(target, x)))
+    return reduced(rescaled(losses, weight, "soft_margin_loss"), reduction, "soft_margin_loss")
+
+
+@signed
+def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
+    """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.multilabel_soft_margin_loss(np.array([[0.0, 0.0]]), np.array([[1.0, 0.0]]))
+    array(0.69314718)
+    """
+    what = "multilabel_soft_margin_loss"
+    each = binary_cross_entropy_with_logits(x, target, weight=weight, reduction="none")
+    return reduced(reducing.mean(of_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
+
+
+@signed
+def focal_loss(
+    x: Any,
+    /,
+    target: Any,
+    *,
+    alpha: float | None = 0.25,
+    gamma: float = 2.0,
+    weight: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """Binary cross-entropy of scores, where each loss is scaled by (1 - p)^gamma, p being the probability of the truth:
+    what is right already counts little. `alpha` weighs a yes and 1 - alpha a no; None weighs both the same.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.focal_loss(np.array([0.0]), np.array([1.0]), alpha=None)
+    array(0.1732868)
+    """
+    if gamma < 0:
+        raise ArgumentError(f"focal_loss: gamma must not be negative, got {gamma}.")
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise ArgumentError(f"focal_loss: alpha lies between 0 and 1, got {alpha}.")
+    x, target = paired(x, target, "focal_loss")
+    # Of a yes, 1 - p = sigmoid(-x) = exp(-softplus(x)): no power of a number that may be zero.
+    up, down = softplus(x), softplus(negative(x))
+    yes, no = (multiply(exp(multiply(a, -gamma)), b) for a, b in ((up, down), (down, up)))
+    share = 1.0 if alpha is None else alpha
+    rest = 1.0 if alpha is None else 1.0 - alpha
+    losses = add(multiply(multiply(target, share), yes), multiply(multiply(subtract(1.0, target), rest), no))
+    return reduced(rescaled(losses, weight, "focal_loss"), reduction, "focal_loss")
+
+
+@signed
+def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
+    """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but
+    the first.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.dice_loss(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
+    array(0.)
+    """
+    if smooth <= 0:
+        raise ArgumentError(f"dice_loss: smooth must be above zero, got {smooth}.")
+    p, target = paired(p, target, "dice_loss")
+    axes = tuple(range(1, ndim(p))) if axis is None else axis
+    both = reducing.sum(multiply(p, target), axis=axes)
+    total = reducing.sum(add(p, target), axis=axes)
+    losses = subtract(1.0, divide(add(multiply(both, 2.0), smooth), add(total, smooth)))
+    return reduced(losses, reduction, "dice_loss")

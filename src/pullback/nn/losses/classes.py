@@ -1,0 +1,157 @@
+"""Scores of classes and labels in, losses out: cross-entropy and what belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arrays.node import signed
+from ...arrays.spec import spec_of
+from ...errors import ArgumentError, ShapeError
+from ...ops import indexing, reducing, shaping
+from ...ops.axes import one_axis
+from ...ops.dispatch import as_value, ndim, shape
+from ...ops.elementwise import add, equal, isinf, logical_and, multiply, negative, subtract, where
+from ..arguments import along, floats, labels_below, reduced
+
+__all__ = ["cross_entropy", "nll_loss"]
+
+
+def _class_axis(x: Any, axis: int | None, what: str) -> int:
+    """The axis of classes: 1, as in (batch, classes, ...), or the only one."""
+    if not ndim(x):
+        raise ShapeError(f"{what}: wants scores with an axis of classes, got a single number.")
+    return one_axis(axis, ndim(x), what) if axis is not None else min(1, ndim(x) - 1)
+
+
+def _without(sizes: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return sizes[:axis] + sizes[axis + 1 :]
+
+
+def _check_labels(x: Any, labels: Any, axis: int, what: str) -> None:
+    if shape(labels) != _without(shape(x), axis):
+        raise ShapeError(
+            f"{what}: labels have shape {shape(labels)}, scores of shape {shape(x)} with classes along axis {axis} "
+            f"want {_without(shape(x), axis)}."
+        )
+
+
+def _picked(x: Any, labels: Any, axis: int) -> Any:
+    """For each label the element of x along the axis of classes."""
+    return shaping.squeeze(indexing.take_along_axis(x, shaping.expand_dims(labels, axis), axis=axis), axis)
+
+
+def _counted(losses: Any, shares: Any, counts: Any) -> tuple[Any, Any]:
+    """Losses with those of ignored labels zero, and what each counts for; None is one each."""
+    if counts is True:
+        return losses, shares
+    shares = shaping.astype(counts, spec_of(losses).dtype) if shares is None else where(counts, shares, 0.0)
+    return where(counts, losses, 0.0), shares
+
+
+@signed
+def nll_loss(
+    log_probs: Any,
+    /,
+    labels: Any,
+    *,
+    weight: Any = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    axis: int | None = None,
+) -> Any:
+    """Minus the log-probability of each label, times the weight of its class; the mean is over the weights.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.nll_loss(np.log(np.array([[0.25, 0.75], [0.5, 0.5]])), np.array([0, 1]), reduction="none")
+    array([1.38629436, 0.69314718])
+    """
+    x, labels = floats(log_probs, "nll_loss"), as_value(labels)
+    axis = _class_axis(x, axis, "nll_loss")
+    _check_labels(x, labels, axis, "nll_loss")
+    labels, counts = labels_below(labels, shape(x)[axis], "nll_loss", ignore_index)
+    losses = negative(_picked(x, labels, axis))
+    shares = None
+    if weight is not None:
+        shares = _class_weights(weight, labels, shape(x)[axis], "nll_loss")
+        losses = multiply(losses, shares)
+    losses, shares = _counted(losses, shares, counts)
+    return reduced(losses, reduction, "nll_loss", shares)
+
+
+def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
+    weight = as_value(weight)
+    if shape(weight) != (classes,):
+        raise ShapeError(f"{what}: weight has shape {shape(weight)}, {classes} classes want ({classes},).")
+    return indexing.take(weight, labels, axis=0)
+
+
+@signed
+def cross_entropy(
+    logits: Any,
+    /,
+    target: Any,
+    *,
+    weight: Any = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    axis: int | None = None,
+) -> Any:
+    """The negative log-likelihood of the target under softmax(logits). The target is a label for each place, or
+    the probabilities of all classes. Classes lie along axis 1, or along `axis`.
+
+    A label `ignore_index` counts for nothing (None: all count); if all are ignored, the mean is 0. `weight` has one
+    number for each class, and `label_smoothing` moves that share of each target to all classes alike.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.cross_entropy(np.array([[0.0, 0.0], [1e4, 0.0]]), np.array([1, 0]), reduction="none")
+    array([0.69314718, 0.        ])
+    """
+    x, target = floats(logits, "cross_entropy"), as_value(target)
+    axis = _class_axis(x, axis, "cross_entropy")
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"cross_entropy: label_smoothing lies between 0 and 1, got {label_smoothing}.")
+    total = reducing.logsumexp(x, axis=axis, keepdims=True)
+    if spec_of(target).dtype.kind in "iu":
+        return _by_label(x, total, target, axis, weight, ignore_index, reduction, label_smoothing)
+    return _by_probability(x, total, target, axis, weight, reduction, label_smoothing)
+
+
+def _by_label(
+    x: Any, total: Any, labels: Any, axis: int, weight: Any, ignored: int | None, reduction: str, smoothing: float
+) -> Any:
+    """log(sum exp x) - x at the label; the smoothed part is its mean over all classes, each with its weight."""
+    _check_labels(x, labels, axis, "cross_entropy")
+    classes = shape(x)[axis]
+    labels, counts = labels_below(labels, classes, "cross_entropy", ignored)
+    losses = subtract(shaping.squeeze(total, axis), _picked(x, labels, axis))
+    shares = None
+    if weight is not None:
+        shares = _class_weights(weight, labels, classes, "cross_entropy")
+        losses = multiply(losses, shares)
+    if smoothing:
+        each = subtract(total, x)
+        each = (
+            each if weight is None else multiply(each, along(weight, axis, ndim(x), classes, "cross_entropy: weight"))
+        )
+        even = multiply(reducing.sum(each, axis=axis), smoothing / classes)
+        losses = add(multiply(losses, 1 - smoothing), even)
+    losses, shares = _counted(losses, shares, counts)
+    return reduced(losses, reduction, "cross_entropy", shares)
+
+
+def _by_probability(x: Any, total: Any, target: Any, axis: int, weight: Any, reduction: str, smoothing: float) -> Any:
+    """sum over classes of p (log(sum exp x) - x); what has no probability counts for nothing, also at x = -inf."""
+    if shape(target) != shape(x):
+        raise ShapeError(
+            f"cross_entropy: probabilities have shape {shape(target)}, the scores {shape(x)}.\n"
+            "  For labels pass integers."
+        )
+    classes = shape(x)[axis]
+    if smoothing:
+        target = add(multiply(target, 1 - smoothing), smoothing / classes)
+    if weight is not None:
+        target = multiply(target, along(weight, axis, ndim(x), classes, "cross_entropy: weight"))
+    gone = logical_and(equal(target, 0), isinf(x))
+    losses = reducing.sum(multiply(target, subtract(total, where(gone, 0.0, x))), axis=axis)
+    return reduced(losses, reduction, "cross_entropy")

@@ -1,0 +1,193 @@
+"""Images (signals, volumes) of one size in, of another out: each spatial axis by itself.
+
+Along an axis every method is the same sum, out[i] = sum over k of weights[i, k] x[places[i, k]]; a method is how it
+makes the places and the weights, which depend on sizes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import signed
+from ..arrays.spec import spec_of
+from ..errors import ArgumentError, ShapeError
+from ..ops import indexing, shaping
+from ..ops.axes import whole
+from ..ops.contracting import matmul
+from ..ops.dispatch import ndim, shape
+from ..ops.elementwise import add, multiply
+from ..ops.index import namespace_for
+from .arguments import floats, spatial_sizes
+
+__all__ = ["interpolate", "upsample"]
+
+#: Spatial axes each mode takes; None takes any.
+_RANKS = {
+    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,
+}  # fmt: skip
+Taps = tuple[Any, Any]
+
+
+def _centres(size: int, out: int, scale: float, align_corners: bool) -> Any:
+    """Where the middle of each new element lies, counted in old ones."""
+    at = np.arange(out)
+    if align_corners:
+        return at * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    return (at + 0.5) * scale - 0.5
+
+
+def _nearest(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.floor(np.arange(out) * scale).astype(int)
+    return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
+
+
+def _nearest_exact(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.floor((np.arange(out) + 0.5) * scale).astype(int)
+    return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
+
+
+def _linear(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.maximum(_centres(size, out, scale, align_corners), 0.0)
+    low = np.minimum(np.floor(at).astype(int), size - 1)
+    share = np.clip(at - low, 0.0, 1.0)
+    return np.stack([low, np.minimum(low + 1, size - 1)], axis=1), np.stack([1 - share, share], axis=1)
+
+
+def cubic_weights(t: Any, a: float) -> Any:
+    """Keys' cubic convolution: (a + 2) |t|^3 - (a + 3) |t|^2 + 1 up to 1, a (|t|^3 - 5 |t|^2 + 8 |t| - 4) up to 2."""
+    t = np.abs(t)
+    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, (((t - 5) * t + 8) * t - 4) * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def _cubic(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = _centres(size, out, scale, align_corners)
+    places = np.floor(at).astype(int)[:, None] + np.arange(-1, 3)
+    return np.clip(places, 0, size - 1), cubic_weights(at[:, None] - places, -0.75)
+
+
+def _area(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    """The mean of the old elements that a new one touches."""
+    at = np.arange(out)
+    begin, end = at * size // out, -((-(at + 1) * size) // out)
+    places = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    inside = places < end[:, None]
+    return np.minimum(places, size - 1), inside / (end - begin)[:, None]
+
+
+def _filtered(size: int, out: int, scale: float, reach: float, kernel: Callable[[Any], Any]) -> Taps:
+    """A kernel as wide as a new element, so that fine structure is averaged out and not sampled: weights sum to one."""
+    stretch = max(scale, 1.0)
+    middle = (np.arange(out) + 0.5) * scale
+    begin = np.maximum((middle - reach * stretch + 0.5).astype(int), 0)
+    end = np.minimum((middle + reach * stretch + 0.5).astype(int), size)
+    places = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    weights = np.where(places < end[:, None], kernel((places - middle[:, None] + 0.5) / stretch), 0.0)
+    return np.minimum(places, size - 1), weights / weights.sum(axis=1, keepdims=True)
+
+
+def _smooth_linear(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    return _filtered(size, out, scale, 1.0, lambda t: np.maximum(1 - np.abs(t), 0.0))
+
+
+def _smooth_cubic(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    return _filtered(size, out, scale, 2.0, lambda t: cubic_weights(t, -0.5))
+
+
+_METHODS: dict[str, Callable[[int, int, float, bool], Taps]] = {
+    "nearest": _nearest, "nearest-exact": _nearest_exact, "area": _area, "linear": _linear, "bilinear": _linear,
+    "trilinear": _linear, "bicubic": _cubic,
+}  # fmt: skip
+_ANTIALIASED = {"bilinear": _smooth_linear, "bicubic": _smooth_cubic}
+
+
+@signed
+def interpolate(
+    x: Any,
+    /,
+    size: Any = None,
+    *,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Any:
+    """(batch, channels, ...) with its spatial axes brought to `size`, or scaled by `scale_factor`.
+
+    Modes are nearest, nearest-exact and area for any axes, linear, bilinear, bicubic and trilinear for one, two and
+    three. With `align_corners` the corner elements stay in place, else the outer edges do. `antialias` widens
+    bilinear and bicubic where they shrink, so that fine structure is averaged.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.interpolate(np.array([[[0.0, 3.0]]]), 4, mode="linear", align_corners=True)
+    array([[[0., 1., 2., 3.]]])
+    """
+    x = floats(x, "interpolate")
+    spatial = ndim(x) - 2
+    if mode not in _RANKS:
+        raise ArgumentError(f"interpolate: mode {mode!r} is none of {', '.join(_RANKS)}.")
+    if spatial < 1 or _RANKS[mode] not in (None, spatial):
+        wanted = _RANKS[mode] or "some"
+        raise ShapeError(f"interpolate: {mode} wants (batch, channels) and {wanted} spatial axes, got {shape(x)}.")
+    methods = _ANTIALIASED if antialias else _METHODS
+    if mode not in methods or (align_corners and (antialias or methods[mode] not in (_linear, _cubic))):
+        raise ArgumentError(
+            f"interpolate: {mode} with align_corners={align_corners}, antialias={antialias} is not there."
+        )
+    for i, (out, scale) in enumerate(_targets(shape(x)[2:], size, scale_factor)):
+        n = shape(x)[2 + i]
+        if not (n == out and scale == 1.0):
+            x = _resampled(x, 2 + i, *methods[mode](n, out, scale, align_corners))
+    return shaping.unchanged(x)
+
+
+def _targets(sizes: tuple[int, ...], size: Any, factor: Any) -> list[tuple[int, float]]:
+    """For each axis its new size, and how many old elements make a new one."""
+    if (size is None) == (factor is None):
+        raise ArgumentError("interpolate: give either size or scale_factor.")
+    if size is not None:
+        found = [whole(n, "interpolate: size") for n in spatial_sizes(size, len(sizes), "interpolate: size")]
+        scales = [n / out if out else 1.0 for n, out in zip(sizes, found, strict=True)]
+    else:
+        factors = spatial_sizes(factor, len(sizes), "interpolate: scale_factor")
+        found = [math.floor(n * f) for n, f in zip(sizes, factors, strict=True)]
+        scales = [1 / f for f in factors]
+    if min(found) < 1 or min(sizes) < 1:
+        raise ShapeError(f"interpolate: from spatial sizes {sizes} to {tuple(found)}; there must be an element left.")
+    return list(zip(found, scales, strict=True))
+
+
+def _resampled(x: Any, axis: int, places: Any, weights: Any) -> Any:
+    """The sum over taps; along an axis that is not long as one matrix product, which is quicker than it looks."""
+    xp, dtype, size = namespace_for(x), spec_of(x).dtype, shape(x)[axis]
+    out, count = places.shape
+    if count == 1:
+        return indexing.take(x, xp.asarray(places[:, 0]), axis=axis)
+    if size <= 32 * count:
+        matrix = np.zeros((size, out))
+        np.add.at(matrix, (places, np.arange(out)[:, None]), weights)
+        moved = matmul(shaping.moveaxis(x, axis, -1), xp.asarray(matrix, dtype))
+        return shaping.moveaxis(moved, -1, axis)
+    total = None
+    for k in range(count):
+        column = xp.asarray(weights[:, k].reshape((-1,) + (1,) * (ndim(x) - axis - 1)), dtype)
+        term = multiply(indexing.take(x, xp.asarray(places[:, k]), axis=axis), column)
+        total = term if total is None else add(total, term)
+    return total
+
+
+@signed
+def upsample(
+    x: Any, /, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False
+) -> Any:
+    """`interpolate` under the name that layers use.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.upsample(np.array([[[1.0, 2.0]]]), scale_factor=2)
+    array([[[1., 1., 2., 2.]]])
+    """
+    return interpolate(x, size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)
