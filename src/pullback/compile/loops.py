@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Buffer", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous", "row_major"]
+__all__ = [
+    "Buffer", "Division", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous", "row_major",
+]  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -118,6 +120,18 @@ class Store:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A walk in `blocks` pieces, each a range along `axis`, that may run in any order and at the same time.
+
+    `apart` are the buffers of which every block has a piece of its own, with the elements from one piece to the next.
+    """
+
+    axis: int
+    blocks: int
+    apart: dict[Buffer, int]
+
+
 @dataclass(eq=False, slots=True)
 class Kernel:
     """A walk over a domain: lines in the order they were written, and stores."""
@@ -126,6 +140,7 @@ class Kernel:
     inner: int = 1
     lines: list[Line] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    division: Division | None = None
 
     def used(self) -> list[Line]:
         """Lines that something stored depends on, arguments first."""
@@ -151,7 +166,8 @@ class Kernel:
 class Product:
     """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
 
-    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix.
+    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix. The batch may be cut into
+    `blocks` that run at the same time.
     """
 
     out: Layout
@@ -159,6 +175,7 @@ class Product:
     right: Layout
     alpha: float = 1.0
     beta: float = 0.0
+    blocks: int = 1
 
     def reads(self) -> list[Buffer]:
         return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,29 +21,29 @@ class CallsBack:
 
     def __init__(self, hosts: Sequence[tuple[Host, Any]], engine: Any) -> None:
         self._hosts = hosts
-        self._error: BaseException | None = None
+        self._errors: dict[int, BaseException] = {}  # by thread: several may call the program at once
         self._function = _FUNCTION(self._called)
         place = ctypes.c_void_p.from_address(engine.get_global_value_address("host"))
         place.value = ctypes.cast(self._function, ctypes.c_void_p).value
-        self._status = ctypes.c_int.from_address(engine.get_global_value_address("status"))
 
     def check(self) -> None:
         """Raise what was raised in a call."""
-        error, self._error = self._error, None
+        error = self._errors.pop(threading.get_ident(), None)
         if error is not None:
             raise error
 
     def _called(self, number: int, table: int) -> None:
+        step, writer = self._hosts[number]
         try:
-            if self._error is None:
-                step, writer = self._hosts[number]
+            if threading.get_ident() not in self._errors:
                 args = [_array(a, writer, table) if isinstance(a, Layout) else a for a in step.args]
                 found = step.call(*args)
                 for value, layout in zip(found if type(found) is tuple else (found,), step.outs, strict=True):
                     _array(layout, writer, table)[...] = value
         except BaseException as error:  # it must not pass through native code
-            self._error = error
-            self._status.value = 2
+            self._errors[threading.get_ident()] = error
+            status = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[writer.base + 1]
+            ctypes.c_int.from_address(status or 0).value = 2
 
 
 def _array(layout: Layout, writer: Any, table: int) -> Any:

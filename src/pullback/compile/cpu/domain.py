@@ -6,7 +6,10 @@ import math
 
 from ..loops import Kernel, Line
 
-__all__ = ["Domain"]
+__all__ = ["BESIDE", "Domain"]
+
+#: At most so many vectors of a row go side by side.
+BESIDE = 4
 
 
 class Domain:
@@ -19,6 +22,8 @@ class Domain:
         self.group_of = {a: i for i, g in enumerate(self.groups) for a in g}
         self.rows = len(self.groups) - self.in_row
         self.lanes = self._lanes(vector_bytes)
+        #: The group along which the walk is divided into blocks; -1 for none.
+        self.divided = self.group_of[kernel.division.axis] if kernel.division is not None else -1
 
     def differs(self, line: Line) -> bool:
         """Whether a line differs along a row. A fold's value does not."""
@@ -32,6 +37,26 @@ class Domain:
     def length(self) -> int:
         """Along how many elements vectors go."""
         return self.sizes[-1] if self.in_row else 1
+
+    def unit(self, group: int) -> int:
+        """Blocks along a group begin at multiples of this: along vectors, what goes side by side stays together."""
+        return BESIDE * self.lanes if self.in_row and group == len(self.sizes) - 1 else 1
+
+    def limits(self) -> list[str]:
+        """The lines that say from where to where block `%block` goes: `%lo`, `%hi`, and whether it is the `%last`."""
+        assert self.kernel.division is not None
+        blocks, unit = self.kernel.division.blocks, self.unit(self.divided)
+        size = self.sizes[self.divided]
+        return [
+            f"  %last = icmp eq i64 %block, {blocks - 1}",
+            f"  %lo.a = mul nuw nsw i64 %block, {size // unit}",
+            f"  %lo.b = udiv i64 %lo.a, {blocks}",
+            f"  %lo = mul nuw nsw i64 %lo.b, {unit}",
+            f"  %hi.a = add nuw nsw i64 %lo.a, {size // unit}",
+            f"  %hi.b = udiv i64 %hi.a, {blocks}",
+            f"  %hi.c = mul nuw nsw i64 %hi.b, {unit}",
+            f"  %hi = select i1 %last, i64 {size}, i64 %hi.c",
+        ]
 
     @property
     def row(self) -> int:

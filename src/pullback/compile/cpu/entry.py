@@ -36,7 +36,9 @@ def symbols() -> dict[str, int]:
     api = ctypes.pythonapi
     found = {f"pb_dtype_{d.name}": id(d) for d in _dtypes()}
     found |= {"pb_array_type": id(np.ndarray), "pb_true": id(True), "pb_false": id(False), "pb_none": id(None)}
-    found["pb_incref"] = ctypes.cast(api.Py_IncRef, ctypes.c_void_p).value or 0
+    found["pb_ellipsis"] = id(...)
+    functions = {"incref": api.Py_IncRef, "give_lock": api.PyEval_SaveThread, "take_lock": api.PyEval_RestoreThread}
+    found |= {f"pb_{name}": ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
     return found
 
 
@@ -51,33 +53,55 @@ def knows(specs: Sequence[Spec]) -> bool:
     return all(s.dtype.name in names for s in specs)
 
 
-def entry_text(specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str]) -> str:
+def entry_text(
+    specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str], long: bool
+) -> str:
     """The function `call(self, arrays, count)`. `entries` says where in the table each array's pointer goes; the rest
-    of the table stands in the global `@rest`, filled when the program is linked.
+    of the table stands in the global `@rest`, filled when the program is linked. A `long` program gives the
+    interpreter's lock away while it runs; a call that comes meanwhile finds the arena taken and is answered Ellipsis.
     """
     lines = [
         f"  %table = alloca [{size} x ptr]",
         f"  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr @rest, i64 {8 * size}, i1 false)",
     ]
+    lines += [
+        "  %status = alloca i32", "  store i32 0, ptr %status",
+        f"  %statusp = getelementptr ptr, ptr %table, i64 {len(specs) + 1}", "  store ptr %status, ptr %statusp",
+    ]  # fmt: skip
     lines += [f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no"]
     for i, spec in enumerate(specs):
         lines += _checked(i, spec, i in written, entries[i])
     lines += [f"arg{len(specs)}:", *_apart(specs, written)]
-    lines += [f"  call void @{piece}(ptr %table)" for piece in pieces]
+    running = [f"  call void @{piece}(ptr %table)" for piece in pieces]
+    lines += _without_the_lock(running) if long else running
     lines += [
-        "  %after = load i32, ptr @status",
+        "  %after = load i32, ptr %status",
         "  %good = icmp eq i32 %after, 0",
         "  br i1 %good, label %yes, label %outside",
     ]
-    lines += ["outside:", "  store i32 0, ptr @status", "  call void @pb_incref(ptr @pb_none)", "  ret ptr @pb_none"]
+    lines += ["outside:", "  call void @pb_incref(ptr @pb_none)", "  ret ptr @pb_none"]
     lines += ["yes:", "  call void @pb_incref(ptr @pb_true)", "  ret ptr @pb_true"]
     lines += ["no:", "  call void @pb_incref(ptr @pb_false)", "  ret ptr @pb_false"]
-    names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | {"pb_array_type", "pb_true", "pb_false", "pb_none"})
+    if long:
+        lines += ["taken:", "  call void @pb_incref(ptr @pb_ellipsis)", "  ret ptr @pb_ellipsis"]
+    constants = {"pb_array_type", "pb_true", "pb_false", "pb_none", "pb_ellipsis"}
+    names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | constants)
     declared = [f"@{name} = external global i8" for name in names]
     declared += ["declare void @pb_incref(ptr)", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    declared += ["declare ptr @pb_give_lock()", "declare void @pb_take_lock(ptr)", "@taken = global i32 0"]
     declared += [f"@rest = global [{size} x ptr] zeroinitializer"]
     body = "\n".join(lines)
     return "\n".join([*declared, f"define ptr @call(ptr %self, ptr %arrays, i64 %count) {{\nentry:\n{body}\n}}"])
+
+
+def _without_the_lock(running: list[str]) -> list[str]:
+    """Other threads of Python run meanwhile. Whether the arena is taken is asked and said under the lock."""
+    return [
+        "  %other = load i32, ptr @taken", "  %free = icmp eq i32 %other, 0",
+        "  br i1 %free, label %run, label %taken", "run:", "  store i32 1, ptr @taken",
+        "  %state = call ptr @pb_give_lock()", *running, "  call void @pb_take_lock(ptr %state)",
+        "  store i32 0, ptr @taken",
+    ]  # fmt: skip
 
 
 def _apart(specs: Sequence[Spec], written: set[int]) -> list[str]:

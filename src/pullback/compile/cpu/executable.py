@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,15 +14,21 @@ from ...arrays.spec import spec_of
 from ...errors import IndexingError
 from ...graph.ir import Graph
 from ...ops.specialise import replay
+from ..cost import nanoseconds
 from ..fuse import Steps
 from ..loops import Host, Layout
 from ..lower import lowered
 from .callbacks import CallsBack
 from .entry import entry_text, is_possible, knows, python_function
 from .link import has_llvm, link, vector_bytes
+from .parallel import PARALLEL
+from .pool import POOL
 from .program import Native, render_program
 
 __all__ = ["Executable", "executable"]
+
+#: Programs that take longer than so many nanoseconds run without the interpreter's lock.
+LONG = 100_000
 
 
 class Executable:
@@ -60,23 +67,25 @@ class NativeExecutable(Executable):
         buffers = [*self.steps.inputs, *fresh]
         specs = [*self.specs, *(self.out_specs[i] for i, _, _ in self.made)]
         written = {*donated.values(), *range(len(self.specs), len(specs))}
-        self.size = len(buffers) + 1 + len(self.native.constants)
+        self.size = len(buffers) + 2 + len(self.native.constants)
         whole = all(isinstance(p, str) for p in self.native.pieces)
-        self.text = (
-            self.native.text
-            + "\n"
-            + entry_text(specs, written, [table[b] for b in buffers], self.size, pieces if whole else [])
-        )
+        entries = [table[b] for b in buffers]
+        entry = entry_text(specs, written, entries, self.size, pieces if whole else [], whole and self.is_long())
+        self.text = f"{self.native.text}\n{entry}"
+        self.parallel = PARALLEL in self.text
         self.linked = link(self.text, ["call", *pieces])
-        self.arena = np.empty(self.native.arena + 64, np.uint8)
+        self.arena = self._new_arena()
         start = -(-self.arena.ctypes.data // 64) * 64
         rest = (ctypes.c_void_p * self.size).from_address(self.linked.engine.get_global_value_address("rest"))
         rest[len(buffers)] = start
         for i, constant in enumerate(self.native.constants):
-            rest[len(buffers) + 1 + i] = constant.ctypes.data
+            rest[len(buffers) + 2 + i] = constant.ctypes.data
         self.calls_back = CallsBack(self.native.hosts, self.linked.engine) if self.native.hosts else None
         self.call, self._method = python_function(self.linked.addresses["call"], "compiled")
         self.whole = whole
+        self.working = threading.Lock()
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.functions = {name: kind(self.linked.addresses[name]) for name in pieces}
         fresh_ones = itertools.count()
         #: Where each result is: the input it was written over, or ~i for the i-th new array; None if all are new.
         self.order = [donated.get(i, -1) for i in range(len(self.out_specs))] if donated else None
@@ -84,25 +93,56 @@ class NativeExecutable(Executable):
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        if not self.whole:
-            return self._in_pieces(arrays)
+        if self.parallel and POOL.idle:
+            POOL.start()
         outs = [np.empty(shape, dtype) for _, shape, dtype in self.made]
         answer = self.call(*arrays, *outs)
-        if answer is not True:
-            if self.calls_back is not None:
-                self.calls_back.check()
-            _check_indices(answer)
+        if (answer is not True or not self.whole) and not self._went_on(answer, arrays, outs):
             return None
         return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
 
-    def _in_pieces(self, arrays: Sequence[Any]) -> list[Any] | None:
-        """Pieces of native code with ops of the array library between them."""
-        outs = [np.empty(shape, dtype) for _, shape, dtype in self.made]
-        if not self.call(*arrays, *outs):  # checks, and runs nothing
-            return None
-        start = -(-self.arena.ctypes.data // 64) * 64
-        pointers = [a.ctypes.data for a in (*arrays, *outs)] + [start] + [c.ctypes.data for c in self.native.constants]
-        table = (ctypes.c_void_p * self.size)(*pointers)
+    def _went_on(self, answer: Any, arrays: Sequence[Any], outs: Sequence[Any]) -> bool:
+        """What the native function did not do: pieces with other ops between them, or a call while another one has the
+        arena; False if the arguments are not what the program was made for.
+        """
+        if answer is True:
+            self._with_an_arena(arrays, outs)
+        elif answer is ...:
+            self._in_pieces(arrays, outs, self._new_arena())
+        else:
+            self._check(answer)
+        return answer is not False
+
+    def _check(self, answer: Any) -> None:
+        """Raise what went wrong in a call that was answered None."""
+        if self.calls_back is not None:
+            self.calls_back.check()
+        _check_indices(answer)
+
+    def is_long(self) -> bool:
+        """Whether the program takes long enough for other threads of Python to run meanwhile, or calls Python, where
+        they run anyway.
+        """
+        return bool(self.native.hosts) or sum(nanoseconds(step) for step in self.steps.steps) > LONG
+
+    def _new_arena(self) -> Any:
+        return np.empty(self.native.arena + 64, np.uint8)
+
+    def _with_an_arena(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
+        """The pieces in the program's own arena; if another call is at work there, in a new one."""
+        mine = self.working.acquire(blocking=False)
+        try:
+            self._in_pieces(arrays, outs, self.arena if mine else self._new_arena())
+        finally:
+            if mine:
+                self.working.release()
+
+    def _in_pieces(self, arrays: Sequence[Any], outs: Sequence[Any], arena: Any) -> None:
+        """Pieces of native code with ops of the array library between them; the arguments are checked already."""
+        start = -(-arena.ctypes.data // 64) * 64
+        status = ctypes.c_int(0)
+        pointers = [*(a.ctypes.data for a in (*arrays, *outs)), start, ctypes.addressof(status)]
+        table = (ctypes.c_void_p * self.size)(*pointers, *(c.ctypes.data for c in self.native.constants))
         owners = dict(
             zip(
                 (*self.steps.inputs, *(b for b in self.steps.outputs if b.kind == "output")),
@@ -112,29 +152,24 @@ class NativeExecutable(Executable):
         )
         for piece in self.native.pieces:
             if isinstance(piece, str):
-                ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.linked.addresses[piece])(ctypes.addressof(table))
-                status = ctypes.c_int.from_address(self.linked.engine.get_global_value_address("status"))
+                self.functions[piece](ctypes.addressof(table))
                 if status.value:
-                    status.value = 0
-                    if self.calls_back is not None:
-                        self.calls_back.check()
-                    _check_indices(None)
+                    self._check(None)
             else:
-                self._host(piece, owners, start)
-        return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
+                self._host(piece, owners, arena)
 
-    def _host(self, step: Host, owners: dict[Any, Any], start: int) -> None:
-        args = [self._array(a, owners, start) if isinstance(a, Layout) else a for a in step.args]
+    def _host(self, step: Host, owners: dict[Any, Any], arena: Any) -> None:
+        args = [self._array(a, owners, arena) if isinstance(a, Layout) else a for a in step.args]
         found = step.call(*args)
         for value, layout in zip(found if type(found) is tuple else (found,), step.outs, strict=True):
-            self._array(layout, owners, start)[...] = value
+            self._array(layout, owners, arena)[...] = value
 
-    def _array(self, layout: Layout, owners: dict[Any, Any], start: int) -> Any:
+    def _array(self, layout: Layout, owners: dict[Any, Any], arena: Any) -> Any:
         """A layout as a NumPy array."""
         buffer = layout.buffer
         if buffer.kind == "arena":
-            at = start - self.arena.ctypes.data + buffer.offset
-            flat = self.arena[at : at + buffer.nbytes].view(buffer.dtype)
+            at = -arena.ctypes.data % 64 + buffer.offset
+            flat = arena[at : at + buffer.nbytes].view(buffer.dtype)
         elif buffer.kind == "constant":
             flat = buffer.constant.reshape(-1)
         else:

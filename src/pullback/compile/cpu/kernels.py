@@ -9,6 +9,7 @@ from .access import Access, Place
 from .domain import Domain
 from .folds import identity
 from .kept import Kept
+from .parallel import block_text
 from .rows import Phase, Row, stored_at
 from .text import Text
 from .values import Values
@@ -20,7 +21,8 @@ __all__ = ["Rendered", "render_kernel"]
 class Rendered:
     """A function's text (with `@NAME` for its name), the buffers its parameters stand for, and what it declares.
 
-    `scratch` is the number of bytes of row memory it wants, passed as its last parameter.
+    `scratch` is the number of bytes of row memory it wants; that memory and a word in which indices out of range are
+    noted are its last parameters. A kernel in blocks has a function `@NAME.block` beside it.
     """
 
     text: str
@@ -50,15 +52,20 @@ class _Renderer:
         for store in self.kernel.stores:
             if store.word and not store.args:
                 self._start(store)
-        outer = [self.text.open(self.domain.sizes[i]) for i in range(self.domain.rows)]
+        outer = [self.values.walk(i) for i in range(self.domain.rows)]
         for number in range(self.phases):
             self._phase(number)
         for loop in reversed(outer):
             self.text.close(loop)
         buffers = self.access.buffers
-        parameters = ", ".join([f"ptr noalias %b{i}" for i in range(len(buffers))] + ["ptr noalias %scratch"])
-        body = "\n".join([*self.text.entry, *self.text.lines])
+        names = [*(f"%b{i}" for i in range(len(buffers))), "%scratch", "%status"]
+        division = self.kernel.division
+        limits = [] if division is None else self.domain.limits()
+        parameters = ", ".join([*(f"ptr noalias {name}" for name in names), *(["i64 %block"] if division else [])])
+        body = "\n".join([*self.text.entry, *limits, *self.text.lines])
         text = f"define internal void @NAME({parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
+        if division is not None:
+            text += "\n" + block_text(buffers, division, self.kept.bytes)
         return Rendered(text, buffers, self.text.declared, self.text.functions, self.kept.bytes)
 
     def _phase(self, number: int) -> None:
@@ -104,7 +111,7 @@ class _Renderer:
     def _start(self, store: Store) -> None:
         """Fill what a fold will add up into with its identity."""
         walked = [(i, s) for i, s in enumerate(self.domain.strides(store.strides)) if s]
-        loops = [self.text.open(self.domain.sizes[i]) for i, _ in walked]
+        loops = [self.values.walk(i) for i, _ in walked]
         words = self.text.words(1)
         value = words.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)
         place = Place(store.buffer, [s for _, s in walked], store.offset, list(self.text.counters))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
 from ...errors import ArgumentError
+from .blas import blas_function
 from .entry import symbols
+from .parallel import PARALLEL
+from .pool import POOL
 from .products import SYMBOLS
 
 __all__ = ["Linked", "has_llvm", "link", "vector_bytes"]
@@ -37,8 +39,8 @@ def _llvm() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     for symbol, name in SYMBOLS.items():
-        llvm.add_symbol(symbol, _blas(name))
-    for symbol, address in symbols().items():
+        llvm.add_symbol(symbol, blas_function(name))
+    for symbol, address in {**symbols(), **POOL.symbols()}.items():
         llvm.add_symbol(symbol, address)
     return llvm
 
@@ -54,20 +56,6 @@ def vector_bytes() -> int:
     """The width of this machine's vectors."""
     features = _llvm().get_host_cpu_features()
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
-
-
-def _blas(name: str) -> int:
-    """The address of a BLAS function: SciPy hands them out in capsules."""
-    from scipy.linalg import cython_blas
-
-    capsules: dict[str, Any] = dict(cython_blas.__pyx_capi__)
-    capsule = capsules[name]
-    api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return address
 
 
 def link(text: str, names: list[str]) -> Linked:
@@ -107,6 +95,9 @@ def _optimised(text: str) -> tuple[Any, Any]:
 def loaded(code: bytes, names: list[str]) -> Linked:
     """Machine code brought into this process, its references resolved."""
     llvm = _llvm()
+    if PARALLEL.encode() in code and PARALLEL not in names:
+        for name, address in POOL.entries(link).items():
+            llvm.add_symbol(name, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

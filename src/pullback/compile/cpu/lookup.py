@@ -18,7 +18,7 @@ _WHOLE = np.dtype(np.int64)
 
 def moved_by(words: Words, slots: Sequence[tuple[int, int]], indices: Sequence[Lane], mask: str | None) -> Lane:
     """How far indices point, counted in elements; `slots` are the (stride, size) of their axes. A negative index counts
-    from the end; one out of range is noted in `@status`, and points at the first element.
+    from the end; one out of range is noted in `%status`, and points at the first element.
     """
     before, words.dtype = words.dtype, _WHOLE
     total: Lane | None = None
@@ -49,9 +49,8 @@ def _note(words: Words, inside: Lane) -> None:
         every = words.call(f"llvm.vector.reduce.and.v{words.lanes}i1", BOOL, inside, lanes=1).name
     bad = words.emit(f"xor i1 {every}, true")
     wide = words.emit(f"zext i1 {bad} to i32")
-    words.declared.add("@status = global i32 0")
-    there = words.emit("load i32, ptr @status")
-    words.say(f"store i32 {words.emit(f'or i32 {there}, {wide}')}, ptr @status")
+    there = words.emit("load i32, ptr %status")
+    words.say(f"store i32 {words.emit(f'or i32 {there}, {wide}')}, ptr %status")
 
 
 def base_at(

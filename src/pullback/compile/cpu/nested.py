@@ -22,6 +22,7 @@ class _Inside:
         before = len(writer.hosts)
         self.name, self.writer = writer.child(steps)
         self.calls_back = len(writer.hosts) > before
+        self.status = ""
         self.table = f"%table{tag}"
         self.slot = f"  {self.table} = alloca [{self.writer.next} x ptr]"
 
@@ -33,8 +34,10 @@ class _Inside:
         place = words.emit(f"getelementptr inbounds ptr, ptr {self.table}, i64 {number}")
         words.say(f"store ptr {pointer}, ptr {place}")
 
-    def prepare(self, words: Words, base: str, constants: list[str]) -> None:
+    def prepare(self, words: Words, base: str, status: str, constants: list[str]) -> None:
         self._store(words, self.writer.base, base)
+        self._store(words, self.writer.base + 1, status)
+        self.status = status
         for buffer, pointer in zip(self.writer.constant_buffers, constants, strict=True):
             self.put(words, buffer, pointer)
 
@@ -49,11 +52,13 @@ def loop_text(writer: Writer, step: Loop, words: Words, known: dict[Buffer, str]
     base = writer.entry(words, writer.base)
     own = words.emit(f"load i64, ptr {writer.mark}")
     base = words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {own}")
+    status = writer.entry(words, writer.base + 1)
     given = [writer.at(words, known, x) for x in step.inputs]
     made = [writer.at(words, known, x) for x in step.outputs]
     number = None if step.number is None else writer.at(words, known, step.number)
     for program in inside:
-        program.prepare(words, base, [writer.pointer(words, known, b) for b in program.writer.constant_buffers])
+        constants = [writer.pointer(words, known, b) for b in program.writer.constant_buffers]
+        program.prepare(words, base, status, constants)
         for buffer, pointer in zip(program.steps.inputs, given, strict=True):
             program.put(words, buffer, pointer)
     slots = [p.slot for p in inside]
@@ -62,7 +67,7 @@ def loop_text(writer: Writer, step: Loop, words: Words, known: dict[Buffer, str]
     elif step.kind == "repeat":
         slots += _repeat(inside[0], inside[1], str(number), words, tag)
     else:
-        _branch(inside, made, str(number), words, tag)
+        _branch(inside, made, str(number), status, words, tag)
     return slots
 
 
@@ -124,12 +129,12 @@ def _unless_failed(words: Words, program: _Inside, more: str) -> str:
     """Whether the loop goes on: not after an error in Python that the program calls."""
     if not program.calls_back:
         return more
-    status = words.emit("load i32, ptr @status")
+    status = words.emit(f"load i32, ptr {program.status}")
     fine = words.emit(f"icmp eq i32 {status}, 0")
     return words.emit(f"and i1 {more}, {fine}")
 
 
-def _branch(ways: list[_Inside], made: list[str], which: str, words: Words, tag: int) -> None:
+def _branch(ways: list[_Inside], made: list[str], which: str, status: str, words: Words, tag: int) -> None:
     for way in ways:
         for buffer, pointer in zip(_fresh(way), made, strict=True):
             way.put(words, buffer, pointer)
@@ -141,6 +146,6 @@ def _branch(ways: list[_Inside], made: list[str], which: str, words: Words, tag:
         way.call(words)
         words.say(f"br label %Q{tag}")
     words.lines.append(f"D{tag}:")
-    words.say("store i32 1, ptr @status")
+    words.say(f"store i32 1, ptr {status}")
     words.say(f"br label %Q{tag}")
     words.lines.append(f"Q{tag}:")

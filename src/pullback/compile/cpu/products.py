@@ -10,7 +10,7 @@ from ..loops import Layout, Product
 from .lanes import element_type, number_text
 from .words import Words
 
-__all__ = ["SYMBOLS", "product_text"]
+__all__ = ["SYMBOLS", "Globals", "one_product", "product_text"]
 
 #: The names under which the BLAS's functions are linked.
 SYMBOLS = {f"pb_{name}": name for name in ("sgemm", "dgemm", "sgemv", "dgemv")}
@@ -46,7 +46,7 @@ def product_text(
     """
     batch = step.out.shape[0]
     if batch == 1:
-        _one(step, pointers, words, shared, function)
+        one_product(step, pointers, words, shared, function)
         return
     dtype = step.out.buffer.dtype
     words.say(f"br label %P{tag}")
@@ -56,7 +56,7 @@ def product_text(
     for pointer, layout in zip(pointers, (step.out, step.left, step.right), strict=True):
         by = words.emit(f"mul nsw i64 %p{tag}, {layout.strides[0]}")
         moved.append(words.emit(f"getelementptr inbounds {element_type(dtype)}, ptr {pointer}, i64 {by}"))
-    _one(step, moved, words, shared, function)
+    one_product(step, moved, words, shared, function)
     words.say(f"%q{tag} = add nuw nsw i64 %p{tag}, 1")
     words.say(f"store i64 %q{tag}, ptr %slot{tag}")
     words.say(f"%r{tag} = icmp ult i64 %q{tag}, {batch}")
@@ -64,7 +64,7 @@ def product_text(
     words.lines.append(f"Q{tag}:")
 
 
-def _one(step: Product, pointers: list[str], words: Words, shared: Globals, function: str | None) -> None:
+def one_product(step: Product, pointers: list[str], words: Words, shared: Globals, function: str | None) -> None:
     """Row-major out = left @ right is column-major out^T = right^T @ left^T, which is what the BLAS is asked for."""
     if function is not None:
         words.say(f"call void @{function}({', '.join('ptr ' + p for p in pointers)})")

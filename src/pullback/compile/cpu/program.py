@@ -15,10 +15,13 @@ from typing import Any
 from ..fuse import Steps
 from ..loops import Buffer, Host, Kernel, Layout, Loop, Product
 from ..memory import ALIGNMENT, planned
+from .batches import batch_text
+from .division import divided
 from .kernels import render_kernel
 from .lanes import element_type
 from .math import FUNCTIONS
 from .nested import loop_text
+from .parallel import PRODUCTS, call_text
 from .products import Globals, product_text
 from .small import is_small, small_product
 from .words import Words
@@ -28,7 +31,11 @@ __all__ = ["FUNCTIONS", "Native", "render_program"]
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """A module's text, its pieces and the calls between them, the constants it refers to, and its arena."""
+    """A module's text, its pieces and the calls between them, the constants it refers to, and its arena.
+
+    The table that a piece is given has the buffers' pointers by `table`; after those of arguments and results those of
+    the arena and of the status word, then the constants'.
+    """
 
     text: str
     pieces: tuple[str | Host, ...]
@@ -43,10 +50,10 @@ _FAST = "reassoc nsz arcp contract"
 
 
 def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> Native:
-    arena = planned(steps.steps)
-    writer = Writer(steps, vector_bytes, arena)
+    running = divided(steps.steps, vector_bytes)
+    writer = Writer(steps, vector_bytes, planned(running))
     pieces: list[str | Host] = []
-    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
+    for host, group in itertools.groupby(running, key=lambda s: isinstance(s, Host)):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
@@ -66,7 +73,7 @@ class Writer:
         self.inner = 0  # bytes of the largest program inside
         self.counter: Iterator[int] = outer.counter if outer else itertools.count()
         self.globals: Globals = outer.globals if outer else Globals()
-        self.declared: set[str] = outer.declared if outer else {"@status = global i32 0"}
+        self.declared: set[str] = outer.declared if outer else set()
         self.functions: dict[str, str] = outer.functions if outer else {}
         self.mathematics: dict[str, str] = outer.mathematics if outer else {}
         self.bodies: list[str] = outer.bodies if outer else []
@@ -79,8 +86,8 @@ class Writer:
         outputs = [b for b in steps.outputs if b.kind == "output"]
         for buffer in (*steps.inputs, *outputs):
             self.table.setdefault(buffer, len(self.table))
-        self.base = len(self.table)  # the arena's own entry; constants follow it
-        self.next: int = self.base + 1
+        self.base = len(self.table)  # the arena's own entry; the status word's and the constants' follow it
+        self.next: int = self.base + 2
 
     def total(self) -> int:
         """The bytes of memory it works in, of programs inside after its own."""
@@ -92,8 +99,9 @@ class Writer:
 
     def child(self, steps: Steps) -> tuple[str, Writer]:
         """The function of a program inside, and its writer."""
-        writer = Writer(steps, self.vector_bytes, planned(steps.steps), self)
-        name = writer.piece(steps.steps, f"inside{next(self.counter)}", "internal ")
+        running = divided(steps.steps, self.vector_bytes)
+        writer = Writer(steps, self.vector_bytes, planned(running), self)
+        name = writer.piece(running, f"inside{next(self.counter)}", "internal ")
         self.inner = max(self.inner, writer.total(), 1)
         return name, writer
 
@@ -105,13 +113,9 @@ class Writer:
         for step in steps:
             if isinstance(step, Kernel):
                 if math.prod(step.extents):
-                    self._kernel(step, words, known)
+                    self._kernel(step, words, known, slots)
             elif isinstance(step, Product):
-                tag = next(self.counter)
-                if step.out.shape[0] > 1:
-                    slots += [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
-                pointers = [self.at(words, known, x) for x in (step.out, step.left, step.right)]
-                product_text(step, pointers, words, self.globals, tag, self._small(step))
+                slots += self._product(step, words, known)
             elif isinstance(step, Loop):
                 slots += loop_text(self, step, words, known)
             elif isinstance(step, Host):
@@ -155,15 +159,32 @@ class Writer:
         kind = element_type(layout.buffer.dtype, True)
         return words.emit(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {layout.offset}")
 
-    def _kernel(self, kernel: Kernel, words: Words, known: dict[Buffer, str]) -> None:
+    def _product(self, step: Product, words: Words, known: dict[Buffer, str]) -> list[str]:
+        tag = next(self.counter)
+        pointers = [self.at(words, known, x) for x in (step.out, step.left, step.right)]
+        function = self._small(step)
+        if step.blocks > 1:
+            text = batch_text(step, step.blocks, self.globals, self.counter, self.declared, function)
+            name = self.functions.setdefault(text, f"products{len(self.functions)}")
+            return call_text(words, name, pointers, step.blocks, f"%given{tag}", PRODUCTS)
+        product_text(step, pointers, words, self.globals, tag, function)
+        single = step.out.shape[0] == 1
+        return [] if single else [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
+
+    def _kernel(self, kernel: Kernel, words: Words, known: dict[Buffer, str], slots: list[str]) -> None:
         rendered = render_kernel(kernel, self.vector_bytes)
         self.declared |= rendered.declared
         self.mathematics |= rendered.functions
         name = self.functions.setdefault(rendered.text, f"kernel{len(self.functions)}")
-        self.scratch = max(self.scratch, rendered.scratch)
+        division = kernel.division
+        self.scratch = max(self.scratch, rendered.scratch * (division.blocks if division else 1))
         pointers = [self.pointer(words, known, b) for b in rendered.buffers]
         base = self.entry(words, self.base)
         pointers.append(words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {self.arena}"))
+        pointers.append(self.entry(words, self.base + 1))
+        if division is not None:
+            slots += call_text(words, f"{name}.block", pointers, division.blocks, f"%given{next(self.counter)}")
+            return
         words.say(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
 
     def _small(self, step: Product) -> str | None:

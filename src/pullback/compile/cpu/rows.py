@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from ..loops import Line, Store
 from .access import Place
+from .domain import BESIDE
 from .folds import Fold
 from .kept import Kept
 from .lanes import Lane
+from .text import Loop
 from .values import Values
 from .words import Words
 
@@ -70,7 +72,7 @@ class Row:
         row_folds = [Fold(line.args[0], line.word, line.dtype) for line in self.phase.folds]
         for fold in row_folds:
             fold.begin(text, lanes, times)
-        inner = [text.open(n) for n in domain.sizes[domain.rows : -1]] if domain.in_row else []
+        inner = [self.values.walk(i) for i in range(domain.rows, len(domain.sizes) - 1)] if domain.in_row else []
         row_sums = [Fold(s.line, s.word, s.buffer.dtype) for s in self.sums]
         for fold in row_sums:
             fold.begin(text, lanes, times)
@@ -90,20 +92,22 @@ class Row:
             depth[id(line)] = line.weight + max((depth.get(id(a), 0) for a in line.args), default=0)
         light = sum(line.weight for line in self.needed) <= 40
         summing = bool(self.phase.folds or self.sums)
-        wanted = 4 if (summing and light) or max(depth.values(), default=0) > 30 else 1
+        wanted = BESIDE if (summing and light) or max(depth.values(), default=0) > 30 else 1
         return wanted if whole >= 2 * wanted else 1
 
     def _vectors(self, times: int) -> None:
         """The row in pieces: `times` vectors at once, then one at once, then what is left under a mask."""
         text, lanes = self.text, self.domain.lanes
         whole, rest = divmod(self.domain.length, lanes)
-        if times > 1 and whole // times:
-            loop = text.open(whole // times * times * lanes, lanes * times)
+        divided = self.domain.in_row > 0 and self.domain.divided == len(self.domain.sizes) - 1
+        if divided or (times > 1 and whole // times):
+            loop = self._strides_of(times, whole // times * times * lanes, divided)
             base = text.counters[-1]
             self._chunks([text.shifted(base, u * lanes) for u in range(times)], None)
             text.close(loop)
-        left = whole % times if times > 1 else whole
+        left = whole % times if times > 1 or divided else whole
         start = (whole - left) * lanes
+        ending = text.only_if("%last") if divided and (left or rest) else ""
         if left == 1:
             self._chunks([str(start)], None)
         elif left:
@@ -113,6 +117,16 @@ class Row:
         if rest:
             mask = f"<{', '.join(f'i1 {str(i < rest).lower()}' for i in range(lanes))}>"
             self._chunks([str(whole * lanes)], mask)
+        if ending:
+            text.end_if(ending)
+
+    def _strides_of(self, times: int, size: int, divided: bool) -> Loop:
+        """Begin the loop over so many elements, or over those of this block; the last block also has what is left."""
+        if not divided:
+            return self.text.open(size, self.domain.lanes * times)
+        end = f"%s{next(self.text.counter)}"
+        self.text.lines.append(f"  {end} = select i1 %last, i64 {size}, i64 %hi")
+        return self.text.open(end, self.domain.lanes * times, "%lo")
 
     def _chunks(self, indices: list[str], mask: str | None) -> None:
         """One vector of the row, or several side by side: line by line, so that the processor finds work in one vector

@@ -18,7 +18,7 @@ class Loop:
 
     slot: str
     tag: int
-    size: int
+    size: int | str
     step: int
 
 
@@ -36,11 +36,11 @@ class Text:
     def words(self, lanes: int) -> Words:
         return Words(lanes, self.counter, self.declared, self.functions)
 
-    def open(self, size: int, step: int = 1) -> Loop:
+    def open(self, size: int | str, step: int = 1, start: str = "0") -> Loop:
         """Begin a counted loop; its counter is a slot on the stack, which LLVM turns into a register."""
         tag = next(self.counter)
         self.entry.append(f"  %c{tag} = alloca {INDEX}")
-        self.lines += [f"  store {INDEX} 0, ptr %c{tag}", f"  br label %L{tag}", f"L{tag}:"]
+        self.lines += [f"  store {INDEX} {start}, ptr %c{tag}", f"  br label %L{tag}", f"L{tag}:"]
         self.lines.append(f"  %i{tag} = load {INDEX}, ptr %c{tag}")
         self.counters.append(f"%i{tag}")
         return Loop(f"%c{tag}", tag, size, step)
@@ -54,6 +54,15 @@ class Text:
             f"  br i1 %m{tag}, label %L{tag}, label %E{tag}",
             f"E{tag}:",
         ]
+
+    def only_if(self, truth: str) -> str:
+        """Begin what happens only where a truth holds; `end_if` of the answer ends it."""
+        tag = str(next(self.counter))
+        self.lines += [f"  br i1 {truth}, label %I{tag}, label %J{tag}", f"I{tag}:"]
+        return tag
+
+    def end_if(self, tag: str) -> None:
+        self.lines += [f"  br label %J{tag}", f"J{tag}:"]
 
     def shifted(self, counter: str, by: int) -> str:
         if not by:

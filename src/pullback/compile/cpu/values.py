@@ -9,7 +9,7 @@ from .access import Access, Place
 from .domain import Domain
 from .lanes import Lane
 from .lookup import base_at, looked_up
-from .text import Text
+from .text import Loop, Text
 from .words import Words
 
 __all__ = ["Values"]
@@ -25,6 +25,12 @@ class Values:
         self.of_rows: dict[int, Lane] = {}
         self.splats: dict[int, Lane] = {}
         self.folded: dict[int, Lane] = {}
+
+    def walk(self, group: int) -> Loop:
+        """Begin the loop over a group of the domain, or over the part of it that belongs to this block."""
+        if group == self.domain.divided:
+            return self.text.open("%hi", 1, "%lo")
+        return self.text.open(self.domain.sizes[group])
 
     def place(self, x: Line | Store, counters: Sequence[str]) -> Place:
         assert x.buffer is not None

@@ -1,0 +1,42 @@
+"""Names in, addresses in SciPy's BLAS out: its functions, and those by which it is told how many threads to use."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+__all__ = ["blas_function", "blas_threads"]
+
+#: OpenBLAS calls them so, with SciPy's prefix or without, and with or without the mark of 64-bit integers.
+_NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
+
+
+def blas_function(name: str) -> int:
+    """The address of a BLAS function: SciPy hands them out in capsules."""
+    from scipy.linalg import cython_blas
+
+    capsules: dict[str, Any] = dict(cython_blas.__pyx_capi__)
+    capsule = capsules[name]
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return address
+
+
+@functools.cache
+def blas_threads() -> tuple[int, int] | None:
+    """The addresses of the functions that say and set the number of the BLAS's threads; None if it has none we know."""
+    from scipy.linalg import cython_blas
+
+    library = ctypes.CDLL(cython_blas.__file__)  # looks in what it was linked to as well
+    for name in _NAMES:
+        try:
+            found = getattr(library, name % "get"), getattr(library, name % "set")
+        except AttributeError:
+            continue
+        say, to = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in found)
+        return say, to
+    return None
