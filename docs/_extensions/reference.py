@@ -46,6 +46,8 @@ def sections() -> Iterator[str]:
         public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
     inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
     public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
+    for part in (pullback.optim, pullback.optim.schedules, pullback.interop.scipy):
+        public |= {f"{part.__name__}.{name}": getattr(part, name) for name in part.__all__ if name != "Schedule"}
     for part in (pullback.linalg, pullback.fft):
         public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
@@ -70,7 +72,11 @@ def title(name: str, thing: object) -> str:
         return f"Ops: {thing.op.family}"
     if callable(thing):
         _, part, *rest = thing.__module__.split(".")
-        return f"{part.capitalize()}: {rest[0]}" if part in ("ops", "transforms", "implicit") else part.capitalize()
+        return (
+            f"{part.capitalize()}: {rest[0]}"
+            if part in ("ops", "transforms", "implicit", "optim")
+            else part.capitalize()
+        )
     raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
 
 

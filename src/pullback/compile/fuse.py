@@ -135,19 +135,35 @@ class Fuser:
             small = math.prod(shape) < math.prod(kernel.extents)
             if axes is not None and self.weights.get(newest, 0) < HEAVIEST and not (whole and small):
                 return newest, axes
-        beside = self.beside(shape, args, max([newest, *(step + 1 for step in makers)]))
+        waits = [made.step + 1 for a, _ in args if (made := self.remembered(a)) is not None]
+        beside = self.beside(shape, args, max([newest, *waits]))
         step = self.new_kernel(shape) if beside is None else beside
         return step, tuple(None if n == 1 else i for i, n in enumerate(shape))
 
     def beside(self, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]], newest: int) -> int | None:
-        """A kernel over the same domain that reads one of the arguments from memory anyway."""
-        read = {id(self.places[id(a)].buffer) for a, _ in args if id(a) in self.places and spec_of(a).shape == shape}
-        for step in range(len(self.steps) - 1, max(newest, 0) - 1, -1):
+        """A kernel over the same domain that reads one of the arguments, or what it is computed again from, anyway."""
+        read = {id(buffer) for a, _ in args for buffer in self.read_for(a, shape)}
+        for step in range(max(newest, 0), len(self.steps)):
             kernel = self.steps[step]
-            same = isinstance(kernel, Kernel) and kernel.extents == shape and self.weights.get(step, 0) < HEAVIEST
-            if same and any(id(buffer) in read for buffer in kernel.reads()):
+            if not isinstance(kernel, Kernel) or kernel.extents != shape or self.weights.get(step, 0) >= HEAVIEST:
+                continue
+            if any(id(line.buffer) in read for line in kernel.lines if line.buffer is not None):
                 return step
         return None
+
+    def remembered(self, x: Any) -> Made | None:
+        """The kernel that x must be fetched from: None if it lies in memory, or is computed again where it is used."""
+        base, _ = self.base(x)
+        cheap = id(base) not in self.places and id(base) in self.made and self.is_cheap(base)
+        return None if cheap else self.made.get(id(base))
+
+    def read_for(self, x: Any, shape: tuple[int, ...]) -> list[Buffer]:
+        """What a kernel reads, of the shape of its domain, to have x."""
+        if id(x) in self.places:
+            return [self.places[id(x)].buffer] if spec_of(x).shape == shape else []
+        if id(x) in self.made and self.remembered(x) is None:
+            return [buffer for a in self.producer[id(x)].args for buffer in self.read_for(a, shape)]
+        return []
 
     def fit(self, step: int, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]]) -> Axes | None:
         """The axes of the domain on which the axes of a value must lie, so that it can join a kernel; None if not."""

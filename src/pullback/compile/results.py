@@ -69,7 +69,9 @@ def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:
     """Whether the kernel that makes a value may write it over an input: no later step, and no other place of the
     kernel itself, reads that input.
     """
-    later = [*f.steps[made.step + 1 :], *f.last]
+    waiting = {id(f.steps[f.made[id(x)].step]) for x, _ in f.in_place}
+    runs = [s for s in f.steps[made.step + 1 :] if s.writes() or id(s) in waiting]  # what stores nothing is left out
+    later = [*runs, *f.last]
     if any(_mentions(step, buffer) for step in later) or any(buffer is s.buffer for s, _ in f.ends):
         return False
     kernel = f.kernel(made.step)

@@ -10,12 +10,14 @@ from ..arrays.backends import is_array
 from ..errors import PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import compute
-from ..ops.forms import Expand
+from ..ops.forms import Cast, Expand
 from ..ops.specialise import Equation, Symbol, write_down
 from .ir import Graph
 from .verify import verified
 
-__all__ = ["PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "optimised", "simplify"]
+__all__ = [
+    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "numbers_first", "optimised", "simplify",
+]  # fmt: skip
 
 #: Constants larger than this many elements are not computed ahead: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
@@ -195,5 +197,29 @@ def drop_unused(graph: Graph) -> Graph:
     return replaced(graph, equations=tuple(reversed(kept)))
 
 
+def numbers_first(graph: Graph) -> Graph:
+    """Single numbers that hang on numbers alone (a learning rate, a count of steps) are computed before anything else,
+    so that they keep no two loops apart.
+    """
+    early = {id(x) for x in graph.inputs if not x.spec.shape}
+
+    def is_early(e: Equation) -> bool:
+        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast)
+        return alone and all(id(a) in early or (not isinstance(a, Symbol) and not _has_axes(a)) for a in e.args)
+
+    first, rest = [], []
+    for e in graph.equations:
+        if is_early(e):
+            early |= {id(s) for s in e.results}
+            first.append(e)
+        else:
+            rest.append(e)
+    return replaced(graph, equations=(*first, *rest))
+
+
+def _has_axes(x: Any) -> bool:
+    return is_array(x) and bool(x.ndim)
+
+
 #: The passes in the order in which they run.
-PASSES = (expand, simplify, fold_constants, simplify, merge_equal, drop_unused)
+PASSES = (expand, simplify, fold_constants, simplify, merge_equal, drop_unused, numbers_first)

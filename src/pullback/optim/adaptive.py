@@ -1,0 +1,93 @@
+"""Gradients in, steps over the size of past gradients out: AdaGrad, RMSProp, AdaDelta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ops import elementwise as pointwise
+from .leaves import fitted, number, real_zeros, root, squared, zeros_like
+from .rule import Rule, leafwise, named
+from .scaling import decay_of, scale_by_learning_rate
+
+__all__ = ["adadelta", "adagrad", "rmsprop"]
+
+Slots = dict[str, Any]
+
+
+def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0.0) -> Rule:
+    """Steps over the root of the sum of all squares so far, which starts at `initial` (Duchi et al., 2011).
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.adagrad(0.1), np.zeros(2)
+    >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0].round(6)
+    array([-0.1,  0.1])
+    """
+    eps, first = number(eps, "adagrad: eps"), number(initial, "adagrad: initial")
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        v = slots["square"] + squared(g)
+        return g / (root(v) + fitted(eps, p)), {"square": v}
+
+    scaled = leafwise("adagrad", lambda p: {"square": fitted(first, p) + real_zeros(p)}, step, counted=False)
+    return named("adagrad", *decay_of(weight_decay), scaled, scale_by_learning_rate(lr))
+
+
+def rmsprop(
+    lr: Any,
+    decay: Any = 0.99,
+    eps: Any = 1e-8,
+    centered: bool = False,
+    momentum: Any = 0.0,
+    weight_decay: Any = 0.0,
+) -> Rule:
+    """Steps over the root of a decaying mean of squares, less the square of the mean if `centered` (Hinton, 2012;
+    Graves, 2013); with a momentum, a decaying sum of such steps.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.rmsprop(0.1, decay=0.75), np.zeros(2)
+    >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0].round(6)
+    array([-0.2,  0.2])
+    """
+    b, eps = number(decay, "rmsprop: decay", 0, 1, open_end=True), number(eps, "rmsprop: eps")
+    moves = not (isinstance(momentum, (int, float)) and not momentum)
+    mu = number(momentum, "rmsprop: momentum", 0, 1)
+
+    def start(p: Any) -> Slots:
+        found = {"square": real_zeros(p)}
+        found |= {"mean": zeros_like(p)} if centered else {}
+        return found | ({"momentum": zeros_like(p)} if moves else {})
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        b_ = fitted(b, p)
+        after = {"square": b_ * slots["square"] + (1 - b_) * squared(g)}
+        v = after["square"]
+        if centered:
+            after["mean"] = b_ * slots["mean"] + (1 - b_) * g
+            v = pointwise.maximum(v - squared(after["mean"]), 0)
+        update = g / (root(v) + fitted(eps, p))
+        if moves:
+            update = after["momentum"] = fitted(mu, p) * slots["momentum"] + update
+        return update, after
+
+    scaled = leafwise("rmsprop", start, step, counted=False)
+    return named("rmsprop", *decay_of(weight_decay), scaled, scale_by_learning_rate(lr))
+
+
+def adadelta(lr: Any = 1.0, decay: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> Rule:
+    """Steps over the root mean square of gradients, times that of past steps (Zeiler, 2012).
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.adadelta(), np.zeros(1)
+    >>> rule.update(np.ones(1), rule.init(w), w)[0].round(5)
+    array([-0.00316])
+    """
+    b, eps = number(decay, "adadelta: decay", 0, 1, open_end=True), number(eps, "adadelta: eps")
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        b_, e = fitted(b, p), fitted(eps, p)
+        v = b_ * slots["square"] + (1 - b_) * squared(g)
+        update = pointwise.sqrt(slots["moved"] + e) / pointwise.sqrt(v + e) * g
+        return update, {"square": v, "moved": b_ * slots["moved"] + (1 - b_) * squared(update)}
+
+    scaled = leafwise("adadelta", lambda p: {"square": real_zeros(p), "moved": real_zeros(p)}, step, counted=False)
+    return named("adadelta", *decay_of(weight_decay), scaled, scale_by_learning_rate(lr))

@@ -1,0 +1,92 @@
+"""A rule in, a rule that steps only now and then out: over several gradients, or where they are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..arrays.trees import flatten, map_tree
+from ..ops import elementwise as pointwise
+from ..ops.known import is_known, stripped
+from ..ops.reducing import all as every_one
+from .leaves import either, no_steps, whole_number, zeros_like
+from .rule import Rule, State, wrong_state
+
+__all__ = ["apply_if_finite", "multi_steps"]
+
+
+def _choice(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One of two trees. Where the condition is not known yet, in a compiled step or a batch, both are computed."""
+    if is_known(condition):
+        return yes() if bool(stripped(condition)) else no()
+    return map_tree(lambda a, b: either(condition, a, b), yes(), no())
+
+
+def multi_steps(rule: Rule, every: int) -> Rule:
+    """Add up gradients and let the rule step with their mean every so many updates; in between, updates are zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.multi_steps(pb.optim.sgd(1.0), every=2), np.zeros(1)
+    >>> first, state = rule.update(np.array([1.0]), rule.init(w), w)
+    >>> first, rule.update(np.array([3.0]), state, w)[0]
+    (array([0.]), array([-2.]))
+    """
+    every = whole_number(every, "multi_steps: every")
+
+    def start(params: Any) -> Any:
+        return State(no_steps(flatten(params)[0]), {"sum": map_tree(zeros_like, params)}), rule.start(params)
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        mine, inner = _pair(state, "multi_steps")
+        t = pointwise.add(mine.steps, 1)
+        added = map_tree(pointwise.add, mine.slots["sum"], grads, what="multi_steps: state and gradients")
+
+        def step() -> Any:
+            updates, after = rule.advance(map_tree(lambda a: a / every, added), inner, params, extra)
+            return updates, map_tree(zeros_like, params), after
+
+        def wait() -> Any:
+            return map_tree(zeros_like, params), added, inner
+
+        updates, total, after = _choice(pointwise.equal(t % every, 0), step, wait)
+        return updates, (State(t, {"sum": total}), after)
+
+    return Rule("multi_steps", start, advance)
+
+
+def apply_if_finite(rule: Rule) -> Rule:
+    """The rule where all gradients are finite; where one is not, updates are zero and the state stays as it was. The
+    first part of its state counts, in `steps`, the updates that were left out.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.apply_if_finite(pb.optim.sgd(1.0)), np.zeros(1)
+    >>> updates, state = rule.update(np.array([np.nan]), rule.init(w), w)
+    >>> updates, int(state[0].steps)
+    (array([0.]), 1)
+    """
+
+    def start(params: Any) -> Any:
+        return State(no_steps(flatten(params)[0]), {}), rule.start(params)
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        mine, inner = _pair(state, "apply_if_finite")
+        good: Any = True
+        for g in flatten(grads)[0]:
+            good = pointwise.logical_and(good, every_one(pointwise.isfinite(g)))
+
+        def skip() -> Any:
+            return map_tree(zeros_like, params), inner, pointwise.add(mine.steps, 1)
+
+        def step() -> Any:
+            return *rule.advance(grads, inner, params, extra), mine.steps
+
+        updates, after, skipped = _choice(good, step, skip)
+        return updates, (State(skipped, {}), after)
+
+    return Rule("apply_if_finite", start, advance)
+
+
+def _pair(state: Any, name: str) -> tuple[State, Any]:
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], State):
+        raise wrong_state(name, state, "a pair of states")
+    return state[0], state[1]

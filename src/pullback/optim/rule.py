@@ -1,0 +1,202 @@
+"""Gradients, a state and parameters in, updates and the next state out: what a rule is, and how rules are chained.
+
+A rule never writes to anything. Its state is a tree of arrays, so it can be saved, given away to a compiled step,
+batched and differentiated like the parameters themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from ..arrays.spec import Spec, spec_of
+from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops import elementwise as pointwise
+from ..ops.dispatch import as_value
+from .leaves import no_steps, parts
+from .variables import graph_updates
+
+__all__ = ["Rule", "State", "apply_updates", "chain", "leafwise", "stateless"]
+
+
+class State(NamedTuple):
+    """What most rules remember: how many steps were taken (an integer array; empty where a rule does not ask), and
+    trees like the parameters by name.
+    """
+
+    steps: Any
+    slots: dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of optimisation as a value: `init(params)` is its first state, `update(grads, state, params)` answers
+    (updates, state). The updates are to be added to the parameters: `apply_updates(params, updates)`.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, params = pb.optim.sgd(0.5), {"w": np.array([1.0, 2.0])}
+    >>> state = rule.init(params)
+    >>> updates, state = rule.update({"w": np.array([1.0, 1.0])}, state, params)
+    >>> pb.optim.apply_updates(params, updates)
+    {'w': array([0.5, 1.5])}
+    """
+
+    name: str
+    start: Callable[[Any], Any]
+    advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
+
+    def init(self, params: Any) -> Any:
+        """The state before the first step."""
+        leaves, structure = flatten(params)
+        values = [_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
+        return self.start(unflatten(structure, values))
+
+    def update(self, grads: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, Any]:
+        """What to add to the parameters, and the next state. Some rules want more by name: `value=` (the loss),
+        `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
+        """
+        leaves, structure = flatten(params)
+        values = [_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
+        given = [as_value(g) for g in listed(structure, grads, f"{self.name}: gradients and parameters")]
+        for i, (g, p) in enumerate(zip(given, values, strict=True)):
+            _fitting(g, spec_of(p), f"{self.name}: the gradient of params{paths(structure)[i]}", "the parameter")
+        return self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
+
+    def updates(self, pairs: Sequence[tuple[Any, Any]], **extra: Any) -> list[tuple[Any, Any]]:
+        """For a graph built by hand: pairs of (variable, its gradient) in, pairs of (variable, new value) out, those
+        of the state included, which become variables of the graph.
+
+        >>> import numpy as np, pullback as pb
+        >>> g = pb.Graph()
+        >>> w = g.variable("w", np.array([3.0, 4.0]))
+        >>> loss = pb.sum(w * w)
+        >>> (dw,) = g.gradients(loss, [w])
+        >>> step = g.compile(loss, updates=pb.optim.sgd(0.25, momentum=0.5).updates([(w, dw)]))
+        >>> step(), step(), sorted(g.variables)
+        (array(25.), array(6.25), ['sgd[0].slots.momentum.w', 'w'])
+        """
+        return graph_updates(self, pairs, extra)
+
+
+def _parameter(x: Any, what: str, structure: Any, number: int) -> Any:
+    value = as_value(x)
+    spec = spec_of(value)
+    if not spec.inexact:
+        raise DtypeError(
+            f"{what}: params{paths(structure)[number]} is {spec}, and only floating-point and complex arrays are "
+            "learnt.\n  Convert it, or leave it out of the parameters."
+        )
+    return value
+
+
+def _fitting(x: Any, wanted: Spec, what: str, other: str) -> None:
+    found = spec_of(x)
+    if found.shape != wanted.shape:
+        raise ShapeError(f"{what} has shape {found.shape}, {other} {wanted.shape}.")
+    if found.dtype != wanted.dtype and not (found.weak or wanted.weak):
+        raise DtypeError(f"{what} is {found.dtype}, {other} {wanted.dtype}.\n  Use astype({wanted.dtype.name!r}).")
+
+
+def apply_updates(params: Any, updates: Any) -> Any:
+    """The parameters after a step: `params + updates`, leaf by leaf, each in its own dtype.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.optim.apply_updates([np.ones(2)], [np.array([0.5, -0.5])])
+    [array([1.5, 0.5])]
+    """
+    leaves, structure = flatten(params)
+    given = [as_value(u) for u in listed(structure, updates, "apply_updates: parameters and updates")]
+    values = [as_value(p) for p in leaves]
+    for i, (u, p) in enumerate(zip(given, values, strict=True)):
+        where = f"apply_updates: the update of params{paths(structure)[i]}"
+        _fitting(u, spec_of(p), where, "the parameter")
+    return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
+
+
+def chain(*rules: Rule) -> Rule:
+    """One rule after the other: each gets the updates of the one before as its gradients. The state is a tuple of
+    theirs.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule = pb.optim.chain(pb.optim.clip_by_global_norm(1.0), pb.optim.sgd(0.5))
+    >>> w = np.zeros(2)
+    >>> rule.update(np.array([3.0, 4.0]), rule.init(w), w)[0]
+    array([-0.3, -0.4])
+    """
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise ArgumentError(f"chain: wants rules, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
+    return named("chain", *rules)
+
+
+def named(name: str, *rules: Rule) -> Rule:
+    """A chain that is called something."""
+
+    def start(params: Any) -> Any:
+        return tuple(rule.start(params) for rule in rules)
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        if not isinstance(state, tuple) or len(state) != len(rules):
+            raise wrong_state(name, state, f"a tuple of {len(rules)} states")
+        after = []
+        for rule, before in zip(rules, state, strict=True):
+            grads, new = rule.advance(grads, before, params, extra)
+            after.append(new)
+        return grads, tuple(after)
+
+    return Rule(name, start, advance)
+
+
+def wrong_state(name: str, state: Any, wanted: str) -> ArgumentError:
+    return ArgumentError(
+        f"{name}: the state is a {type(state).__name__} where {wanted} was expected.\n"
+        "  It belongs to another rule; make one with rule.init(params)."
+    )
+
+
+def stateless(name: str, of_leaf: Callable[[Any, Any], Any]) -> Rule:
+    """A rule without a state: `of_leaf(gradient, parameter)` for each leaf."""
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        leaves, structure = flatten(params)
+        pairs = zip(flatten(grads)[0], leaves, strict=True)
+        return unflatten(structure, [as_value(of_leaf(g, p)) for g, p in pairs]), state
+
+    return Rule(name, lambda params: (), advance)
+
+
+def leafwise(
+    name: str,
+    start: Callable[[Any], dict[str, Any]],
+    step: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, dict[str, Any]]],
+    counted: bool = True,
+) -> Rule:
+    """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` answers (update, slots)
+    in the t-th step, counted from 1. A rule that does not ask for t need not count.
+    """
+
+    def begin(params: Any) -> State:
+        leaves, structure = flatten(params)
+        made = [start(p) for p in leaves]
+        names = made[0] if made else ()
+        steps = no_steps(leaves) if counted else ()
+        return State(steps, {n: unflatten(structure, [m[n] for m in made]) for n in names})
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, State]:
+        if not isinstance(state, State):
+            raise wrong_state(name, state, "a State")
+        leaves, structure = flatten(params)
+        t = pointwise.add(state.steps, 1) if counted else ()
+        columns = {n: parts(structure, tree, f"{name}: state and parameters") for n, tree in state.slots.items()}
+        updates, slots = [], []
+        for i, (g, p) in enumerate(zip(flatten(grads)[0], leaves, strict=True)):
+            update, after = step(g, {n: column[i] for n, column in columns.items()}, p, t)
+            updates.append(as_value(update))
+            slots.append(after)
+        new = {n: unflatten(structure, [map_tree(as_value, s[n]) for s in slots]) for n in columns}
+        return unflatten(structure, updates), State(t, new)
+
+    return Rule(name, begin, advance)
