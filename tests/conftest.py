@@ -1,8 +1,12 @@
-"""What all tests share: NumPy's own warnings about infinities are not about us, and hypothesis is repeatable."""
+"""What all tests share: hypothesis is repeatable, and compiled code is kept in a directory of the run's own."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import settings
@@ -13,3 +17,7 @@ settings.load_profile("repeatable")
 
 #: Suites of other packages, run by a script of their own.
 collect_ignore = ["external"]
+
+#: No test may find what lies in the user's own cache, or leave something there; processes that tests start inherit it.
+os.environ["PULLBACK_CACHE_DIR"] = tempfile.mkdtemp(prefix="pullback-tests-")
+atexit.register(shutil.rmtree, os.environ["PULLBACK_CACHE_DIR"], ignore_errors=True)

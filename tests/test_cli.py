@@ -11,8 +11,11 @@ import pytest
 from rich.console import Console
 
 from pullback import cli, demo
+from pullback.compile import cache as code
 from pullback.data import digits
+from pullback.graph.passes import PASSES
 from pullback.ops import everything
+from pullback.tools.stages import arguments_from
 
 
 @pytest.fixture
@@ -91,3 +94,97 @@ def test_digits_are_what_they_say():
 def test_the_package_imports_nothing_heavy():
     code = "import sys, pullback; print({'rich', 'cupy', 'llvmlite', 'mpi4py', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+NETWORK = """
+import pullback as pb
+
+def loss(w, x, power=2.0, how="tanh"):
+    return pb.mean(getattr(pb, how)(x @ w["a"] + w["b"]) ** power)
+
+step = pb.jit(pb.grad(loss))
+"""
+SPECS = "{a: float32[8, 4], 'b': float32[4]} float32[3,8]"
+
+
+@pytest.fixture
+def network(tmp_path):
+    path = tmp_path / "network.py"
+    path.write_text(NETWORK)
+    return str(path)
+
+
+def test_compile_prints_the_passes_there_are(console):
+    assert cli.main(["compile", "--show", "passes"], console) == 0
+    assert [line.split()[0] for line in printed(console).splitlines()] == [run.__name__ for run in PASSES]
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("explain", ["product", "tanh"]), ("graph", ["graph(x0: float32[8, 4]", "matmul"]), ("kernels", ["for each"]),
+        ("llvm", ["define ptr @call"]), ("assembly", ["call:"]), ("memory", ["peak", "bytes"]),
+        ("passes", ["staged", "drop_unused"]),
+    ],
+)  # fmt: skip
+def test_compile_shows_each_stage(console, network, stage, words):
+    pytest.importorskip("llvmlite")
+    assert cli.main(["compile", f"{network}:step", "--args", SPECS, "--show", stage], console) == 0
+    assert [word for word in words if word not in printed(console)] == []
+
+
+def test_compile_takes_settings_and_numbers(console, network):
+    pytest.importorskip("llvmlite")
+    assert cli.main(["compile", f"{network}:loss", "--args", SPECS + " 3.0, 'sin'"], console) == 0
+    assert "sin" in printed(console)
+
+
+@pytest.mark.parametrize(
+    ("target", "specs", "said"),
+    [
+        ("nowhere.py:f", "", "no file nowhere.py"), ("nothing", "", "FILE.py:function"), (None, "", "which function"),
+        ("no.such.module:f", "", "No module named"), ("math:tau", "", "math has no function tau"),
+        ("pullback:sin", "float33[2]", "'float33' is no dtype"), ("pullback:sin", "float32[", "cannot read"),
+        ("pullback:sin", "float32[-1]", "cannot read"), ("pullback:sin", "float32[2.5]", "cannot read"),
+    ],
+)  # fmt: skip
+def test_compile_says_what_it_cannot_find_or_read(console, target, specs, said):
+    words = ["compile", *([] if target is None else [target]), "--args", specs]
+    assert cli.main(words, console) == 2
+    assert said in printed(console)
+
+
+def test_arguments_are_read_as_graphs_write_them():
+    a, b, (c, d), e, f = arguments_from("float32[2, 3] int64[], (bool[4], [complex64[0]]) {x: float} -0.5")
+    assert (a.shape, a.dtype, b.shape, b.dtype) == ((2, 3), np.float32, (), np.int64)
+    assert (c.shape, c.dtype, d[0].shape, d[0].dtype) == ((4,), bool, (0,), np.complex64)
+    assert (e, f) == ({"x": 1.0}, -0.5)
+
+
+def test_cache_lists_and_clears(console, monkeypatch, tmp_path):
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+    code.keep("ab" * 32, bytes(500))
+    assert cli.main(["cache"], console) == 0
+    assert all(word in printed(console) for word in ("abababababab", "seconds ago", "1 programs", str(tmp_path)[:40]))
+    assert cli.main(["cache", "clear"], console) == 0
+    assert "Removed 1 programs" in printed(console)
+    assert code.kept() == []
+
+
+def test_cache_says_when_it_is_not_used(console, monkeypatch, tmp_path):
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", "off")
+    assert cli.main(["cache"], console) == 0
+    assert "turns it off" in printed(console)
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code").chmod(0o777)
+    assert cli.main(["cache", "clear"], console) == 1
+    assert "others may write to it" in printed(console)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "0 seconds ago"), (119, "119 seconds ago"), (7000, "117 minutes ago"), (9e5, "10 days ago")],
+)
+def test_ages_are_said_in_their_largest_unit(seconds, said):
+    assert cli.ago(seconds) == said

@@ -1,4 +1,4 @@
-"""Command-line words in, an exit status out: `pullback doctor`, `demo`, `ops`, `certify`."""
+"""Command-line words in, an exit status out: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -20,9 +21,11 @@ from rich.table import Table
 
 from pullback import __version__
 from pullback import demo as fitting
-from pullback.errors import ArgumentError
+from pullback.compile import cache as code
+from pullback.errors import ArgumentError, PullbackError
 from pullback.ops import everything
 from pullback.tools.certify import DTYPES, certify_ops
+from pullback.tools.stages import STAGES, passes_text, stage_text
 
 
 class Part(NamedTuple):
@@ -63,6 +66,17 @@ def parser() -> argparse.ArgumentParser:
     certify_words.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
                                help="write the table too; .md and .json by the suffix, else text")  # fmt: skip
     certify_words.set_defaults(command=certify)
+
+    compile_words = commands.add_parser("compile", help="show what a function becomes on its way to machine code")
+    compile_words.add_argument("target", nargs="?", metavar="FILE.py:function", help="or package.module:function")
+    compile_words.add_argument("--args", default="", metavar="SPECS",
+                               help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
+    compile_words.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
+    compile_words.set_defaults(command=compile_function)
+
+    cache_words = commands.add_parser("cache", help="the machine code that is kept on disk: list it, or clear it")
+    cache_words.add_argument("what", nargs="?", choices=("list", "clear"), default="list")
+    cache_words.set_defaults(command=cache)
     return top
 
 
@@ -121,6 +135,53 @@ def certify(console: Console, chosen: argparse.Namespace) -> int:
     for path in chosen.write:
         report.write(path)
     return 0 if report else 1
+
+
+def compile_function(console: Console, chosen: argparse.Namespace) -> int:
+    """Prints a stage of the compilation of a function; without one, the passes there are."""
+    if chosen.target is None and chosen.show != "passes":
+        console.print("compile: which function? Name it as FILE.py:function.", markup=False)
+        return 2
+    try:
+        text = passes_text() if chosen.target is None else stage_text(chosen.target, chosen.args, chosen.show)
+    except PullbackError as error:
+        console.print(str(error), markup=False, highlight=False)
+        return 2
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def cache(console: Console, chosen: argparse.Namespace) -> int:
+    """Lists the compiled programs on disk, or throws them away."""
+    place = code.directory()
+    if place is None:
+        console.print("Machine code is not kept: PULLBACK_CACHE_DIR turns it off.", markup=False)
+        return 0
+    if refused := code.refusal(place):
+        console.print(f"{place} is not used: {refused}.", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    if chosen.what == "clear":
+        gone = code.cleared()
+        console.print(f"Removed {gone.files} programs, {gone.nbytes:,} bytes.", highlight=False)
+        return 0
+    files, now = code.kept(), time.time()
+    table = Table("program", "bytes", "last used", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for file in files:
+        table.add_row(file.path.stem[:12], f"{file.nbytes:,}", ago(now - file.used))
+    if files:
+        console.print(table)
+    total = sum(f.nbytes for f in files)
+    console.print(f"{len(files)} programs, {total:,} of {code.LARGEST:,} bytes, in {place}", markup=False,
+                  highlight=False, soft_wrap=True)  # fmt: skip
+    return 0
+
+
+def ago(seconds: float) -> str:
+    """A stretch of time in its largest unit."""
+    for name, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name} ago"
+    return f"{max(seconds, 0):.0f} seconds ago"
 
 
 def op_rows() -> list[list[str]]:
@@ -195,7 +256,7 @@ PARTS = (
     Part("ml_dtypes", package_found("ml_dtypes"), "bfloat16"),
     Part("optree", package_found("optree"), "trees of arrays (to come)"),
     Part("CUDA", cuda_found, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
-    Part("LLVM", llvm_found, "native code on the CPU (to come)", extra="jit"),
+    Part("LLVM", llvm_found, "native code on the CPU", extra="jit"),
     Part("MPI", mpi_found, "many processes (to come)", extra="mpi"),
     Part("safetensors", package_found("safetensors"), "tensors on disk (to come)", extra="io"),
     Part("matplotlib", package_found("matplotlib"), "plots (to come)", extra="viz"),

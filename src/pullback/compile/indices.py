@@ -66,6 +66,7 @@ def gather(f: Fuser, e: Equation) -> None:
         offset=seen.offset, weight=8, places=seen.slots,
     )  # fmt: skip
     f.keep(e.results[0], step, kernel, line, axes)
+    f.readers.setdefault(id(source.buffer), []).append(step)
 
 
 def scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[Any], word: str) -> None:

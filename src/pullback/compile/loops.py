@@ -141,9 +141,17 @@ class Kernel:
     lines: list[Line] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     division: Division | None = None
+    known: tuple[list[Store], list[Line]] = field(default_factory=lambda: ([], []))
 
     def used(self) -> list[Line]:
-        """Lines that something stored depends on, arguments first."""
+        """Lines that something stored depends on, arguments first. Lines never change, so the answer is the last one
+        unless something else is stored since.
+        """
+        if self.known[0] != self.stores:
+            self.known = list(self.stores), self._found()
+        return self.known[1]
+
+    def _found(self) -> list[Line]:
         found: dict[int, Line] = {}
         stack: list[tuple[Line, bool]] = [(line, False) for s in self.stores for line in (s.line, *s.args)]
         while stack:

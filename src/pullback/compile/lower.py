@@ -17,7 +17,7 @@ from .indices import gather, scatter
 from .loops import Host, Kernel, Layout, Line, Store
 from .results import output, write_donated
 from .views import axes_of_view, is_view
-from .words import NATIVE, speaks
+from .words import is_native, speaks
 
 __all__ = ["lowered"]
 
@@ -40,16 +40,12 @@ def lower(f: Fuser, e: Equation) -> None:
     if id(e) in f.updates:
         return
     form = e.op.form
-    natively = all(s.spec.dtype.name in NATIVE for s in e.results) and all(
-        spec_of(a).dtype.name in NATIVE for a in e.args
-    )
-    if not natively:
+    given, made = tuple([spec_of(a) for a in e.args]), [s.spec for s in e.results]
+    if not all(map(is_native, {s.dtype for s in (*given, *made)})):
         host(f, e)
     elif isinstance(form, Flow):
         flow(f, e, lowered)
-    elif isinstance(form, Cast) or (
-        e.op.family == "elementwise" and speaks(e.op, [spec_of(a) for a in e.args], e.results[0].spec)
-    ):
+    elif isinstance(form, Cast) or (e.op.family == "elementwise" and speaks(e.op, given, made[0])):
         pointwise(f, e)
     elif isinstance(form, Fold) and e.results[0].spec.size and spec_of(e.args[0]).size:
         fold(f, e)

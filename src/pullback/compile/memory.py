@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
+
 from .fuse import Step
 from .loops import Buffer, Kernel
 
@@ -13,19 +16,57 @@ ALIGNMENT = 64
 def planned(steps: list[Step]) -> int:
     """Give the arena's buffers their offsets; the bytes the arena needs."""
     first, last = _lifetimes(steps)
-    order = sorted(first, key=lambda b: (first[b], -b.nbytes))
-    placed: list[Buffer] = []
     shares = _in_place(steps, first, last)
-    total = 0
-    for buffer in order:
+    ends = _ends(shares, last)
+    free = _Free()
+    leaving: list[tuple[int, int, int]] = []
+    for buffer in sorted(first, key=lambda b: (first[b], -b.nbytes)):
         if buffer in shares:
             buffer.offset = shares[buffer].offset
-        else:
-            alive = [p for p in placed if last[p] >= first[buffer] and first[p] <= last[buffer]]
-            buffer.offset = _gap(sorted((p.offset, _padded(p)) for p in alive), _padded(buffer))
-        placed.append(buffer)
-        total = max(total, buffer.offset + _padded(buffer))
-    return total
+            continue
+        while leaving and leaving[0][0] < first[buffer]:
+            free.give(*heapq.heappop(leaving)[1:])
+        buffer.offset = free.take(_padded(buffer))
+        heapq.heappush(leaving, (ends[buffer], buffer.offset, _padded(buffer)))
+    return free.top
+
+
+def _ends(shares: dict[Buffer, Buffer], last: dict[Buffer, int]) -> dict[Buffer, int]:
+    """The last step that uses a buffer's place: its own, or that of the buffer that takes the place over."""
+    ends = dict(last)
+    for buffer in sorted(shares, key=lambda b: -last[b]):
+        ends[shares[buffer]] = max(ends[shares[buffer]], ends[buffer])
+    return ends
+
+
+class _Free:
+    """The gaps of the arena, in order; above `top` all is free."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.gaps: list[tuple[int, int]] = []
+
+    def take(self, size: int) -> int:
+        """The lowest offset at which so many bytes are free; they are taken."""
+        for i, (start, end) in enumerate(self.gaps):
+            room = end - start >= size or end == self.top
+            if room:
+                self.gaps[i : i + 1] = [(start + size, end)] if start + size < end else []
+                self.top = max(self.top, start + size)
+                return start
+        self.top += size
+        return self.top - size
+
+    def give(self, offset: int, size: int) -> None:
+        """Bytes that are free again, one gap with what is free beside them."""
+        at = bisect.bisect(self.gaps, (offset, offset))
+        start, end = offset, offset + size
+        if at < len(self.gaps) and self.gaps[at][0] == end:
+            end = self.gaps.pop(at)[1]
+        if at and self.gaps[at - 1][1] == start:
+            at -= 1
+            start = self.gaps.pop(at)[0]
+        self.gaps.insert(at, (start, end))
 
 
 def _padded(buffer: Buffer) -> int:
@@ -43,19 +84,10 @@ def _lifetimes(steps: list[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]
     return first, last
 
 
-def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """The lowest offset at which so many bytes are free."""
-    at = 0
-    for offset, length in taken:
-        if offset - at >= size:
-            break
-        at = max(at, offset + length)
-    return at
-
-
 def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, int]) -> dict[Buffer, Buffer]:
     """Results of kernels that may lie where an argument lies that dies there: read and written at the same places."""
     shares: dict[Buffer, Buffer] = {}
+    taken: set[Buffer] = set()
     for i, step in enumerate(steps):
         if not isinstance(step, Kernel) or step.inner or any(s.word for s in step.stores):
             continue
@@ -71,8 +103,9 @@ def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, in
             for line in dying:
                 source = line.buffer
                 same = line.strides == store.strides and line.offset == store.offset == 0
-                alone = sum(other.buffer is source for other in lines) == 1 and source not in shares.values()
+                alone = sum(other.buffer is source for other in lines) == 1 and source not in taken
                 if source is not None and same and alone and source.nbytes == store.buffer.nbytes:
                     shares[store.buffer] = source
+                    taken.add(source)
                     break
     return shares

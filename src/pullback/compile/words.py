@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 
-__all__ = ["CHEAP", "IDENTITY", "NATIVE", "VOCABULARY", "Weigher", "computed_in", "speaks"]
+__all__ = ["CHEAP", "IDENTITY", "NATIVE", "VOCABULARY", "Weigher", "computed_in", "is_native", "speaks"]
 
 #: Dtypes that compiled code computes in; programs with others run on the array library.
 NATIVE = frozenset(
@@ -70,27 +71,39 @@ class Weigher:
 
     @staticmethod
     def weigh(op: Op, count: int) -> int:
-        k = Weigher()
-        if op.kernel is not None:
-            op.kernel(k, *[None] * count)
-        return k.weight
+        return _weighed(op, count).weight
 
 
-def speaks(op: Op, args: Sequence[Spec], out: Spec) -> bool:
-    """Whether an op's kernel says only what the vocabulary has, for the dtype it computes in."""
+@functools.lru_cache(maxsize=4096)
+def _weighed(op: Op, count: int) -> Weigher:
+    """What an op's kernel says of so many scalars; asked for each equation, and more than once."""
     k = Weigher()
+    if op.kernel is not None:
+        op.kernel(k, *[None] * count)
+    return k
+
+
+@functools.lru_cache(maxsize=256)
+def is_native(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in NATIVE
+
+
+@functools.lru_cache(maxsize=4096)
+def speaks(op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
+    """Whether an op's kernel says only what the vocabulary has, for the dtype it computes in."""
     if op.kernel is None:
         return False
-    op.kernel(k, *[None] * len(args))
     kind = computed_in(args, out).kind
     if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
         return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
-    return all(kind in VOCABULARY.get(word, "") for word in k.words)
+    return all(kind in VOCABULARY.get(word, "") for word in _weighed(op, len(args)).words)
 
 
 def computed_in(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
     """The dtype an elementwise op computes in: its result's, or where that is a truth, its arguments' common one."""
-    strong: list[Any] = [s.dtype for s in specs if s.weak is None]
-    weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
-    found: np.dtype[Any] = out.dtype if out.dtype.kind != "b" else np.result_type(*strong, *weak)
+    found: np.dtype[Any] = out.dtype
+    if found.kind == "b":
+        strong: list[Any] = [s.dtype for s in specs if s.weak is None]
+        weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
+        found = np.result_type(*strong, *weak)
     return found

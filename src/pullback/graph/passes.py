@@ -38,7 +38,7 @@ class Renaming:
         return self.known.get(id(x), x)
 
     def equation(self, e: Equation) -> Equation:
-        if not any(id(a) in self.known for a in e.args):
+        if not self.known or not any(id(a) in self.known for a in e.args):
             return e
         return Equation(e.results, e.op, tuple([self.of(a) for a in e.args]), e.static)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, GraphError, PullbackError
-from ..ops.op import Op
 from ..ops.routine import Routine, routines_in
-from ..ops.specialise import Equation, Symbol
+from ..ops.specialise import Equation, Symbol, pointwise_spec
 
 if TYPE_CHECKING:
     from .ir import Graph
@@ -31,7 +29,9 @@ def verified(graph: Program, trusted: set[int] | None = None) -> Program:
             if isinstance(a, Symbol) and id(a) not in known:
                 raise GraphError(f"{_line(number, e)}: argument {i} ({a.spec}) is no input and no earlier result.")
         for symbol in e.results:
-            _make(known, symbol, _line(number, e))
+            if not isinstance(symbol, Symbol) or id(symbol) in known:
+                _make(known, symbol, _line(number, e))
+            known.add(id(symbol))
         if trusted is None or id(e) not in trusted:
             _check_routines(number, e)
             _check_specs(number, e)
@@ -71,7 +71,9 @@ def _check_specs(number: int, e: Equation) -> None:
         raise GraphError(f"{_line(number, e)}: has no static parameters, got {', '.join(e.static)}.")
     try:
         specs = tuple([spec_of(a) for a in e.args])
-        made = e.op.spec_of(specs, e.static) if e.static or e.op.family != "elementwise" else _pointwise(e.op, specs)
+        made = (
+            e.op.spec_of(specs, e.static) if e.static or e.op.family != "elementwise" else pointwise_spec(e.op, specs)
+        )
     except PullbackError as error:
         raise GraphError(f"{_line(number, e)}: {error}") from None
     except Exception as error:  # a graph that was read may say anything
@@ -80,12 +82,6 @@ def _check_specs(number: int, e: Equation) -> None:
     wanted = made if type(made) is tuple else (made,)
     if said != wanted:
         raise GraphError(f"{_line(number, e)}: makes {_shown(wanted)}, the graph says {_shown(said)}.")
-
-
-@functools.lru_cache(maxsize=4096)
-def _pointwise(op: Op, specs: tuple[Spec, ...]) -> Any:
-    """Most equations, and NumPy takes its time to say what dtype comes out: asked once for each kind of arguments."""
-    return op.spec_of(specs, {})
 
 
 def _shown(specs: tuple[Spec, ...]) -> str:

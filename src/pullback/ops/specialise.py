@@ -21,6 +21,7 @@ interpreter at hand (`_counted_alone`). A rule that does not fit runs as it stan
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from . import basis
 from .dispatch import apply
 from .op import OUT, Op, Rule
 
-__all__ = ["Equation", "Symbol", "plain_step", "replay", "write_down"]
+__all__ = ["Equation", "Symbol", "plain_step", "pointwise_spec", "replay", "write_down"]
 
 #: What to do where Python wants a number that only the running program will know.
 _INSTEAD = {
@@ -62,6 +63,12 @@ class Equation:
     static: dict[str, Any]
 
 
+@functools.lru_cache(maxsize=4096)
+def pointwise_spec(op: Op, specs: tuple[Spec, ...]) -> Any:
+    """What an elementwise op makes of these: most equations, and NumPy takes its time to say what dtype comes out."""
+    return op.spec_of(specs, {})
+
+
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
@@ -79,7 +86,8 @@ class Symbol(Value):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
-        made = op.spec_of([spec_of(x) for x in args], static)
+        given = tuple([spec_of(x) for x in args])
+        made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
         kept = tuple([self._kept(x) if is_array(x) else x for x in args])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..loops import Buffer, Kernel, Line, Store
 from .access import Access, Place
@@ -14,7 +18,7 @@ from .rows import Phase, Row, stored_at
 from .text import Text
 from .values import Values
 
-__all__ = ["Rendered", "render_kernel"]
+__all__ = ["Rendered", "form", "render_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,52 @@ class Rendered:
     declared: set[str]
     functions: dict[str, str]
     scratch: int
+
+
+def form(kernel: Kernel) -> tuple[Any, list[Buffer]]:
+    """A key that two kernels share if they differ in nothing but the buffers they work on; and its buffers, in the
+    order in which the key counts them.
+    """
+    numbers: dict[int, int] = {}
+    buffers: dict[Buffer, int] = {}
+    lines = []
+    for line in kernel.used():
+        buffer = -1 if line.buffer is None else buffers.setdefault(line.buffer, len(buffers))
+        number = None if line.kind != "number" else (type(line.number), np.asarray(line.number).tobytes())
+        lines.append(
+            (
+                line.kind, line.dtype, line.axes, line.phase, tuple([numbers[id(a)] for a in line.args]), line.kernel,
+                line.computed, number, line.word, buffer, line.strides, line.offset, line.weight, line.places,
+            )
+        )  # fmt: skip
+        numbers[id(line)] = len(numbers)
+    stores = [
+        (
+            numbers[id(s.line)], buffers.setdefault(s.buffer, len(buffers)), s.strides, s.offset, s.word,
+            tuple([numbers[id(a)] for a in s.args]), s.places, s.buffer.dtype,
+        )
+        for s in kernel.stores
+    ]  # fmt: skip
+    walked = frozenset(line.strides for line in kernel.lines if line.buffer is not None)
+    together = frozenset(buffers[b] for b in lying_together(buffers))
+    cut = kernel.division
+    blocks = None if cut is None else (cut.axis, cut.blocks, tuple((buffers[b], n) for b, n in cut.apart.items()))
+    key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, together)
+    return key, list(buffers)
+
+
+def lying_together(buffers: Iterable[Buffer]) -> set[Buffer]:
+    """Buffers of the arena that share their place with another of these: a result that is written over what it is
+    made of. LLVM must not be told that they are apart.
+    """
+    found: set[Buffer] = set()
+    highest: Buffer | None = None
+    for buffer in sorted((b for b in buffers if b.kind == "arena"), key=lambda b: b.offset):
+        if highest is not None and buffer.offset < highest.offset + highest.nbytes:
+            found |= {buffer, highest}
+        if highest is None or buffer.offset + buffer.nbytes > highest.offset + highest.nbytes:
+            highest = buffer
+    return found
 
 
 def render_kernel(kernel: Kernel, vector_bytes: int) -> Rendered:
@@ -58,12 +108,14 @@ class _Renderer:
         for loop in reversed(outer):
             self.text.close(loop)
         buffers = self.access.buffers
-        names = [*(f"%b{i}" for i in range(len(buffers))), "%scratch", "%status"]
+        together = lying_together(buffers)
+        given = [f"ptr %b{i}" if b in together else f"ptr noalias %b{i}" for i, b in enumerate(buffers)]
         division = self.kernel.division
         limits = [] if division is None else self.domain.limits()
-        parameters = ", ".join([*(f"ptr noalias {name}" for name in names), *(["i64 %block"] if division else [])])
+        words = ["ptr noalias %scratch", "ptr noalias %status", *(["i64 %block"] if division else [])]
         body = "\n".join([*self.text.entry, *limits, *self.text.lines])
-        text = f"define internal void @NAME({parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
+        parameters = ", ".join([*given, *words])
+        text = f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
         if division is not None:
             text += "\n" + block_text(buffers, division, self.kept.bytes)
         return Rendered(text, buffers, self.text.declared, self.text.functions, self.kept.bytes)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
+import sysconfig
 from typing import Any
 
+import numpy as np
+
 from ...errors import ArgumentError
+from .. import cache
 from .blas import blas_function
 from .entry import symbols
 from .parallel import PARALLEL
@@ -13,6 +18,15 @@ from .pool import POOL
 from .products import SYMBOLS
 
 __all__ = ["Linked", "has_llvm", "link", "vector_bytes"]
+
+#: What LLVM does to the text, in order. It is written in good form (loops that test at their end, every value computed
+#: once and outside of the loops it does not depend on), so little is left to do, and little is asked for: all of LLVM's
+#: own list of passes takes seven times as long and makes code of the same speed.
+PASSES = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
+#: How hard it tries at making code of it.
+_CODE = 3
+#: Both in words, for the key of code on disk: code of another recipe must not be taken for this one's.
+RECIPE = f"{', '.join(PASSES)}, code {_CODE}"
 
 
 class Linked:
@@ -33,22 +47,27 @@ def has_llvm() -> bool:
 
 @functools.cache
 def _llvm() -> Any:
-    """The LLVM of llvmlite, ready for this machine and with the BLAS's functions known to it."""
+    """The LLVM of llvmlite, ready for this machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for symbol, name in SYMBOLS.items():
-        llvm.add_symbol(symbol, blas_function(name))
     for symbol, address in {**symbols(), **POOL.symbols()}.items():
         llvm.add_symbol(symbol, address)
     return llvm
 
 
+@functools.cache
+def _know_blas() -> None:
+    """Tell LLVM of the BLAS. SciPy takes its time to load, so only programs that call its functions ask."""
+    for symbol, name in SYMBOLS.items():
+        _llvm().add_symbol(symbol, blas_function(name))
+
+
 def _machine(llvm: Any) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=_CODE)
 
 
 @functools.cache
@@ -59,8 +78,25 @@ def vector_bytes() -> int:
 
 
 def link(text: str, names: list[str]) -> Linked:
-    """Optimise a module and load it into this process."""
-    return loaded(object_code(text), names)
+    """Optimise a module and load it into this process; if the code is on disk already, only load it."""
+    key = cache.key_of(text, *circumstances())
+    code = cache.fetched(key)
+    if code is None:
+        code = object_code(text)
+        cache.keep(key, code)
+    return loaded(code, names)
+
+
+@functools.cache
+def circumstances() -> tuple[str, ...]:
+    """What machine code depends on beside the text: the packages, Python's and NumPy's objects, the processor."""
+    llvm = _llvm()
+    machine = _machine(llvm)
+    package = sys.modules[__name__.partition(".")[0]]
+    versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
+    abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
+    cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return repr(versions), repr(abi), repr(cpu), RECIPE
 
 
 def object_code(text: str) -> bytes:
@@ -85,16 +121,18 @@ def _optimised(text: str) -> tuple[Any, Any]:
     except RuntimeError as error:
         raise ArgumentError(f"the generated code is not valid LLVM; please report this.\n  {error}") from error
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = llvm.create_new_module_pass_manager()
+    for name in PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return machine, module
 
 
 def loaded(code: bytes, names: list[str]) -> Linked:
     """Machine code brought into this process, its references resolved."""
     llvm = _llvm()
+    if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
+        _know_blas()
     if PARALLEL.encode() in code and PARALLEL not in names:
         for name, address in POOL.entries(link).items():
             llvm.add_symbol(name, address)

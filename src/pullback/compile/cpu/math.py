@@ -51,7 +51,7 @@ class _Function:
             kind = type_of(dtype, lanes)
             body = "\n".join([*lines, *k.lines, f"  ret {kind} {result.name}"])
             parameters = ", ".join(f"{kind} {x.name}" for x in given)
-            shared[name] = f"define internal {kind} @{name}({parameters}) #0 {{\nentry:\n{body}\n}}"
+            shared[name] = f"define internal {kind} @{name}({parameters}) alwaysinline #0 {{\nentry:\n{body}\n}}"
         return name
 
     def _written(self, k: Words, given: list[Lane], dtype: np.dtype[Any]) -> Lane:
@@ -76,19 +76,37 @@ class _Function:
 
 
 def _by_library(k: Words, word: str, *scalars: Lane) -> Lane:
-    """The C library's function of this name, lane by lane."""
+    """The C library's function of this name, lane by lane; out of line, since it is rarely gone through."""
     scalars = tuple(k.as_own(x) for x in scalars)
     dtype = scalars[0].dtype
     name = word if dtype.itemsize == 8 else word + "f"
-    kind, element = type_of(dtype, k.lanes), element_type(dtype)
     if k.lanes == 1:
         return k.call(name, dtype, *scalars)
-    result = "poison"
-    for i in range(k.lanes):
-        parts = [Lane(k.emit(f"extractelement {kind} {x.name}, i32 {i}"), dtype) for x in scalars]
-        value = k.call(name, dtype, *parts, lanes=1)
-        result = k.emit(f"insertelement {kind} {result}, {element} {value.name}, i32 {i}")
-    return Lane(result, dtype, k.lanes)
+    far = f"pb_far_{word}_{element_type(dtype)}_{k.lanes}"
+    if far not in k.functions:
+        k.functions[far] = _lane_by_lane(k, far, name, dtype, len(scalars))
+    kind = type_of(dtype, k.lanes)
+    given = ", ".join(f"{kind} {x.name}" for x in scalars)
+    return k.made(f"call {kind} @{far}({given})", dtype)
+
+
+def _lane_by_lane(k: Words, function: str, of_lane: str, dtype: np.dtype[Any], count: int) -> str:
+    """The text of a function of vectors that calls a function of scalars for each lane."""
+    kind, element, each = type_of(dtype, k.lanes), element_type(dtype), range(count)
+    k.declared.add(f"declare {element} @{of_lane}({', '.join([element] * count)})")
+    lines = [line for i in each for line in (f"%s{i} = alloca {kind}", f"store {kind} %x{i}, ptr %s{i}")]
+    lines += ["br label %each"]
+    loop = ["%i = phi i64 [ 0, %entry ], [ %n, %each ]"]
+    for i in each:
+        loop += [f"%p{i} = getelementptr {element}, ptr %s{i}, i64 %i", f"%v{i} = load {element}, ptr %p{i}"]
+    given = ", ".join(f"{element} %v{i}" for i in each)
+    loop += [
+        f"%r = call {element} @{of_lane}({given})", f"store {element} %r, ptr %p0",
+        "%n = add nuw nsw i64 %i, 1", f"%m = icmp ult i64 %n, {k.lanes}", "br i1 %m, label %each, label %done",
+    ]  # fmt: skip
+    body = "\n  ".join(["entry:", *lines]) + "\n" + "\n  ".join(["each:", *loop])
+    head = f"define internal {kind} @{function}({', '.join(f'{kind} %x{i}' for i in each)}) noinline cold #0"
+    return f"{head} {{\n{body}\ndone:\n  %all = load {kind}, ptr %s0\n  ret {kind} %all\n}}"
 
 
 def _within(k: Words, x: Lane) -> Lane:

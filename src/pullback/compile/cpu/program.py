@@ -17,7 +17,7 @@ from ..loops import Buffer, Host, Kernel, Layout, Loop, Product
 from ..memory import ALIGNMENT, planned
 from .batches import batch_text
 from .division import divided
-from .kernels import render_kernel
+from .kernels import Rendered, form, render_kernel
 from .lanes import element_type
 from .math import FUNCTIONS
 from .nested import loop_text
@@ -45,6 +45,8 @@ class Native:
     hosts: tuple[tuple[Host, Any], ...] = ()
 
 
+#: A function runs at most so many steps.
+LONGEST = 48
 #: What fast arithmetic may do: another order, one rounding for two, a reciprocal for a division. NaN and infinity stay.
 _FAST = "reassoc nsz arcp contract"
 
@@ -75,6 +77,7 @@ class Writer:
         self.globals: Globals = outer.globals if outer else Globals()
         self.declared: set[str] = outer.declared if outer else set()
         self.functions: dict[str, str] = outer.functions if outer else {}
+        self.rendered: dict[Any, tuple[Rendered, list[int]]] = outer.rendered if outer else {}
         self.mathematics: dict[str, str] = outer.mathematics if outer else {}
         self.bodies: list[str] = outer.bodies if outer else []
         self.constant_buffers: list[Buffer] = []
@@ -88,6 +91,7 @@ class Writer:
             self.table.setdefault(buffer, len(self.table))
         self.base = len(self.table)  # the arena's own entry; the status word's and the constants' follow it
         self.next: int = self.base + 2
+        self.arena_at = ""  # the pointer to the arena, in the function that is being written
 
     def total(self) -> int:
         """The bytes of memory it works in, of programs inside after its own."""
@@ -106,9 +110,24 @@ class Writer:
         return name, writer
 
     def piece(self, steps: list[Any], name: str, linkage: str = "") -> str:
-        """One function that runs some steps."""
+        """One function that runs some steps; many of them by functions of their own, since the time LLVM takes grows
+        faster than a function does.
+        """
+        if len(steps) <= LONGEST:
+            self._function(steps, name, linkage)
+            return name
+        parts = [steps[i : i + LONGEST] for i in range(0, len(steps), LONGEST)]
+        names = [f"{name}part{i}" for i in range(len(parts))]
+        for part, own in zip(parts, names, strict=True):
+            self._function(part, own, "internal ", "noinline ")
+        calls = "\n".join(f"  call void @{own}(ptr %table)" for own in names)
+        self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{calls}\n  ret void\n}}")
+        return name
+
+    def _function(self, steps: list[Any], name: str, linkage: str, how: str = "") -> None:
         words = Words(1, self.counter, self.declared)
         known: dict[Buffer, str] = {}
+        self.arena_at = self.entry(words, self.base)
         slots: list[str] = []
         for step in steps:
             if isinstance(step, Kernel):
@@ -121,8 +140,7 @@ class Writer:
             elif isinstance(step, Host):
                 self.called_back(step, words, known)
         body = "\n".join([*slots, *words.lines])
-        self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{body}\n  ret void\n}}")
-        return name
+        self.bodies.append(f"define {linkage}void @{name}(ptr %table) {how}#0 {{\nentry:\n{body}\n  ret void\n}}")
 
     def called_back(self, step: Host, words: Words, known: dict[Buffer, str]) -> None:
         """An op of the array library inside a loop: Python is called with the number of the step and the table."""
@@ -137,8 +155,7 @@ class Writer:
     def pointer(self, words: Words, known: dict[Buffer, str], buffer: Buffer) -> str:
         if buffer not in known:
             if buffer.kind == "arena":
-                base = self.entry(words, self.base)
-                known[buffer] = words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {buffer.offset}")
+                known[buffer] = words.emit(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {buffer.offset}")
             else:
                 if buffer not in self.table:
                     self.table[buffer] = self.next
@@ -172,15 +189,18 @@ class Writer:
         return [] if single else [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
 
     def _kernel(self, kernel: Kernel, words: Words, known: dict[Buffer, str], slots: list[str]) -> None:
-        rendered = render_kernel(kernel, self.vector_bytes)
-        self.declared |= rendered.declared
-        self.mathematics |= rendered.functions
+        key, own = form(kernel)
+        if key not in self.rendered:  # long programs repeat themselves, and writing text takes its time
+            new = render_kernel(kernel, self.vector_bytes)
+            self.rendered[key] = new, [own.index(b) for b in new.buffers]
+            self.declared |= new.declared
+            self.mathematics |= new.functions
+        rendered, order = self.rendered[key]
         name = self.functions.setdefault(rendered.text, f"kernel{len(self.functions)}")
         division = kernel.division
         self.scratch = max(self.scratch, rendered.scratch * (division.blocks if division else 1))
-        pointers = [self.pointer(words, known, b) for b in rendered.buffers]
-        base = self.entry(words, self.base)
-        pointers.append(words.emit(f"getelementptr inbounds i8, ptr {base}, i64 {self.arena}"))
+        pointers = [self.pointer(words, known, own[i]) for i in order]
+        pointers.append(words.emit(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {self.arena}"))
         pointers.append(self.entry(words, self.base + 1))
         if division is not None:
             slots += call_text(words, f"{name}.block", pointers, division.blocks, f"%given{next(self.counter)}")

@@ -50,7 +50,7 @@ class _Loops:
         self._close(row, rows)
         body = "\n".join([*self.slots, *self.lines])
         return (
-            "define internal void @NAME(ptr noalias %out, ptr noalias %left, ptr noalias %right) #0 {\n"
+            "define internal void @NAME(ptr noalias %out, ptr noalias %left, ptr noalias %right) noinline #0 {\n"
             f"entry:\n{body}\n  ret void\n}}"
         )
 
