@@ -102,7 +102,7 @@ def samples(first, step):
 
 
 def programs(count):
-    from test_random_graphs import program
+    from random_programs import program
 
     import pullback as pb
 

@@ -31,6 +31,12 @@ def random_bits(key, shape, width):
     return np.array(flat[:size], np.uint32).reshape(shape)
 
 
+def random_word(words, which):
+    shape = np.broadcast_shapes(*map(np.shape, words))
+    rows = zip(*(np.broadcast_to(w, shape).ravel().tolist() for w in words), strict=True)
+    return np.array([threefry((a, b), (c, d))[which] for a, b, c, d in rows], np.uint32).reshape(shape)
+
+
 def split_key(key, count):
     return np.array([threefry(key.tolist(), (0x80000000, i)) for i in range(count)], np.uint32).reshape(count, 2)
 
@@ -64,6 +70,8 @@ def log_gamma_draw(key, a):
 
 
 RANDOM = {
+    "random_word_first": lambda *words: random_word(words, 0),
+    "random_word_second": lambda *words: random_word(words, 1),
     "random_bits": random_bits,
     "split_key": split_key,
     "fold_in": fold_in,

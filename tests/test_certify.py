@@ -23,7 +23,7 @@ from pullback.tools.certify.roles import apart
 
 PAGE = Path(__file__).parent.parent / "docs" / "certification.md"
 X = np.array([0.5, 1.5, -0.7])
-ASKED = {"spec", "transpose", "differences", "second", "third", "batch", "staged"}
+ASKED = {"spec", "transpose", "differences", "second", "third", "batch", "staged", "compiled"}
 
 
 def failing(report):
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_named(what):
     assert "differences" in str(report)
 
 
-def test_branches_are_neither_staged_nor_batched():
+def test_branches_are_neither_staged_nor_compiled_nor_batched():
     report = pb.certify(lambda x: x * x if x > 0 else -x, 1.5)
     assert report
     assert set(report.rows["<lambda>"]) == {"transpose", "differences", "second", "third"}

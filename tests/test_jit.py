@@ -310,3 +310,57 @@ def test_changed_settings_in_containers_and_objects_are_seen():
         assert way.last is kept
         model.scale = 4.0
         close(way(X), 4 * X + 1)
+
+
+def test_results_that_are_arguments_or_constants_of_dtypes_without_code():
+    z = X[0] + 1j * X[1]
+    for x in (z, z.astype(np.complex64), X[0].astype(np.float16), np.asarray(1j), np.zeros((0, 2), complex)):
+        for found, wanted in zip(
+            pb.jit(lambda x: (x, x * 2, 1j * np.ones(2)))(x), (x, x * 2, 1j * np.ones(2)), strict=True
+        ):
+            assert np.asarray(found).dtype == wanted.dtype
+            close(found, wanted)
+    swapped = pb.jit(lambda x, y: (y, x), donate_argnums=(0, 1))(z.copy(), 2 * z)
+    close(swapped[0], 2 * z)
+    close(swapped[1], z)
+
+
+def test_memory_is_shared_only_by_elements_of_one_size():
+    def f(x):  # 17 indices of 8 bytes lie where 34 numbers of 4 bytes go
+        y = x[pb.argmax(x, axis=0), np.arange(17)]
+        return pb.cumulative_sum(pb.concat([y, pb.cos(y)], axis=0))
+
+    x = np.random.default_rng(0).normal(size=(4, 17)).astype("f")
+    close(pb.jit(f)(x), f(x), 1e-5)
+
+
+def test_an_op_of_nothing_is_no_view_of_it():
+    x = np.zeros((1, 0, 3))
+    assert pb.jit(lambda x: pb.argsort(x, axis=0))(x).dtype == np.int64
+    assert pb.jit(lambda x: pb.sort(x, axis=0))(x).shape == x.shape
+
+
+@pytest.mark.parametrize("wrong", [7, -8])
+def test_indices_are_checked_before_anything_is_overwritten(wrong):
+    def step(w, b, at, n):
+        rows = w[at]
+        b = b + 1.0
+        return pb.add_at(w, at, -0.1 * rows), b, pb.take(b, n[1:], axis=0)
+
+    w, b = RNG.normal(size=(7, 3)), np.zeros(4)
+    compiled = pb.jit(step, donate_argnums=(0, 1))
+    at, n = np.array([0, 6, 2]), np.array([100, 3], np.int32)  # the first of n is not used
+    for x, y in zip(compiled(w.copy(), b.copy(), at, n), step(w, b, at, n), strict=True):
+        close(x, y)
+    before = w.copy()
+    for bad_at, bad_n in ((np.array([0, wrong, 2]), n), (at, np.array([0, wrong], np.int32))):
+        with pytest.raises(IndexingError, match="Nothing was written"):
+            compiled(w, b, bad_at, bad_n)
+        assert np.array_equal(w, before)
+        assert not b.any()
+
+
+def test_a_computed_index_out_of_range_says_what_may_be_lost():
+    f = pb.jit(lambda w, at: w + pb.sum(w[at + 1]), donate_argnums=0)
+    with pytest.raises(IndexingError, match="may have been overwritten"):
+        f(np.ones(3), np.array([2]))

@@ -61,7 +61,7 @@ def _run(f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Pol
 
 def _staging() -> bool:
     scope = running()
-    return scope is not None and any(s.name == "staging" for s in scope.around())
+    return scope is not None and any(s.name in ("staging", "jit") for s in scope.around())
 
 
 def checkpoint_sequential(

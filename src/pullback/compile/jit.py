@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
-from ..graph.values import GraphValue
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op, terms
-from ..ops.specialise import Equation, Symbol, write_down
+from ..ops.specialise import Equation, Symbol, replay, write_down
+from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
+from ..transforms.border import bare_of, brought_out
 from ..transforms.forward import jvp
 from ..transforms.reverse import vjp
 from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
 from .cpu.link import assembly
 from .explain import Memory, explained, memory_of, shown
+from .residuals import parted
 
 __all__ = ["Jitted", "jit"]
 
@@ -104,15 +108,14 @@ class Jitted:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
         values = [_as_argument(x, self.f) for x in leaves]
-        if not values or any(isinstance(v, (Symbol, GraphValue)) for v in values):
-            return self.f(*args, **kwargs)
+        if not values or any(isinstance(v, Value) and bare_of(v) is None for v in values):
+            return self.f(*args, **kwargs)  # written down as part of another program
         key = (static, structure, tuple(spec_of(v) for v in values))
         entry = self.entries.get(key)
         if entry is None or not entry.watched.is_same():
             entry = self.entries[key] = Entry(self, static, structure, values, donated)
-            plan = _plan(args)
-            entry.plain = entry.plain and not kwargs and not static and plan is not None
-            entry.plan = plan or []
+            plan = None if kwargs or static else _plan(args)
+            entry.flat, entry.plan = plan is not None, plan or []
         self.last = entry
         return unflatten(entry.structure, entry.run(values))
 
@@ -189,22 +192,29 @@ class Entry:
             out = jitted.restored(static, structure, symbols)
             leaves, found = flatten(out)
             shape_of_result.append(found)
-            return [as_value(x) for x in leaves]
+            return [brought_out(as_value(x), symbols[0].scope) for x in leaves]
 
-        inputs, equations, outputs = write_down(flat, *specs, shared=True)
+        inputs, equations, outputs = _written_down(flat, specs)
         self.structure = shape_of_result[0]
         self.staged, self.captured = hoisted(Graph(tuple(inputs), tuple(equations), tuple(outputs)))
         self.graph = optimised(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
         self.name = _name(jitted.f)
-        self.code: Executable = executable(self.graph, self.donated, jitted.fast)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
+        self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan: list[Any] = []
+        self.flat = self.plain = False
         self.finish = _finisher(self.structure, len(self.graph.outputs))
-        native = isinstance(self.code, NativeExecutable)  # only native code checks what it is given
+
+    @functools.cached_property
+    def code(self) -> Executable:
+        """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
+        found = executable(self.graph, self.donated, self.fast)
+        native = isinstance(found, NativeExecutable)  # only native code checks what it is given
         settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
-        self.plain = native and settled and all(s.weak is None for s in self.specs)
+        self.plain = self.flat and native and settled and all(s.weak is None for s in self.specs)
+        return found
 
     def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
@@ -221,17 +231,29 @@ class Entry:
     def run(self, values: Sequence[Any]) -> list[Any]:
         every = [*values, *self.captured]
         if any(isinstance(v, Value) for v in every):
-            outs = apply(self.op, *every)
-            return list(outs) if isinstance(outs, tuple) else [outs]
+            needs = self._tracked(every)
+            op, more = self._keeping(needs) if needs else (self.op, [])
+            outs = apply(op, *every, *more)
+            return list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
         return self.compute(*every)
 
-    def compute(self, *values: Any) -> list[Any]:
-        """The results on bare arrays of the right kind, whatever their layout."""
+    def _tracked(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The arguments that a tape at the top will ask for cotangents."""
+        level = max(v.level for v in values if isinstance(v, Value))
+        if not modes().grad or not any(spec_of(o).inexact for o in self.graph.outputs):
+            return ()
+        tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
+        return tuple(i for i in tensors if self.specs[i].inexact)
+
+    def compute(self, *values: Any, keep: bool = False) -> list[Any]:
+        """The results on bare arrays of the right kind, whatever their layout. With `keep`, nothing is written over
+        what was given away.
+        """
         arrays = [_settled(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
         for number in self.donated.values():
             shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
-            if shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
+            if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
                 arrays[number] = arrays[number].copy()
             taken.add(id(arrays[number]))
         found = self.code.run(arrays)
@@ -285,7 +307,7 @@ class Entry:
         one = len(self.graph.outputs) == 1
 
         def value(xp: Any, *xs: Any) -> Any:
-            found = self.compute(*xs)
+            found = self.compute(*xs, keep=True)  # the memory of tensors never changes
             return found[0] if one else tuple(found)
 
         def joint(bar: Any, xs: Any) -> Any:
@@ -316,31 +338,69 @@ class Entry:
             samples=lambda rng: [],
         )  # fmt: skip
 
+    def _keeping(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+        """The op that a tape records, and constants that are its last arguments: it answers the results and what the
+        way back to some arguments needs of the forward pass. As results of an op they have derivatives too.
+        """
+        if needs not in self.keeping:
+            self.keeping[needs] = self._forward_and_back(needs)
+        return self.keeping[needs]
+
+    def _forward_and_back(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+        xs, outs = self.staged.inputs, [spec_of(o) for o in self.staged.outputs]
+        bars = [s for s in outs if s.inexact]
+
+        def both(*symbols: Any) -> list[Any]:
+            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
+            found, pull = vjp(self._of_some(given, needs), *(given[i] for i in needs))
+            floats, every = iter(found), found if len(bars) == len(outs) else self.replayed(*given)
+            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
+            return [*results, *pull(list(cotangents))]
+
+        inputs, equations, outputs = _written_down(both, [*(s.spec for s in xs), *bars])
+        parts = parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
+        ahead, back = (Jitted(_replaying(g, self.name), fast=self.fast) for g in (parts.forward, parts.backward))
+        forward = Entry(ahead, (), flatten((list(xs), {}))[1], xs, ())
+        again = forward.op.joint
+        assert again is not None
+
+        def joint(bar: Any, out: Any, xs: Any) -> Any:
+            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
+            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # what was kept is differentiated itself
+                return again.formula(bar, xs)
+            held = [xs[i] if where == "argument" else out[i] for where, i in parts.held]
+            given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
+            found: list[Any] = [None] * len(xs)
+            for i, share in zip(needs, back(*held, *given), strict=True):
+                found[i] = share
+            return found
+
+        return replace(forward.op, name=f"jit {self.name}", joint=terms(joint), rules={}), forward.captured
+
     def replayed(self, *xs: Any) -> list[Any]:
         """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
         found = self.staged.run(*xs)
         return list(found) if isinstance(found, tuple) else [found]
 
-    def _of_floats(self, xs: list[Any]) -> Callable[..., list[Any]]:
-        """The floating results as a function of the floating inputs, the others held fixed."""
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+    def _of_some(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
+        """The floating results as a function of some inputs, the others held fixed."""
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
 
-        def of_floats(*moving: Any) -> list[Any]:
+        def of_some(*moving: Any) -> list[Any]:
             every = list(xs)
-            for i, x in zip(floats, moving, strict=True):
+            for i, x in zip(some, moving, strict=True):
                 every[i] = x
             found = self.replayed(*every)
             return [found[i] for i in outs]
 
-        return of_floats
+        return of_some
 
     @functools.cached_property
     def _pull(self) -> Jitted:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
 
         def pulled(xs: list[Any], bars: list[Any]) -> Any:
-            return list(vjp(self._of_floats(xs), *(xs[i] for i in floats))[1](bars))
+            return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
 
         return Jitted(pulled, fast=self.fast)
 
@@ -349,7 +409,7 @@ class Entry:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
 
         def pushed(xs: list[Any], dots: list[Any]) -> Any:
-            return jvp(self._of_floats(xs), tuple(xs[i] for i in floats), tuple(dots))[1]
+            return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
 
         return Jitted(pushed, fast=self.fast)
 
@@ -408,6 +468,22 @@ def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     if structure == flatten([0] * count)[1]:
         return lambda found: found
     return functools.partial(unflatten, structure)
+
+
+def _written_down(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[Symbol], list[Equation], Any]:
+    """A function as equations, the same ones whatever modes the call is in: who watches or keeps sees what runs."""
+    with switched(**asdict(PLAIN)):
+        return write_down(function, *specs, shared=True, name="jit")
+
+
+def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:
+    """A graph as a function of a name."""
+
+    def run(*values: Any) -> list[Any]:
+        return replay(graph.inputs, graph.equations, graph.outputs, values)
+
+    run.__name__ = name
+    return run
 
 
 def _settled(value: Any, spec: Spec) -> Any:

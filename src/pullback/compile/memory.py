@@ -104,7 +104,8 @@ def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, in
                 source = line.buffer
                 same = line.strides == store.strides and line.offset == store.offset == 0
                 alone = sum(other.buffer is source for other in lines) == 1 and source not in taken
-                if source is not None and same and alone and source.nbytes == store.buffer.nbytes:
+                sizes = [(b.nbytes, b.dtype.itemsize) for b in (source, store.buffer) if b is not None]
+                if source is not None and same and alone and sizes[0] == sizes[1]:
                     shares[store.buffer] = source
                     taken.add(source)
                     break

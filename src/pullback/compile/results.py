@@ -8,7 +8,8 @@ from ..arrays.spec import spec_of
 from ..ops.specialise import Symbol
 from .contract import contract
 from .fuse import Axes, Fuser, Made, Step, cast, on
-from .loops import Buffer, Kernel, Layout, Store, contiguous, row_major
+from .loops import Buffer, Host, Kernel, Layout, Store, contiguous, row_major
+from .words import NATIVE
 
 __all__ = ["output", "write_donated"]
 
@@ -23,7 +24,9 @@ def output(f: Fuser, number: int, x: Any) -> Buffer:
         layout.buffer.kind, layout.buffer.number = "output", number
         return layout.buffer
     buffer = Buffer("output", spec.size, spec.dtype, number)
-    if spec.size:
+    if spec.dtype.name not in NATIVE:
+        f.steps.append(moved(x if layout is None else layout, contiguous(buffer, spec.shape)))
+    elif spec.size:
         step = f.new_kernel(spec.shape)
         axes: Axes = tuple(range(spec.ndim))
         f.add_store(step, cast(f.line(x, step, axes), spec.dtype), axes, contiguous(buffer, spec.shape))
@@ -44,7 +47,7 @@ def donated_output(f: Fuser, x: Any, target: Layout) -> Buffer:
             f.in_place.append((x, target))
         else:
             source = f.stored(x)
-            source = f.copied(source) if source.buffer.kind == "input" else source
+            source = copied(f, source) if source.buffer.kind == "input" else source
             f.ends.append((source, target))
     return target.buffer
 
@@ -58,11 +61,29 @@ def write_donated(f: Fuser) -> None:
         else:
             f.ends.append((f.stored(x), target))
     for source, target in f.ends:
+        if target.buffer.dtype.name not in NATIVE:
+            f.last.append(moved(source, target))
+            continue
         kernel = f.kernel(f.new_kernel(target.shape))
         axes: Axes = tuple(range(len(target.shape)))
         line = f.load(source, len(f.steps) - 1, axes)
         kernel.stores.append(Store(line, target.buffer, on(kernel, axes, target)))
         f.last.append(f.steps.pop())
+
+
+def copied(f: Fuser, source: Layout) -> Layout:
+    """A layout in memory of its own, whatever its dtype."""
+    if source.buffer.dtype.name in NATIVE:
+        return f.copied(source)
+    target = contiguous(Buffer("arena", source.size, source.buffer.dtype), source.shape)
+    f.steps.append(moved(source, target))
+    f.note(len(f.steps) - 1, target.buffer)
+    return target
+
+
+def moved(source: Any, target: Layout) -> Host:
+    """A copy by the array library, of what compiled code has no dtype for."""
+    return Host("copy", lambda x: x, (source,), (target,))
 
 
 def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:

@@ -28,7 +28,9 @@ def viewed(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...]
     start = probe.__array_interface__["data"][0]
     layouts = []
     for result in results:
-        if not isinstance(result, np.ndarray) or (result.size and not np.may_share_memory(result, memory)):
+        if not isinstance(result, np.ndarray) or result.dtype != memory.dtype:
+            return None
+        if result.size and not np.may_share_memory(result, memory):
             return None
         at = result.__array_interface__["data"][0] - start if result.size else 0
         strides = tuple(0 if n == 1 else s for n, s in zip(result.shape, result.strides, strict=True))

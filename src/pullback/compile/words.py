@@ -27,7 +27,8 @@ _LIGHT = frozenset((
     "add", "subtract", "multiply", "negative", "positive", "abs", "square", "maximum", "minimum", "relu", "sign",
     "heaviside", "select", "conj", "real", "imag", "constant", "stop_gradient", "equal", "not_equal", "less",
     "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift",
+    "rotate_left",
 ))  # fmt: skip
 
 #: Every word, with the kinds of dtype it can be asked for; what an op says beyond it, the array library computes.
@@ -42,7 +43,7 @@ VOCABULARY: dict[str, str] = {
         "fmin",
     ), "iuf"),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"), "biu"),
-    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), "iu"),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift", "rotate_left"), "iu"),
     **dict.fromkeys((
         "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
         "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "logaddexp", "power",

@@ -15,6 +15,7 @@ from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
 from ..ops.specialise import Equation, write_down
+from ..transforms.border import brought_out
 from ..transforms.forward import jvp
 from ..transforms.reverse import grad
 from .ir import Graph, _derive
@@ -45,7 +46,8 @@ def stage(f: Callable[..., Any]) -> Callable[..., Graph]:
             given, named = unflatten(arguments, symbols)
             outs, structure = flatten(f(*given, **named))
             shape.append(structure)
-            return [_leaf(x, "result") for x in outs]
+            results = [_leaf(x, "result") for x in outs]
+            return [brought_out(x, symbols[0].scope) for x in results] if symbols else results
 
         inputs, equations, outs = write_down(flat, *specs)
         lines = tuple(Equation(e.results, e.op, tuple(map(_bare, e.args)), e.static) for e in equations)

@@ -29,6 +29,7 @@ __all__ = [
     "namespace_for",
     "normal_index",
     "shape_at",
+    "unknown_mask",
 ]
 
 
@@ -172,6 +173,14 @@ def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
     return [xp.asarray(entry)]
 
 
+def unknown_mask(index: Any) -> Any:
+    """The mask that an index is, if its numbers are not known now; else None."""
+    entry = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if isinstance(entry, Value) and entry.dtype.kind == "b" and entry.ndim and isinstance(stripped(entry), Value):
+        return entry
+    return None
+
+
 def known_mask(mask: Any) -> Any:
     """The numbers of a mask: which elements it picks decides a shape, so they must be known now."""
     mask = stripped(mask)
@@ -179,7 +188,7 @@ def known_mask(mask: Any) -> Any:
         if isinstance(mask, Value):
             raise ConversionError(
                 "a boolean mask inside a transform has no known count of elements.\n"
-                "  Use pb.where(mask, x, 0), whose shape does not depend on values."
+                "  Use pb.where(mask, x, 0), whose shape does not depend on values; x[mask] = v works as it is."
             )
         mask = np.asarray(mask)
     return mask

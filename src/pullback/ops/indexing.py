@@ -10,12 +10,12 @@ import numpy as np
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
-from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping
 from .accumulate import add_into_zeros
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
-from .elementwise import add, clip_to, equal, only
+from .elementwise import add, clip_to, equal, only, where
 from .families import general
 from .forms import Gather, Place, Write
 from .index import (
@@ -29,6 +29,7 @@ from .index import (
     namespace_for,
     normal_index,
     shape_at,
+    unknown_mask,
 )
 from .op import Op
 
@@ -282,12 +283,17 @@ def _beside(values: Any, places: Sequence[Any]) -> list[Any]:
 def _region(x: Any, plain: Index, arrays: Sequence[Any], values: Any, what: str) -> Any:
     """The values in the dtype of x, stretched to the region they are written to."""
     region = shape_at(spec_of(x), [spec_of(a) for a in arrays], plain, what)
+    values = _in_dtype_of(x, values, what)
+    while ndim(values) > len(region) and shape(values)[0] == 1:  # NumPy lets extra axes of size one go
+        values = shaping.squeeze(values, 0)
+    return shaping.broadcast_to(values, region)
+
+
+def _in_dtype_of(x: Any, values: Any, what: str) -> Any:
     found, wanted = spec_of(values), spec_of(x).dtype
     if found.dtype != wanted and not (found.weak or np.can_cast(found.dtype, wanted, casting="same_kind")):
         raise DtypeError(f"{what}: {found.dtype} values do not fit into a {wanted} array.")
-    while ndim(values) > len(region) and shape(values)[0] == 1:  # NumPy lets extra axes of size one go
-        values = shaping.squeeze(values, 0)
-    return shaping.broadcast_to(shaping.astype(values, wanted), region)
+    return shaping.astype(values, wanted)
 
 
 def set_at(x: Any, index: Any, values: Any, /) -> Any:
@@ -298,8 +304,34 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     array([5., 0., 7.])
     """
     x, values = as_value(x), as_value(values)
+    mask = unknown_mask(index)
+    if mask is not None:
+        return where(_over(mask, x), _for_all(x, ndim(mask), values, "set_at"), x)
     plain, arrays = normal_index(x, index)
     return checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
+
+
+def _over(mask: Any, x: Any) -> Any:
+    """A mask of the first axes of x, with axes of size one for the rest."""
+    own = shape(mask)
+    if own != shape(x)[: len(own)]:
+        over = shape(x)[: len(own)]
+        raise IndexingError(f"a mask of shape {own} stands over axes of shape {over}, the array has {shape(x)}.")
+    return shaping.reshape(mask, own + (1,) * (ndim(x) - len(own)))
+
+
+def _for_all(x: Any, axes: int, values: Any, what: str) -> Any:
+    """Values that are the same for each place a mask picks, since how many it picks is not known."""
+    values = _in_dtype_of(x, values, what)
+    rest = ndim(x) - axes
+    while ndim(values) > rest and shape(values)[0] == 1:
+        values = shaping.squeeze(values, 0)
+    if ndim(values) > rest:
+        raise ConversionError(
+            f"{what}: a boolean mask inside a transform has no known count of elements, and the values of shape "
+            f"{shape(values)} are one for each.\n  Use pb.where(mask, values, x) with values for all of x."
+        )
+    return values
 
 
 @signed
@@ -311,6 +343,9 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     array([12.,  0.,  0.])
     """
     x, values = as_value(x), as_value(values)
+    mask = unknown_mask(index)
+    if mask is not None:
+        return add(x, where(_over(mask, x), _for_all(x, ndim(mask), values, "add_at"), 0))
     plain, arrays = normal_index(x, index)
     region = _region(x, plain, arrays, values, "add_at")
     return add(x, checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))

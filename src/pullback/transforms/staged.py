@@ -54,7 +54,7 @@ def is_staged(*values: Any) -> bool:
 def is_staging() -> bool:
     """Whether a program is being written down here, so that a loop may close over its symbols."""
     scope = running()
-    return scope is not None and any(s.name == "staging" and s.open for s in scope.around())
+    return scope is not None and any(s.name in ("staging", "jit") and s.open for s in scope.around())
 
 
 def _tracked(values: Sequence[Any]) -> bool:

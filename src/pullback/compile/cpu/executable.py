@@ -18,6 +18,7 @@ from ..cost import nanoseconds
 from ..fuse import Steps
 from ..loops import Host, Layout
 from ..lower import lowered
+from ..ranges import ranged
 from .callbacks import CallsBack
 from .entry import entry_text, is_possible, knows, python_function
 from .link import has_llvm, link, vector_bytes
@@ -29,6 +30,7 @@ __all__ = ["Executable", "executable"]
 
 #: Programs that take longer than so many nanoseconds run without the interpreter's lock.
 LONG = 100_000
+_OUTSIDE = "jit: an index was out of range for the array it points into."
 
 
 class Executable:
@@ -67,6 +69,8 @@ class NativeExecutable(Executable):
         buffers = [*self.steps.inputs, *fresh]
         specs = [*self.specs, *(self.out_specs[i] for i, _, _ in self.made)]
         written = {*donated.values(), *range(len(self.specs), len(specs))}
+        #: What is checked before anything is written over an input, and whether that is all there is to check.
+        self.ranges, self.sure = ranged(self.steps.steps) if donated else ([], True)
         self.size = len(buffers) + 2 + len(self.native.constants)
         whole = all(isinstance(p, str) for p in self.native.pieces)
         entries = [table[b] for b in buffers]
@@ -93,6 +97,8 @@ class NativeExecutable(Executable):
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        if not all(check.holds(arrays[check.number]) for check in self.ranges):
+            raise IndexingError(f"{_OUTSIDE}\n  Nothing was written.")
         if self.parallel and POOL.idle:
             POOL.start()
         outs = [np.empty(shape, dtype) for _, shape, dtype in self.made]
@@ -117,7 +123,7 @@ class NativeExecutable(Executable):
         """Raise what went wrong in a call that was answered None."""
         if self.calls_back is not None:
             self.calls_back.check()
-        _check_indices(answer)
+        self._check_indices(answer)
 
     def is_long(self) -> bool:
         """Whether the program takes long enough for other threads of Python to run meanwhile, or calls Python, where
@@ -158,6 +164,12 @@ class NativeExecutable(Executable):
             else:
                 self._host(piece, owners, arena)
 
+    def _check_indices(self, answer: Any) -> None:
+        """The native function answers None if an index was out of range."""
+        if answer is None:
+            lost = "" if self.sure else "\n  It was computed, so what was given away may have been overwritten before."
+            raise IndexingError(_OUTSIDE + lost)
+
     def _host(self, step: Host, owners: dict[Any, Any], arena: Any) -> None:
         args = [self._array(a, owners, arena) if isinstance(a, Layout) else a for a in step.args]
         found = step.call(*args)
@@ -178,12 +190,6 @@ class NativeExecutable(Executable):
         return np.lib.stride_tricks.as_strided(
             flat[layout.offset :], layout.shape, tuple(s * item for s in layout.strides)
         )
-
-
-def _check_indices(answer: Any) -> None:
-    """The native function answers None if an index was out of range."""
-    if answer is None:
-        raise IndexingError("jit: an index was out of range for the array it points into.")
 
 
 def executable(program: Graph, donated: dict[int, int], fast: bool = False) -> Executable:

@@ -22,11 +22,9 @@ __all__ = ["Linked", "has_llvm", "link", "vector_bytes"]
 #: What LLVM does to the text, in order. It is written in good form (loops that test at their end, every value computed
 #: once and outside of the loops it does not depend on), so little is left to do, and little is asked for: all of LLVM's
 #: own list of passes takes seven times as long and makes code of the same speed.
-PASSES = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
-#: How hard it tries at making code of it.
-_CODE = 3
-#: Both in words, for the key of code on disk: code of another recipe must not be taken for this one's.
-RECIPE = f"{', '.join(PASSES)}, code {_CODE}"
+PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
+#: How hard LLVM tries: its passes, and its choice of instructions. Tests of many programs try less.
+EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
 
 
 class Linked:
@@ -67,7 +65,7 @@ def _know_blas() -> None:
 def _machine(llvm: Any) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=_CODE)
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1])
 
 
 @functools.cache
@@ -79,7 +77,7 @@ def vector_bytes() -> int:
 
 def link(text: str, names: list[str]) -> Linked:
     """Optimise a module and load it into this process; if the code is on disk already, only load it."""
-    key = cache.key_of(text, *circumstances())
+    key = cache.key_of(text, repr(EFFORT), *circumstances())
     code = cache.fetched(key)
     if code is None:
         code = object_code(text)
@@ -96,7 +94,7 @@ def circumstances() -> tuple[str, ...]:
     versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
     abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
     cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    return repr(versions), repr(abi), repr(cpu), RECIPE
+    return repr(versions), repr(abi), repr(cpu)
 
 
 def object_code(text: str) -> bytes:
@@ -122,7 +120,7 @@ def _optimised(text: str) -> tuple[Any, Any]:
         raise ArgumentError(f"the generated code is not valid LLVM; please report this.\n  {error}") from error
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
-    for name in PASSES:
+    for name in EFFORT[0]:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return machine, module

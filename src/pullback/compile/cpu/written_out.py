@@ -141,6 +141,12 @@ def _shifted(k: Words, instruction: str, x: Lane, y: Lane) -> Lane:
     return found if instruction == "ashr" else k.select(inside, found, k.constant(0))
 
 
+def rotate_left(k: Words, x: Lane, y: Lane) -> Lane:
+    """The bits moved up, those that fall off coming in from below."""
+    x, y = k.as_own(x), k.as_own(y)
+    return k.call(f"llvm.fshl.{k.suffix(x.dtype)}", x.dtype, x, x, y)
+
+
 def relu(k: Words, x: Lane) -> Lane:
     return k.maximum(x, k.constant(0))
 
@@ -179,6 +185,6 @@ def power(k: Words, x: Lane, y: Lane) -> Lane:
 
 _EVERY = (
     power, divide, fmod, remainder, floor_divide, copysign, signbit, nextafter, fmax, fmin, bitwise_left_shift,
-    bitwise_right_shift, relu, sign, heaviside,
+    bitwise_right_shift, rotate_left, relu, sign, heaviside,
 )  # fmt: skip
 WRITTEN_OUT.update({word.__name__: word for word in _EVERY})

@@ -14,8 +14,10 @@ from .. import basis, batching
 from ..dispatch import apply
 from ..elementwise import multiply, negative
 from ..families import broadcast_shape, common_device, general
+from ..forms import Expand
 from ..special.incomplete_gamma import gamma_moment
 from .threefry import BITS, DRAWS, HIGH, joined, threefry, words
+from .words import LONGEST, bits_in_ops, range_in_ops, unit_in_ops
 
 __all__ = ["log_gamma", "ordered", "random_bits", "ranged", "unit", "whole_binomial", "whole_poisson"]
 
@@ -44,6 +46,7 @@ random_bits = general(
     value=_bits,
     spec=lambda key, shape, width: make_spec((*key.shape[:-1], *shape), np.dtype(f"uint{width}"), key.device),
     batch=_of_key,
+    form=Expand(lambda key, shape, width: bits_in_ops(key, shape, width) if math.prod(shape) <= LONGEST else None),
     samples=lambda rng: [
         ((a_key(rng),), {"shape": shape, "width": width}) for shape in ((), (5,), (2, 3), (0,)) for width in (32, 64)
     ],
@@ -71,6 +74,7 @@ unit = general(
     value=lambda xp, bits, dtype: _unit(xp, xp.atleast_1d(bits), dtype).reshape(bits.shape),
     spec=lambda bits, dtype: make_spec(bits.shape, dtype, bits.device),
     batch=batching.pointwise,
+    form=Expand(lambda bits, dtype: unit_in_ops(bits, dtype, _digits(dtype))),
     samples=lambda rng: [
         ((rng.integers(0, 2**64 - 1, size=shape, dtype=np.uint64),), {"dtype": np.dtype("float64")})
         for shape in ((3,), (2, 0))
@@ -229,6 +233,7 @@ ranged = general(
         broadcast_shape("integers", bits.shape, low.shape, high.shape), np.dtype("int64"), bits.device
     ),
     batch=batching.pointwise,
+    form=Expand(range_in_ops),
     samples=lambda rng: [
         ((rng.integers(0, 2**64 - 1, size=4, dtype=np.uint64), np.asarray(-3), np.asarray([5, 6, 7, 8])), {})
     ],

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 from threading import Lock
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...arrays.node import show_line, user_line
+from ...arrays.scope import running
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import batching
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
+from ..forms import Expand
 from .threefry import FOLDS, SPLITS, threefry, words
+from .words import LONGEST, fold_in_ops, split_in_ops
 
 __all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
 
@@ -40,6 +45,7 @@ _split = general(
     value=lambda xp, key, count: words(xp, key, count, SPLITS),
     spec=_split_spec,
     batch=_of_key,
+    form=Expand(lambda key, count: split_in_ops(key, count) if count <= LONGEST else None),
     samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
 )
 
@@ -66,6 +72,7 @@ _fold_in = general(
     value=_fold,
     spec=lambda key, data: make_spec((*broadcast_shape("fold_in", key.shape[:-1], data.shape), 2), _UINT32, key.device),
     batch=_fold_batch,
+    form=Expand(fold_in_ops),
     samples=lambda rng: [(tuple(_key_samples(rng, np.asarray(5))), {}), (tuple(_key_samples(rng, np.arange(3))), {})],
 )
 
@@ -183,6 +190,13 @@ def restore(state: State, /) -> None:
 
 def next_key() -> Any:
     """The default generator's next key."""
+    scope = running()
+    if scope is not None and any(s.name == "jit" for s in scope.around()):
+        raise ArgumentError(
+            "random: a compiled function draws from keys that it is given; without one each call would repeat the same "
+            f"numbers.\n  at {show_line(*user_line(sys._getframe(1)))}\n"
+            "  Pass a key in: f(x, key) with pb.random.normal(..., key=key), and pb.random.split(key) for each call."
+        )
     with _default.lock:
         now = _default.read()
         _default.state = State(now.words, now.drawn + 1)

@@ -10,12 +10,12 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["BITS", "DRAWS", "FOLDS", "HIGH", "SPLITS", "joined", "threefry", "words"]
+__all__ = ["BITS", "DRAWS", "FOLDS", "HIGH", "PARITY", "SPLITS", "TURNS", "joined", "threefry", "words"]
 
 #: What a counter is for, in its four highest bits, so that keys made from a key never repeat its own numbers.
 BITS, DRAWS, FOLDS, SPLITS = 0x00000000, 0x20000000, 0x40000000, 0x80000000
-_TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
+TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
 #: Columns at a time, so that the four arrays at work stay in the cache.
 _BLOCK = 1 << 13
 
@@ -28,11 +28,11 @@ def _word(xp: Any, number: int) -> Any:
 
 def threefry(xp: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
     """Two random words per counter, all uint32 arrays of at least one axis that broadcast together."""
-    keys = (key[0], key[1], key[0] ^ key[1] ^ _word(xp, _PARITY))
+    keys = (key[0], key[1], key[0] ^ key[1] ^ _word(xp, PARITY))
     a, b = counter[0] + keys[0], counter[1] + keys[1]
     spare = xp.empty_like(b)
     for group in range(5):
-        for turn in _TURNS[group % 2]:
+        for turn in TURNS[group % 2]:
             a += b
             xp.right_shift(b, _word(xp, 32 - turn), out=spare)
             xp.left_shift(b, _word(xp, turn), out=b)

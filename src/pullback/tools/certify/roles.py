@@ -1,6 +1,6 @@
 """A case in, how far apart two ways to the same answer are out: one small function for each role of an op.
 
-`ROLES` is the list. A role answers None where it does not apply; the compiler will add one line to it.
+`ROLES` is the list. A role answers None where it does not apply.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.spec import spec_of
+from ...compile.jit import jit
 from ...errors import PullbackError
 from ...graph import Graph, stage
 from ...transforms import grad, jvp, vjp, vmap
@@ -106,6 +107,38 @@ def _program(case: Case) -> Graph | None:
         if case.op is None:
             return None
         raise
+
+
+def compiled(case: Case) -> Measured | None:
+    """Value, pull and push in one compiled program, against the eager calls."""
+    if not smooth(case):
+        args = [np.asarray(a) for a in case.args]
+        if not args or case.op is None or case.op.spec is None:
+            return None
+        return _compared(jit(case.call)(*args), case.call(*args))
+    xs, v = case.floats, along(case, 2)
+    if _program(case) is None:
+        return None
+    rng = np.random.default_rng(3)
+    bars = [np.asarray(drawn(rng, o)).astype(o.dtype) for o in parts(case.function(*xs))]
+
+    def every(xs: Any, bars: Any, v: Any) -> Any:
+        out, pull = vjp(case.function, *xs)
+        shares = pull(tuple(bars) if isinstance(out, tuple) else bars[0])
+        return [*parts(out), *shares, *parts(jvp(case.function, xs, v)[1])]
+
+    return _compared(jit(every)(xs, bars, v), every(xs, bars, v))
+
+
+def _compared(found: Any, wanted: Any) -> Measured:
+    """Each of several results relative to its own size, for a pull may be a thousand times its value."""
+    specs = [[(x.shape, x.dtype) for x in map(np.asarray, parts(values))] for values in (found, wanted)]
+    if specs[0] != specs[1]:
+        return Measured(np.inf, f"compiled {specs[0]}, eager {specs[1]}")
+    pairs = zip(parts(found), parts(wanted), strict=True)
+    return max(
+        (Measured(apart(f, w), f"compiled {shown(f)}, eager {shown(w)}") for f, w in pairs), default=Measured(0.0, "")
+    )
 
 
 def differences(case: Case) -> Measured | None:
@@ -259,5 +292,6 @@ ROLES = (
     Role("third", "Taylor mode, forward mode and reverse mode to third order", third, 1e-9, None),
     Role("batch", "vmap against a loop", batch, 1e-12, 1e-5),
     Role("staged", "the program written down against the eager call", staged, 1e-13, 1e-5),
+    Role("compiled", "value, pull and push in compiled form against the eager calls", compiled, 1e-12, 1e-3),
     Role("digits", "the derivative at 40 digits, by mpmath", digits, 1e-10, None),
 )

@@ -23,6 +23,9 @@ __all__ = ["DTYPES", "EXCEPTIONS", "certify", "certify_ops", "outcomes"]
 #: The dtypes in which each sample of an op is certified.
 DTYPES = ("float64", "float32", "complex128")
 
+#: The roles in which a user's `if` on a value is refused.
+_WITHOUT_NUMBERS = ("batch", "staged", "compiled")
+
 #: What is not held against an op, by its name: the roles, and why. Nothing else is excused anywhere.
 EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "stop_gradient": (("differences",), "its derivative is zero by definition, whatever the value does"),
@@ -34,7 +37,8 @@ EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 
 def certify(f: Callable[..., Any], *args: Any) -> Certificate:
     """Check every role of a function at the given arguments: its spec, jvp against vjp, differences, the four
-    second-order compositions, third order along a line, vmap against a loop, the staged program.
+    second-order compositions, third order along a line, vmap against a loop, the staged program, the
+    compiled one.
 
     Floats among the arguments (which may be trees) carry derivatives, everything else is held fixed. The report is
     true when all hold.
@@ -154,7 +158,7 @@ def _asked(role: Role, case: Case) -> Measured | None:
     try:
         return role.check(case)
     except (ConversionError, DtypeError) as error:
-        if case.kinds == "c" if isinstance(error, DtypeError) else case.op is None and role.name in ("batch", "staged"):
+        if case.kinds == "c" if isinstance(error, DtypeError) else case.op is None and role.name in _WITHOUT_NUMBERS:
             return None
         raise
 
