@@ -21,6 +21,7 @@ BUILT_IN = {
     "MemoryBudgetError": MemoryError,
     "RecomputeError": RuntimeError,
     "StorageError": OSError,
+    "FormatError": ValueError,
     "SingularError": np.linalg.LinAlgError,
     "GaugeError": ArithmeticError,
     "HookError": ValueError,

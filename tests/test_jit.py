@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import pickle
 import threading
 import weakref
 
@@ -364,3 +365,13 @@ def test_a_computed_index_out_of_range_says_what_may_be_lost():
     f = pb.jit(lambda w, at: w + pb.sum(w[at + 1]), donate_argnums=0)
     with pytest.raises(IndexingError, match="may have been overwritten"):
         f(np.ones(3), np.array([2]))
+
+
+def test_dtypes_that_are_other_objects_of_the_same_dtype():
+    """Native code knows a dtype by its address; unpickled arrays have a dtype of their own."""
+    f = pb.jit(lambda x: pb.sin(x) * 2)
+    expected = f(np.ones(3, np.float32))
+    copied = pickle.loads(pickle.dumps(np.ones(3, np.float32)))
+    assert copied.dtype is not np.dtype(np.float32)
+    assert np.array_equal(f(copied), expected)
+    assert np.array_equal(f(np.ones(3, np.float32).view(np.dtype(np.float32).newbyteorder("="))), expected)

@@ -27,6 +27,7 @@ ORACLES = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.where(x > 0, x, 0),
     "softplus": lambda x: np.logaddexp(x, 0),
+    "gelu_by_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
     "erf": lambda x: np.vectorize(__import__("math").erf, otypes=[float])(x),
     "real": np.real,
     "imag": np.imag,

@@ -50,6 +50,11 @@ def sections() -> Iterator[str]:
         public |= {f"{part.__name__}.{name}": getattr(part, name) for name in part.__all__ if name != "Schedule"}
     for part in (pullback.linalg, pullback.fft):
         public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
+    for space, part in {"nn.init": pullback.nn.init}.items():
+        things = {name: getattr(part, name) for name in part.__all__}
+        public |= {
+            f"pullback.{space}.{n}": x for n, x in things.items() if getattr(x, "__name__", n) == n
+        }  # no aliases
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
         yield f"## {heading}"

@@ -11,6 +11,7 @@ __all__ = [
     "ConvergenceError",
     "DeviceError",
     "DtypeError",
+    "FormatError",
     "GaugeError",
     "GraphError",
     "HookError",
@@ -85,6 +86,10 @@ class ConvergenceError(PullbackError, RuntimeError):
 
 class StorageError(PullbackError, OSError):
     """A value could not be stored on disk: there is no room, or no such directory."""
+
+
+class FormatError(PullbackError, ValueError):
+    """A file is damaged, cut off, or not what it says it is."""
 
 
 class RecomputeError(PullbackError, RuntimeError):

@@ -15,10 +15,13 @@ import numpy as np
 from ..errors import ArgumentError
 from .value import Value
 
-__all__ = ["LEAF", "flatten", "listed", "map_tree", "paths", "register_tree", "spread", "unflatten"]
+__all__ = [
+    "LEAF", "flatten", "listed", "map_tree", "one_level", "paths", "register_tree", "registered", "spread", "unflatten",
+]  # fmt: skip
 
 _NAMESPACE = "pullback"
 _BARE = frozenset((np.ndarray, bool, int, float, complex))
+_BUILT_IN = frozenset((tuple, list, dict, type(None)))
 
 #: The structure of a tree that is one leaf.
 LEAF = None
@@ -99,10 +102,9 @@ def spread(prefix: Any, tree: Any, what: str) -> list[Any]:
     return [entry for one, child in pairs for entry in spread(one, child, what)]
 
 
-def register_tree(
-    kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], unflatten: Callable[[Any, Any], Any]
-) -> type:
+def register_tree(kind: type, flatten: Callable[[Any], tuple[Any, ...]], unflatten: Callable[[Any, Any], Any]) -> type:
     """Let a class of yours be a tree: `flatten(tree)` answers (children, rest), `unflatten(rest, children)` undoes it.
+    A third answer, if there is one, names the children in error messages.
 
     >>> import numpy as np, pullback as pb
     >>> class Line:
@@ -114,3 +116,17 @@ def register_tree(
     """
     _optree().register_pytree_node(kind, flatten, unflatten, namespace=_NAMESPACE)
     return kind
+
+
+def registered(kind: type) -> Callable[[Any, Any], Any] | None:
+    """What puts a class of one's own together again from (rest, children); None if it was never registered here."""
+    if kind in _BUILT_IN:
+        return None
+    found = _optree().register_pytree_node.get(kind, namespace=_NAMESPACE)
+    return None if found is None or found.namespace != _NAMESPACE else found.unflatten_func
+
+
+def one_level(tree: Any) -> tuple[list[Any], Any]:
+    """The children of a registered node, and the rest of it."""
+    children, rest, *_ = _optree().tree_flatten_one_level(tree, namespace=_NAMESPACE)
+    return children, rest

@@ -487,8 +487,12 @@ def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:
 
 
 def _settled(value: Any, spec: Spec) -> Any:
-    """A contiguous array of the wanted dtype."""
+    """A contiguous array of the wanted dtype, and of NumPy's own object for it, which native code knows it by: there
+    may be others, as `newbyteorder` and unpickling make them.
+    """
     array = np.asarray(value, spec.dtype) if not is_array(value) else value
+    if type(array) is _ndarray and array.dtype.isnative and array.dtype is not (own := np.dtype(array.dtype.type)):
+        array = array.view(own)
     return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array)
 
 

@@ -16,6 +16,7 @@ from ..ops.random import (
 from ..ops.selecting import (
     one_hot,
 )
+from . import init
 from .activations import (
     gelu,
     logsigmoid,
@@ -25,6 +26,10 @@ from .activations import (
     softsign,
     swish,
     tanhshrink,
+)
+from .attention import (
+    multi_head_attention,
+    scaled_dot_product_attention,
 )
 from .dropping import (
     alpha_dropout,
@@ -48,6 +53,15 @@ from .gates import (
     reglu,
     softmin,
     swiglu,
+)
+from .layers import (
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    RMSNorm,
+    Sequential,
 )
 from .lengths import (
     cosine_similarity,
@@ -95,6 +109,10 @@ from .losses.regression import (
 from .losses.sequences import (
     ctc_loss,
 )
+from .module import (
+    LoadReport,
+    Module,
+)
 from .normalising import (
     batch_norm,
     group_norm,
@@ -111,6 +129,11 @@ from .piecewise import (
     relu6,
     softshrink,
     threshold,
+)
+from .positions import (
+    alibi_bias,
+    rotary_embedding,
+    sinusoidal_positions,
 )
 from .rectifiers import (
     celu,
@@ -141,18 +164,20 @@ from .warping import (
 )
 
 __all__ = [
-    "affine_grid", "alpha_dropout", "batch_norm", "bilinear", "binary_cross_entropy",
+    "Dropout", "Embedding", "LayerNorm", "Linear", "LoadReport", "Module", "MultiHeadAttention", "RMSNorm",
+    "Sequential", "affine_grid", "alibi_bias", "alpha_dropout", "batch_norm", "bilinear", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "celu", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
     "ctc_loss", "dice_loss", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
     "embedding_bag", "feature_alpha_dropout", "feature_dropout", "focal_loss", "gaussian_nll_loss", "geglu",
     "gelu", "glu", "grid_sample", "group_norm", "gru", "gru_cell", "gumbel_softmax", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss", "info_nce", "instance_norm",
-    "interpolate", "js_div", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",
-    "log_cosh_loss", "log_softmax", "logsigmoid", "lstm", "lstm_cell", "margin_ranking_loss", "mish", "mse_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
-    "one_hot", "poisson_nll_loss", "prelu", "quantile_loss", "quick_gelu", "reglu", "relu", "relu6",
-    "relu_squared", "rms_norm", "rnn", "rnn_cell", "rrelu", "selu", "sigmoid", "silu", "smooth_l1_loss",
-    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "spectral_norm",
-    "squared_hinge_loss", "squareplus", "star_relu", "swiglu", "swish", "tanh", "tanhshrink", "threshold",
-    "triplet_margin_loss", "upsample", "weight_norm",
+    "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss", "info_nce", "init",
+    "instance_norm", "interpolate", "js_div", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
+    "local_response_norm", "log_cosh_loss", "log_softmax", "logsigmoid", "lstm", "lstm_cell",
+    "margin_ranking_loss", "mish", "mse_loss", "multi_head_attention", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot",
+    "poisson_nll_loss", "prelu", "quantile_loss", "quick_gelu", "reglu", "relu", "relu6", "relu_squared",
+    "rms_norm", "rnn", "rnn_cell", "rotary_embedding", "rrelu", "scaled_dot_product_attention", "selu", "sigmoid",
+    "silu", "sinusoidal_positions", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "spectral_norm", "squared_hinge_loss", "squareplus", "star_relu", "swiglu", "swish",
+    "tanh", "tanhshrink", "threshold", "triplet_margin_loss", "upsample", "weight_norm",
 ]  # fmt: skip

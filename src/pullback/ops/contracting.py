@@ -41,6 +41,21 @@ def _adjoint(x: Any) -> Any:
     return pointwise.conj(swapped) if is_complex(x) else swapped
 
 
+def _product(xp: Any, x: Any, y: Any) -> Any:
+    """Rows of many matrices times one matrix are one product of all rows, which a library does faster."""
+    if y.ndim == 2 < x.ndim and x.flags.c_contiguous and x.size:
+        return xp.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
+    return xp.matmul(x, y)
+
+
+def _share_of_right(bar: Any, x: Any, y_spec: Spec) -> Any:
+    """x^H bar; for one matrix beside many, summed over them by the product itself."""
+    if y_spec.ndim == 2 < ndim(x):
+        bar = shaping.broadcast_to(bar, (*shape(x)[:-1], shape(bar)[-1]))
+        x, bar = (shaping.reshape(z, (math.prod(shape(z)[:-1]), shape(z)[-1])) for z in (x, bar))
+    return matmul(_adjoint(x), bar)
+
+
 def _batch_matmul(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     rank = max(ndim(a) - (ax is not None) for a, ax in zip(args, axes, strict=True))
     return apply(op, *(batching.padded(a, ax, rank) for a, ax in zip(args, axes, strict=True))), 0
@@ -54,9 +69,9 @@ def _matrices(rng: Any) -> Any:
 _matmul = contraction(
     "matmul",
     doc="The matrix product over the last two axes, broadcasting the others.",
-    value=lambda xp, x, y: xp.matmul(x, y),
+    value=_product,
     spec=_matmul_spec,
-    pull={"x": lambda bar, y: matmul(bar, _adjoint(y)), "y": lambda bar, x: matmul(_adjoint(x), bar)},
+    pull={"x": lambda bar, y: matmul(bar, _adjoint(y)), "y": _share_of_right},
     batch=_batch_matmul,
     samples=_matrices,
     form=Contract(_matmul_equation),

@@ -176,6 +176,46 @@ softplus: Any = elementwise(
     kernel=lambda k, x: k.logaddexp(x, k.constant(0)),
 )
 
+#: u = _SLOPE (x + _BEND x^3), so that x (1 + tanh u) / 2 is close to x times the normal distribution function.
+_SLOPE, _BEND = math.sqrt(2 / math.pi), 0.044715
+
+
+def _gelu_value(xp: Any, x: Any) -> Any:
+    """x (1 + tanh u) / 2, in one piece of memory beside the result's."""
+    x = xp.asarray(x)
+    wide = x if is_inexact(x.dtype) else x.astype("float64")
+    out = xp.asarray(wide * wide)
+    for step, number in ((xp.multiply, _BEND), (xp.add, 1.0), (xp.multiply, wide), (xp.multiply, _SLOPE)):
+        step(out, number, out=out)
+    xp.tanh(out, out=out)
+    for step, number in ((xp.add, 1.0), (xp.multiply, wide), (xp.multiply, 0.5)):
+        step(out, number, out=out)
+    return out
+
+
+# With t = tanh u: y' = (1 + t) / 2 + x (1 - t^2) u' / 2 and u' = _SLOPE (1 + 3 _BEND x^2).
+def _gelu_slope(x: Any) -> Any:
+    squared = square(x)
+    t = tanh(multiply(multiply(x, _SLOPE), add(multiply(squared, _BEND), 1)))
+    steep = multiply(x, multiply(add(multiply(squared, 3 * _BEND), 1), _SLOPE / 2))
+    return add(multiply(add(t, 1), 0.5), multiply(steep, subtract(1, square(t))))
+
+
+def _gelu_kernel(k: Any, x: Any) -> Any:
+    bent = k.add(k.multiply(k.square(x), k.constant(_BEND)), k.constant(1))
+    t = k.tanh(k.multiply(k.multiply(x, bent), k.constant(_SLOPE)))
+    return k.multiply(k.multiply(x, k.constant(0.5)), k.add(t, k.constant(1)))
+
+
+gelu_by_tanh: Any = elementwise(
+    "gelu_by_tanh",
+    {"x": _gelu_slope},
+    value=_gelu_value,
+    dtype="inexact",
+    doc="",
+    kernel=_gelu_kernel,
+)
+
 
 def apart(x: Any, y: Any) -> Any:
     """x - y, and 0 for two equal infinities."""

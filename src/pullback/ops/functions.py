@@ -87,10 +87,8 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """
     x = as_value(x)
     if approximate:
-        bent = pointwise.add(pointwise.multiply(pointwise.square(x), 0.044715), 1)  # x + 0.044715 x^3, over x
-        share = pointwise.tanh(pointwise.multiply(pointwise.multiply(x, bent), math.sqrt(2 / math.pi)))
-    else:
-        share = pointwise.erf(pointwise.multiply(x, math.sqrt(0.5)))
+        return pointwise.gelu_by_tanh(x)
+    share = pointwise.erf(pointwise.multiply(x, math.sqrt(0.5)))
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 

@@ -1,0 +1,309 @@
+"""A class of parameters and submodules in, a network out that is also a tree: for the tape, transforms and jit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.node import Handle, Hooks
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import map_tree, register_tree
+from ..arrays.value import Value
+from ..errors import ArgumentError, DtypeError, ShapeError
+from ..ops.dispatch import as_value
+from ..ops.shaping import astype
+from ..settings import no_grad
+from .describing import shown, table
+from .fields import Shape, collected, filled, rebuilt, slot_names, split, walked
+
+__all__ = ["LoadReport", "Module"]
+
+#: Where an instance made by a transform keeps its shape, so that it is taken apart as it was put together, whatever
+#: stands in it (the truths of a mask, the numbers of axes).
+_SHAPE = "_shape"
+_HOOKS = "_hooks"
+
+
+class LoadReport(NamedTuple):
+    """What `load_state_dict` found: names that the state lacks, and names that it has and the module lacks."""
+
+    missing: list[str]
+    unexpected: list[str]
+
+
+class Module:
+    """A network: subclass it, put parameters (tensors, arrays) and other modules in its attributes, write `forward`.
+
+    Annotated fields make a constructor, as in a dataclass. A module is a tree of its arrays, so `pb.grad`, `pb.jit` and
+    `pb.optim` take it as it is; settings (numbers, text, functions) are part of its structure. Arrays that are state
+    and not to be trained are named in `buffers`.
+
+    >>> import numpy as np, pullback as pb
+    >>> class Line(pb.nn.Module):
+    ...     slope: pb.Tensor
+    ...     def forward(self, x):
+    ...         return self.slope * x
+    >>> line = Line(pb.tensor(2.0, requires_grad=True))
+    >>> line(3.0).backward(); line.slope.grad
+    tensor(3., dtype=float64)
+    >>> pb.jit(pb.grad(lambda line, x: line(x)))(line.arrays(), 3.0).slope
+    array(3.)
+    """
+
+    training: bool = True
+    #: Names of attributes whose arrays are state and no parameters, such as running statistics.
+    buffers: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        plain = cls.__init__ is object.__init__ or dataclasses.is_dataclass(cls)
+        if plain and "__init__" not in vars(cls) and vars(cls).get("__annotations__"):
+            dataclasses.dataclass(eq=False, repr=False)(cls)
+        register_tree(cls, _taken_apart, functools.partial(_put_together, cls))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the network computes; each subclass writes its own."""
+        raise ArgumentError(f"{type(self).__name__} has no forward.\n  Write what it computes: def forward(self, x).")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hooks = vars(self).get(_HOOKS)
+        if hooks is None or not hooks.entries:
+            return self.forward(*args, **kwargs)
+        for kind, hook in list(hooks.entries.values()):
+            if kind == "pre" and (changed := hook(self, args)) is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        out = self.forward(*args, **kwargs)
+        for kind, hook in list(hooks.entries.values()):
+            if kind == "post" and (changed := hook(self, args, out)) is not None:
+                out = changed
+        return out
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        vars(self).pop(_SHAPE, None)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        vars(self).pop(_SHAPE, None)
+
+    # What is in it
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with the path to it."""
+        seen: set[int] = set()
+        waiting: list[tuple[str, Module]] = [(prefix, self)]
+        while waiting:
+            path, module = waiting.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+                below = [(_joined(path, name), x) for name, x in walked(_own(module)) if isinstance(x, Module)]
+                waiting += below[::-1]
+
+    def named_arrays(self) -> Iterator[tuple[str, Any, bool]]:
+        """Each array with the path to it and whether it is a parameter; one that stands in two places comes twice."""
+        yield from _arrays_of(self, "")
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Each parameter once, with the path to it.
+
+        >>> import pullback as pb
+        >>> [name for name, _ in pb.nn.Sequential(pb.nn.Linear(2, 3), pb.relu).named_parameters()]
+        ['0.weight', '0.bias']
+        """
+        seen: set[int] = set()
+        for path, array, trained in self.named_arrays():
+            if trained and id(array) not in seen:
+                seen.add(id(array))
+                yield path, array
+
+    def parameters(self) -> list[Any]:
+        """The parameters, each once: what an optimiser is given."""
+        return [array for _, array in self.named_parameters()]
+
+    # What is done to it
+
+    def train(self, mode: bool = True) -> Self:
+        """Behave as in training (dropout, statistics of the batch), here and in all modules below."""
+        for _, module in self.named_modules():
+            if module.training != mode:
+                module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Behave as when the network is used."""
+        return self.train(False)
+
+    def requires_grad_(self, wanted: bool = True) -> Self:
+        """Whether the parameters ask for gradients on the tape."""
+        for array in self.parameters():
+            if isinstance(array, Tensor):
+                array.requires_grad_(wanted)
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for array in self.parameters():
+            if isinstance(array, Tensor):
+                array.grad = None
+
+    def arrays(self) -> Self:
+        """The same module with bare arrays for tensors: what transforms and compiled steps are best given.
+
+        >>> import pullback as pb
+        >>> type(pb.nn.Linear(1, 1).arrays().weight).__name__
+        'ndarray'
+        """
+        found: Self = map_tree(lambda x: x.value if isinstance(x, Tensor) and is_array(x.value) else x, self)
+        return found
+
+    def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
+        """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""
+        return self._hook("pre", hook)
+
+    def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
+        """Call `hook(module, args, out)` after each forward; what it returns, unless None, replaces the result. For the
+        way back, register a hook on the result there: `out.register_hook(...)`.
+
+        >>> import numpy as np, pullback as pb
+        >>> layer = pb.nn.Linear(2, 1)
+        >>> with layer.register_forward_hook(lambda module, args, out: out * 0 + 1):
+        ...     layer(np.ones(2)).tolist()
+        [1.0]
+        """
+        return self._hook("post", hook)
+
+    def _hook(self, kind: str, hook: Callable[..., Any]) -> Handle:
+        if _HOOKS not in vars(self):
+            setattr(self, _HOOKS, Hooks())
+        return Handle(getattr(self, _HOOKS), kind, hook)
+
+    # What it looks like outside
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every parameter and buffer as an array, by its path; `pb.save` writes it, `load_state_dict` takes it.
+
+        >>> import pullback as pb
+        >>> {name: x.shape for name, x in pb.nn.Linear(2, 3).state_dict().items()}
+        {'weight': (3, 2), 'bias': (3,)}
+        """
+        return {path: _told(x) for path, x, _ in self.named_arrays()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
+        """Take parameters and buffers from a state. Nothing is changed unless every shape fits; unless `strict`, names
+        that only one side has are passed over, and reported.
+
+        >>> import pullback as pb
+        >>> a, b = pb.nn.Linear(2, 3), pb.nn.Linear(2, 3)
+        >>> a.load_state_dict(b.state_dict())
+        LoadReport(missing=[], unexpected=[])
+        """
+        mine = {path: array for path, array, _ in self.named_arrays()}
+        report = LoadReport([n for n in mine if n not in state], [n for n in state if n not in mine])
+        fitting = {n: _fitted(n, state[n], mine[n]) for n in mine if n in state}
+        wrong = [fault for fault in fitting.values() if isinstance(fault, str)]
+        if strict:
+            wrong += [f"missing: {n}" for n in report.missing] + [f"unexpected: {n}" for n in report.unexpected]
+        if wrong:
+            kind = ArgumentError if strict and any(report) else ShapeError
+            raise kind("load_state_dict: the state is not that of this module.\n  " + "\n  ".join(wrong))
+        _take(self, "", fitting)
+        return report
+
+    def summary(self) -> str:
+        """A table of the modules and their parameters, with counts and bytes.
+
+        >>> import pullback as pb
+        >>> print(pb.nn.Sequential(pb.nn.Linear(2, 3), pb.relu).summary())
+        name      kind        shape   parameters
+                  Sequential                   9
+        0         Linear                       9
+        0.weight  float32     (3, 2)           6
+        0.bias    float32     (3,)             3
+        9 parameters, 36 B; 9 of them trained
+        """
+        return table(self)
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+def _own(module: Module) -> dict[str, Any]:
+    return {name: x for name, x in vars(module).items() if name != _SHAPE}
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _arrays_of(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
+    for name, child in walked(_own(module)):
+        path = _joined(prefix, name)
+        if isinstance(child, Module):
+            yield from _arrays_of(child, path)
+        elif isinstance(child, Value) or is_array(child):
+            kept = name.partition(".")[0] in type(module).buffers
+            yield path, child, not kept and spec_of(child).inexact
+
+
+def _told(x: Any) -> Any:
+    """The value of an array that nobody will write to; inside a transform, the transform's own."""
+    return x.value if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
+
+
+def _fitted(name: str, given: Any, mine: Any) -> Any:
+    """What a state has for an array, as an array of its dtype; or the fault in words."""
+    array = as_value(given.detach() if hasattr(given, "detach") else given)
+    array = array.value if isinstance(array, Tensor) else array
+    spec, found = spec_of(mine), spec_of(array)
+    if found.shape != spec.shape:
+        return f"{name}: the state has shape {found.shape}, the module {spec.shape}"
+    if not np.can_cast(found.dtype, spec.dtype, "same_kind"):
+        raise DtypeError(f"load_state_dict: {name} is {found.dtype} in the state and {spec.dtype} in the module.")
+    if isinstance(array, (np.ndarray, *_NUMBERS)):
+        return np.array(array, spec.dtype)
+    return astype(array, spec.dtype)
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def _take(module: Module, prefix: str, state: Mapping[str, Any]) -> None:
+    """Put arrays in their places: a tensor keeps its identity, since an optimiser may hold it."""
+
+    def change(name: str, child: Any) -> Any:
+        path = _joined(prefix, name)
+        if isinstance(child, Module):
+            _take(child, path, state)
+        elif path in state:
+            if not isinstance(child, Tensor):
+                return state[path]
+            with no_grad():
+                child.rebind(state[path], "load_state_dict")
+        return child
+
+    for name, value in rebuilt(_own(module), change).items():
+        if value is not vars(module)[name]:
+            setattr(module, name, value)
+
+
+def _taken_apart(module: Module) -> tuple[list[Any], Shape, list[str]]:
+    """Children, shape, and the names of children, as `register_tree` wants them."""
+    known: Shape | None = None if _HOOKS in vars(module) else vars(module).get(_SHAPE)
+    found = None if known is None else collected(known, _own(module))
+    if known is None or found is None:
+        children, names, shape = split(_own(module))
+        return children, shape, names
+    return found, known, slot_names(known)
+
+
+def _put_together(kind: type[Module], shape: Shape, children: Iterable[Any]) -> Module:
+    module = object.__new__(kind)
+    vars(module).update(filled(shape, iter(children)))
+    vars(module)[_SHAPE] = shape
+    return module

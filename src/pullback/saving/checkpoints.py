@@ -1,0 +1,71 @@
+"""Steps and trees in, the last few of them kept in a directory, and the newest out again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from ..errors import ArgumentError, StorageError
+from .whole import load, save
+from .writing import TEMPORARY
+
+__all__ = ["Checkpoints"]
+
+_NAME = re.compile(r"step-(\d{10,})\.safetensors")
+
+
+@final
+class Checkpoints:
+    """The states of a training in a directory, the newest `keep` of them. One process writes to it at a time.
+
+    >>> import tempfile, pullback as pb
+    >>> kept = pb.Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> for step in range(5):
+    ...     _ = kept.save(step, {"step": step, "random": pb.random.state()})
+    >>> kept.steps(), kept.restore()["step"]
+    ([3, 4], 4)
+    """
+
+    def __init__(self, directory: Any, keep: int = 3) -> None:
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+            raise ArgumentError(f"Checkpoints: keep is a positive integer, got {keep!r}.")
+        self.directory = Path(directory)
+        self.keep = keep
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def save(self, step: int, tree: Any, metadata: Mapping[str, str] | None = None) -> Path:
+        """Write a tree under the number of a step; once it is there, older ones beyond `keep` go. Answers its path."""
+        path = self.path(step)
+        save(path, tree, metadata)
+        for old in [s for s in self.steps() if s != step][: -(self.keep - 1) or None]:
+            self.path(old).unlink(missing_ok=True)
+        for left in self.directory.glob(f".step-*{TEMPORARY}"):  # of a process that was killed
+            left.unlink(missing_ok=True)
+        return path
+
+    def path(self, step: int) -> Path:
+        """The file of a step."""
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise ArgumentError(f"Checkpoints: a step is a whole number that is not negative, got {step!r}.")
+        return self.directory / f"step-{step:010d}.safetensors"
+
+    def steps(self) -> list[int]:
+        """The steps that are there, in order."""
+        found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def latest(self) -> int | None:
+        """The newest step, None if there is none."""
+        return max(self.steps(), default=None)
+
+    def restore(self, step: int | None = None, *, mmap: bool = False, kinds: Iterable[type] = ()) -> Any:
+        """The tree of a step, of the newest if none is named."""
+        chosen = self.latest() if step is None else step
+        if chosen is None or not self.path(chosen).exists():
+            there = ", ".join(map(str, self.steps())) or "none"
+            raise StorageError(
+                f"Checkpoints: no step {'' if step is None else step} in {self.directory}; there are: {there}."
+            )
+        return load(self.path(chosen), mmap=mmap, kinds=kinds)

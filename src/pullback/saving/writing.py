@@ -1,0 +1,63 @@
+"""Pieces of bytes and a path in, a file out that is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..errors import StorageError
+
+__all__ = ["TEMPORARY", "write_whole"]
+
+#: How the name of an unfinished file ends.
+TEMPORARY = ".unfinished"
+_PIECE = 1 << 24
+
+
+def write_whole(path: Any, pieces: Iterable[Any]) -> None:
+    """Write a file beside its place, make sure that it is on the disk, and only then give it its name.
+
+    Whoever opens the path, at any moment and after any kill, finds the last complete file. Its bytes are on the disk
+    before its name is (fsync of the file), and the name is before this returns (fsync of the directory).
+    """
+    target = Path(os.path.realpath(path))  # a link stays one, and what it points to is replaced
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}{TEMPORARY}")
+    try:
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        raise StorageError(f"save: cannot write in {target.parent}: {error.strerror}.") from error
+    try:
+        try:
+            for piece in pieces:
+                _write(descriptor, memoryview(piece).cast("B"))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(unfinished, target)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise StorageError(f"save: cannot write {target}: {error.strerror}.") from error
+        raise
+    _sync_directory(target.parent)
+
+
+def _write(descriptor: int, piece: memoryview) -> None:
+    """All of a piece: one call may write less than it was given."""
+    at = 0
+    while at < len(piece):
+        at += os.write(descriptor, piece[at : at + _PIECE])
+
+
+def _sync_directory(directory: Path) -> None:
+    """Names are kept in the directory, which has a cache of its own. Windows has no such call and needs none."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
