@@ -8,19 +8,16 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ..arrays.scope import running
-from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor
-from ..errors import ArgumentError, DtypeError, ShapeError
-from ..ops import elementwise as pointwise
-from ..ops import random, reducing, shaping
-from ..ops.contracting import matmul
-from ..ops.dispatch import as_value, shape
-from ..ops.indexing import getitem
+from ..errors import ArgumentError
+from ..ops import random
 from ..ops.random.keys import next_key
 from . import init
 from .attention import multi_head_attention
+from .dropping import dropout
+from .embeddings import embedding, linear
 from .module import Module
+from .normalising import layer_norm, rms_norm
 
 __all__ = ["Dropout", "Embedding", "LayerNorm", "Linear", "MultiHeadAttention", "RMSNorm", "Sequential"]
 
@@ -52,11 +49,7 @@ class Linear(Module):
         self.bias = _parameter(init.uniform((outputs,), -bound, bound, key=of_bias, dtype=dtype)) if bias else None
 
     def forward(self, x: Any) -> Any:
-        x = as_value(x)
-        if shape(x)[-1:] != shape(self.weight)[1:]:
-            raise ShapeError(f"Linear: x has shape {shape(x)}, its last axis should have {shape(self.weight)[1]}.")
-        out = matmul(x, shaping.matrix_transpose(self.weight))
-        return out if self.bias is None else pointwise.add(out, self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 @final
@@ -72,10 +65,7 @@ class Embedding(Module):
         self.weight = _parameter(init.normal((count, width), key=key, dtype=dtype))
 
     def forward(self, indices: Any) -> Any:
-        indices = as_value(indices)
-        if spec_of(indices).dtype.kind not in "iu":
-            raise DtypeError(f"Embedding: indices are whole numbers, got {spec_of(indices).dtype}.")
-        return getitem(self.weight, indices)
+        return embedding(indices, self.weight)
 
 
 @final
@@ -93,10 +83,7 @@ class LayerNorm(Module):
         self.eps = eps
 
     def forward(self, x: Any) -> Any:
-        x = _of_width(x, self.weight, "LayerNorm")
-        away = pointwise.subtract(x, reducing.mean(x, axis=-1, keepdims=True))
-        out = pointwise.multiply(_over_root(away, self.eps), self.weight)
-        return out if self.bias is None else pointwise.add(out, self.bias)
+        return layer_norm(x, self.weight, self.bias, eps=self.eps)
 
 
 @final
@@ -113,19 +100,7 @@ class RMSNorm(Module):
         self.eps = eps
 
     def forward(self, x: Any) -> Any:
-        return pointwise.multiply(_over_root(_of_width(x, self.weight, "RMSNorm"), self.eps), self.weight)
-
-
-def _of_width(x: Any, weight: Any, what: str) -> Any:
-    x = as_value(x)
-    if shape(x)[-1:] != shape(weight):
-        raise ShapeError(f"{what}: x has shape {shape(x)}, its last axis should have {shape(weight)[0]}.")
-    return x
-
-
-def _over_root(x: Any, eps: float) -> Any:
-    spread = reducing.mean(pointwise.square(x), axis=-1, keepdims=True)
-    return pointwise.divide(x, pointwise.sqrt(pointwise.add(spread, eps)))
+        return rms_norm(x, self.weight, eps=self.eps)
 
 
 @final
@@ -135,7 +110,7 @@ class Dropout(Module):
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.Dropout(0.5)(np.ones(4), key=pb.random.key(1)).tolist()
-    [2.0, 2.0, 0.0, 0.0]
+    [2.0, 2.0, 2.0, 0.0]
     """
 
     takes_key: ClassVar[bool] = True
@@ -146,23 +121,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Any, *, key: Any = None) -> Any:
-        x = as_value(x)
-        if not self.training or not self.p:
-            return shaping.unchanged(x)
-        key = _drawing(key, "Dropout")
-        kept = random.bernoulli(1 - self.p, shape(x), key=key)
-        return pointwise.where(kept, pointwise.multiply(x, 1 / (1 - self.p)), 0.0)
-
-
-def _drawing(key: Any, what: str) -> Any:
-    """A key to draw with: in a program that is written down the default generator's would be a constant."""
-    scope = running()
-    if key is None and scope is not None and any(s.name == "staging" for s in scope.around()):
-        raise ArgumentError(
-            f"{what}: in a compiled function the default generator would draw the same numbers at every call.\n"
-            "  Give a key: model(x, key=key), with another key in each call."
-        )
-    return next_key() if key is None else key
+        return dropout(x, self.p, training=self.training, key=key)
 
 
 @final
