@@ -94,12 +94,85 @@ ORACLES = {
     "rsqrt": lambda x: x**-0.5,
     "numbers": lambda x: x,
     "convolve": lambda x, y: np.polymul(x, y) if x[0] and y[0] else None,
+    "convolution": lambda x, w, **how: _form("y", x=x, w=w, **how),
+    "convolution_back": lambda y, w, sizes, **how: _form("x", sizes, y=y, w=w, **how),
+    "convolution_weight": lambda x, y, sizes, **how: _form("w", sizes, x=x, y=y, **how),
+    "window_place": lambda x, **how: _each_window(x, lambda seen: max(seen, key=lambda pair: pair[1])[0], **how),
+    "window_take": lambda x, index, **how: _at_places(x, index, **how),
+    "window_put": lambda y, index, sizes, **how: _put_in_windows(y, sizes, index, **how),
+    "window_sum": lambda x, **how: _each_window(x, lambda seen: sum(v for _, v in seen), **how),
+    "window_spread": lambda y, sizes, **how: _put_in_windows(y, sizes, None, **how),
     "exponent": lambda x: np.floor(np.log2(np.abs(x))) + 1,
     "power_of_two": lambda x, dtype: 2.0**x,
     "sinc": lambda x, order: _sinc_by_complex_circle(x, order),
     "einsum": lambda *xs, labels, result: np.einsum(f"{','.join(labels)}->{result}", *xs),
 }
 ORACLES |= SPECIAL | RANDOM
+
+
+def _seen_by(window, stride, padding, dilation, sizes, at):
+    """The places of one window that lie inside the grid, with where they lie."""
+    for number, place in enumerate(np.ndindex(window)):
+        where = tuple(
+            p * s + k * d - low for p, s, k, d, (low, _) in zip(at, stride, place, dilation, padding, strict=True)
+        )
+        if all(0 <= i < n for i, n in zip(where, sizes, strict=True)):
+            yield number, place, where
+
+
+def _count_windows(sizes, window, stride, padding, dilation):
+    return tuple(
+        len(range(0, n + sum(p) - (k - 1) * d, s))
+        for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True)
+    )
+
+
+def _form(result, sizes=(), x=None, w=None, y=None, stride=(), padding=(), dilation=(), groups=1):
+    """The trilinear form of a convolution summed term by term into the one array that is left out."""
+    if x is None:
+        x = np.zeros((y.shape[0], w.shape[1] * groups, *sizes))
+    if w is None:
+        w = np.zeros((y.shape[1], x.shape[1] // groups, *sizes))
+    if y is None:
+        y = np.zeros((x.shape[0], w.shape[0], *_count_windows(x.shape[2:], w.shape[2:], stride, padding, dilation)))
+    for n, f, c in np.ndindex(x.shape[0], *w.shape[:2]):
+        channel = f // (w.shape[0] // groups) * w.shape[1] + c
+        for at in np.ndindex(y.shape[2:]):
+            for _, k, where in _seen_by(w.shape[2:], stride, padding, dilation, x.shape[2:], at):
+                i, j, p = (n, channel, *where), (f, c, *k), (n, f, *at)
+                if result == "y":
+                    y[p] += x[i] * w[j]
+                elif result == "x":
+                    x[i] += y[p] * w[j]
+                else:
+                    w[j] += x[i] * y[p]
+    return {"x": x, "w": w, "y": y}[result]
+
+
+def _each_window(x, answer, window, stride, padding, dilation):
+    sizes = x.shape[2:]
+    out = np.zeros((*x.shape[:2], *_count_windows(sizes, window, stride, padding, dilation)))
+    for i in np.ndindex(out.shape):
+        seen = _seen_by(window, stride, padding, dilation, sizes, i[2:])
+        out[i] = answer([(number, x[(*i[:2], *where)]) for number, _, where in seen])
+    return out
+
+
+def _at_places(x, index, **how):
+    out = np.zeros(index.shape)
+    for i in np.ndindex(out.shape):
+        seen = {number: where for number, _, where in _seen_by(sizes=x.shape[2:], at=i[2:], **how)}
+        out[i] = x[(*i[:2], *seen[index[i]])] if index[i] in seen else 0.0
+    return out
+
+
+def _put_in_windows(y, sizes, index, **how):
+    out = np.zeros((*y.shape[:2], *sizes))
+    for i in np.ndindex(y.shape):
+        for number, _, where in _seen_by(sizes=sizes, at=i[2:], **how):
+            if index is None or index[i] == number:
+                out[(*i[:2], *where)] += y[i]
+    return out
 
 
 def _recurred(a, b, axis):

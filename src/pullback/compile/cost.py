@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .fuse import Step
-from .loops import Kernel, Loop, Product
+from .loops import Blocks, Kernel, Loop, Product
 
 __all__ = ["nanoseconds"]
 
@@ -23,6 +23,8 @@ def nanoseconds(step: Step) -> float:
         return max(OPERATION * work, BYTE * moved)
     if isinstance(step, Product):
         return MULTIPLICATION * step.out.size * step.left.shape[2]
+    if isinstance(step, Blocks):
+        return step.count * sum(nanoseconds(inner) for inner in step.steps)
     if isinstance(step, Loop):
         inside = sum(nanoseconds(s) for program in step.programs for s in program.steps)
         return inside * {"iterate": step.rounds, "repeat": ROUNDS, "branch": 1}[step.kind]

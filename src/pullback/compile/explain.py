@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .fuse import Step, Steps
-from .loops import Buffer, Host, Kernel, Layout, Loop, Product
+from .loops import Blocks, Buffer, Kernel, Layout, Loop, Product
 
 __all__ = ["Memory", "explained", "memory_of", "shown"]
 
@@ -83,6 +83,10 @@ def _facts(step: Step) -> tuple[str, int, str]:
         if step.kind == "repeat":
             return "", work, "a loop while a condition (a) holds"
         return f"{len(step.programs)} ways", work, "a branch"
+    if isinstance(step, Blocks):
+        parts = [_facts(inner) for inner in step.steps]
+        runs = f"{step.count} times: " + "; ".join(f"{what} ({domain})" for domain, _, what in parts)
+        return f"{step.count} blocks", step.count * sum(n for _, n, _ in parts), runs
     return "", 0, f"{step.name}, by the array library: it has no native form"
 
 
@@ -103,19 +107,24 @@ def shown(steps: Steps) -> str:
     lines: list[str] = []
     for number, step in enumerate(steps.steps):
         lines.append(f"step {number}: {type(step).__name__.lower()}")
-        if isinstance(step, Kernel):
-            lines += _kernel_lines(step)
-        elif isinstance(step, Loop):
-            lines.append(
-                f"  {step.kind} of {', '.join(map(_place, step.inputs))}, to {', '.join(map(_place, step.outputs))}"
-            )
-            lines += ["    " + line for p in step.programs for line in shown(p).split("\n")]
-        elif isinstance(step, Product):
-            factors = f"alpha={step.alpha} beta={step.beta}"
-            lines.append(f"  {_place(step.out)} = {_place(step.left)} @ {_place(step.right)}  {factors}")
-        elif isinstance(step, Host):
-            lines.append(f"  {', '.join(map(_place, step.outs))} = {step.name}(...)")
+        lines += _step_lines(step)
     return "\n".join(lines)
+
+
+def _step_lines(step: Step) -> list[str]:
+    if isinstance(step, Kernel):
+        return _kernel_lines(step)
+    if isinstance(step, Product):
+        factors = f"alpha={step.alpha} beta={step.beta}"
+        return [f"  {_place(step.out)} = {_place(step.left)} @ {_place(step.right)}  {factors}"]
+    if isinstance(step, Loop):
+        places = f"{', '.join(map(_place, step.inputs))}, to {', '.join(map(_place, step.outputs))}"
+        body = ["    " + line for p in step.programs for line in shown(p).split("\n")]
+        return [f"  {step.kind} of {places}", *body]
+    if isinstance(step, Blocks):
+        moves = ", ".join(f"{_name(b)} by {n}" for b, n in step.moves.items())
+        return [f"  {step.count} times, moving {moves}:", *(line for s in step.steps for line in _step_lines(s))]
+    return [f"  {', '.join(map(_place, step.outs))} = {step.name}(...)"]
 
 
 def _kernel_lines(kernel: Kernel) -> list[str]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "Buffer", "Division", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous", "row_major",
+    "Blocks", "Buffer", "Division", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous",
+    "row_major",
 ]  # fmt: skip
 
 
@@ -100,7 +101,8 @@ class Line:
 @dataclass(eq=False, slots=True)
 class Store:
     """A line written to memory; with a `word`, folded into what is there, starting from the word's identity unless the
-    place depends on indices (`args`, with `places` as in a line), where something else has filled the memory before.
+    place depends on indices (`args`, with `places` as in a line) or the store says `onto`: there something else has
+    filled the memory before.
     """
 
     line: Line
@@ -110,6 +112,7 @@ class Store:
     word: str = ""
     args: tuple[Line, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
+    onto: bool = False
 
     @property
     def phase(self) -> int:
@@ -237,3 +240,20 @@ class Host:
 
     def writes(self) -> list[Buffer]:
         return [out.buffer for out in self.outs]
+
+
+@dataclass(eq=False, slots=True)
+class Blocks:
+    """Steps that are run `count` times, each time further on in some buffers: `moves` says by how many elements. What
+    one of them writes for the next then stays in a near cache.
+    """
+
+    count: int
+    steps: list[Kernel | Product]
+    moves: dict[Buffer, int]
+
+    def reads(self) -> list[Buffer]:
+        return [b for step in self.steps for b in step.reads()]
+
+    def writes(self) -> list[Buffer]:
+        return [b for step in self.steps for b in step.writes()]

@@ -8,15 +8,17 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..ops.dispatch import compute
-from ..ops.forms import Cast, Contract, Flow, Fold, Gather, Join, Place, Write
+from ..ops.forms import Cast, Contract, Convolve, Flow, Fold, Gather, Join, Place, Window, Write
 from ..ops.specialise import Equation, Symbol
 from .contract import contract, contracts, updates
+from .convolve import convolve, convolves
 from .flow import flow
 from .fuse import Fuser, Steps, cast, phase
 from .indices import gather, scatter
 from .loops import Host, Kernel, Layout, Line, Store
 from .results import output, write_donated
 from .views import axes_of_view, is_view
+from .window import windowed, windows_of
 from .words import is_native, speaks
 
 __all__ = ["lowered"]
@@ -51,6 +53,10 @@ def lower(f: Fuser, e: Equation) -> None:
         fold(f, e)
     elif isinstance(form, Contract) and contracts(f, e):
         contract(f, e)
+    elif isinstance(form, Convolve) and convolves(e):
+        convolve(f, e)
+    elif isinstance(form, Window) and windows_of(f, e):
+        windowed(f, e)
     elif isinstance(form, Join):
         join(f, e)
     elif isinstance(form, Gather) and len(e.args) > 1 and e.results[0].spec.size:

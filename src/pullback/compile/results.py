@@ -19,6 +19,11 @@ def output(f: Fuser, number: int, x: Any) -> Buffer:
     spec = spec_of(x)
     if number in f.donated:
         return donated_output(f, x, contiguous(f.inputs[f.donated[number]], spec.shape))
+    made = f.made.get(id(x))
+    if made is not None and id(x) not in f.places and f.order(spec.shape, [(x, ())]) != tuple(range(spec.ndim)):
+        buffer = Buffer("output", spec.size, spec.dtype, number)
+        f.add_store(made.step, made.line, made.axes, contiguous(buffer, spec.shape))
+        return buffer
     layout = f.stored(x) if spec.shape or isinstance(x, Symbol) else None
     if layout is not None and layout.buffer.kind == "arena" and layout.is_whole:
         layout.buffer.kind, layout.buffer.number = "output", number

@@ -25,6 +25,7 @@ __all__ = ["LIBRARY", "OPS", "Op", "everything"]
 LIBRARY: tuple[str, ...] = (
     "arithmetic",
     "calculus",
+    "convolution",
     "curves",
     "products",
     "rounding",
@@ -37,6 +38,7 @@ LIBRARY: tuple[str, ...] = (
     "linalg",
     "multiplying",
     "naming",
+    "pooling",
     "quantiles",
     "quantising",
     "random",

@@ -8,7 +8,9 @@ from typing import Any
 
 from ..arrays.spec import Spec
 
-__all__ = ["Cast", "Contract", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Write"]
+__all__ = [
+    "Cast", "Contract", "Convolve", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Window", "Write",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,13 @@ class Contract:
     """A sum of products: `equation(specs, static)` answers the labels of the arguments and of the result."""
 
     equation: Callable[[Sequence[Spec], dict[str, Any]], tuple[tuple[str, ...], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolve:
+    """A convolution or one of its transposes, in the statics of `ops.convolution`: which of x, w and y comes out."""
+
+    result: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,15 @@ class View:
     """The argument's own memory seen in another way, by NumPy's function, where the op's value may be a copy."""
 
     function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What windows of a grid see, place by place, in the statics of `ops.pooling`: "index", "take", "put", "sum" or
+    "spread".
+    """
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

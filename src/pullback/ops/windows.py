@@ -103,6 +103,11 @@ _overlap: Op = linear(
 )
 
 
+def overlapped(y: Any, axis: int, length: int, step: int, dilation: int) -> Any:
+    """Windows on the last axis added up along an axis of some length, where `unfold` found them."""
+    return apply(_overlap, y, axis=axis, length=length, step=step, dilation=dilation)
+
+
 def _positive(number: Any, what: str) -> int:
     found = whole(number, what)
     if found < 1:

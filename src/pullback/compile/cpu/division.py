@@ -69,7 +69,7 @@ def _blocks(time: float) -> int:
 
 def _in_blocks(kernel: Kernel, vector_bytes: int) -> list[Step]:
     time = nanoseconds(kernel)
-    if time < SHORT or any(s.args for s in kernel.stores):  # places that indices give may be the same in two blocks
+    if time < SHORT or any(s.args or s.onto for s in kernel.stores):  # places may be the same in two blocks
         return [kernel]
     domain = Domain(kernel, vector_bytes)
     folds = [line for line in kernel.used() if line.kind == "fold"]

@@ -100,7 +100,7 @@ class _Renderer:
 
     def render(self) -> Rendered:
         for store in self.kernel.stores:
-            if store.word and not store.args:
+            if store.word and not store.args and not store.onto:
                 self._start(store)
         outer = [self.values.walk(i) for i in range(self.domain.rows)]
         for number in range(self.phases):

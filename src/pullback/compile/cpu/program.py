@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..fuse import Steps
-from ..loops import Buffer, Host, Kernel, Layout, Loop, Product
+from ..loops import Blocks, Buffer, Host, Kernel, Layout, Loop, Product
 from ..memory import ALIGNMENT, planned
 from .batches import batch_text
+from .blocks import blocks_text
 from .division import divided
 from .kernels import Rendered, form, render_kernel
 from .lanes import element_type
@@ -130,17 +131,23 @@ class Writer:
         self.arena_at = self.entry(words, self.base)
         slots: list[str] = []
         for step in steps:
-            if isinstance(step, Kernel):
-                if math.prod(step.extents):
-                    self._kernel(step, words, known, slots)
-            elif isinstance(step, Product):
-                slots += self._product(step, words, known)
-            elif isinstance(step, Loop):
-                slots += loop_text(self, step, words, known)
-            elif isinstance(step, Host):
-                self.called_back(step, words, known)
+            self.step(step, words, known, slots)
         body = "\n".join([*slots, *words.lines])
         self.bodies.append(f"define {linkage}void @{name}(ptr %table) {how}#0 {{\nentry:\n{body}\n  ret void\n}}")
+
+    def step(self, step: Any, words: Words, known: dict[Buffer, str], slots: list[str]) -> None:
+        """Append the instructions of one step; `slots` are for the beginning of the function."""
+        if isinstance(step, Kernel):
+            if math.prod(step.extents):
+                self._kernel(step, words, known, slots)
+        elif isinstance(step, Product):
+            slots += self._product(step, words, known)
+        elif isinstance(step, Blocks):
+            blocks_text(self, step, words, known, slots)
+        elif isinstance(step, Loop):
+            slots += loop_text(self, step, words, known)
+        elif isinstance(step, Host):
+            self.called_back(step, words, known)
 
     def called_back(self, step: Host, words: Words, known: dict[Buffer, str]) -> None:
         """An op of the array library inside a loop: Python is called with the number of the step and the table."""

@@ -1,0 +1,198 @@
+"""Convolutions in, patches and matrix products out, a few images at a time.
+
+Grids lie with their channels innermost, so that a patch is a few long pieces of memory, and what follows (a bias, an
+activation, a pooling) runs along channels. With M windows, D = channels * places and F filters:
+
+    y (M, F)  = patches (M, D) @ filters (D, F)
+    w (D, F)  = sum over blocks of patches^T (D, M) @ y (M, F)
+    x         = the rows of y (M, F) @ filters^T (F, D), each added up where its patch lies
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import make_spec, spec_of
+from ..ops.patches import Pairs, Sizes
+from ..ops.specialise import Equation
+from .fuse import Fuser
+from .grids import channels_last, filled, grid, inside, written
+from .loops import Blocks, Buffer, Kernel, Layout, Line, Product, Store, contiguous, row_major
+
+__all__ = ["convolve", "convolves"]
+
+#: Bytes of patches that are laid out at a time: half of what a second cache holds.
+NEAR = 1 << 19
+
+
+def convolves(e: Equation) -> bool:
+    """Whether the convolution has a native form."""
+    specs = [spec_of(a) for a in e.args]
+    dtype = e.results[0].spec.dtype
+    whole = all(s.dtype == dtype and s.weak is None and s.size for s in specs) and e.results[0].spec.size
+    return bool(dtype.name in ("float32", "float64") and whole and e.static["groups"] == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """The sizes of a convolution: x (n, channels, *sizes), w (filters, channels, *window), y (n, filters, *many)."""
+
+    n: int
+    channels: int
+    filters: int
+    window: Sizes
+    many: Sizes
+    stride: Sizes
+    padding: Pairs
+    dilation: Sizes
+    dtype: np.dtype[Any]
+
+    @property
+    def depth(self) -> int:
+        return self.channels * math.prod(self.window)
+
+    @property
+    def rows(self) -> int:
+        """Windows of one image."""
+        return math.prod(self.many)
+
+    @property
+    def images(self) -> int:
+        """Images of a block: as many as fit in the cache, and divide their number."""
+        most = max(1, NEAR // (self.rows * self.depth * self.dtype.itemsize))
+        return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
+
+
+def _geometry(e: Equation) -> _Geometry:
+    shapes = {e.op.form.result: e.results[0].spec.shape}
+    shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
+    x, w, y = shapes["x"], shapes["w"], shapes["y"]
+    how = (e.static["stride"], e.static["padding"], e.static["dilation"])
+    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype)
+
+
+def convolve(f: Fuser, e: Equation) -> None:
+    g, (first, second) = _geometry(e), e.args
+    if e.op.form.result == "y":
+        layout = _forward(f, g, first, second)
+    elif e.op.form.result == "w":
+        layout = _weight(f, g, first, second)
+    else:
+        layout = _back(f, g, first, second, e.results[0].spec.shape)
+    f.places[id(e.results[0])] = layout
+
+
+def _forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
+    source, filters = grid(f, x, g.padding), _filters(f, g, w)
+    shape = (g.n, g.filters, *g.many)
+    out = f.new(make_spec(shape, g.dtype), channels_last(len(shape)))
+    rows = g.images * g.rows
+    lay, patches = _patches(g, source)
+    product = Product(contiguous(out.buffer, (1, rows, g.filters)), patches, filters)
+    moves = {source.buffer: g.images * source.strides[0], out.buffer: rows * g.filters}
+    _append(f, g, [lay, product], moves, out.buffer)
+    return out
+
+
+def _weight(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
+    source, bars = grid(f, x, g.padding), _rows(f, g, y)
+    if bars.buffer is source.buffer:
+        bars = f.copied(bars)
+    out = contiguous(Buffer("arena", g.depth * g.filters, g.dtype), (1, g.depth, g.filters))
+    several = g.images < g.n
+    if several:
+        f.steps.append(filled(out, 0))
+    lay, patches = _patches(g, source)
+    turned = Layout(patches.buffer, (1, g.depth, patches.shape[1]), (0, patches.strides[2], patches.strides[1]))
+    product = Product(out, turned, bars, beta=1.0 if several else 0.0)
+    moves = {source.buffer: g.images * source.strides[0], bars.buffer: g.images * g.rows * g.filters}
+    _append(f, g, [lay, product], moves, out.buffer)
+    inner = row_major((*g.window, g.channels, g.filters))
+    return Layout(out.buffer, (g.filters, g.channels, *g.window), (1, g.filters, *inner[:-2]))
+
+
+def _back(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[int, ...]) -> Layout:
+    bars, filters = _rows(f, g, y), _filters(f, g, w)
+    turned = Layout(filters.buffer, (1, g.filters, g.depth), (0, 1, g.filters))
+    wide = (*shape[:2], *(n + low + high for n, (low, high) in zip(shape[2:], g.padding, strict=True)))
+    out = f.new(make_spec(wide, g.dtype), channels_last(len(wide)))
+    rows = g.images * g.rows
+    columns = contiguous(Buffer("arena", rows * g.depth, g.dtype), (1, rows, g.depth))
+    clear = filled(Layout(out.buffer, (g.images, *wide[1:]), out.strides), 0)
+    product = Product(columns, bars, turned)
+    extents, strides = _seen(g, out)
+    add = Kernel(extents, 0)
+    line = Line("load", g.dtype, frozenset(range(len(extents))), buffer=columns.buffer, strides=row_major(extents))
+    add.lines.append(line)
+    add.stores.append(Store(line, out.buffer, strides, 0, "add", onto=True))
+    moves = {out.buffer: g.images * out.strides[0], bars.buffer: rows * g.filters}
+    _append(f, g, [clear, product, add], moves, out.buffer)
+    return inside(out, shape, g.padding)
+
+
+def _append(
+    f: Fuser, g: _Geometry, steps: list[Kernel | Product], moves: dict[Buffer, int], written_to: Buffer
+) -> None:
+    if g.images < g.n:
+        f.steps.append(Blocks(g.n // g.images, steps, moves))
+    else:
+        f.steps.extend(steps)
+    f.note(len(f.steps) - 1, written_to)
+
+
+def _seen(g: _Geometry, source: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The domain (images, *many, *window, channels) of a block's patches, and the strides of a padded grid along it."""
+    inner = source.strides[2:]
+    apart = [s * t for s, t in zip(inner, g.stride, strict=True)]
+    within = [s * d for s, d in zip(inner, g.dilation, strict=True)]
+    strides = (source.strides[0], *apart, *within, source.strides[1])
+    return (g.images, *g.many, *g.window, g.channels), strides
+
+
+def _patches(g: _Geometry, source: Layout) -> tuple[Kernel, Layout]:
+    """A kernel that lays out the patches of a block, and where: (1, windows, depth). Patch by patch if channels make
+    long pieces of memory, else place by place, where windows side by side do.
+    """
+    extents, strides = _seen(g, source)
+    rank, rows, depth = len(g.many), g.images * g.rows, g.depth
+    buffer = Buffer("arena", rows * depth, g.dtype)
+    piece = g.channels * (g.window[-1] if g.dilation[-1] == 1 else 1) if source.strides[1] == 1 else 1
+    by_place = piece < 16 and g.many[-1] > piece
+    order = [*range(1 + rank, 2 + 2 * rank), *range(1 + rank)] if by_place else list(range(2 + 2 * rank))
+    kernel = Kernel(tuple(extents[i] for i in order), 0)
+    turned = tuple(strides[i] for i in order)
+    line = Line(
+        "load", g.dtype, frozenset(i for i, s in enumerate(turned) if s), buffer=source.buffer, strides=turned,
+        offset=source.offset,
+    )  # fmt: skip
+    kernel.lines.append(line)
+    kernel.stores.append(Store(line, buffer, row_major(kernel.extents)))
+    return kernel, Layout(buffer, (1, rows, depth), (0, 1, rows) if by_place else (0, depth, 1))
+
+
+def _filters(f: Fuser, g: _Geometry, w: Any) -> Layout:
+    """The weight as a matrix (1, depth, filters)."""
+    if (id(w), "filters") in f.laid:
+        return f.laid[id(w), "filters"]
+    source = f.stored(w)
+    shape = (*g.window, g.channels, g.filters)
+    strides = (*source.strides[2:], source.strides[1], source.strides[0])
+    target = f.copied(Layout(source.buffer, shape, strides, source.offset))
+    f.laid[id(w), "filters"] = contiguous(target.buffer, (1, g.depth, g.filters))
+    return f.laid[id(w), "filters"]
+
+
+def _rows(f: Fuser, g: _Geometry, y: Any) -> Layout:
+    """y as a matrix (1, windows, filters), contiguous."""
+    shape = (g.n, g.filters, *g.many)
+    wanted = f.new(make_spec(shape, g.dtype), channels_last(len(shape)))
+    layout = f.stored(y)
+    in_order = all(n == 1 or s == t for n, s, t in zip(shape, layout.strides, wanted.strides, strict=True))
+    if not in_order:
+        written(f, y, wanted)
+        layout = wanted
+    return Layout(layout.buffer, (1, g.n * g.rows, g.filters), (0, g.filters, 1), layout.offset)

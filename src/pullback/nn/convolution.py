@@ -1,0 +1,224 @@
+"""Images and filters in, feature maps out: convolutions and their transposes over one, two or three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..arrays.node import signed
+from ..errors import ArgumentError, ShapeError
+from ..ops import arranging, shaping
+from ..ops.convolution import back, correlated
+from ..ops.dispatch import as_value, ndim, shape
+from ..ops.elementwise import add
+from ..ops.patches import Pairs, Sizes, counts
+from .geometry import each, on_batches, pairs, same_padding
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+#: Names of padding that takes elements of the input itself, as users of networks know them and as `pad` does.
+_ECHOES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"}
+
+
+@signed
+def conv1d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
+    mode: str = "zeros",
+) -> Any:  # fmt: skip
+    """Sums of windows of x (n, channels, width) times filters (filters, channels / groups, window), with a bias.
+
+    `padding` is a number, "same" or "valid"; `mode` says what it is made of: "zeros", "reflect", "replicate" or
+    "circular".
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[1.0, -1.0]]]))
+    array([[[-1., -2.]]])
+    """
+    return _conv(1, x, weight, bias, stride, padding, dilation, groups, mode)
+
+
+@signed
+def conv2d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
+    mode: str = "zeros",
+) -> Any:  # fmt: skip
+    """Sums of windows of x (n, channels, height, width) times filters (filters, channels / groups, *window).
+
+    Stride, padding and dilation are one number or one for each axis, padding also a pair (before, behind) for each
+    axis, "same" or "valid"; `mode` says what padding is made of: "zeros", "reflect", "replicate" or "circular". With as
+    many groups as channels each channel has filters of its own. A bias is added to each filter's sums.
+
+    >>> import numpy as np, pullback as pb
+    >>> x, w = np.ones((1, 2, 4, 4)), np.ones((3, 2, 3, 3))
+    >>> pb.nn.conv2d(x, w, padding="same").shape
+    (1, 3, 4, 4)
+    >>> float(pb.nn.conv2d(x, w, np.array([0.5, 0.0, 0.0]))[0, 0, 0, 0])
+    18.5
+    """
+    return _conv(2, x, weight, bias, stride, padding, dilation, groups, mode)
+
+
+@signed
+def conv3d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
+    mode: str = "zeros",
+) -> Any:  # fmt: skip
+    """Sums of windows of x (n, channels, depth, height, width) times filters, with a bias; as `conv2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.conv3d(np.ones((1, 1, 4, 4, 4)), np.ones((2, 1, 3, 3, 3)), stride=(1, 1, 2), padding=1).shape
+    (1, 2, 4, 4, 2)
+    """
+    return _conv(3, x, weight, bias, stride, padding, dilation, groups, mode)
+
+
+@signed
+def conv_transpose1d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """Each element of x (n, channels, width) times filters (channels, filters / groups, window), added up in place.
+
+    The transpose of `conv1d` with the same stride, padding and dilation; see `conv_transpose2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=2)
+    array([[[ 1., 10.,  2., 20.]]])
+    """
+    return _transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@signed
+def conv_transpose2d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """Each element of x times filters (channels, filters / groups, *window), added up where they lie; then a bias.
+
+    The transpose of `conv2d` with the same stride, padding and dilation. Several sizes lead to one under a stride:
+    `output_padding` makes the result that much larger behind. With padding "same" it is `stride` times as large as x.
+
+    >>> import numpy as np, pullback as pb
+    >>> x, w = np.ones((1, 3, 4, 4)), np.ones((3, 2, 3, 3))
+    >>> pb.nn.conv_transpose2d(x, w, stride=2, padding=1).shape
+    (1, 2, 7, 7)
+    >>> pb.nn.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1).shape
+    (1, 2, 8, 8)
+    """
+    return _transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@signed
+def conv_transpose3d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """The transpose of `conv3d`; see `conv_transpose2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.conv_transpose3d(np.ones((1, 2, 2, 2, 2)), np.ones((2, 1, 2, 2, 2)), stride=2).shape
+    (1, 1, 4, 4, 4)
+    """
+    return _transposed(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def _conv(
+    rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, mode: str
+) -> Any:
+    what, weight = f"conv{rank}d", as_value(weight)
+    stride, dilation = each(stride, rank, f"{what}: stride"), each(dilation, rank, f"{what}: dilation")
+    (groups,) = each(groups, 1, f"{what}: groups")
+    if mode != "zeros" and mode not in _ECHOES:
+        raise ArgumentError(f"{what}: mode is 'zeros' or one of {', '.join(_ECHOES)}; got {mode!r}.")
+
+    def on_batch(x: Any) -> Any:
+        _check_filters(what, rank, shape(x), shape(weight), 1, groups)
+        around = _padding(what, padding, shape(x)[2:], shape(weight)[2:], stride, dilation)
+        counts(what, shape(x)[2:], shape(weight)[2:], stride, around, dilation)
+        if mode != "zeros" and any(map(any, around)):
+            x, around = _echoed(what, x, around, mode), ((0, 0),) * rank
+        return _shifted(what, correlated(x, weight, stride, around, dilation, groups), bias, shape(weight)[0])
+
+    return on_batches(x, rank, what, on_batch)
+
+
+def _echoed(what: str, x: Any, around: Pairs, mode: str) -> Any:
+    """The input with elements of its own around it."""
+    room = {"reflect": 1, "symmetric": 0, "circular": 0}.get(mode)
+    if room is not None and any(max(pair) > n - room for pair, n in zip(around, shape(x)[2:], strict=True)):
+        raise ShapeError(f"{what}: sizes {shape(x)[2:]} are too small for {mode} padding of {around}.")
+    return arranging.pad(x, [(0, 0), (0, 0), *around], mode=_ECHOES[mode])
+
+
+def _check_filters(what: str, rank: int, x: Sizes, weight: Sizes, fan: int, groups: int) -> None:
+    """Whether the channels of input and weight fit; `fan` is the axis of the weight that is cut into groups."""
+    if len(weight) != rank + 2:
+        raise ShapeError(f"{what}: wants a weight of {rank + 2} axes, got shape {weight} for an input of shape {x}.")
+    wanted = weight[1] * groups if fan else weight[0]
+    if x[1] != wanted:
+        raise ShapeError(
+            f"{what}: an input of shape {x} has {x[1]} channels, but a weight of shape {weight} with {groups} groups "
+            f"wants {wanted}."
+        )
+    if weight[0] % groups or 0 in weight[2:]:
+        raise ShapeError(f"{what}: a weight of shape {weight} cannot be cut into {groups} groups of filters.")
+
+
+def _padding(what: str, padding: Any, sizes: Sizes, window: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
+    if padding == "same":
+        return same_padding(sizes, window, stride, dilation)
+    if padding == "valid":
+        return ((0, 0),) * len(sizes)
+    return pairs(padding, len(sizes), f"{what}: padding")
+
+
+def _shifted(what: str, y: Any, bias: Any, filters: int) -> Any:
+    if bias is None:
+        return y
+    bias = as_value(bias)
+    if shape(bias) != (filters,):
+        raise ShapeError(f"{what}: wants a bias of shape {(filters,)}, one for each filter, got {shape(bias)}.")
+    return add(y, shaping.reshape(bias, (filters, *(1,) * (ndim(y) - 2))))
+
+
+def _transposed(
+    rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, extra: Any, groups: int, dilation: Any
+) -> Any:
+    what, weight = f"conv_transpose{rank}d", as_value(weight)
+    stride, dilation = each(stride, rank, f"{what}: stride"), each(dilation, rank, f"{what}: dilation")
+    extra, (groups,) = each(extra, rank, f"{what}: output_padding", 0), each(groups, 1, f"{what}: groups")
+    for e, s, d in zip(extra, stride, dilation, strict=True):
+        if e >= max(s, d):
+            raise ArgumentError(
+                f"{what}: output_padding {extra} must be less than stride {stride} or dilation {dilation}."
+            )
+
+    def on_batch(x: Any) -> Any:
+        _check_filters(what, rank, shape(x), shape(weight), 0, groups)
+        window = shape(weight)[2:]
+        full = [
+            (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(shape(x)[2:], stride, window, dilation, strict=True)
+        ]
+        around = _around(what, padding, shape(x)[2:], full, stride)
+        # what is cut off behind is less by the extra part; where nothing is left to cut, zeros follow
+        behind = [high - e for (_, high), e in zip(around, extra, strict=True)]
+        cut = tuple((low, max(b, 0)) for (low, _), b in zip(around, behind, strict=True))
+        sizes = tuple(n - low - high for n, (low, high) in zip(full, cut, strict=True))
+        if any(n < 0 for n in sizes) or 0 in shape(x)[2:]:
+            raise ShapeError(
+                f"{what}: an input of shape {shape(x)} with a weight of shape {shape(weight)} and padding {padding} "
+                f"would have sizes {sizes}."
+            )
+        y = back(x, weight, sizes, stride, cut, dilation, groups)
+        if min(behind) < 0:
+            y = arranging.pad(y, [(0, 0), (0, 0), *((0, max(-b, 0)) for b in behind)])
+        return _shifted(what, y, bias, shape(weight)[1] * groups)
+
+    return on_batches(x, rank, what, on_batch)
+
+
+def _around(what: str, padding: Any, sizes: Sizes, full: list[int], stride: Sizes) -> Any:
+    """How much of the full result is cut off on each side; "same" leaves `stride` times the input's sizes."""
+    if padding == "same":
+        more = [n - m * s for n, m, s in zip(full, sizes, stride, strict=True)]
+        return tuple((max(n, 0) // 2, n - max(n, 0) // 2) for n in more)
+    return ((0, 0),) * len(sizes) if padding == "valid" else pairs(padding, len(sizes), f"{what}: padding")

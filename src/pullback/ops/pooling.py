@@ -1,0 +1,265 @@
+"""A grid in, one value for each window out: the place of the greatest element, the element at a place, the sum.
+
+Arrays are (n, channels, *sizes); a place in a window is a number counted row by row. A maximum is the place where it
+lies, which has no derivative, and the element taken from there; the transpose puts a cotangent back at that place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec, make_spec
+from . import shaping
+from .batching import lead
+from .dispatch import apply, shape
+from .families import general, linear
+from .forms import Window
+from .op import Op
+from .patches import Pairs, Sizes, counts, first_inside, is_apart, padded, slices, unpadded
+
+__all__ = ["places", "put", "spread", "summed", "take"]
+
+
+def _many(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
+    return counts("pooling", sizes, window, stride, padding, dilation)
+
+
+def _places(xp: Any, x: Any, **how: Any) -> Any:
+    """Where each window has its first greatest element; a NaN counts as greatest, padding never does."""
+    many = _many(x.shape[2:], **how)
+    lowest = -np.inf if x.dtype.kind == "f" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
+    wide = padded(xp, x, how["padding"], lowest)
+    seen = [wide[index] for _, index in slices(how["window"], how["stride"], how["dilation"], many)]
+    best = seen[0].copy()
+    for s in seen[1:]:
+        xp.maximum(best, s, out=best)
+    if bool((best > lowest).all()) or ((best == best).all() and wide is x):
+        return _counted(xp, seen, best)
+    return _walked(xp, seen, lowest, first_inside(xp, many=many, **how))
+
+
+def _counted(xp: Any, seen: list[Any], best: Any) -> Any:
+    """How many places come before one that holds the best, which is there: c0 (1 + c1 (1 + ...)), c the misses."""
+    kind = "int8" if len(seen) < 128 else "int32"
+    number = xp.zeros(best.shape, kind)
+    for s in reversed(seen[:-1]):
+        number += 1
+        number *= s != best
+    return number.astype("int32")
+
+
+def _walked(xp: Any, seen: list[Any], lowest: Any, first: Any) -> Any:
+    """The same place by place, from the first that is no padding, where NaN or nothing but the lowest is met."""
+    found = xp.empty(seen[0].shape, "int32")
+    found[...] = first
+    best = xp.full(found.shape, lowest, seen[0].dtype)
+    for number, s in enumerate(seen):
+        better = (s > best) | ((s != s) & (best == best))
+        xp.copyto(best, s, where=better)
+        xp.copyto(found, number, where=better)
+    return found
+
+
+def _flat(xp: Any, index: Any, sizes: Sizes, **how: Any) -> Any:
+    """Places in windows as places in the whole flattened array, whose grids are padded to some sizes."""
+    rank, many = len(sizes), index.shape[2:]
+    reach, start = xp.zeros(how["window"], np.intp), xp.zeros(many, np.intp)
+    for axis in range(rank):
+        weight, wide = math.prod(sizes[axis + 1 :]), (-1, *(1,) * (rank - 1 - axis))
+        reach += (xp.arange(how["window"][axis]) * how["dilation"][axis] * weight).reshape(wide)
+        start += (xp.arange(many[axis]) * how["stride"][axis] * weight).reshape(wide)
+    flat = xp.take(reach.ravel(), index)
+    flat += start
+    planes = xp.arange(index.shape[0] * index.shape[1]) * math.prod(sizes)
+    flat += planes.reshape((*index.shape[:2], *(1,) * rank))
+    return flat
+
+
+def _taken(xp: Any, x: Any, index: Any, **how: Any) -> Any:
+    wide = padded(xp, x, how["padding"])
+    return xp.take(wide.ravel(), _flat(xp, index, wide.shape[2:], **how))
+
+
+def _put(xp: Any, y: Any, index: Any, sizes: Sizes, **how: Any) -> Any:
+    if is_apart(how["window"], how["stride"], how["dilation"]):
+        wide = tuple(n + low + high for n, (low, high) in zip(sizes, how["padding"], strict=True))
+        out = xp.zeros((*y.shape[:2], *wide), y.dtype)
+        out.ravel()[_flat(xp, index, wide, **how)] = y
+        return out[unpadded(sizes, how["padding"])]
+    return _added(xp, lambda number: xp.where(index == number, y, xp.zeros((), y.dtype)), y, sizes, **how)
+
+
+def _added(xp: Any, term: Any, y: Any, sizes: Sizes, **how: Any) -> Any:
+    """What `term(place)` says for all windows, added up where that place of each window lies."""
+    wide = [n + low + high for n, (low, high) in zip(sizes, how["padding"], strict=True)]
+    out = xp.zeros((*y.shape[:2], *wide), y.dtype)
+    for number, (_, index) in enumerate(slices(how["window"], how["stride"], how["dilation"], y.shape[2:])):
+        out[index] += term(number)
+    return out[unpadded(sizes, how["padding"])]
+
+
+def _summed(xp: Any, x: Any, **how: Any) -> Any:
+    many = _many(x.shape[2:], **how)
+    wide, total = padded(xp, x, how["padding"]), xp.zeros((*x.shape[:2], *many), x.dtype)
+    for _, index in slices(how["window"], how["stride"], how["dilation"], many):
+        total += wide[index]
+    return total
+
+
+def places(x: Any, **how: Any) -> Any:
+    """The place in each window of its first greatest element."""
+    return apply(_places_op, x, **how)
+
+
+def take(x: Any, index: Any, **how: Any) -> Any:
+    """The element of each window at a place."""
+    return apply(_take, x, index, **how)
+
+
+def put(y: Any, index: Any, sizes: Sizes, **how: Any) -> Any:
+    """Zeros of some sizes, with each window's y added at a place of the window."""
+    return apply(_put_op, y, index, sizes=sizes, **how)
+
+
+def summed(x: Any, **how: Any) -> Any:
+    """The sum of each window; padding is zero."""
+    return apply(_sum, x, **how)
+
+
+def spread(y: Any, sizes: Sizes, **how: Any) -> Any:
+    """Zeros of some sizes, with each window's y added at all its places."""
+    return apply(_spread, y, sizes=sizes, **how)
+
+
+def _batch(op: Op, size: int, args: Sequence[Any], axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+    """A batch is more images."""
+    given = [lead(x, axis, size) for x, axis in zip(args, axes, strict=True)]
+    images = shape(given[0])[1]
+    given = [shaping.reshape(x, (size * images, *shape(x)[2:])) for x in given]
+    out = apply(op, *given, **static)
+    return shaping.reshape(out, (size, images, *shape(out)[1:])), 0
+
+
+_CASES: tuple[tuple[Sizes, dict[str, Any]], ...] = (
+    ((2, 2, 6), {"window": (2,), "stride": (2,), "padding": ((0, 0),), "dilation": (1,)}),
+    ((1, 2, 7), {"window": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (2,)}),
+    ((2, 2, 4, 4), {"window": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}),
+    ((1, 2, 4, 3), {"window": (3, 2), "stride": (1, 1), "padding": ((1, 1), (0, 1)), "dilation": (1, 1)}),
+    ((1, 1, 5, 5), {"window": (2, 2), "stride": (3, 2), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}),
+    ((1, 1, 2, 3, 2), {
+        "window": (2, 1, 2), "stride": (1, 1, 1), "padding": ((0, 0), (0, 0), (1, 0)), "dilation": (1, 1, 1),
+    }),
+    ((0, 2, 4), {"window": (2,), "stride": (2,), "padding": ((0, 0),), "dilation": (1,)}),
+)  # fmt: skip
+
+
+def _grids(rng: Any) -> Any:
+    return [((rng.normal(size=sizes),), how) for sizes, how in _CASES]
+
+
+def _picked(rng: Any) -> Any:
+    return [((x, _places(np, x, **how)), how) for (x,), how in _grids(rng)]
+
+
+def _picks(rng: Any) -> Any:
+    found = []
+    for (x, index), how in _picked(rng):
+        found.append(((rng.normal(size=index.shape), index), {"sizes": x.shape[2:], **how}))
+    return found
+
+
+def _answers(rng: Any) -> Any:
+    return [((y,), static) for (y, _), static in _picks(rng)]
+
+
+def _windows_spec(x: Spec, *rest: Spec, **how: Any) -> Spec:
+    return make_spec((*x.shape[:2], *_many(x.shape[2:], **how)), x.dtype, x.device)
+
+
+def _grid_spec(y: Spec, *rest: Spec, sizes: Sizes, **how: Any) -> Spec:
+    return make_spec((*y.shape[:2], *sizes), y.dtype, y.device)
+
+
+_places_op: Op = general(
+    "window_place",
+    args=("x",),
+    doc="The place in each window of its first greatest element, counted row by row.",
+    value=_places,
+    spec=lambda x, **how: make_spec(_windows_spec(x, **how).shape, np.dtype("int32"), x.device),
+    batch=_batch,
+    samples=_grids,
+    form=Window("index"),
+)
+_take: Op = general(
+    "window_take",
+    family="linear",
+    args=("x", "index"),
+    doc="The element of each window at a place; zero where that is padding.",
+    value=_taken,
+    spec=_windows_spec,
+    pulls={
+        "x": lambda bar, index, x_spec, window, stride, padding, dilation: put(
+            bar, index, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
+        ),
+        "index": None,
+    },
+    push=lambda tangents, out, primals, static: (
+        None if tangents[0] is None else apply(_take, tangents[0], primals[1], **static)
+    ),
+    batch=_batch,
+    samples=_picked,
+    motion="rearrange",
+    form=Window("take"),
+)
+_put_op: Op = general(
+    "window_put",
+    family="linear",
+    args=("y", "index"),
+    doc="Zeros with each window's y added at a place of the window: the transpose of window_take.",
+    value=_put,
+    spec=_grid_spec,
+    pulls={
+        "y": lambda bar, index, window, stride, padding, dilation: take(
+            bar, index, window=window, stride=stride, padding=padding, dilation=dilation
+        ),
+        "index": None,
+    },
+    push=lambda tangents, out, primals, static: (
+        None if tangents[0] is None else apply(_put_op, tangents[0], primals[1], **static)
+    ),
+    batch=_batch,
+    samples=_picks,
+    motion="rearrange",
+    form=Window("put"),
+)
+_sum: Op = linear(
+    "window_sum",
+    doc="The sum of each window.",
+    value=_summed,
+    spec=_windows_spec,
+    transpose=lambda bar, x_spec, window, stride, padding, dilation: spread(
+        bar, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
+    ),
+    batch=_batch,
+    samples=_grids,
+    motion="rearrange",
+    form=Window("sum"),
+)
+_spread: Op = linear(
+    "window_spread",
+    args=("y",),
+    doc="Zeros with each window's y added at all its places: the transpose of window_sum.",
+    value=lambda xp, y, sizes, **how: _added(xp, lambda number: y, y, sizes, **how),
+    spec=_grid_spec,
+    transpose=lambda bar, window, stride, padding, dilation: summed(
+        bar, window=window, stride=stride, padding=padding, dilation=dilation
+    ),
+    batch=_batch,
+    samples=_answers,
+    motion="rearrange",
+    form=Window("spread"),
+)
