@@ -1,9 +1,12 @@
 """How the coefficients of the vector mathematics were found: polynomials at Chebyshev points, in many digits.
 
-`python tests/fitting.py` prints the tables of `pullback/compile/cpu/coefficients.py`.
+`python tests/fitting.py` prints the tables of `pullback/compile/cpu/coefficients.py` and `tables.py`.
 """
 
+from itertools import pairwise
+
 import mpmath as mp
+import numpy as np
 
 mp.mp.dps = 60
 
@@ -91,7 +94,42 @@ def tables():
     }
 
 
+def tanh_table():
+    """`TANH` of `pullback/compile/cpu/tables.py`: for each interval [2^e (1 + q/4) - 1, ...) its middle m and the
+    coefficients of tanh(m + r); the middle is a float32 whose tanh is nearly one, found near the real middle.
+    """
+    edges = [mp.mpf(2) ** e * (1 + mp.mpf(q) / 4) - 1 for e in range(4) for q in range(4)] + [mp.mpf(15)]
+    rows = [_tanh_about(low, high) for low, high in pairwise(edges)]
+    return tuple(zip(*(rows[4:] + rows[:4]), strict=True))
+
+
+def _tanh_about(low, high, count=6):
+    if low >= 9:
+        return (0.0, 1.0, *[0.0] * count)
+    middle = _middle(low, high) if low else 0.0
+    first = float(np.float32(float(mp.tanh(middle))))
+    points = [
+        (low + high) / 2 - middle + (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)
+    ]
+    found = _interpolated(points, [(mp.tanh(middle + r) - first) / r for r in points])
+    found[0] = found[0] if low else mp.mpf(1)  # tanh x is x where x is small
+    return (middle, first, *(float(np.float32(float(c))) for c in found))
+
+
+def _middle(low, high, count=2000):
+    best = None
+    for towards in (100, -100):
+        x = np.float32(float((low + high) / 2))
+        for _ in range(count):
+            exact = mp.tanh(mp.mpf(float(x)))
+            off = abs(exact - mp.mpf(float(np.float32(float(exact)))))
+            best = (off, float(x)) if best is None or off < best[0] else best
+            x = np.nextafter(x, np.float32(towards))
+    return best[1]
+
+
 if __name__ == "__main__":
+    print(f"TANH = {tanh_table()}")
     for name, table in tables().items():
         print(f"{name}: dict[int, tuple[float, ...]] = {{")
         for size, numbers in table.items():

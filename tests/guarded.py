@@ -117,6 +117,15 @@ def programs(count):
         yield f"gradient of program {seed}", pb.grad(scalar, argnums=tuple(range(len(args)))), args
 
 
+def products():
+    """Matrix products by tiles, with rows, columns and depths that fill no vector."""
+    rng = np.random.default_rng(0)
+    for m, n, k in ((17, 47, 35), (8, 10, 64), (20, 64, 19)):
+        a, b, c = (rng.normal(size=s).astype("f") for s in ((m, k), (k, n), (n, k)))
+        yield f"product {m} {n} {k}", lambda a, b: a @ b, (a, b)
+        yield f"turned product {m} {n} {k}", lambda a, c: a @ c.T, (a, c)
+
+
 def main(place, machine, first, step, count):
     from test_compiled import same
 
@@ -126,7 +135,7 @@ def main(place, machine, first, step, count):
 
     build_for(machine)
     guarded = Guarded(place)
-    for what, f, args in (*samples(int(first), int(step)), *programs(int(count))):
+    for what, f, args in (*products(), *samples(int(first), int(step)), *programs(int(count))):
         print(what, flush=True)
         args = [np.asarray(a) for a in args]
         wanted = f(*args)

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from elementwise import run_word
-from fitting import tables
+from fitting import tables, tanh_table
 
 import pullback as pb
 from pullback.compile.cpu import coefficients
+from pullback.compile.cpu.tables import TANH
 from pullback.compile.jit import jit
 from pullback.compile.words import VOCABULARY
 
@@ -263,6 +264,10 @@ def test_coefficients_are_those_of_the_fit():
         assert getattr(coefficients, name) == table
 
 
+def test_the_table_of_tanh_is_that_of_the_fit():
+    np.testing.assert_array_equal(TANH, tanh_table())
+
+
 def test_fast_math_is_a_choice():
     def f(x, y):
         return x * y + 1.0
@@ -298,7 +303,7 @@ TWO = {
     "add", "multiply", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
     "logical_and", "logical_or", "logical_xor", "subtract", "divide", "fmod", "remainder", "floor_divide", "copysign",
     "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "atan2",
-    "logaddexp", "power", "hypot", "heaviside", "nextafter",
+    "logaddexp", "power", "hypot", "heaviside", "nextafter", "rotate_left",
 }  # fmt: skip
 KINDS = {"b": "bool", "i": "int16", "u": "uint32", "f": "float32"}
 

@@ -30,6 +30,8 @@ Step = Kernel | Product | Loop | Host | Blocks
 #: A kernel whose lines weigh more than this takes no more: registers run out, and the compiler slows down. Measured
 #: on chains of tanh with gradients, 48 runs a fifth faster than 90 and compiles in half the time.
 HEAVIEST = 48
+#: The same for a kernel that folds rows: what is cut off from it has to go over them again.
+HEAVIEST_OF_ROWS = 90
 
 
 @dataclass(slots=True)
@@ -152,7 +154,7 @@ class Fuser:
         return step, tuple(None if n == 1 else order.index(i) for i, n in enumerate(shape))
 
     def has_room(self, step: int) -> bool:
-        return self.weights.get(step, 0) < HEAVIEST
+        return self.weights.get(step, 0) < (HEAVIEST_OF_ROWS if self.kernel(step).inner else HEAVIEST)
 
     def order(self, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[int, ...]:
         """The axes of a value from the outermost to the innermost: row by row, unless a step chose another order for an

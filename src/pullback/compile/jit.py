@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
 from ..ops.dispatch import apply, as_value
-from ..ops.op import Op, terms
+from ..ops.op import OPS, Op, terms
 from ..ops.specialise import Equation, Symbol, replay, write_down
 from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
@@ -500,6 +500,8 @@ def hoisted(program: Graph) -> tuple[Graph, list[Any]]:
     """Arrays that f captured become inputs, so that later writes to them are seen, and tensors keep their graph."""
     captured: dict[int, Symbol] = {}
     held: list[Any] = []
+    given: list[Symbol] = []
+    repeats: list[Equation] = []
     model = program.inputs[0] if program.inputs else None
 
     def symbol_for(x: Any) -> Any:
@@ -509,9 +511,20 @@ def hoisted(program: Graph) -> tuple[Graph, list[Any]]:
         if id(x) not in captured:
             assert model is not None
             captured[id(x)] = Symbol(spec_of(x), model.scope, [], {})
-            held.append(x)
+            held.append(_unrepeated(x))
+            given.append(captured[id(x)])
+            if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
+                given[-1] = Symbol(spec_of(held[-1]), model.scope, [], {})
+                repeats.append(Equation((captured[id(x)],), OPS["broadcast_to"], (given[-1],), {"shape": x.shape}))
         return captured[id(x)]
 
     equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in program.equations]
     outputs = tuple(symbol_for(o) for o in program.outputs)
-    return Graph((*program.inputs, *captured.values()), tuple(equations), outputs), held
+    return Graph((*program.inputs, *given), (*repeats, *equations), outputs), held
+
+
+def _unrepeated(x: Any) -> Any:
+    """An array without the axes along which it only repeats itself (they stay, of size one)."""
+    if type(x) is not _ndarray or x.size < 2 or any(x.strides):
+        return x
+    return x[(slice(0, 1),) * x.ndim]

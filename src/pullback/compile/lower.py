@@ -17,6 +17,7 @@ from .fuse import Fuser, Steps, cast, phase
 from .indices import gather, scatter
 from .loops import Host, Kernel, Layout, Line, Store
 from .results import output, write_donated
+from .split import split
 from .views import axes_of_view, is_view
 from .window import windowed, windows_of
 from .words import is_native, speaks
@@ -34,7 +35,8 @@ def lowered(
         lower(f, equation)
     results = [output(f, i, x) for i, x in enumerate(outputs)]
     write_donated(f)
-    steps = [s for s in (*f.first, *f.steps, *f.last) if s.writes()]  # what others computed again stores nothing
+    written = [s for s in (*f.first, *f.steps, *f.last) if s.writes()]  # what others computed again stores nothing
+    steps = [piece for s in written for piece in (split(s) if isinstance(s, Kernel) else (s,))]
     return Steps(steps, f.inputs, results)
 
 

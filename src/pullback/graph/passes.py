@@ -7,16 +7,19 @@ from dataclasses import replace as replaced
 from typing import Any
 
 from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
 from ..errors import PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import compute
-from ..ops.forms import Cast, Expand
+from ..ops.forms import Cast, Expand, Place
+from ..ops.op import OPS
 from ..ops.specialise import Equation, Symbol, write_down
 from .ir import Graph
 from .verify import verified
 
 __all__ = [
-    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "numbers_first", "optimised", "simplify",
+    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "numbers_first", "optimised", "plain_places",
+    "simplify",
 ]  # fmt: skip
 
 #: Constants larger than this many elements are not computed ahead: they would only fill memory.
@@ -169,6 +172,18 @@ def simplify(graph: Graph) -> Graph:
     return _rewritten(graph, replace)
 
 
+def plain_places(graph: Graph) -> Graph:
+    """Zeros with a value added at every place are the value in another shape."""
+
+    def replaced_by(e: Equation) -> Equation:
+        if not isinstance(e.op.form, Place) or len(e.args) > 1 or e.results[0].spec.size != spec_of(e.args[0]).size:
+            return e
+        whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
+        return Equation(e.results, OPS["reshape"], e.args, {"shape": e.results[0].spec.shape}) if whole else e
+
+    return replaced(graph, equations=tuple(replaced_by(e) for e in graph.equations))
+
+
 def merge_equal(graph: Graph) -> Graph:
     """The same op on the same values is computed once."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -222,4 +237,4 @@ def _has_axes(x: Any) -> bool:
 
 
 #: The passes in the order in which they run.
-PASSES = (expand, simplify, fold_constants, simplify, merge_equal, drop_unused, numbers_first)
+PASSES = (expand, simplify, fold_constants, simplify, plain_places, merge_equal, drop_unused, numbers_first)

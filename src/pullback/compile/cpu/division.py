@@ -19,6 +19,7 @@ from ..fuse import Step, phase
 from ..loops import Buffer, Division, Kernel, Line, Product, Store
 from .blas import blas_threads
 from .domain import Domain
+from .panels import is_tiled
 from .pool_text import MOST
 
 __all__ = ["divided"]
@@ -29,12 +30,15 @@ __all__ = ["divided"]
 WORTH, SHORT, BLOCK = 40_000, 8_000, 4_000
 #: Pieces of different blocks lie in different lines of the cache, or two threads would fight for one.
 LINE = 64
+#: A product in tiles is shared in at most so many parts, each a multiple of so many columns or rows.
+PARTS, PART = 4, 32
 #: A matrix product of more nanoseconds is one for several threads of the BLAS.
 LARGE = 500_000
 
 
 def divided(steps: Sequence[Step], vector_bytes: int) -> list[Step]:
     """The same program, with its long kernels in blocks."""
+    steps = [_side_by_side(step, vector_bytes) if isinstance(step, Product) else step for step in steps]
     times = [nanoseconds(step) for step in steps]
     if sum(t for t, step in zip(times, steps, strict=True) if t >= SHORT and _is_shared(step)) < WORTH:
         return list(steps)
@@ -49,6 +53,30 @@ def divided(steps: Sequence[Step], vector_bytes: int) -> list[Step]:
 
 def _is_shared(step: Step) -> bool:
     return isinstance(step, Kernel) or (isinstance(step, Product) and step.out.shape[0] > 1)
+
+
+def _side_by_side(step: Product, vector_bytes: int) -> Product:
+    """A long product in tiles as a batch of several: columns (or else rows) of the result side by side. Each element is
+    summed up as before.
+    """
+    _, rows, columns = step.out.shape
+    count = min(_blocks(nanoseconds(step)), PARTS)
+    if count == 1 or step.out.shape[0] > 1 or not is_tiled(step, vector_bytes):
+        return step
+    while count > 1 and columns % (count * PART) and rows % (count * PART):
+        count //= 2
+    along = columns % (count * PART) == 0
+    wide, tall = (columns // count, rows) if along else (columns, rows // count)
+    out, left, right = step.out, step.left, step.right
+    by = wide if along else tall * out.strides[1]
+    parts = (
+        replace(out, shape=(count, tall, wide), strides=(by, *out.strides[1:])),
+        replace(left, shape=(count, tall, left.shape[2]),
+                strides=(0 if along else tall * left.strides[1], *left.strides[1:])),
+        replace(right, shape=(count, right.shape[1], wide),
+                strides=(wide * right.strides[2] if along else 0, *right.strides[1:])),
+    )  # fmt: skip
+    return replace(step, out=parts[0], left=parts[1], right=parts[2])
 
 
 def _batch(step: Product) -> Product:

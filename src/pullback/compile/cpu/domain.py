@@ -64,18 +64,32 @@ class Domain:
         return math.prod(self.sizes[self.rows :]) if self.in_row else 1
 
     def _lanes(self, vector_bytes: int) -> int:
-        """As many lanes as fill a vector of the widest dtype, but no more than a row can use."""
-        widest = max(
-            [line.dtype.itemsize for line in self.kernel.used() if line.dtype.kind != "b"]
-            + [s.buffer.dtype.itemsize for s in self.kernel.stores],
-            default=8,
-        )
-        lanes = vector_bytes // widest
+        """As many lanes as cost the least, but no more than a row can use."""
         if any(self.differs(a) for s in self.kernel.stores for a in s.args):
             return 1  # places may repeat along the row, so its elements are written one by one
+        weights = self._weights()
+        sizes = {n for n in weights if n >= 4} or {max(weights, default=8)}
+        lanes = min((vector_bytes // n for n in sizes), key=lambda m: (_cost(weights, m, vector_bytes), m))
         while lanes > 1 and lanes // 2 >= self.length:
             lanes //= 2
         return lanes
+
+    def _weights(self) -> dict[int, int]:
+        """What is computed along the row, by the bytes of its dtype."""
+        weights: dict[int, int] = {}
+        for line in self.kernel.used():
+            along = self.differs(line) or line.kind == "fold"
+            for dtype in {line.dtype, line.computed or line.dtype}:
+                if along and dtype.kind != "b":
+                    weights[dtype.itemsize] = weights.get(dtype.itemsize, 0) + line.weight
+        for store in self.kernel.stores:
+            weights[store.buffer.dtype.itemsize] = weights.get(store.buffer.dtype.itemsize, 0) + 1
+        return weights
+
+
+def _cost(weights: dict[int, int], lanes: int, vector_bytes: int) -> float:
+    """Of one element: a value wider than a vector takes several."""
+    return sum(w * max(1, lanes * n // vector_bytes) for n, w in weights.items()) / lanes
 
 
 def _collapsed(kernel: Kernel) -> tuple[list[list[int]], int]:

@@ -23,6 +23,7 @@ from .pairs import (
     value_of,
     with_sign,
 )  # fmt: skip
+from .tables import TANH, picked
 from .words import Words
 
 __all__ = ["LN2", "LN2_WHOLE", "cosh", "exp", "exp2", "exp_of_pair", "exp_parts", "expm1", "sigmoid", "sinh", "tanh"]
@@ -71,8 +72,8 @@ def exp_parts(k: Words, x: Lane, low: Lane | None = None) -> tuple[Lane, Pair]:
 
 def exp(k: Words, x: Lane) -> Lane:
     x = held(k, x, -750.0 if x.dtype.itemsize == 8 else -105.0, 720.0 if x.dtype.itemsize == 8 else 90.0)
-    n, _, _, r = _reduced(k, x)
-    return scaled(k, k.add(k.constant(1), _small(k, r)), n)
+    n, whole, _, r = _reduced(k, x)
+    return scaled(k, k.add(k.constant(1), _small(k, r)), n, whole)
 
 
 def exp2(k: Words, x: Lane) -> Lane:
@@ -103,7 +104,24 @@ def expm1(k: Words, x: Lane) -> Lane:
 
 
 def tanh(k: Words, x: Lane) -> Lane:
-    # with t = expm1(2 |x|), tanh |x| = t / (t + 2); from 22 on (float32: 10) it is 1, so 2^n stays small
+    return _tanh_picked(k, x) if x.dtype.itemsize == 4 else _tanh_divided(k, x)
+
+
+def _tanh_picked(k: Words, x: Lane) -> Lane:
+    # no division: a polynomial about the middle of one of a few intervals; the bits of |x| + 1 say which; from 9.1 on 1
+    size = k.abs(x)
+    size = k.select(k.greater(size, k.constant(9.5)), k.constant(9.5), size)
+    place = on_integers(k, "lshr", bits(k, k.add(size, k.constant(1))), 21)
+    middle, *coefficients = (picked(k, table, place) for table in TANH)
+    r = k.subtract(size, middle)
+    total = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = k.fma(total, r, c)
+    return with_sign(k, total, x)
+
+
+def _tanh_divided(k: Words, x: Lane) -> Lane:
+    # with t = expm1(2 |x|), tanh |x| = t / (t + 2); from 22 on it is 1, so 2^n stays small
     size = k.abs(x)
     size = k.select(k.greater(size, k.constant(22)), k.constant(22), size)
     n, _, _, r = _reduced(k, k.add(size, size))

@@ -22,6 +22,7 @@ from .kernels import Rendered, form, render_kernel
 from .lanes import element_type
 from .math import FUNCTIONS
 from .nested import loop_text
+from .panels import is_tiled, panels_text
 from .parallel import PRODUCTS, call_text
 from .products import Globals, product_text
 from .small import is_small, small_product
@@ -186,7 +187,7 @@ class Writer:
     def _product(self, step: Product, words: Words, known: dict[Buffer, str]) -> list[str]:
         tag = next(self.counter)
         pointers = [self.at(words, known, x) for x in (step.out, step.left, step.right)]
-        function = self._small(step)
+        function = self._own(step)
         if step.blocks > 1:
             text = batch_text(step, step.blocks, self.globals, self.counter, self.declared, function)
             name = self.functions.setdefault(text, f"products{len(self.functions)}")
@@ -203,7 +204,7 @@ class Writer:
             self.declared |= new.declared
             self.mathematics |= new.functions
         rendered, order = self.rendered[key]
-        name = self.functions.setdefault(rendered.text, f"kernel{len(self.functions)}")
+        name = self._named(rendered.text, "kernel")
         division = kernel.division
         self.scratch = max(self.scratch, rendered.scratch * (division.blocks if division else 1))
         pointers = [self.pointer(words, known, own[i]) for i in order]
@@ -214,11 +215,17 @@ class Writer:
             return
         words.say(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
 
-    def _small(self, step: Product) -> str | None:
-        if not is_small(step):
-            return None
-        text = small_product(step, self.vector_bytes, self.declared)
-        return self.functions.setdefault(text, f"product{len(self.functions)}")
+    def _own(self, step: Product) -> str | None:
+        """The function of a product that is not left to the BLAS."""
+        if is_small(step):
+            return self._named(small_product(step, self.vector_bytes, self.declared), "product")
+        if is_tiled(step, self.vector_bytes):
+            return self._named(panels_text(step, self.vector_bytes, self.declared, self._named), "product")
+        return None
+
+    def _named(self, text: str, kind: str) -> str:
+        """The name of a function, which is the same for the same text."""
+        return self.functions.setdefault(text, f"{kind}{len(self.functions)}")
 
     def module(self, fast: bool) -> str:
         kernels = [text.replace("@NAME", f"@{name}") for text, name in self.functions.items()]

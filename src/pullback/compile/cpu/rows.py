@@ -91,20 +91,22 @@ class Row:
         for line in self.needed:
             depth[id(line)] = line.weight + max((depth.get(id(a), 0) for a in line.args), default=0)
         light = sum(line.weight for line in self.needed) <= 40
+        deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # of more, the registers do not hold four
         summing = bool(self.phase.folds or self.sums)
-        wanted = BESIDE if (summing and light) or max(depth.values(), default=0) > 30 else 1
+        wanted = BESIDE if (summing and light) or deep else 1
         return wanted if whole >= 2 * wanted else 1
 
     def _vectors(self, times: int) -> None:
         """The row in pieces: `times` vectors at once, then one at once, then what is left under a mask."""
         text, lanes = self.text, self.domain.lanes
         whole, rest = divmod(self.domain.length, lanes)
+        long = sum(line.weight for line in self.needed) > 40
         divided = self.domain.in_row > 0 and self.domain.divided == len(self.domain.sizes) - 1
         if divided or (times > 1 and whole // times):
             loop = self._strides_of(times, whole // times * times * lanes, divided)
             base = text.counters[-1]
             self._chunks([text.shifted(base, u * lanes) for u in range(times)], None)
-            text.close(loop)
+            text.close(loop, stays=long)
         left = whole % times if times > 1 or divided else whole
         start = (whole - left) * lanes
         ending = text.only_if("%last") if divided and (left or rest) else ""
@@ -113,7 +115,7 @@ class Row:
         elif left:
             loop = text.open(left * lanes, lanes)
             self._chunks([text.shifted(text.counters[-1], start)], None)
-            text.close(loop)
+            text.close(loop, stays=long)
         if rest:
             mask = f"<{', '.join(f'i1 {str(i < rest).lower()}' for i in range(lanes))}>"
             self._chunks([str(whole * lanes)], mask)

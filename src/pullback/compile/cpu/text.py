@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from .words import Words
 
-__all__ = ["INDEX", "Loop", "Text"]
+__all__ = ["INDEX", "Loop", "Text", "rolled"]
 
 INDEX = "i64"
+
+
+def rolled(declared: set[str]) -> str:
+    """What ends the branch of a loop that LLVM shall leave as it is: its body is long enough."""
+    declared |= {"!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}'}
+    return ", !llvm.loop !0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,15 @@ class Text:
         self.counters.append(f"%i{tag}")
         return Loop(f"%c{tag}", tag, size, step)
 
-    def close(self, loop: Loop) -> None:
+    def close(self, loop: Loop, stays: bool = False) -> None:
+        """End a loop; one that `stays` is not unrolled."""
         index, tag = self.counters.pop(), loop.tag
+        rest = rolled(self.declared) if stays else ""
         self.lines += [
             f"  %n{tag} = add nuw nsw {INDEX} {index}, {loop.step}",
             f"  store {INDEX} %n{tag}, ptr {loop.slot}",
             f"  %m{tag} = icmp ult {INDEX} %n{tag}, {loop.size}",
-            f"  br i1 %m{tag}, label %L{tag}, label %E{tag}",
+            f"  br i1 %m{tag}, label %L{tag}, label %E{tag}{rest}",
             f"E{tag}:",
         ]
 

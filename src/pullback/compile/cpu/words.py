@@ -18,7 +18,7 @@ _COMPARE = {
     "equal": ("oeq", "eq", "eq"), "not_equal": ("une", "ne", "ne"), "less": ("olt", "slt", "ult"),
     "less_equal": ("ole", "sle", "ule"), "greater": ("ogt", "sgt", "ugt"), "greater_equal": ("oge", "sge", "uge"),
 }  # fmt: skip
-_EXTREME = {"maximum": ("llvm.maximum", "smax", "umax"), "minimum": ("llvm.minimum", "smin", "umin")}
+_EXTREME = {"maximum": ("greater", "smax", "umax"), "minimum": ("less", "smin", "umin")}
 _BITS = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 _ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "round": "roundeven"}
 #: Words that are functions of the module itself, filled in by `math`.
@@ -238,7 +238,12 @@ class Words:
         of_floats, signed, unsigned = _EXTREME[word]
         if x.dtype.kind == "b":
             return self.logical_or(x, y) if word == "maximum" else self.logical_and(x, y)
-        name = of_floats if x.dtype.kind == "f" else f"llvm.{signed if x.dtype.kind == 'i' else unsigned}"
+        if (
+            x.dtype.kind == "f"
+        ):  # what is no number stays; of two zeros either one, which LLVM's own word would not allow
+            found = self.select(self._compared(of_floats, x, y), x, y)
+            return self.select(self.isnan(x), x, found)
+        name = f"llvm.{signed if x.dtype.kind == 'i' else unsigned}"
         return self.call(f"{name}.{self.suffix(x.dtype)}", x.dtype, x, y)
 
     def _bits(self, instruction: str, x: Lane, y: Lane) -> Lane:
