@@ -426,3 +426,22 @@ def test_numbers_are_kept():
     pb.set_num_threads(np.int64(1))
     assert pb.get_num_threads() == 1
     assert not POOL.workers
+
+
+@pytest.mark.parametrize(("path", "text"), [("", "fine"), ("/nowhere/libblas.so", "cannot be loaded")])
+def test_another_blas_can_be_named(path, text):
+    """SciPy's own module, which is linked to its BLAS, stands for another one here."""
+    from scipy.linalg import cython_blas
+
+    code = (
+        "import numpy as np, pullback as pb\n"
+        "x = np.random.default_rng(0).normal(size=(300, 700))\n"
+        "try:\n"
+        "    assert np.allclose(pb.jit(lambda x: x @ x.T)(x), x @ x.T)\n"
+        "    print('fine')\n"
+        "except pb.errors.ArgumentError as error:\n"
+        "    print(error)\n"
+    )
+    around = {**os.environ, "PULLBACK_BLAS": path or cython_blas.__file__}
+    done = subprocess.run([sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True)
+    assert text in done.stdout

@@ -191,9 +191,21 @@ from .recurrent import (
     rnn,
     rnn_cell,
 )
+from .recurrent_layers import (
+    GRU,
+    LSTM,
+    RNN,
+)
 from .resampling import (
     interpolate,
     upsample,
+)
+from .spatial_layers import (
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    GroupNorm,
 )
 from .unpooling import (
     max_unpool1d,
@@ -206,25 +218,26 @@ from .warping import (
 )
 
 __all__ = [
-    "Dropout", "Embedding", "LayerNorm", "Linear", "LoadReport", "Module", "MultiHeadAttention", "RMSNorm",
-    "Sequential", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
-    "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "alibi_bias", "alpha_dropout", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "batch_norm", "bilinear", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
-    "ctc_loss", "dice_loss", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "feature_dropout", "focal_loss", "fold", "fractional_max_pool2d",
-    "fractional_max_pool3d", "gaussian_nll_loss", "geglu", "gelu", "global_avg_pool", "global_max_pool", "glu",
-    "grid_sample", "group_norm", "gru", "gru_cell", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss", "info_nce", "init", "instance_norm",
-    "interpolate", "js_div", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",
-    "log_cosh_loss", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm", "lstm_cell",
-    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
-    "max_unpool3d", "mish", "mse_loss", "multi_head_attention", "multi_margin_loss", "multilabel_margin_loss",
-    "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "prelu", "quantile_loss", "quick_gelu", "reglu", "relu", "relu6", "relu_squared",
-    "rms_norm", "rnn", "rnn_cell", "rotary_embedding", "rrelu", "scaled_dot_product_attention", "selu", "sigmoid",
-    "silu", "sinusoidal_positions", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "spectral_norm", "squared_hinge_loss", "squareplus", "star_relu", "swiglu", "swish",
-    "tanh", "tanhshrink", "threshold", "triplet_margin_loss", "unfold", "upsample", "weight_norm",
+    "BatchNorm", "Conv1d", "Conv2d", "Conv3d", "Dropout", "Embedding", "GRU", "GroupNorm", "LSTM", "LayerNorm",
+    "Linear", "LoadReport", "Module", "MultiHeadAttention", "RMSNorm", "RNN", "Sequential", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "affine_grid", "alibi_bias", "alpha_dropout", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "batch_norm", "bilinear", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "conv1d",
+    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "cross_entropy", "ctc_loss", "dice_loss", "drop_path", "dropout", "dropout1d",
+    "dropout2d", "dropout3d", "elu", "embedding", "embedding_bag", "feature_alpha_dropout", "feature_dropout",
+    "focal_loss", "fold", "fractional_max_pool2d", "fractional_max_pool3d", "gaussian_nll_loss", "geglu", "gelu",
+    "global_avg_pool", "global_max_pool", "glu", "grid_sample", "group_norm", "gru", "gru_cell", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "hinge_loss", "huber_loss",
+    "info_nce", "init", "instance_norm", "interpolate", "js_div", "kl_div", "l1_loss", "layer_norm", "leaky_relu",
+    "linear", "local_response_norm", "log_cosh_loss", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "lstm", "lstm_cell", "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss", "multi_head_attention",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
+    "one_hot", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "quantile_loss", "quick_gelu",
+    "reglu", "relu", "relu6", "relu_squared", "rms_norm", "rnn", "rnn_cell", "rotary_embedding", "rrelu",
+    "scaled_dot_product_attention", "selu", "sigmoid", "silu", "sinusoidal_positions", "smooth_l1_loss",
+    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "spectral_norm",
+    "squared_hinge_loss", "squareplus", "star_relu", "swiglu", "swish", "tanh", "tanhshrink", "threshold",
+    "triplet_margin_loss", "unfold", "upsample", "weight_norm",
 ]  # fmt: skip

@@ -1,10 +1,16 @@
-"""Names in, addresses in SciPy's BLAS out: its functions, and those by which it is told how many threads to use."""
+"""Names in, addresses in a BLAS out: its functions, and those by which it is told how many threads to use.
+
+It is SciPy's, unless `PULLBACK_BLAS` names the file of another one, such as MKL's.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from typing import Any
+
+from ...errors import ArgumentError
 
 __all__ = ["blas_function", "blas_threads"]
 
@@ -14,6 +20,9 @@ _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_
 
 def blas_function(name: str) -> int:
     """The address of a BLAS function: SciPy hands them out in capsules."""
+    library = _chosen()
+    if library is not None:
+        return _found_in(library, name)
     from scipy.linalg import cython_blas
 
     capsules: dict[str, Any] = dict(cython_blas.__pyx_capi__)
@@ -27,11 +36,37 @@ def blas_function(name: str) -> int:
 
 
 @functools.cache
+def _chosen() -> ctypes.CDLL | None:
+    """The library that the user named; None for SciPy's."""
+    path = os.environ.get("PULLBACK_BLAS")
+    if not path:
+        return None
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise ArgumentError(
+            f"PULLBACK_BLAS: {path!r} cannot be loaded: {error}.\n  Name the file of a BLAS, or unset the variable."
+        ) from None
+
+
+def _found_in(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function with Fortran's calling convention and 32-bit integers."""
+    for spelling in (f"{name}_", name, f"scipy_{name}_"):
+        try:
+            return ctypes.cast(getattr(library, spelling), ctypes.c_void_p).value or 0
+        except AttributeError:
+            continue
+    raise ArgumentError(f"PULLBACK_BLAS: {library._name} has no {name}_.\n  Name the file of a BLAS.")
+
+
+@functools.cache
 def blas_threads() -> tuple[int, int] | None:
     """The addresses of the functions that say and set the number of the BLAS's threads; None if it has none we know."""
-    from scipy.linalg import cython_blas
+    library = _chosen()
+    if library is None:
+        from scipy.linalg import cython_blas
 
-    library = ctypes.CDLL(cython_blas.__file__)  # looks in what it was linked to as well
+        library = ctypes.CDLL(cython_blas.__file__)  # looks in what it was linked to as well
     for name in _NAMES:
         try:
             found = getattr(library, name % "get"), getattr(library, name % "set")
