@@ -1,6 +1,6 @@
 """Compile time: training steps, gradients and Hessian-vector products, from the Python function to code that can run.
 
-`pb.jit(f).lower(*args)` with nothing on disk, then with the machine code on disk; `jax.jit(f).lower(*args).compile()`
+`pb.jit(f).lower(*args).code` with nothing on disk, then with the machine code on disk; `jax.jit(f).lower(*args).compile()`
 with its own cache on disk turned off. Each compiles a function it has not seen, after a first one that loads the
 compiler. Processor time on one core, which is what an idle machine takes: a compilation cannot be repeated often enough
 to find a quiet moment on a busy one.
@@ -54,7 +54,7 @@ def product(length):
 
 def ours(make, args, donated, place):
     os.environ["PULLBACK_CACHE_DIR"] = place
-    return timed(lambda f: pb.jit(f, donate_argnums=donated).lower(*args), make(pb, pb))
+    return timed(lambda f: pb.jit(f, donate_argnums=donated).lower(*args).code, make(pb, pb))
 
 
 def theirs(make, args, donated):
