@@ -22,8 +22,8 @@ from .words import Words
 __all__ = ["is_tiled", "panels_text"]
 
 #: Above so many bytes, copying into an order of its own, as the BLAS does, is worth it: the left matrix is read once
-#: for each panel of the right one, and should stay in the second cache beside it.
-LEFT_BYTES, RIGHT_BYTES = 1 << 19, 1 << 21
+#: for each panel of the right one, from the third cache if need be.
+LEFT_BYTES, RIGHT_BYTES = 1 << 22, 1 << 21
 #: Elements that are a multiple of this many bytes apart drive each other out of a cache; so many of them still stay.
 PAGE, ROWS_OF_PAGES = 4096, 128
 #: A panel that is turned round lies on the stack, so it has at most this many rows.
