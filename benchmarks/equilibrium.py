@@ -45,6 +45,16 @@ def ours(W, U, b, x, tolerance=TOLERANCE):
     return lambda: gradient(W, U, b, x)
 
 
+def compiled(W, U, b, x):
+    def loss(W, U, b, x):
+        policy = pb.implicit.Implicit(tol=TOLERANCE)
+        z = pb.fixed_point(layer, np.zeros((ROWS, WIDTH)), W, U, b, x, tol=TOLERANCE, derivative=policy)
+        return pb.sum(z * z)
+
+    gradient = pb.jit(pb.grad(loss, (0, 1, 2, 3)))
+    return lambda: gradient(W, U, b, x)
+
+
 def in_jax(solved):
     """A step from a JAX solver of the fixed point, compiled."""
     import jax
@@ -132,6 +142,7 @@ def with_hips_autograd(W, U, b, x):
 
 MAKERS = {
     OURS: ours,
+    "pullback, compiled": compiled,
     "optimistix + lineax": with_optimistix,
     "jaxopt": with_jaxopt,
     "torchdeq": with_torchdeq,

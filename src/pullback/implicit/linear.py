@@ -25,6 +25,7 @@ from ..ops.dispatch import apply
 from ..ops.forms import Expand
 from ..ops.op import Op, Terms
 from ..ops.shaping import reshape
+from ..ops.specialise import Symbol
 from ..transforms.batching import vmap
 from ..transforms.border import at_places
 from ..transforms.control import cond
@@ -51,6 +52,14 @@ def norm(x: Any) -> Any:
             return np.asarray(plain)
     if not spec_of(x).size:
         return reducing.sum(x)
+    if type(x) is Symbol:  # the same choice in a program
+        plain = pointwise.sqrt(reducing.sum(pointwise.square(x)))
+        safe = pointwise.logical_and(pointwise.greater(plain, _SAFE[0]), pointwise.less(plain, _SAFE[1]))
+        return cond(safe, lambda plain, x: plain, lambda plain, x: _scaled_norm(x), plain, x)
+    return _scaled_norm(x)
+
+
+def _scaled_norm(x: Any) -> Any:
     size = reducing.max(pointwise.abs(x))
     size = pointwise.where(pointwise.logical_and(size > 0, pointwise.isfinite(size)), size, 1.0)
     return pointwise.multiply(size, pointwise.sqrt(reducing.sum(pointwise.square(pointwise.divide(x, size)))))
