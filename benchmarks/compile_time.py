@@ -1,9 +1,9 @@
 """Compile time: training steps, gradients and Hessian-vector products, from the Python function to code that can run.
 
 `pb.jit(f).lower(*args).code` with nothing on disk, then with the machine code on disk;
-`jax.jit(f).lower(*args).compile()` with its own cache on disk turned off. Each compiles a function it has not seen, after a first one that loads the
-compiler. Processor time on one core, which is what an idle machine takes: a compilation cannot be repeated often enough
-to find a quiet moment on a busy one.
+`jax.jit(f).lower(*args).compile()` with its own cache on disk turned off. Each compiles a function it has not seen,
+after a first one that loads the compiler. Processor time on one core, which is what an idle machine takes: a
+compilation cannot be repeated often enough to find a quiet moment on a busy one.
 """
 
 import os
