@@ -5,6 +5,7 @@ import gc
 import pickle
 import threading
 import weakref
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -375,3 +376,31 @@ def test_dtypes_that_are_other_objects_of_the_same_dtype():
     assert copied.dtype is not np.dtype(np.float32)
     assert np.array_equal(f(copied), expected)
     assert np.array_equal(f(np.ones(3, np.float32).view(np.dtype(np.float32).newbyteorder("="))), expected)
+
+
+def test_nested_arguments_take_the_quick_way_and_others_are_noticed():
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
+
+    def f(tree, x):
+        return {"sum": x + tree["p"].a[0] + tree["p"].b["k"], "q": tree["q"], "none": tree["none"]}
+
+    def tree(scale, kind=Pair, extra=()):
+        pair = kind([X[0] * scale], {"k": X[1]})
+        return {"q": (X[0], *extra), "p": pair, "none": None}
+
+    compiled = pb.jit(f)
+    compiled(tree(1.0), X)
+    assert compiled.last.plain
+    for given in (tree(2.0), tree(3.0)):
+        close(compiled(given, X)["sum"], f(given, X)["sum"])
+    first = compiled.last
+    assert len(compiled(tree(1.0, extra=(X[1],)), X)["q"]) == 2
+    assert compiled.last is not first
+    changed = tree(1.0)
+    changed["none"] = X[0]
+    close(compiled(changed, X)["none"], X[0])
+    with pytest.raises(KeyError):
+        compiled({"q": (X[0],), "other": 1.0, "none": None}, X)
+    close(compiled(tree(4.0), X)["sum"], f(tree(4.0), X)["sum"])

@@ -25,6 +25,7 @@ from ..transforms.batching import vmap
 from ..transforms.border import bare_of, brought_out
 from ..transforms.forward import jvp
 from ..transforms.reverse import vjp
+from .arguments import Plan, planned, taken_apart
 from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
 from .cpu.link import assembly
@@ -95,8 +96,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
         if last is not None and not kwargs and last.plain:
-            leaves = _taken_apart(args, last.plan)
-            if leaves is not None and last.watched.is_same():
+            leaves: list[Any] = []
+            if taken_apart(args, last.plan, leaves) and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
                 if found is not None:
                     return last.finish(found)
@@ -114,8 +115,8 @@ class Jitted:
         entry = self.entries.get(key)
         if entry is None or not entry.watched.is_same():
             entry = self.entries[key] = Entry(self, static, structure, values, donated)
-            plan = None if kwargs or static else _plan(args)
-            entry.flat, entry.plan = plan is not None, plan or []
+            plan = None if kwargs or static else planned(args)
+            entry.flat, entry.plan = plan is not None, plan or entry.plan
         self.last = entry
         return unflatten(entry.structure, entry.run(values))
 
@@ -203,7 +204,7 @@ class Entry:
         self.name = _name(jitted.f)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
         self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
-        self.plan: list[Any] = []
+        self.plan = Plan(tuple, None, 0, None)
         self.flat = self.plain = False
         self.finish = _finisher(self.structure, len(self.graph.outputs))
 
@@ -417,46 +418,6 @@ class Entry:
         if axes not in self.batched:
             self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast)
         return self.batched[axes]
-
-
-def _plan(args: tuple[Any, ...]) -> list[Any] | None:
-    """How to take arguments apart without asking the tree package: for each None (an array), or the class and the
-    length or keys of a flat container of arrays; None for the whole if there is another.
-    """
-    plan: list[Any] = []
-    for a in args:
-        if type(a) is _ndarray:
-            plan.append(None)
-        elif type(a) in (list, tuple) and all(type(x) is _ndarray for x in a):
-            plan.append((type(a), len(a)))
-        elif type(a) is dict and all(type(x) is _ndarray for x in a.values()):
-            plan.append((dict, sorted(a)))
-        else:
-            return None
-    return plan
-
-
-def _taken_apart(args: tuple[Any, ...], plan: list[Any]) -> list[Any] | None:
-    """The leaves of arguments that are as planned; None if they are not. What the leaves are, native code checks."""
-    if len(args) != len(plan):
-        return None
-    leaves: list[Any] = []
-    for a, planned in zip(args, plan, strict=True):
-        if planned is None:
-            leaves.append(a)
-            continue
-        kind, inside = planned
-        if type(a) is not kind:
-            return None
-        if kind is dict:
-            if len(a) != len(inside) or not all(k in a for k in inside):
-                return None
-            leaves += [a[k] for k in inside]
-        elif len(a) != inside:
-            return None
-        else:
-            leaves += a
-    return leaves
 
 
 def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
