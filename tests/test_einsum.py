@@ -116,3 +116,16 @@ def test_matmul_of_every_rank(shapes):
     x, y = (rng.normal(size=s) for s in shapes)
     np.testing.assert_allclose(pb.matmul(x, y), np.matmul(x, y), atol=1e-14)
     assert bool(pb.gradgradcheck(pb.matmul, x, y))
+
+
+def test_products_of_bfloat16_are_rounded_once():
+    pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=s).astype(pb.bfloat16) for s in ((3, 40), (40, 2)))
+    wanted = (a.astype(np.float32) @ b.astype(np.float32)).astype(pb.bfloat16)
+    for found in (pb.matmul(a, b), pb.einsum("ij,jk->ik", a, b), pb.tensordot(a, b, 1)):
+        assert found.dtype == pb.bfloat16
+        assert np.array_equal(found, wanted)
+    assert pb.matmul(a, b[:, 0]).dtype == pb.bfloat16
+    assert pb.matmul(a, b.astype(np.float32)).dtype == np.float32
+    assert pb.grad(lambda a: pb.sum(pb.matmul(a, b)))(a).dtype == pb.bfloat16

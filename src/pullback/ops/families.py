@@ -120,11 +120,25 @@ def contraction(
         return total
 
     op = Op(
-        name=name, family="contraction", args=tuple(pull), value=value, spec=spec,
+        name=name, family="contraction", args=tuple(pull), value=_widened(value), spec=spec,
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
         motion="contract", form=form,
     )  # fmt: skip
     return enlisted(op)
+
+
+def _widened(value: Formula) -> Formula:
+    """A sum of products of bfloat16, which array libraries do not multiply: computed in float32 and rounded once."""
+
+    def computed(xp: Any, *arrays: Any, **static: Any) -> Any:
+        narrow = [a.dtype for a in arrays if a.dtype.kind == "V"]
+        if not narrow:
+            return value(xp, *arrays, **static)
+        wide = [a.astype(np.float32) if a.dtype.kind == "V" else a for a in arrays]
+        found = value(xp, *wide, **static)
+        return found.astype(narrow[0]) if len(narrow) == len(arrays) else found
+
+    return computed
 
 
 def general(
