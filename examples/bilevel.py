@@ -44,6 +44,7 @@ def main(steps: int = 40, rate: float = 20.0) -> float:
     slope = pb.grad(validation)(log_decay)[0]
     by_differences = (validation(log_decay + eps) - validation(log_decay - eps)) / 2e-5
     print(f"slope of the held-out error by the first decay: {slope:.8f}, by differences {by_differences:.8f}")
+    assert np.isclose(slope, by_differences, rtol=1e-4)
 
     print("step  held-out error")
     for step in range(steps + 1):

@@ -32,6 +32,7 @@ def main(steps: int = 2000, rate: float = 0.05) -> np.ndarray:
     for name, true, found in zip(("amplitude", "decay", "frequency"), truth, fitted, strict=True):
         print(f"{name:10s} {true:6.3f}  {found:6.3f}")
     print(f"mean squared error {loss.item():.5f} (the noise alone has 0.0025)")
+    assert np.allclose(fitted, truth, atol=0.1)
     return fitted
 
 

@@ -36,6 +36,7 @@ def main(M: float = 1.0, e: float = 0.6) -> float:
         worst = max(worst, abs(found - wanted))
         print(f"d^{order}E/dM^{order}    {found:18.12f}  {wanted:18.12f}     {found - wanted:8.1e}")
         derivative = pb.grad(derivative)
+    assert worst < 1e-9
 
     times = np.linspace(0.0, 2 * np.pi, 9)
     places = pb.vmap(place, (0, None))(times, e)

@@ -31,6 +31,7 @@ def main(steps: int = 10) -> np.ndarray:
         if np.linalg.norm(gradient) < 1e-10:
             break
         point = point - np.linalg.solve(hessian, gradient)
+    assert np.allclose(point, 1.0)
     return point
 
 

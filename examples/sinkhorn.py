@@ -58,6 +58,8 @@ def main(steps: int = 12, rate: float = 4.0) -> float:
     difference = np.abs(pb.grad(dual)(cost) - plan(cost)).max()
     print(f"gradient of the dual by the costs, less the plan: at most {difference:.1e}")
 
+    assert difference < 1e-8
+
     print("step  cost of the transport")
     for step in range(steps):
         value, slope = pb.value_and_grad(transport_cost)(points, targets)

@@ -58,6 +58,7 @@ def main() -> float:
     print(f"a source counts most at    row {row}, column {column}: inside the probe")
     print(f"memory at its peak         {peak / 1e6:.1f} MB for value and both gradients")
     print(f"the Jacobian as a matrix   {SIDE**4 * 8 / 1e6:.0f} MB")
+    assert np.isclose(by_reaction, differences, rtol=1e-5)
     return peak
 
 

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import errors
+from pullback import errors, ops
+from pullback.arrays.spec import spec_of
+from pullback.ops.op import OPS
+from pullback.ops.shaping import any_to
+from pullback.tape.masks import moved
 from pullback.transforms import jvp
 
 INF, NAN = math.inf, math.nan
@@ -366,3 +370,68 @@ def test_gradients_have_the_dtype_of_their_inputs_for_all_pairs(f, left, right):
     assert x.grad.dtype == x.dtype
     if y.requires_grad:
         assert y.grad.dtype == y.dtype
+
+
+CONTRACTIONS = {
+    "matrices": (lambda x, y: x @ y, (2, 3), (3, 4)),
+    "many by one": (lambda x, y: x @ y, (5, 2, 3), (3, 4)),
+    "one by many": (lambda x, y: x @ y, (2, 3), (5, 3, 4)),
+    "stretched batches": (lambda x, y: x @ y, (1, 2, 3), (4, 3, 2)),
+    "matrix and vector": (lambda x, y: x @ y, (5, 2, 3), (3,)),
+    "turned": (lambda x, y: pb.einsum("ij,jk->ki", x, y), (2, 3), (3, 4)),
+    "pairwise": (lambda x, y: pb.einsum("ij,ij->ij", x, y), (2, 3), (2, 3)),
+    "nothing in common": (lambda x, y: pb.einsum("i,j->ji", x, y), (2,), (3,)),
+}
+
+
+@pytest.mark.parametrize(("f", "a", "b"), CONTRACTIONS.values(), ids=CONTRACTIONS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_contractions_meet_no_nan_where_no_cotangent_comes(f, a, b, compiled):
+    """A row of the result is left out; so is what it alone was made of, NaN or not."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=a), rng.normal(size=b)
+    counts = np.ones(np.shape(f(x, y)), bool)
+    counts[..., 0, :] = False  # a row of the result
+    slope = pb.grad(lambda x, y, counts: pb.sum(pb.where(counts, f(x, y) ** 2, 0.0)), (0, 1))
+    if compiled:
+        slope = pb.jit(slope)
+    expected = slope(x, y, counts)
+    alone = [np.nan_to_num(e, nan=1.0) == 0.0 for e in expected]  # elements that only rows left out are made of
+    found = slope(np.where(alone[0], NAN, x), np.where(alone[1], NAN, y), counts)
+    for g, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-13)
+
+
+def test_where_behind_products_costs_no_more_products_when_compiled():
+    """Whether a cotangent can arrive is a question of rows and columns, not one more product."""
+    x, w = np.ones((6, 4)), np.ones((4, 5))
+
+    def products(loss):
+        slope = pb.jit(pb.grad(lambda w, x, counts: loss(pb.tanh(pb.tanh(x @ w) @ w.T), counts)))
+        return slope.lower(w, x, np.ones((6, 4), bool)).explain().count("matrix product")
+
+    assert products(lambda y, counts: pb.sum(pb.where(counts, y, 0.0))) == products(lambda y, counts: pb.sum(y))
+
+
+def contractions():
+    ops.everything()
+    return [op for op in OPS.values() if op.motion == "contract"]
+
+
+@pytest.mark.parametrize("op", contractions(), ids=lambda op: op.name)
+def test_a_mask_moves_as_its_product_with_ones_does(op):
+    """The mask of a share, found without a product, is where the share of the mask is not zero."""
+    rng = np.random.default_rng(0)
+    for args, static in op.samples(rng):
+        specs = tuple(spec_of(np.asarray(a)) for a in args)
+        rule = op.rule(tuple(range(len(args))), len(args))
+        for density in (0.0, 0.1, 0.5, 1.0):
+            mask = rng.uniform(size=op.spec_of(specs, static).shape) < density
+            for i, spec in enumerate(specs):
+                share = rule.share(i, mask.astype(float), None, [np.ones(s.shape) for s in specs], specs, static)
+                found = moved(mask, rule, i, None, list(args), specs, static)
+                assert np.array_equal(_reduced(found, spec.shape), _reduced(np.asarray(share) != 0, spec.shape))
+
+
+def _reduced(mask, shape):
+    return mask if mask.shape == shape else any_to(mask, shape)

@@ -267,3 +267,12 @@ def test_a_routine_that_does_not_fit_is_refused():
         pb.Graph.parse(text)
     with pytest.raises(errors.PullbackError, match="wants a routine"):
         pb.Graph.parse(graph.text().replace("body=r1", "body=3"))
+
+
+@pytest.mark.parametrize("numbers", [(2.0, 0.5), (np.array(2.0), 0.5), (2.0, np.array(0.5))])
+def test_python_numbers_go_back_through_a_compiled_while_loop(numbers):
+    def decayed(x, a):
+        return pb.while_loop(lambda c: c[0] < 3.0, lambda c: (c[0] + 1.0, c[1] * a), (0.0, x))[1]
+
+    found = pb.jit(pb.grad(decayed, (0, 1)))(*numbers)
+    np.testing.assert_allclose(found, (0.125, 1.5))

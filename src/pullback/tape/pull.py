@@ -8,7 +8,7 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.protect import settled
-from ..arrays.spec import ones, spec_of
+from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import AnomalyError, GraphError
@@ -16,8 +16,9 @@ from ..ops import elementwise as pointwise
 from ..ops.keeping import Kept
 from ..ops.op import OUT, Rule, Selected
 from ..ops.record import PartRule, part_of
-from ..ops.shaping import any_to, astype, fit, stretched
+from ..ops.shaping import any_to, fit, stretched
 from .cotangents import Parts, plain_bar
+from .masks import moved, touched
 
 __all__ = ["check_finite", "freed", "pull"]
 
@@ -42,7 +43,7 @@ def pull(
     mask = _mask_of(bar) if rule.op.motion else None
     bar = _bars(bar, node) if type(bar) is Parts else plain_bar(bar)
     if mask is not None and rule.op.motion == "contract":
-        args = _touched(mask, rule, args, specs, static)
+        args = touched(mask, rule, args, specs, static)
     watched = watched and not linked and rule.op.joint is None
     watched = watched and not any(isinstance(x, Value) for x in (bar if type(bar) is tuple else (bar, *args)))
     if watched:
@@ -52,7 +53,8 @@ def pull(
     shares = []
     for position, share in zip(asked, rule.shares(asked, bar, out, args, specs, static), strict=True):
         if mask is not None and share is not None:
-            share = _narrowed(share, _moved(mask, rule, position, out, args, specs, static))
+            by_labels = spec_of(plain_bar(share)).ndim == specs[position].ndim
+            share = _narrowed(share, moved(mask, rule, position, out, args, specs, static, by_labels))
         share = None if share is None else _fitted(share, specs[position])
         shares.append(_out_of_sight(share) if watched else share)
     if len(shares) == len(needs):
@@ -120,32 +122,6 @@ def _mask_of(bar: Any) -> Any:
         whole = any(b is not None and m is None for b, m in zip(bars, masks, strict=True))
         return None if whole else tuple(masks)
     return stretched(bar.mask, spec_of(bar.bar).shape) if type(bar) is Selected else None
-
-
-def _moved(
-    mask: Any, rule: Rule, position: int, out: Any, args: list[Any], specs: tuple[Any, ...], static: dict[str, Any]
-) -> Any:
-    """Where the share of an argument can be other than zero, given where the cotangent can."""
-    if rule.op.motion == "pointwise":
-        return mask
-    if rule.op.motion == "contract":
-        mask = astype(mask, specs[position].dtype)
-        args = [ones(s) for s in specs]
-    found = plain_bar(rule.share(position, mask, out, args, specs, static))
-    return found if spec_of(found).dtype.kind == "b" else pointwise.not_equal(found, 0)
-
-
-def _touched(mask: Any, rule: Rule, args: list[Any], specs: tuple[Any, ...], static: dict[str, Any]) -> list[Any]:
-    """The arguments of a contraction with zero where no cotangent meets them: a sum over masked places would meet
-    0 * NaN there.
-    """
-    every = rule.op.rule(tuple(range(rule.count)), rule.count)
-    found = list(args)
-    for i in rule.keeps:
-        met = _moved(mask, every, i, None, args, specs, static)
-        met = met if spec_of(met).shape == specs[i].shape else any_to(met, specs[i].shape)
-        found[i] = pointwise.where(met, args[i], 0)
-    return found
 
 
 def _narrowed(share: Any, mask: Any) -> Any:

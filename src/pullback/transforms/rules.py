@@ -23,6 +23,7 @@ from ..ops.arranging import stack
 from ..ops.dispatch import as_value, run
 from ..ops.indexing import getitem
 from ..ops.op import Op, Terms
+from ..ops.shaping import astype
 from ..settings import switched
 from ..tape.sweep import call_of
 from .linear import transposed
@@ -190,7 +191,8 @@ def _checked(value: Any, spec: Spec, what: str, name: str, rule: Terms) -> Any:
     if found.weak is None and (not found.inexact or (found.dtype.kind == "c" and spec.dtype.kind != "c")):
         raise DtypeError(f"{name}: {what} is {found.dtype}, wanted {spec.dtype}.\n  {_line(rule)}")
     if found.weak is not None:
-        return namespace_on(spec.device).asarray(value, spec.dtype)
+        number = isinstance(value, int | float | complex)  # a weak symbol has no numbers yet
+        return namespace_on(spec.device).asarray(value, spec.dtype) if number else astype(value, spec.dtype)
     return settled(value) if is_array(value) else value
 
 
