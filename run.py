@@ -1,6 +1,6 @@
 """From a fresh checkout to a running demo or a passed test suite, with nothing but Python 3.11+ and a package index.
 
-python3 run.py demo    makes .venv, installs the package, runs the demo
+python3 run.py demo    makes .venv, installs the package with its compiler, runs the demo
 python3 run.py test    makes .venv, installs the package and its tools, runs every check CI runs
 """
 
@@ -17,7 +17,7 @@ PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 # command: (what to install, the steps by name)
 COMMANDS = {
-    "demo": (".", {"demo": ["pullback.cli", "demo"]}),
+    "demo": (".[jit]", {"demo": ["pullback.cli", "demo"]}),
     "test": (
         ".[dev,jit,io]",
         {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pullback import cli, demo
+from pullback import cli
 from pullback.compile import cache as code
 from pullback.data import digits
 from pullback.graph.passes import PASSES
@@ -53,22 +53,6 @@ def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(cons
 def test_ops_lists_every_record(console):
     assert cli.main(["ops"], console) == 0
     assert set(everything()) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
-
-
-def test_demo_learns_the_digits(console):
-    report = demo.main(steps=150, console=console)
-    assert report.accuracy >= 0.9
-    assert f"{report.accuracy:.1%}" in printed(console)
-
-
-def test_demo_is_the_same_each_time(console):
-    first, second = (demo.main(steps=5, console=console) for _ in range(2))
-    assert (first.loss, first.accuracy) == (second.loss, second.accuracy)
-
-
-def test_demo_command_passes_its_settings_on(console):
-    assert cli.main(["demo", "--steps", "3"], console) == 0
-    assert "3 steps" in printed(console)
 
 
 @pytest.mark.parametrize("words", [[], ["unknown"], ["demo", "--steps", "0"]])

@@ -18,7 +18,9 @@ LAYERS = [
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.
-OPTIONAL = {"cupy", "cupyx", "graphviz", "llvmlite", "ml_dtypes", "mpi4py", "mpmath", "optree", "rich", "scipy"}
+OPTIONAL = {
+    "cupy", "cupyx", "graphviz", "jax", "llvmlite", "ml_dtypes", "mpi4py", "mpmath", "optree", "rich", "scipy", "torch",
+}  # fmt: skip
 #: What `import pullback` may load beside the standard library.
 AT_ONCE = {"numpy", "pullback"}
 

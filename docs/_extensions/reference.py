@@ -48,7 +48,7 @@ def sections() -> Iterator[str]:
     public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}
     for part in (pullback.optim, pullback.optim.schedules, pullback.interop.scipy):
         public |= {f"{part.__name__}.{name}": getattr(part, name) for name in part.__all__ if name != "Schedule"}
-    for part in (pullback.linalg, pullback.fft):
+    for part in (pullback.linalg, pullback.fft, pullback.tools):
         public |= {f"pullback.{part.__name__.rpartition('.')[2]}.{name}": getattr(part, name) for name in part.__all__}
     for space, part in {"nn.init": pullback.nn.init}.items():
         things = {name: getattr(part, name) for name in part.__all__}

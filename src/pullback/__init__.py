@@ -119,7 +119,6 @@ from .settings import (
 )
 from .tape.backward import gradients
 from .tape.hooks import register_multi_grad_hook
-from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
 from .transforms import (
     CustomOp,
     Dual,
@@ -144,7 +143,7 @@ from .transforms import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from . import implicit, interop, nn, optim
+    from . import implicit, interop, nn, optim, tools
     from .checkpoint.budget import memory_budget
     from .checkpoint.loops import checkpoint_loop
     from .checkpoint.offload import offload_to_disk
@@ -316,6 +315,7 @@ if TYPE_CHECKING:
     from .tools import memory
     from .tools.certify.report import Certificate
     from .tools.certify.run import certify
+    from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
     from .transforms.associative import associative_scan
     from .transforms.control import cond, fori_loop, switch, while_loop
     from .transforms.explicit import GradientTape
@@ -355,6 +355,7 @@ _PARTS = {
     "optim": "optim",
     "random": "ops.random",
     "special": "ops.special",
+    "tools": "tools",
 }
 #: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
 _LATER = {
@@ -417,6 +418,7 @@ _LATER = {
         "saving.whole": "load load_metadata save",
         "tools.certify.report": "Certificate",
         "tools.certify.run": "certify",
+        "tools.gradcheck": "CheckReport gradcheck gradgradcheck",
         "transforms.associative": "associative_scan",
         "transforms.control": "cond fori_loop switch while_loop",
         "transforms.explicit": "GradientTape",
@@ -492,9 +494,9 @@ __all__ = [
     "signbit", "silu", "sin", "sinc", "sinh", "sliding_window_view", "softmax", "softplus", "sort", "spacing",
     "sparse_hessian", "sparse_jacobian", "sparsity", "spec_of", "special", "split", "sqrt", "square", "squeeze",
     "stack", "stage", "std", "stop_gradient", "straight_through", "subtract", "sum", "swapaxes", "switch", "take",
-    "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose",
-    "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
-    "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit", "vstack",
-    "where", "while_loop", "xlogy", "zeros", "zeros_like",
+    "take_along_axis", "tan", "tanh", "tensor", "tensor_split", "tensordot", "tile", "tools", "topk", "trace",
+    "transpose", "trapezoid", "trapz", "tri", "tril", "trim_zeros", "triu", "trunc", "uint16", "uint32", "uint64",
+    "uint8", "unflatten", "unfold", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unstack", "unwrap", "value_and_grad", "vander", "var", "vdot", "vecdot", "vecmat", "vjp", "vmap", "vsplit",
+    "vstack", "where", "while_loop", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -52,9 +52,11 @@ def parser() -> argparse.ArgumentParser:
     doctor_words = commands.add_parser("doctor", help="what is installed and found, and what each part enables")
     doctor_words.set_defaults(command=doctor)
 
-    demo_words = commands.add_parser("demo", help="fit a small network to handwritten digits by tape")
-    demo_words.add_argument("--steps", type=positive, default=3000, help="training steps (%(default)s)")
+    demo_words = commands.add_parser("demo", help="train a small CNN on handwritten digits, by tape and compiled")
+    demo_words.add_argument("--steps", type=positive, default=500, help="training steps (%(default)s)")
     demo_words.add_argument("--seed", type=int, default=0, help="seed of the random numbers (%(default)s)")
+    demo_words.add_argument("--report", type=Path, metavar="FILE", help="where the HTML page goes (pullback-demo.html)")
+    demo_words.add_argument("--no-peers", action="store_true", help="leave PyTorch and JAX out")
     demo_words.set_defaults(command=demo)
 
     ops_words = commands.add_parser("ops", help="the table of ops and what each supports")
@@ -107,7 +109,7 @@ def found(part: Part) -> str:
 
 
 def demo(console: Console, chosen: argparse.Namespace) -> int:
-    fitting.main(steps=chosen.steps, seed=chosen.seed, console=console)
+    fitting.main(chosen.steps, chosen.seed, console, chosen.report, not chosen.no_peers)
     return 0
 
 

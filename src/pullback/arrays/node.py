@@ -20,6 +20,7 @@ __all__ = [
     "Handle",
     "Hooks",
     "Node",
+    "is_ours",
     "leaf_node",
     "sign",
     "sign_back",
@@ -32,6 +33,8 @@ R = TypeVar("R")
 
 _handles = itertools.count()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: A program that uses the package and happens to lie in it: its lines are a user's.
+_DEMO = os.path.join(_PACKAGE, "demo")
 
 
 class Handle:
@@ -182,18 +185,20 @@ def leaf_node(tensor: Any) -> Node:
 _known_files: dict[str, bool] = {}
 
 
-def _is_ours(code: CodeType | None) -> bool:
+def is_ours(code: CodeType | None) -> bool:
+    """Whether a line belongs to this package, and not to who uses it."""
     if code is None:
         return False
     known = _known_files.get(code.co_filename)
     if known is None:
-        known = _known_files[code.co_filename] = code.co_filename.startswith((_PACKAGE, "<pullback"))
+        inside = code.co_filename.startswith((_PACKAGE, "<pullback"))
+        known = _known_files[code.co_filename] = inside and not code.co_filename.startswith(_DEMO)
     return known
 
 
 def user_line(frame: FrameType) -> tuple[CodeType, int]:
     """The innermost line outside this package, as code and instruction."""
-    while _is_ours(frame.f_code) and frame.f_back is not None:
+    while is_ours(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 
@@ -205,11 +210,11 @@ def sign(node: Node, frame: FrameType) -> None:
 
 def sign_back(node: Any, line: tuple[CodeType, int]) -> None:
     """Note the user's line on a node and on those it came from that have a line of ours."""
-    stack = [node] if isinstance(node, Node) and _is_ours(node.code) else []
+    stack = [node] if isinstance(node, Node) and is_ours(node.code) else []
     while stack:
         node = stack.pop()
         node.code, node.lasti = line
-        stack += [parent for parent in node.parents if _is_ours(parent.code)]
+        stack += [parent for parent in node.parents if is_ours(parent.code)]
 
 
 def signed(function: Callable[P, R]) -> Callable[P, R]:
@@ -222,7 +227,7 @@ def signed(function: Callable[P, R]) -> Callable[P, R]:
     def composite(*args: P.args, **kwargs: P.kwargs) -> R:
         out = function(*args, **kwargs)
         node = getattr(out, "node", None)
-        if node is not None and _is_ours(node.code):
+        if node is not None and is_ours(node.code):
             sign_back(node, user_line(sys._getframe(1)))
         return out
 

@@ -1,4 +1,4 @@
-"""Graph in, a picture out: SVG text, or an HTML page around it that needs nothing but itself."""
+"""Graph, or cards with edges, in, a picture out: SVG text, or an HTML page around it that needs nothing but itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .text import graph_text, spec_text
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["drawn"]
+__all__ = ["Card", "drawn", "drawn_to", "pictured"]
 
 _HEIGHT, _STEP, _MARGIN, _CHARACTER = 38.0, 78.0, 20.0, 6.7
 _COLOURS = {
@@ -54,8 +54,8 @@ for(const node of svg.querySelectorAll('.node')){{
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """What one box shows: two lines, the whole equation when pointed at, and its kind."""
+class Card:
+    """What one box shows: two lines, the whole equation when pointed at, and its kind (an op's family, "input")."""
 
     label: str
     below: str
@@ -67,39 +67,48 @@ class _Node:
         return max(60.0, _CHARACTER * 1.1 * max(len(self.label), 0.85 * len(self.below)) + 16)
 
 
-def drawn(graph: Graph, path: str | Path | None) -> str:
+def drawn(graph: Graph, form: str) -> str:
+    """A graph as "svg", or as "html" with its text beside."""
+    cards, edges = _cards_of(graph)
+    return pictured(cards, edges, graph_text(graph, data=False), form)
+
+
+def pictured(cards: list[Card], edges: list[tuple[int, int]], text: str, form: str) -> str:
+    """The same for cards in an order in which edges go from earlier to later ones."""
+    picture = _svg(cards, edges, laid_out([c.width for c in cards], edges))
+    return picture if form == "svg" else _PAGE.format(svg=picture, text=html.escape(text))
+
+
+def drawn_to(graph: Graph, path: str | Path | None) -> str:
     """The picture's text; written to a file whose ending says SVG or HTML, if there is one."""
     ending = ".svg" if path is None else Path(path).suffix.lower()
     if ending not in (".svg", ".html", ".htm"):
         raise ArgumentError(f"draw: writes .svg or .html files, got {str(path)!r}.")
-    nodes, edges = _nodes_of(graph)
-    picture = _svg(nodes, edges, laid_out([n.width for n in nodes], edges))
-    if ending != ".svg":
-        picture = _PAGE.format(svg=picture, text=html.escape(graph_text(graph, data=False)))
+    picture = drawn(graph, "svg" if ending == ".svg" else "html")
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture
 
 
-def _nodes_of(graph: Graph) -> tuple[list[_Node], list[tuple[int, int]]]:
-    nodes: list[_Node] = []
+def _cards_of(graph: Graph) -> tuple[list[Card], list[tuple[int, int]]]:
+    cards: list[Card] = []
     edges: list[tuple[int, int]] = []
     makers: dict[int, int] = {}
     lines = graph_text(graph, data=False).split("\n")
     for i, s in enumerate(graph.inputs):
-        makers[id(s)] = len(nodes)
-        nodes.append(_Node(f"input {i}", spec_text(s.spec), spec_text(s.spec), "input"))
+        makers[id(s)] = len(cards)
+        cards.append(Card(f"input {i}", spec_text(s.spec), spec_text(s.spec), "input"))
     for e, line in zip(graph.equations, lines[1:], strict=False):
-        number = len(nodes)
+        number = len(cards)
         edges += _edges(e.args, makers, number)
         makers |= {id(s): number for s in e.results}
         made = ", ".join(spec_text(s.spec) for s in e.results)
-        nodes.append(_Node(_label(e.op.name, e.args), made, line.strip(), e.op.family))
+        cards.append(Card(_label(e.op.name, e.args), made, line.strip(), e.op.family))
     for i, o in enumerate(graph.outputs):
-        edges += _edges((o,), makers, len(nodes))
+        edges += _edges((o,), makers, len(cards))
         shown = "" if isinstance(o, Symbol) else _constant(o)
-        nodes.append(_Node(f"output {i}", spec_text(spec_of(o)), shown or spec_text(spec_of(o)), "output"))
-    return nodes, edges
+        cards.append(Card(f"output {i}", spec_text(spec_of(o)), shown or spec_text(spec_of(o)), "output"))
+    return cards, edges
 
 
 def _edges(args: Any, makers: dict[int, int], to: int) -> list[tuple[int, int]]:
@@ -120,7 +129,7 @@ def _constant(a: Any) -> str:
     return f"{a:.6g}" if isinstance(a, float) else str(a)[:20]
 
 
-def _svg(nodes: list[_Node], edges: list[tuple[int, int]], layout: Layout) -> str:
+def _svg(cards: list[Card], edges: list[tuple[int, int]], layout: Layout) -> str:
     places = [box for layer in layout.layers for box in layer]
     width = max((b.x + b.width / 2 for b in places), default=0.0) + 2 * _MARGIN
     height = len(layout.layers) * _STEP - (_STEP - _HEIGHT) + 2 * _MARGIN
@@ -132,8 +141,8 @@ def _svg(nodes: list[_Node], edges: list[tuple[int, int]], layout: Layout) -> st
     ]
     for (a, b), route in zip(edges, layout.routes, strict=True):
         lines.append(f'<path class="edge" data-from="n{a}" data-to="n{b}" marker-end="url(#tip)" d="{_curve(route)}"/>')
-    for i, (node, box) in enumerate(zip(nodes, layout.boxes, strict=True)):
-        lines.append(_box(i, node, box))
+    for i, (card, box) in enumerate(zip(cards, layout.boxes, strict=True)):
+        lines.append(_box(i, card, box))
     return "\n".join([*lines, "</svg>"])
 
 
@@ -155,10 +164,10 @@ def _curve(route: list[Box]) -> str:
     return path
 
 
-def _box(number: int, node: _Node, box: Box) -> str:
+def _box(number: int, card: Card, box: Box) -> str:
     left, top, middle = box.x + _MARGIN - box.width / 2, _top(box), box.x + _MARGIN
-    colour = _COLOURS.get(node.kind, "#eee")
-    hint, label, below = (html.escape(t) for t in (node.hint[:500], node.label, node.below[:80]))
+    colour = _COLOURS.get(card.kind, "#eee")
+    hint, label, below = (html.escape(t) for t in (card.hint[:500], card.label, card.below[:80]))
     return (
         f'<g class="node" id="n{number}"><title>{hint}</title>'
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{_HEIGHT:.0f}" fill="{colour}"/>'

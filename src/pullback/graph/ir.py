@@ -13,7 +13,7 @@ from ..arrays.trees import flatten, paths, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.specialise import Equation, Symbol, replay
-from .draw import drawn
+from .draw import drawn_to
 from .parse import parsed
 from .serial import json_of, parts_from
 from .text import graph_text, spec_text
@@ -128,7 +128,7 @@ class Graph:
 
     def draw(self, path: str | Path | None = None) -> str:
         """A picture: written to an `.svg` or `.html` file, which needs nothing but itself. Answers the text of it."""
-        return drawn(self, path)
+        return drawn_to(self, path)
 
     def gradients(self, outputs: Any = None, wrt: Any = None) -> Graph:
         """The graph of the gradient of the sum of some outputs (numbers; all of them) with respect to some arguments

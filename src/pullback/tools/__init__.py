@@ -1,1 +1,6 @@
-"""Seeing and checking: derivatives against finite differences."""
+"""Seeing and checking: programs as pictures, gradients by layer, differences, certificates, memory."""
+
+from .drawing import draw
+from .gradients import GradientReport, gradient_report
+
+__all__ = ["GradientReport", "draw", "gradient_report"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import ArgumentError
 
-__all__ = ["blas_function", "blas_threads"]
+__all__ = ["blas_function", "blas_threads", "threads_of"]
 
 #: OpenBLAS calls them so, with SciPy's prefix or without, and with or without the mark of 64-bit integers.
 _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
@@ -67,6 +67,11 @@ def blas_threads() -> tuple[int, int] | None:
         from scipy.linalg import cython_blas
 
         library = ctypes.CDLL(cython_blas.__file__)  # looks in what it was linked to as well
+    return threads_of(library)
+
+
+def threads_of(library: ctypes.CDLL) -> tuple[int, int] | None:
+    """The same for a library: an extension module answers for the BLAS that it was linked to."""
     for name in _NAMES:
         try:
             found = getattr(library, name % "get"), getattr(library, name % "set")

@@ -1,0 +1,194 @@
+"""A loss on the tape in, a row for each activation out: how much of it is flat, and which units pass nothing on.
+
+Nobody lists activations. A call of an elementwise function is a group of nodes that one line of the user made and that
+hang together; its derivative is what the rules of these nodes, run on ones, give. It is an activation if it depends on
+one tracked array, is not linear in it, and flattens out: an op of it has a derivative of zero far from the origin (and
+a bounded one everywhere), or the derivative is exactly zero here for some elements, as it is for a bound.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.node import Node, is_ours
+from ...arrays.spec import Spec, ones
+from ...ops.dispatch import apply
+from ...ops.op import OUT, Op
+from ...tape.cotangents import accumulate, plain_bar
+from ...tape.pull import pull
+from ...tape.sweep import deepest_first
+from ...transforms.reverse import vjp
+from .limits import Limits
+
+__all__ = ["ActivationRow", "activation_rows"]
+
+#: Where a function that flattens out is flat to single precision.
+_FAR = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationRow:
+    """One activation: its ops, the user's line, the share of elements where it is flat, how many of its units (places
+    in the axes after the first, over which examples lie) are flat for nearly all examples (`stuck`) and how many pass
+    nothing on for any (`dead`), and the verdict: "", "saturated", "dead".
+    """
+
+    name: str
+    line: str
+    shape: tuple[int, ...]
+    flat: float
+    stuck: int
+    dead: int
+    units: int
+    state: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        shape = "x".join(map(str, self.shape)) or "one"
+        units = f"{self.stuck} of {self.units}", f"{self.dead} of {self.units}"
+        return self.name, shape, f"{self.flat:.0%}", *units, self.state, self.line
+
+
+def activation_rows(root: Node, limits: Limits) -> tuple[ActivationRow, ...]:
+    """A row for each activation behind a node, in the order they were computed."""
+    found = (_row(call, limits) for group in _groups(root) for call in _calls(group))
+    return tuple(row for row in found if row is not None)
+
+
+def _groups(root: Node) -> list[list[Node]]:
+    """Nodes of elementwise ops that were made by one line and hang together, deepest first in each. A node that still
+    shows a line of ours is inside of a function that the user called, so it belongs to what uses it.
+    """
+
+    def is_one(node: Node, parent: Node, top: Node) -> bool:
+        return _is_inside(parent) or (parent.code, parent.lasti) == (top.code, top.lasti)
+
+    order = [n for n in deepest_first([root]) if not n.is_leaf and _is_pointwise(n)]
+    return _joined(order, is_one)
+
+
+def _joined(order: list[Node], is_one: Callable[[Node, Node, Node], bool]) -> list[list[Node]]:
+    """Nodes that come deepest first, joined with those parents for which `is_one(node, parent, top of the group)`."""
+    head: dict[Node, Node] = {n: n for n in order}
+    for node in order:  # a node knows its group before its parents are asked
+        top = _top(head, node)
+        for parent in node.parents:
+            if parent in head and is_one(node, parent, top):
+                head[_top(head, parent)] = top
+    groups: dict[Node, list[Node]] = {}
+    for node in order:
+        groups.setdefault(_top(head, node), []).append(node)
+    return list(groups.values())[::-1]
+
+
+def _is_inside(node: Node) -> bool:
+    """Whether a function of ours made the node. A module's `forward` is none: it is a program of many calls."""
+    return node.code is not None and is_ours(node.code) and node.code.co_name != "forward"
+
+
+def _top(head: dict[Node, Node], node: Node) -> Node:
+    while head[node] is not node:
+        head[node] = head[head[node]]  # shorter for the next who asks
+        node = head[node]
+    return node
+
+
+def _is_pointwise(node: Node) -> bool:
+    return isinstance(node.spec, Spec) and node.rule.op.motion == "pointwise" and node.kept is not None
+
+
+def _calls(group: list[Node]) -> list[list[Node]]:
+    """The group itself if one array enters it. Otherwise several calls were made by one line, as in a module that a
+    line of the user's calls: they are taken apart where values are only joined (a bias is added). What several arrays
+    still enter is taken apart into the ops that flatten out, if all that enters them goes through them.
+    """
+    if len(_entries(group)) == 1:
+        return [group]
+    parts = _joined([n for n in group if _is_curved(n) or len(set(n.parents)) == 1], lambda node, parent, top: True)
+    found = []
+    for part in parts:
+        if len(_entries(part)) == 1:
+            found.append(part)
+        else:
+            uses = Counter(p for n in part for p in n.parents)
+            found += [[n] for n in part[::-1] if _flattens(n.rule.op) and not _is_beside_others(n, uses, set(part))]
+    return found
+
+
+def _is_beside_others(node: Node, uses: Counter[Node], inside: set[Node]) -> bool:
+    """Whether what enters an op, maybe scaled, also goes around it, as it does around the sigmoid of a gate."""
+    while len(node.parents) == 1:
+        (node,) = node.parents
+        if uses[node] > 1:
+            return True
+        if node not in inside:
+            break
+    return False
+
+
+def _entries(group: Sequence[Node]) -> list[Node]:
+    inside = set(group)
+    return list(dict.fromkeys(p for n in group for p in n.parents if p not in inside))
+
+
+def _row(group: Sequence[Node], limits: Limits) -> ActivationRow | None:
+    entries, last = _entries(group), group[0]
+    if len(entries) != 1 or entries[0].spec.shape != last.spec.shape or not last.spec.size:
+        return None
+    if not any(_is_curved(n) for n in group):
+        return None
+    slope = _slope(group, entries[0])
+    if slope is None or not (any(_flattens(n.rule.op) for n in group) or np.any(slope == 0)):
+        return None
+    by_unit = slope if slope.ndim > 1 else slope[None]
+    stuck = int(np.sum(np.mean(by_unit < limits.flat, axis=0) >= limits.nearly))
+    dead, units = int(np.sum(np.all(by_unit == 0, axis=0))), by_unit[0].size
+    state = "dead" if dead >= limits.much * units else "saturated" if stuck >= limits.much * units else ""
+    names = " ".join(dict.fromkeys(n.name for n in reversed(group) if _is_curved(n)))
+    flat = float(np.mean(slope < limits.flat))
+    return ActivationRow(names, last.where(), last.spec.shape, flat, stuck, dead, units, state)
+
+
+def _is_curved(node: Node) -> bool:
+    """Whether the derivative hangs on the argument itself, by the rule's own account of what it keeps."""
+    return any(at == OUT or at in node.rule.needs for at in node.rule.keeps)
+
+
+def _slope(group: Sequence[Node], entry: Node) -> Any:
+    """|derivative| of the last value by the argument, element by element; None if nothing comes through."""
+    bars: dict[Node, Any] = {group[0]: ones(group[0].spec)}
+    for node in group:
+        bar = bars.pop(node, None)
+        if bar is None:
+            continue
+        for parent, share in zip(node.parents, pull(node, bar, None, False), strict=True):
+            if share is not None:
+                bars[parent] = accumulate(bars[parent], share) if parent in bars else share
+    found = bars.get(entry)
+    return None if found is None else np.abs(_bare(plain_bar(found)))
+
+
+def _bare(x: Any) -> Any:
+    return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+@functools.cache
+def _flattens(op: Op) -> bool:
+    """Whether an op of one argument has no derivative far from the origin, to one side at least, and a small one to the
+    other: exp, whose derivative grows without bound, is no activation.
+    """
+    if len(op.args) != 1 or op.args[0].startswith("*"):
+        return False
+    at = np.array([-_FAR, _FAR])
+    try:
+        with np.errstate(all="ignore"):
+            slope = vjp(lambda x: apply(op, x), at)[1](np.ones(2))[0]
+    except Exception:  # an op that needs settings, or is not made for real numbers, is none of them
+        return False
+    return bool(np.any(np.abs(slope) < 1e-6) and np.all(np.abs(slope) < _FAR))

@@ -1,0 +1,115 @@
+"""Parameters and their gradients in, a row for each out: sizes, zeros, dead units, and what that means."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from .limits import Limits
+
+__all__ = ["ParameterRow", "dotted", "judged", "parameter_row"]
+
+#: Parts of a path such as `['conv'][0].weight`.
+_PART = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.?([^.\[]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRow:
+    """One parameter: the root mean squares of its values and of its gradient, the norm of the gradient, the share of
+    elements whose gradient is zero, the slices that are zero altogether as (axis, how many, of how many) along the
+    axis that has the largest share of them, and the verdict: "", "vanishing", "exploding", "dead", "not finite".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    size: float
+    gradient: float
+    norm: float
+    zeros: float
+    dead: tuple[int, int, int] | None
+    state: str = ""
+
+    @property
+    def layer(self) -> str:
+        """The name without its last part: what the parameter belongs to."""
+        return self.name.rpartition(".")[0] or self.name
+
+    @property
+    def ratio(self) -> float:
+        """The gradient's size as a part of the values'."""
+        return self.gradient / self.size if self.size else math.inf if self.gradient else 0.0
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        dead = "" if self.dead is None else f"{self.dead[1]} of {self.dead[2]} along axis {self.dead[0]}"
+        shape = "x".join(map(str, self.shape)) or "one"
+        return self.name, shape, f"{self.norm:.2e}", f"{self.ratio:.2e}", f"{self.zeros:.0%}", dead, self.state
+
+
+def dotted(path: str) -> str:
+    """A path as people say it.
+
+    >>> dotted("['conv'][0].weight"), dotted("")
+    ('conv.0.weight', 'parameter')
+    """
+    return ".".join(next(filter(None, found), "") for found in _PART.findall(path)) or "parameter"
+
+
+def parameter_row(name: str, value: Any, gradient: Any, zero: Any) -> ParameterRow:
+    """The numbers, without a verdict; `zero` says of each element whether its gradient counts as zero. Sums are taken
+    in double precision, and of numbers scaled by the largest, so that squares of huge ones stay finite.
+    """
+    size, gradient_size = _mean_size(value), _mean_size(gradient)
+    zeros = float(np.mean(zero)) if zero.size else 0.0
+    norm = gradient_size * math.sqrt(gradient.size)
+    return ParameterRow(name, tuple(value.shape), size, gradient_size, norm, zeros, _dead_slices(zero))
+
+
+def _mean_size(array: Any) -> float:
+    if not array.size:
+        return 0.0
+    absolute = np.abs(array).astype(np.float64)
+    largest = float(absolute.max())
+    if not largest or not math.isfinite(largest):
+        return largest
+    return largest * math.sqrt(float(np.mean(np.square(absolute / largest))))
+
+
+def _dead_slices(zero: Any) -> tuple[int, int, int] | None:
+    """The axis whose slices are zero altogether most often; units lie along one of them, which one nobody knows."""
+    found = []
+    for axis in range(zero.ndim):
+        if zero.shape[axis] > 1 and zero.size:
+            others = tuple(i for i in range(zero.ndim) if i != axis)
+            found.append((axis, int(np.sum(np.all(zero, axis=others))), zero.shape[axis]))
+    best = max(found, key=lambda f: f[1] / f[2], default=None)
+    return best if best is not None and best[1] else None
+
+
+def judged(rows: Sequence[ParameterRow], limits: Limits) -> tuple[ParameterRow, ...]:
+    """The rows with their verdicts, each by comparison with the others."""
+    sizes = [r.gradient for r in rows if math.isfinite(r.gradient) and r.gradient]
+    largest, middle = max(sizes, default=0.0), median(sizes) if sizes else 0.0
+    values = [r.size for r in rows if math.isfinite(r.size) and r.size]
+    scale = median(values) if values else 1.0
+
+    def verdict(row: ParameterRow) -> str:
+        if not math.isfinite(row.gradient):
+            return "not finite"
+        if row.size and not math.isfinite(row.size):
+            return "not finite"
+        if math.prod(row.shape) and row.zeros == 1.0:
+            return "dead"
+        if row.gradient > max(10 * scale, limits.exploding * middle) or row.gradient > limits.exploding * scale:
+            return "exploding"
+        if row.gradient < limits.vanishing * largest:
+            return "vanishing"
+        return "partly dead" if row.zeros >= limits.much else ""
+
+    return tuple(replace(row, state=verdict(row)) for row in rows)
