@@ -404,3 +404,19 @@ def test_nested_arguments_take_the_quick_way_and_others_are_noticed():
     with pytest.raises(KeyError):
         compiled({"q": (X[0],), "other": 1.0, "none": None}, X)
     close(compiled(tree(4.0), X)["sum"], f(tree(4.0), X)["sum"])
+
+
+def test_many_arguments_that_overlap_are_noticed():
+    """Of more pairs than are compared one by one, too: what is written over lies in nobody else's memory."""
+    double = pb.jit(lambda xs: [x * 2.0 for x in xs], donate_argnums=0)
+    apart = [np.full(4, float(i)) for i in range(30)]
+    found = double(apart)
+    assert all(a is b for a, b in zip(found, apart, strict=True))
+    shared = np.arange(8.0)
+    for first, second in ((0, 29), (29, 0), (13, 14)):
+        xs = [np.full(4, float(i)) for i in range(30)]
+        xs[first], xs[second] = shared[:4], shared[2:6]
+        expected = [2.0 * x for x in xs]
+        assert double.last.code.run(xs) is None
+        for mine, theirs in zip(double(xs), expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)

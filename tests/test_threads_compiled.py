@@ -435,7 +435,7 @@ def test_another_blas_can_be_named(path, text):
 
     code = (
         "import numpy as np, pullback as pb\n"
-        "x = np.random.default_rng(0).normal(size=(300, 700))\n"
+        "x = np.random.default_rng(0).normal(size=(1500, 700))\n"
         "try:\n"
         "    assert np.allclose(pb.jit(lambda x: x @ x.T)(x), x @ x.T)\n"
         "    print('fine')\n"

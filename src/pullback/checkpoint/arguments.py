@@ -16,10 +16,14 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.keeping import Keeper, Kept
+from ..ops.naming import again
 from ..ops.op import Op
+from ..ops.specialise import Symbol
+from ..settings import switched
 from ..transforms.series import Series
+from ..transforms.staged import is_staged
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "anew"]
 
 
 class _Argument(ABC):
@@ -56,7 +60,7 @@ class _Variable(_Argument):
         self._value = keeper.keep(CALL, position, self._value)
 
     def again(self) -> Tensor:
-        tensor = wrap(_value_of(self._value), self._spec, self._node)
+        tensor = wrap(anew(_value_of(self._value)), self._spec, self._node)
         if self._status:
             tensor.mark(self._status)
         return tensor
@@ -80,7 +84,7 @@ class _Value(_Argument):
 
     def again(self) -> Any:
         value = _value_of(self._value)
-        return value.copy() if self._array else value
+        return value.copy() if self._array else anew(value)
 
 
 class _Thing(_Argument):
@@ -102,6 +106,8 @@ def _unmoved(value: Any) -> Any:
     """A value over variables and arrays of its own: those it lies on may be pointed elsewhere or written to."""
     if not isinstance(value, Value):
         return settled(value) if is_array(value) else value
+    if type(value) is Symbol:  # nobody can point it elsewhere, and programs know it by identity
+        return value
     if type(value) is Tensor:
         twin = another(value)
         twin.value = _unmoved(value.value) if isinstance(value.value, Value) else value.value
@@ -119,6 +125,14 @@ def _value_of(held: Any) -> Any:
     if not isinstance(held, Kept):
         return held
     return settled(held.value()) if held.lends else held.value()
+
+
+def anew(value: Any) -> Any:
+    """In a program that is written down, the start of a second computation that passes do not merge with the first."""
+    if not is_staged(value):
+        return value
+    with switched(keeper=None, watcher=None):
+        return again(value)
 
 
 class Arguments:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-from ..arrays.scope import running
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
 from ..settings import modes
@@ -51,17 +50,12 @@ def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool = F
 
 
 def _run(f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, verify: bool) -> Any:
-    """Where nothing is recorded, or a program is written down, the function runs as it is."""
+    """Where nothing is recorded the function runs as it is."""
     arguments = Arguments(args, kwargs)
     arguments.check()
-    if not modes().grad or policy is save_everything or _staging():
+    if not modes().grad or policy is save_everything:
         return f(*args, **kwargs)
     return Region(f, arguments, verify).run(args, kwargs, policy)
-
-
-def _staging() -> bool:
-    scope = running()
-    return scope is not None and any(s.name in ("staging", "jit") for s in scope.around())
 
 
 def checkpoint_sequential(

@@ -23,7 +23,9 @@ from ..arrays.spec import Spec, spec_of
 from ..errors import RecomputeError
 from ..ops.keeping import Keeper, Kept
 from ..ops.op import OUT, Op
+from ..ops.specialise import Symbol
 from ..settings import modes, switched
+from ..transforms.staged import is_staged
 from .arguments import Arguments
 from .checksum import checksum
 from .policies import Policy
@@ -37,21 +39,25 @@ class Promise(Kept):
     """Stands for a value that the region computes again. It holds the value itself during the first run, for a backward
     pass inside the function, and from a recomputation until a rule asks for it.
 
-    As long as somebody else keeps the value alive, nothing need be recomputed: `_seen` finds it then.
+    As long as somebody else keeps the value alive, nothing need be recomputed: `_seen` finds it then. A value without
+    numbers (`_staged`) is never found in this way: the program that is written down computes it again.
     """
 
-    __slots__ = ("__weakref__", "_region", "_seen", "held", "spec")
+    __slots__ = ("__weakref__", "_region", "_seen", "_staged", "held", "spec")
     lends = False
 
     def __init__(self, region: Region, value: Any, spec: Spec) -> None:
         self._region = region
         self.held = value
         self.spec = spec
+        self._staged = is_staged(value)
         self._seen = None if region.verify else _weak(value)
 
     def at_hand(self) -> Any:
         """The value if it can be had without computing, else None."""
-        return self.held if self.held is not None else None if self._seen is None else self._seen()
+        if self.held is not None or self._seen is None or self._staged:
+            return self.held
+        return self._seen()
 
     def fulfil(self, value: Any) -> None:
         self.held, self._seen = value, _weak(value)
@@ -75,6 +81,8 @@ class Promise(Kept):
 
 
 def _weak(value: Any) -> Any:
+    if type(value) is Symbol:  # small, and part of a program that lives as long
+        return lambda: value
     try:
         return weakref.ref(value)
     except TypeError:  # duals and their like cannot be referred to in this way
@@ -206,15 +214,15 @@ class Region:
         wanted = [
             i for i, r in enumerate(self._promises) if r is not None and (p := r()) is not None and p.at_hand() is None
         ]
-        args, kwargs = self._arguments.again()
         second = SecondRun(self._saved, self._decisions, self._variables)
         keeper = _Fulfilling(self, len(self._log) if self.verify else wanted[-1], self._log, self._promises)
         with rewound(self._streams), reopened(self._scopes):
-            self._context.copy().run(self._again, args, kwargs, keeper, second)
+            self._context.copy().run(self._again, keeper, second)
         if keeper.count < len(self._log) and (self.verify or keeper.count <= keeper.last):
             raise self._ended_early(keeper.count)
 
-    def _again(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeper: _Fulfilling, second: SecondRun) -> None:
+    def _again(self, keeper: _Fulfilling, second: SecondRun) -> None:
+        args, kwargs = self._arguments.again()
         with switched(keeper=keeper, watcher=second), second:
             try:
                 self._function(*args, **kwargs)

@@ -17,6 +17,8 @@ from ..arrays.trees import flatten
 from ..ops.dispatch import compute, run
 from ..ops.keeping import Watcher
 from ..ops.op import Op
+from ..ops.specialise import Symbol
+from .arguments import anew
 from .policies import Policy
 
 __all__ = ["FirstRun", "Saved", "SecondRun", "Variables"]
@@ -120,6 +122,8 @@ class FirstRun(Watcher):
 
 
 def _reference(value: Any) -> Callable[[], Any]:
+    if type(value) is Symbol:
+        return lambda: value
     try:
         return weakref.ref(value)
     except TypeError:
@@ -147,7 +151,7 @@ class SecondRun(Watcher):
         self._count += 1
         if number in self._saved:
             back, self._count = self._saved[number]
-            return back()
+            return anew(back())
         return _below(op, values, static, level)
 
     def rebinding(self, tensor: Tensor) -> None:

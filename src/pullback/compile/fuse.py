@@ -85,6 +85,7 @@ class Fuser:
         self.known_cheap: dict[int, tuple[int, bool]] = {}
         self.born: dict[int, int] = {}
         self.constants: dict[int, Buffer] = {}
+        self.floor = 0  # kernels before this step take no more
         self.inputs = [Buffer("input", s.spec.size, s.spec.dtype, i) for i, s in enumerate(inputs)]
         for symbol, buffer in zip(inputs, self.inputs, strict=True):
             self.places[id(symbol)] = contiguous(buffer, symbol.spec.shape)
@@ -140,7 +141,7 @@ class Fuser:
         """
         newest = max([self.ready(a) for a, _ in args] + [after + 1 if after >= 0 else -1])
         makers = {self.made[id(base)].step for a, _ in args if id(base := self.behind(a)) in self.made}
-        if newest in makers and 0 not in shape:
+        if newest in makers and newest >= self.floor and 0 not in shape:
             axes = self.fit(newest, shape, args)
             kernel = self.kernel(newest)
             small = math.prod(shape) < math.prod(kernel.extents)
@@ -149,7 +150,7 @@ class Fuser:
         waits = [made.step + 1 for a, _ in args if (made := self.remembered(a)) is not None]
         order = self.order(shape, args)
         extents = tuple(shape[i] for i in order)
-        beside = self.beside(shape, extents, args, max([newest, *waits]))
+        beside = self.beside(shape, extents, args, max([newest, self.floor, *waits]))
         step = self.new_kernel(extents) if beside is None else beside
         return step, tuple(None if n == 1 else order.index(i) for i, n in enumerate(shape))
 

@@ -14,6 +14,8 @@ from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
+from ..checkpoint.budget import Budget
+from ..checkpoint.report import bytes_of
 from ..errors import ArgumentError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
@@ -44,10 +46,12 @@ def jit(
     static_argnames: Any = (),
     donate_argnums: Any = (),
     fast_math: bool = False,
+    memory_budget: int | str | None = None,
 ) -> Any:
     """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
-    `fast_math=True` lets the compiler round sums and products in another order, and only once.
+    `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
+    `"300 MiB"`, is what a call may work with, arguments and results included: values are computed again to keep it.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -61,8 +65,10 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             fast_math=fast_math,
+            memory_budget=memory_budget,
         )
-    return Jitted(f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math)
+    limit = None if memory_budget is None else bytes_of(memory_budget)
+    return Jitted(f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit)
 
 
 def _numbers(given: Any) -> tuple[int, ...]:
@@ -83,6 +89,7 @@ class Jitted:
         names: tuple[str, ...] = (),
         donated: tuple[int, ...] = (),
         fast: bool = False,
+        limit: int | None = None,
     ) -> None:
         functools.update_wrapper(self, f)
         self.f = f
@@ -90,12 +97,13 @@ class Jitted:
         self.names = names
         self.donated = donated
         self.fast = fast
+        self.limit = limit
         self.entries: dict[Any, Entry] = {}
         self.last: Entry | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
-        if last is not None and not kwargs and last.plain:
+        if last is not None and not kwargs and last.plain and modes().keeper is None:
             leaves: list[Any] = []
             if taken_apart(args, last.plan, leaves) and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
@@ -111,7 +119,7 @@ class Jitted:
         values = [_as_argument(x, self.f) for x in leaves]
         if not values or any(isinstance(v, Value) and bare_of(v) is None for v in values):
             return self.f(*args, **kwargs)  # written down as part of another program
-        key = (static, structure, tuple(spec_of(v) for v in values))
+        key = (static, structure, tuple(spec_of(v) for v in values), _in_force())
         entry = self.entries.get(key)
         if entry is None or not entry.watched.is_same():
             entry = self.entries[key] = Entry(self, static, structure, values, donated)
@@ -156,6 +164,12 @@ class Jitted:
         return Entry(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
 
 
+def _in_force() -> int | None:
+    """The bytes of the `pb.memory_budget` around, if there is one."""
+    keeper = modes().keeper
+    return keeper.limit if isinstance(keeper, Budget) else None
+
+
 def _as_argument(x: Any, f: Any) -> Any:
     if type(x) is _ndarray or isinstance(x, Value):
         return x
@@ -186,6 +200,8 @@ class Entry:
     ) -> None:
         self.watched: Watched = watched(jitted.f)
         self.fast = jitted.fast
+        self.forced = _in_force()
+        self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
         specs = [spec_of(v) for v in values]
         shape_of_result: list[Any] = []
 
@@ -211,10 +227,12 @@ class Entry:
     @functools.cached_property
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = executable(self.graph, self.donated, self.fast)
+        found = executable(self.graph, self.donated, self.fast, self.limit)
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
         settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
-        self.plain = self.flat and native and settled and all(s.weak is None for s in self.specs)
+        self.plain = (
+            self.flat and native and settled and self.forced is None and all(s.weak is None for s in self.specs)
+        )
         return found
 
     def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
@@ -233,7 +251,8 @@ class Entry:
         every = [*values, *self.captured]
         if any(isinstance(v, Value) for v in every):
             needs = self._tracked(every)
-            op, more = self._keeping(needs) if needs else (self.op, [])
+            keeps = needs and self.limit is None  # within a budget the way back begins from the arguments
+            op, more = self._keeping(needs) if keeps else (self.op, [])
             outs = apply(op, *every, *more)
             return list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
         return self.compute(*every)
@@ -403,7 +422,7 @@ class Entry:
         def pulled(xs: list[Any], bars: list[Any]) -> Any:
             return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
 
-        return Jitted(pulled, fast=self.fast)
+        return Jitted(pulled, fast=self.fast, limit=self.limit)
 
     @functools.cached_property
     def _push(self) -> Jitted:
@@ -412,11 +431,11 @@ class Entry:
         def pushed(xs: list[Any], dots: list[Any]) -> Any:
             return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
 
-        return Jitted(pushed, fast=self.fast)
+        return Jitted(pushed, fast=self.fast, limit=self.limit)
 
     def _batched(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched:
-            self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast)
+            self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit)
         return self.batched[axes]
 
 

@@ -228,12 +228,15 @@ class Loop:
 
 @dataclass(eq=False, slots=True)
 class Host:
-    """An op that the array library runs: `call(*arrays)` answers what goes into the results."""
+    """An op that the array library runs: `call(*arrays)` answers what goes into the results; `steady`: the same ones
+    however often it is called.
+    """
 
     name: str
     call: Callable[..., Any]
     args: tuple[Any, ...]
     outs: tuple[Layout, ...]
+    steady: bool = False
 
     def reads(self) -> list[Buffer]:
         return [a.buffer for a in self.args if isinstance(a, Layout)]

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
+from ..checkpoint.registry import may_run_again
 from ..ops.dispatch import compute
-from ..ops.forms import Cast, Contract, Convolve, Flow, Fold, Gather, Join, Place, Window, Write
+from ..ops.forms import Again, Cast, Contract, Convolve, Flow, Fold, Gather, Join, Place, Window, Write
 from ..ops.specialise import Equation, Symbol
 from .contract import contract, contracts, updates
 from .convolve import convolve, convolves
@@ -16,6 +17,7 @@ from .flow import flow
 from .fuse import Fuser, Steps, cast, phase
 from .indices import gather, scatter
 from .loops import Host, Kernel, Layout, Line, Store
+from .order import in_order
 from .results import output, write_donated
 from .split import split
 from .views import axes_of_view, is_view
@@ -35,9 +37,10 @@ def lowered(
         lower(f, equation)
     results = [output(f, i, x) for i, x in enumerate(outputs)]
     write_donated(f)
-    written = [s for s in (*f.first, *f.steps, *f.last) if s.writes()]  # what others computed again stores nothing
-    steps = [piece for s in written for piece in (split(s) if isinstance(s, Kernel) else (s,))]
-    return Steps(steps, f.inputs, results)
+    written = [s for s in f.steps if s.writes()]  # what others computed again stores nothing
+    steps = in_order(f.first, written, f.last)
+    pieces = [piece for s in steps for piece in (split(s) if isinstance(s, Kernel) else (s,))]
+    return Steps(pieces, f.inputs, results)
 
 
 def lower(f: Fuser, e: Equation) -> None:
@@ -61,6 +64,8 @@ def lower(f: Fuser, e: Equation) -> None:
         windowed(f, e)
     elif isinstance(form, Join):
         join(f, e)
+    elif isinstance(form, Again):
+        again(f, e)
     elif isinstance(form, Gather) and len(e.args) > 1 and e.results[0].spec.size:
         gather(f, e)
     elif isinstance(form, Place):
@@ -114,6 +119,14 @@ def view(f: Fuser, e: Equation) -> None:
             return
     for result, layout in zip(e.results, f.view_of(e, f.stored(source)), strict=True):
         f.places[id(result)] = layout
+
+
+def again(f: Fuser, e: Equation) -> None:
+    """The memory of the argument. No kernel there is so far takes what comes: it would compute too early what is
+    computed again in order not to live since then.
+    """
+    f.places[id(e.results[0])] = f.stored(e.args[0])
+    f.floor = len(f.steps)
 
 
 def join(f: Fuser, e: Equation) -> None:
@@ -185,7 +198,8 @@ def host(f: Fuser, e: Equation) -> None:
     args = tuple(f.stored(a) if isinstance(a, Symbol) or (is_array(a) and a.ndim) else a for a in e.args)
     outs = tuple(f.new(s.spec) for s in e.results)
     op, static = e.op, e.static
-    f.steps.append(Host(op.name, lambda *arrays: compute(op, arrays, static), args, outs))
+    call = lambda *arrays: compute(op, arrays, static)  # noqa: E731
+    f.steps.append(Host(op.name, call, args, outs, may_run_again(op, static)))
     for s, layout in zip(e.results, outs, strict=True):
         f.places[id(s)] = layout
         f.note(len(f.steps) - 1, layout.buffer)

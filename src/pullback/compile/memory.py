@@ -8,7 +8,7 @@ import heapq
 from .fuse import Step
 from .loops import Buffer, Kernel
 
-__all__ = ["planned"]
+__all__ = ["padded", "planned", "taken_over"]
 
 ALIGNMENT = 64
 
@@ -26,8 +26,8 @@ def planned(steps: list[Step]) -> int:
             continue
         while leaving and leaving[0][0] < first[buffer]:
             free.give(*heapq.heappop(leaving)[1:])
-        buffer.offset = free.take(_padded(buffer))
-        heapq.heappush(leaving, (ends[buffer], buffer.offset, _padded(buffer)))
+        buffer.offset = free.take(padded(buffer))
+        heapq.heappush(leaving, (ends[buffer], buffer.offset, padded(buffer)))
     return free.top
 
 
@@ -69,8 +69,14 @@ class _Free:
         self.gaps.insert(at, (start, end))
 
 
-def _padded(buffer: Buffer) -> int:
+def padded(buffer: Buffer) -> int:
+    """The bytes a buffer takes in the arena."""
     return -(-max(buffer.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+
+
+def taken_over(steps: list[Step]) -> dict[Buffer, Buffer]:
+    """Buffers that lie where another one lay, which is read for the last time in the step that fills them."""
+    return _in_place(steps, *_lifetimes(steps))
 
 
 def _lifetimes(steps: list[Step]) -> tuple[dict[Buffer, int], dict[Buffer, int]]:

@@ -11,7 +11,7 @@ from ..arrays.spec import spec_of
 from ..errors import PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import compute
-from ..ops.forms import Cast, Expand, Place
+from ..ops.forms import Again, Cast, Expand, Place
 from ..ops.op import OPS
 from ..ops.specialise import Equation, Symbol, write_down
 from .ir import Graph
@@ -185,10 +185,12 @@ def plain_places(graph: Graph) -> Graph:
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """The same op on the same values is computed once."""
+    """The same op on the same values is computed once, unless a checkpoint wants it computed again."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replace(e: Equation) -> Sequence[Any] | None:
+        if isinstance(e.op.form, Again):
+            return None
         args = tuple(
             ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
         )

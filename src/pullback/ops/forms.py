@@ -9,8 +9,14 @@ from typing import Any
 from ..arrays.spec import Spec
 
 __all__ = [
-    "Cast", "Contract", "Convolve", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Window", "Write",
+    "Again", "Cast", "Contract", "Convolve", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Window",
+    "Write",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The argument itself, where what was computed before is computed once more: nothing is shared with before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Value and name in, the same value out: a mark that others can find."""
+"""Value in, the same value out, with a mark that others can find: a name, or that it begins a recomputation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ..errors import ArgumentError
 from . import batching
 from .dispatch import apply, as_value
 from .families import linear
+from .forms import Again
 from .sampling import one, several
 
-__all__ = ["name"]
+__all__ = ["again", "name"]
 
 _name = linear(
     "name",
@@ -23,6 +24,23 @@ _name = linear(
     samples=several(one(3, name="a"), one(2, 2, name="b"), one(name="c"), one(0, name="d")),
     motion="rearrange",
 )
+
+_again = linear(
+    "again",
+    doc="The value itself, from which a program computes once more what it computed before.",
+    value=lambda xp, x: xp.asarray(x),
+    spec=lambda x: x,
+    transpose=lambda bar: bar,
+    batch=batching.shifted(),
+    samples=several(one(3), one(2, 2), one(), one(0)),
+    motion="rearrange",
+    form=Again(),
+)
+
+
+def again(x: Any) -> Any:
+    """x, but equations on it are not merged with equal ones on x: what they compute need not live since then."""
+    return apply(_again, x)
 
 
 @signed

@@ -23,6 +23,8 @@ __all__ = ["entry_text", "is_possible", "knows", "python_function", "symbols"]
 _TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _FASTCALL = 0x80
+#: So many pairs of arrays are compared one by one in the text; more of them in a loop, or LLVM would take seconds.
+MANY = 100
 
 
 def is_possible() -> bool:
@@ -108,6 +110,8 @@ def _apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
     """Memory that is written must be nobody else's: each array's end lies before the other's start."""
     lines: list[str] = []
     pairs = [(i, j) for i in sorted(written) for j in range(len(specs)) if j not in written or i < j]
+    if len(pairs) > MANY:
+        return _apart_in_a_loop(specs, written)
     for n, (i, j) in enumerate(pairs):
         if specs[i].nbytes and specs[j].nbytes:
             for a, b in ((i, j), (j, i)):
@@ -119,6 +123,53 @@ def _apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
                 f"apart{n}:",
             ]
     return lines
+
+
+def _apart_in_a_loop(specs: Sequence[Spec], written: set[int]) -> list[str]:
+    """The same of many arrays: their starts and ends go into two tables, those that are written first."""
+    order = [i for i in (*sorted(written), *(j for j in range(len(specs)) if j not in written)) if specs[i].nbytes]
+    count, first = len(order), sum(i in written for i in order)
+    lines = [f"  %starts = alloca [{count} x i64]", f"  %ends = alloca [{count} x i64]"]
+    for k, i in enumerate(order):
+        lines += [
+            f"  %s{k} = ptrtoint ptr %o{i}data to i64", f"  %e{k} = add i64 %s{k}, {specs[i].nbytes}",
+            f"  %s{k}p = getelementptr i64, ptr %starts, i64 {k}", f"  store i64 %s{k}, ptr %s{k}p",
+            f"  %e{k}p = getelementptr i64, ptr %ends, i64 {k}", f"  store i64 %e{k}, ptr %e{k}p",
+        ]  # fmt: skip
+    return [*lines, *_LOOP.format(before=f"arg{len(specs)}", count=count, first=first).splitlines()]
+
+
+_LOOP = """  br label %one
+one:
+  %i = phi i64 [ 0, %{before} ], [ %next, %done ]
+  %next = add i64 %i, 1
+  %all = icmp eq i64 %i, {first}
+  br i1 %all, label %apart, label %with
+with:
+  %ip = getelementptr i64, ptr %starts, i64 %i
+  %iq = getelementptr i64, ptr %ends, i64 %i
+  %is = load i64, ptr %ip
+  %ie = load i64, ptr %iq
+  br label %other.one
+other.one:
+  %j = phi i64 [ %next, %with ], [ %further, %fine ]
+  %last = icmp eq i64 %j, {count}
+  br i1 %last, label %done, label %test
+test:
+  %jp = getelementptr i64, ptr %starts, i64 %j
+  %jq = getelementptr i64, ptr %ends, i64 %j
+  %js = load i64, ptr %jp
+  %je = load i64, ptr %jq
+  %below = icmp ule i64 %ie, %js
+  %above = icmp ule i64 %je, %is
+  %either = or i1 %below, %above
+  br i1 %either, label %fine, label %no
+fine:
+  %further = add i64 %j, 1
+  br label %other.one
+done:
+  br label %one
+apart:"""
 
 
 def _checked(i: int, spec: Spec, written: bool, entry: int) -> list[str]:

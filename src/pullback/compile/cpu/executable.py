@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
-from ...errors import IndexingError
+from ...errors import IndexingError, MemoryBudgetError
 from ...graph.ir import Graph
 from ...ops.specialise import replay
 from ..cost import nanoseconds
@@ -25,6 +25,7 @@ from .link import has_llvm, link, vector_bytes
 from .parallel import PARALLEL
 from .pool import POOL
 from .program import Native, render_program
+from .within import within
 
 __all__ = ["Executable", "executable"]
 
@@ -59,10 +60,12 @@ class Executable:
 class NativeExecutable(Executable):
     """The same in native code: one call of a function that checks the arrays itself."""
 
-    def __init__(self, program: Graph, donated: dict[int, int], fast: bool) -> None:
+    def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
         Executable.__init__(self, program, donated)
         self.steps: Steps = lowered(program.inputs, program.equations, program.outputs, donated)
         self.native: Native = render_program(self.steps, vector_bytes(), fast)
+        if limit is not None:
+            self.steps, self.native = within(limit, self.steps, self.native, fast)
         pieces = [p for p in self.native.pieces if isinstance(p, str)]
         table = self.native.table
         fresh = [b for b in self.steps.outputs if b.kind == "output"]
@@ -192,9 +195,14 @@ class NativeExecutable(Executable):
         )
 
 
-def executable(program: Graph, donated: dict[int, int], fast: bool = False) -> Executable:
-    """The fastest form this machine has for a program."""
+def executable(program: Graph, donated: dict[int, int], fast: bool = False, limit: int | None = None) -> Executable:
+    """The fastest form this machine has for a program, in at most `limit` bytes."""
     specs = [spec_of(x) for x in (*program.inputs, *program.outputs)]
     if not knows(specs) or not has_llvm() or not is_possible() or any(s.spec.device != "cpu" for s in program.inputs):
+        if limit is not None:
+            raise MemoryBudgetError(
+                "jit: this program runs on the array library, whose memory nobody plans, so no budget can be kept.\n"
+                "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
+            )
         return Executable(program, donated)
-    return NativeExecutable(program, donated, fast)
+    return NativeExecutable(program, donated, fast, limit)
