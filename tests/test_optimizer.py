@@ -275,9 +275,7 @@ def explained(rule):
 
 
 def test_plain_descent_is_inside_the_product_of_the_gradient():
-    last = explained(optim.sgd(0.1))[-1]
-    assert "product" in last
-    assert "added to what is there" in last
+    assert any("product" in line and "added to what is there" in line for line in explained(optim.sgd(0.1)))
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lion", "rmsprop"])
