@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.spec import Spec, make_spec
+from ..errors import DtypeError
 from . import shaping
 from .batching import lead
 from .dispatch import apply, shape
@@ -31,6 +32,8 @@ def _many(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: 
 def _places(xp: Any, x: Any, **how: Any) -> Any:
     """Where each window has its first greatest element; a NaN counts as greatest, padding never does."""
     many = _many(x.shape[2:], **how)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"pooling: {x.dtype} has no largest element.\n  Pool real and imaginary parts.")
     lowest = -np.inf if x.dtype.kind == "f" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
     wide = padded(xp, x, how["padding"], lowest)
     seen = [wide[index] for _, index in slices(how["window"], how["stride"], how["dilation"], many)]
