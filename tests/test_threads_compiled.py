@@ -347,6 +347,30 @@ def test_a_child_of_fork_has_threads_of_its_own():
     assert run_alone(WORK + textwrap.dedent(program)) == ["0", "True"]
 
 
+def test_fork_while_others_are_at_work():
+    program = """
+    import os, threading
+    pb.set_num_threads(2)
+    first = f(x).tobytes()
+    stop = []
+    def call():
+        while not stop:
+            f(x)
+    others = [threading.Thread(target=call) for _ in range(2)]
+    for t in others: t.start()
+    codes = []
+    for _ in range(5):
+        child = os.fork()
+        if not child:
+            os._exit(0 if all(f(x).tobytes() == first for _ in range(3)) else 1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    stop.append(1)
+    for t in others: t.join()
+    print(max(codes))
+    """
+    assert run_alone(WORK + textwrap.dedent(program)) == ["0"]
+
+
 def test_the_process_ends_while_a_thread_is_at_work():
     program = """
     import threading, time

@@ -163,6 +163,9 @@ class Pool:
         if users.value:  # a batch was at work in the parent when it forked
             ctypes.CFUNCTYPE(None, ctypes.c_int)((blas_threads() or (0, 0))[1])(self._word("pb_blas_before").value)
             users.value = 0
+        # a job that was unfinished in the parent: its arguments lie on the stack of a thread that is not here
+        for name, size in (("pb_tickets", 64 * MOST), ("pb_job", 8), ("pb_done", 8)):
+            ctypes.memset(self._place(name), 0, size)
         for name in ("pb_owner", "pb_workers", "pb_stop", "pb_sleepers", "pb_waiting"):
             self._word(name).value = 0
         for name, make in (("pb_mutex", "mutex"), ("pb_work", "cond"), ("pb_back", "cond"), ("pb_blas_mutex", "mutex")):
