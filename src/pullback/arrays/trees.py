@@ -6,7 +6,7 @@ first container; a bare array never needs it.
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,13 +27,12 @@ _BUILT_IN = frozenset((tuple, list, dict, type(None)))
 LEAF = None
 
 
+@functools.cache
 def _optree() -> Any:
-    found = sys.modules.get("optree")
-    if found is None:
-        import optree
+    """The package, by an import statement: it waits for another thread that is still importing it."""
+    import optree
 
-        found = optree
-    return found
+    return optree
 
 
 def is_bare(tree: Any) -> bool:

@@ -128,7 +128,7 @@ def _back(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[int, ...]) -> Lay
     add = Kernel(extents, 0)
     line = Line("load", g.dtype, frozenset(range(len(extents))), buffer=columns.buffer, strides=row_major(extents))
     add.lines.append(line)
-    add.stores.append(Store(line, out.buffer, strides, 0, "add", onto=True))
+    add.stores.append(Store(line, out.buffer, strides, 0, "add", onto=True, points=math.prod(extents)))
     moves = {out.buffer: g.images * out.strides[0], bars.buffer: rows * g.filters}
     _append(f, g, [clear, product, add], moves, out.buffer)
     return inside(out, shape, g.padding)

@@ -363,9 +363,9 @@ class Fuser:
         made = self.made[id(x)]
         self.add_store(made.step, made.line, made.axes, layout)
 
-    def add_store(self, step: int, line: Line, axes: Axes, layout: Layout, word: str = "") -> None:
+    def add_store(self, step: int, line: Line, axes: Axes, layout: Layout, word: str = "", points: int = 0) -> None:
         kernel = self.kernel(step)
-        kernel.stores.append(Store(line, layout.buffer, on(kernel, axes, layout), layout.offset, word))
+        kernel.stores.append(Store(line, layout.buffer, on(kernel, axes, layout), layout.offset, word, points=points))
         self.note(step, layout.buffer)
 
     def note(self, step: int, buffer: Buffer) -> None:

@@ -83,5 +83,6 @@ def scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[
     line = cast(f.line(values, step, axes[len(axes) - spec_of(values).ndim :]), target.buffer.dtype)
     kernel = f.kernel(step)
     strides = on(kernel, axes, Layout(target.buffer, seen.shape, seen.strides))
-    kernel.stores.append(Store(line, target.buffer, strides, seen.offset, word, lines, seen.slots))
+    points = math.prod(seen.shape)
+    kernel.stores.append(Store(line, target.buffer, strides, seen.offset, word, lines, seen.slots, points=points))
     f.note(step, target.buffer)

@@ -32,6 +32,7 @@ from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
 from .cpu.link import assembly
 from .explain import Memory, explained, memory_of, shown
+from .lazy import lazy
 from .residuals import parted
 
 __all__ = ["Jitted", "jit"]
@@ -224,7 +225,7 @@ class Entry:
         self.flat = self.plain = False
         self.finish = _finisher(self.structure, len(self.graph.outputs))
 
-    @functools.cached_property
+    @lazy
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
         found = executable(self.graph, self.donated, self.fast, self.limit)
@@ -320,7 +321,7 @@ class Entry:
 
     # Seen from a tape or a transform: an op like any other, whose rules are compiled functions too
 
-    @functools.cached_property
+    @lazy
     def op(self) -> Op:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
@@ -415,7 +416,7 @@ class Entry:
 
         return of_some
 
-    @functools.cached_property
+    @lazy
     def _pull(self) -> Jitted:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
 
@@ -424,7 +425,7 @@ class Entry:
 
         return Jitted(pulled, fast=self.fast, limit=self.limit)
 
-    @functools.cached_property
+    @lazy
     def _push(self) -> Jitted:
         floats = [i for i, s in enumerate(self.specs) if s.inexact]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = [
     "Blocks", "Buffer", "Division", "Host", "Kernel", "Layout", "Line", "Loop", "Product", "Store", "contiguous",
-    "row_major",
+    "row_major", "visits_once",
 ]  # fmt: skip
 
 
@@ -113,14 +113,13 @@ class Store:
     args: tuple[Line, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
     onto: bool = False
+    #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
+    points: int = 0
 
     @property
     def phase(self) -> int:
-        return (
-            max(line.phase + (line.kind == "fold") for line in (self.line, *self.args))
-            if self.args
-            else self.line.phase
-        )
+        """The loop over the row in which the store can happen: a fold is known one phase after its own."""
+        return max(line.phase + (line.kind == "fold") for line in (self.line, *self.args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +170,13 @@ class Kernel:
 
     def writes(self) -> list[Buffer]:
         return [store.buffer for store in self.stores]
+
+
+def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
+    """Whether a place is visited at one point of the domain alone, so that a value may be written over what it is made
+    of: a second point would read what the first has written.
+    """
+    return all(stride or n == 1 for stride, n in zip(strides, kernel.extents, strict=True))
 
 
 @dataclass(eq=False, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..checkpoint.registry import may_run_again
@@ -16,13 +18,14 @@ from .convolve import convolve, convolves
 from .flow import flow
 from .fuse import Fuser, Steps, cast, phase
 from .indices import gather, scatter
+from .legality import check_legality
 from .loops import Host, Kernel, Layout, Line, Store
 from .order import in_order
 from .results import output, write_donated
 from .split import split
 from .views import axes_of_view, is_view
 from .window import windowed, windows_of
-from .words import is_native, speaks
+from .words import computed_in, is_native, speaks
 
 __all__ = ["lowered"]
 
@@ -40,6 +43,7 @@ def lowered(
     written = [s for s in f.steps if s.writes()]  # what others computed again stores nothing
     steps = in_order(f.first, written, f.last)
     pieces = [piece for s in steps for piece in (split(s) if isinstance(s, Kernel) else (s,))]
+    check_legality(pieces)
     return Steps(pieces, f.inputs, results)
 
 
@@ -48,7 +52,7 @@ def lower(f: Fuser, e: Equation) -> None:
         return
     form = e.op.form
     given, made = tuple([spec_of(a) for a in e.args]), [s.spec for s in e.results]
-    if not all(map(is_native, {s.dtype for s in (*given, *made)})):
+    if not all(map(is_native, {s.dtype for s in (*given, *made)})) or exceeds_dtype(e):
         host(f, e)
     elif isinstance(form, Flow):
         flow(f, e, lowered)
@@ -76,6 +80,17 @@ def lower(f: Fuser, e: Equation) -> None:
         view(f, e)
     else:
         host(f, e)
+
+
+def exceeds_dtype(e: Equation) -> bool:
+    """Whether a Python integer does not fit the dtype it is computed in. NumPy executes that: comparisons are still
+    right, and arithmetic raises.
+    """
+    numbers = [a for a in e.args if type(a) is int]
+    if not numbers or e.op.family != "elementwise":
+        return False
+    dtype = computed_in([spec_of(a) for a in e.args], e.results[0].spec)
+    return dtype.kind in "iu" and not all(np.iinfo(dtype).min <= n <= np.iinfo(dtype).max for n in numbers)
 
 
 def pointwise(f: Fuser, e: Equation) -> None:
@@ -106,7 +121,7 @@ def fold(f: Fuser, e: Equation) -> None:
         f.keep(result, step, kernel, fold, kept)
         return
     layout = f.new(result.spec)
-    f.add_store(step, line, kept, layout, word)
+    f.add_store(step, line, kept, layout, word, spec.size)
     f.places[id(result)] = layout
 
 

@@ -6,7 +6,7 @@ import bisect
 import heapq
 
 from .fuse import Step
-from .loops import Buffer, Kernel
+from .loops import Buffer, Kernel, visits_once
 
 __all__ = ["padded", "planned", "taken_over"]
 
@@ -109,6 +109,7 @@ def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, in
             for line in dying:
                 source = line.buffer
                 same = line.strides == store.strides and line.offset == store.offset == 0
+                same = same and visits_once(step, store.strides)
                 alone = sum(other.buffer is source for other in lines) == 1 and source not in taken
                 sizes = [(b.nbytes, b.dtype.itemsize) for b in (source, store.buffer) if b is not None]
                 if source is not None and same and alone and sizes[0] == sizes[1]:

@@ -8,7 +8,7 @@ from ..arrays.spec import spec_of
 from ..ops.specialise import Symbol
 from .contract import contract
 from .fuse import Axes, Fuser, Made, Step, cast, on
-from .loops import Buffer, Host, Kernel, Layout, Store, contiguous, row_major
+from .loops import Buffer, Host, Kernel, Layout, Line, Store, contiguous, row_major, visits_once
 from .words import NATIVE
 
 __all__ = ["output", "write_donated"]
@@ -69,11 +69,21 @@ def write_donated(f: Fuser) -> None:
         if target.buffer.dtype.name not in NATIVE:
             f.last.append(moved(source, target))
             continue
-        kernel = f.kernel(f.new_kernel(target.shape))
-        axes: Axes = tuple(range(len(target.shape)))
-        line = f.load(source, len(f.steps) - 1, axes)
-        kernel.stores.append(Store(line, target.buffer, on(kernel, axes, target)))
-        f.last.append(f.steps.pop())
+        f.last.append(_copying(source, target))
+
+
+def _copying(source: Layout, target: Layout) -> Kernel:
+    """A kernel of its own that copies; it is none of the Fuser's steps, whose numbers tell lines apart."""
+    kernel = Kernel(target.shape, 0)
+    axes: Axes = tuple(range(len(target.shape)))
+    strides = on(kernel, axes, source)
+    moving = frozenset(i for i, stride in enumerate(strides) if stride)
+    line = Line(
+        "load", source.buffer.dtype, moving, buffer=source.buffer, strides=strides, offset=source.offset
+    )  # fmt: skip
+    kernel.lines.append(line)
+    kernel.stores.append(Store(line, target.buffer, on(kernel, axes, target)))
+    return kernel
 
 
 def copied(f: Fuser, source: Layout) -> Layout:
@@ -103,9 +113,8 @@ def nobody_reads(f: Fuser, buffer: Buffer, made: Made) -> bool:
     kernel = f.kernel(made.step)
     strides = on(kernel, made.axes, Layout(buffer, *shape_of(f, buffer)))
     loads = [line for line in kernel.lines if line.buffer is buffer]
-    return not kernel.inner and all(
-        line.kind == "load" and line.strides == strides and not line.offset for line in loads
-    )
+    same = all(line.kind == "load" and line.strides == strides and not line.offset for line in loads)
+    return not kernel.inner and same and (not loads or visits_once(kernel, strides))
 
 
 def _mentions(step: Step, buffer: Buffer) -> bool:

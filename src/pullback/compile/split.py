@@ -66,6 +66,12 @@ def _crossing(lines: Sequence[Line], at: int, last_use: dict[int, int], stored: 
     return sum(last_use.get(id(x), -1) >= at and id(x) not in stored for x in lines[:at])
 
 
+def _moves_with(store: Store, kernel: Kernel) -> bool:
+    """Whether the place moves along the value's own axes alone."""
+    wide = [i for i, n in enumerate(kernel.extents) if n != 1]
+    return all((i in store.line.axes) == bool(store.strides[i]) for i in wide)
+
+
 class _Pieces:
     """The pieces of one kernel while they are made: each value is a line of its own piece, and loaded in the others."""
 
@@ -75,7 +81,8 @@ class _Pieces:
         self.lines = lines
         self.pieces = [Kernel(kernel.extents, 0) for _ in range(len(cuts) + 1)]
         self.known: dict[tuple[int, int], Line] = {}
-        self.stores = {id(s.line): s for s in reversed(kernel.stores) if not s.word}
+        # a store that also repeats the value would be read along more axes than the value has
+        self.stores = {id(s.line): s for s in reversed(kernel.stores) if not s.word and _moves_with(s, kernel)}
 
     def kernels(self) -> list[Kernel]:
         for line in self.lines:

@@ -142,11 +142,11 @@ def _put(f: Fuser, e: Equation) -> None:
     shape = spec_of(y).shape
     order = f.order(shape, [(a, ()) for a in e.args])
     args: Sequence[tuple[Any, tuple[int, ...]]] = [(a, tuple(range(len(shape)))) for a in e.args]
-    step, axes = f.where(shape, args)
+    apart = is_apart(how["window"], how["stride"], how["dilation"])
+    step, axes = f.where(shape, args, whole=not apart)  # each window adds its value once, at one point of the domain
     lines = [f.line(a, step, axes) for a in e.args]
     wide = (*shape[:2], *(n + low + high for n, (low, high) in zip(result.shape[2:], how["padding"], strict=True)))
     out = f.new(make_spec(wide, result.dtype), order)
-    apart = is_apart(how["window"], how["stride"], how["dilation"])
     sides = zip(wide[2:], shape[2:], how["stride"], how["window"], strict=True)
     if not apart or any(m * s != n or s != k for n, m, s, k in sides):
         f.first.append(filled(out, 0))
@@ -160,7 +160,8 @@ def _put(f: Fuser, e: Equation) -> None:
                 _number(0, result.dtype),
             )  # fmt: skip
         target = place_of(out, place, shape[2:], how)
-        word = "" if apart else "add"
-        kernel.stores.append(Store(value, out.buffer, on(kernel, axes, target), target.offset, word, onto=not apart))
+        strides, points = on(kernel, axes, target), math.prod(shape)
+        adds = Store(value, out.buffer, strides, target.offset, "add", onto=True, points=points)
+        kernel.stores.append(Store(value, out.buffer, strides, target.offset) if apart else adds)
     f.note(step, out.buffer)
     f.places[id(e.results[0])] = inside(out, result.shape, how["padding"])

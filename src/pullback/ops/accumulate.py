@@ -17,6 +17,8 @@ __all__ = ["add_into_zeros"]
 _FEW = 256
 #: Single elements that are rarer than this are added one by one: looking at every bin would cost more.
 _SPARSE = 8
+#: Entries of an index that name places; a row of an array of integers may be a scalar of NumPy's.
+_PLACES = (int, np.integer, np.ndarray)
 
 
 def add_into_zeros(wanted: tuple[int, ...], values: Any, index: tuple[Any, ...]) -> Any:
@@ -49,7 +51,7 @@ def _advanced(index: tuple[Any, ...]) -> tuple[list[int], list[Any]]:
     for entry in index:
         if entry is None:
             continue
-        if isinstance(entry, (int, np.ndarray)):
+        if isinstance(entry, _PLACES):
             axes.append(axis)
             arrays.append(np.asarray(entry, np.intp))  # small integers would overflow
         axis += 1
@@ -96,7 +98,7 @@ def _count_in(out: Any, values: Any, places: Any, arrays: list[Any]) -> None:
 
 def _are_whole_slices(index: tuple[Any, ...], axes: list[int]) -> bool:
     """Advanced axes side by side, and everything along the others."""
-    rest = [e for e in index if not isinstance(e, (int, np.ndarray))]
+    rest = [e for e in index if not isinstance(e, _PLACES)]
     return axes == list(range(axes[0], axes[-1] + 1)) and all(e == slice(None) for e in rest)
 
 

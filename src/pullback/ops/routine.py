@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
@@ -31,7 +33,8 @@ class Routine:
 
     def run(self, *values: Any) -> list[Any]:
         """Its results on arrays, or on anything else that ops take."""
-        return replay(self.inputs, self.equations, self.outputs, values)
+        given = [_as_number(x) if s.spec.weak else x for s, x in zip(self.inputs, values, strict=True)]
+        return replay(self.inputs, self.equations, self.outputs, given)
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -43,6 +46,11 @@ class Routine:
 
     def __repr__(self) -> str:
         return f"<routine {id(self):x}: {len(self.equations)} equations>"
+
+
+def _as_number(x: Any) -> Any:
+    """The count of a loop as the Python number that it stands for, which gives way in promotion."""
+    return x.item() if isinstance(x, np.generic) or (is_array(x) and not x.ndim) else x
 
 
 def routine(function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool = True) -> tuple[Routine, list[Any]]:
@@ -57,7 +65,8 @@ def routine(function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool 
     def inside(x: Any) -> Any:
         if type(x) is Tensor and x.node is None and is_array(x.value):
             x = x.value
-        if id(x) in own or not (isinstance(x, Value) or (is_array(x) and x.ndim and hoisted)):
+        constant = is_array(x) and not (x.ndim and hoisted and inputs)
+        if id(x) in own or constant or not (isinstance(x, Value) or is_array(x)):
             return x
         if id(x) not in closed:
             closed[id(x)] = Symbol(spec_of(x), inputs[0].scope if inputs else x.scope, [], None)

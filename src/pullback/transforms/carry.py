@@ -9,8 +9,10 @@ from ..arrays.backends import namespace_on
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import another
 from ..arrays.trees import flatten, listed, paths, unflatten
+from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.families import result_dtype
+from ..ops.shaping import astype
 from .border import fresh, scalars_become_arrays
 from .masks import NUMBERS, own
 
@@ -57,12 +59,16 @@ class Carry:
         if found is wanted or (found.weak is None and alike(found, wanted)):
             return value
         if found.weak and not wanted.shape and result_dtype([found, wanted]) == wanted.dtype:
-            return namespace_on(wanted.device).asarray(value, wanted.dtype)
+            return astype(value, wanted.dtype) if isinstance(value, Value) else _array_of(value, wanted)
         kind = ShapeError if found.shape != wanted.shape else DtypeError
         raise kind(
             f"{self.what}: the carry{paths(self.structure)[number]} was {wanted} and became {found}.\n"
             "  A step returns the shape and dtype it was given: convert the result, or start with what it becomes."
         )
+
+
+def _array_of(number: Any, wanted: Spec) -> Any:
+    return namespace_on(wanted.device).asarray(number, wanted.dtype)
 
 
 def alike(a: Spec, b: Spec) -> bool:

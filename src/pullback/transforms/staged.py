@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.scope import running
-from ..arrays.spec import make_spec, spec_of
+from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, listed, paths, unflatten
 from ..arrays.value import Value
@@ -37,6 +37,7 @@ from .masks import integer, one_integer, one_truth
 __all__ = ["is_staged", "is_staging", "staged_branch", "staged_rounds", "staged_scan", "staged_while"]
 
 _COUNT = np.dtype(np.int64)
+_COUNTED = Spec((), _COUNT, weak=int)
 
 
 def _layers(x: Any) -> Iterator[Any]:
@@ -64,9 +65,11 @@ def _tracked(values: Sequence[Any]) -> bool:
 
 def staged_scan(
     what: str, f: Callable[[Any, Any], tuple[Any, Any]], carry: Carry, sequences: Sequence[Any], structure: Any,
-    count: int, reverse: bool,
+    count: int, reverse: bool, counts: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The scan as one equation. `f` answers a pair."""
+    """The scan as one equation; `f` returns a pair. If it `counts`, its sequence stands for Python's own numbers, which
+    give way in promotion.
+    """
     carries = len(carry.leaves)
     shape_of_y: list[Any] = []
 
@@ -78,6 +81,7 @@ def staged_scan(
         return [*carry.after(after), *as_arrays(leaves, what)]
 
     rows = [make_spec(shape(x)[1:], spec_of(x).dtype, spec_of(x).device) for x in sequences]
+    rows = [_COUNTED] if counts else rows
     body, closed = routine(step, *carry.specs, *rows)
     held = len(closed)
     rest = body.inputs[carries:]
@@ -110,7 +114,8 @@ def staged_rounds(start: Any, stop: Any, body: Callable[[Any, Any], Any], carry:
     """`fori_loop` as one equation: a scan over the numbers if they are known, else a loop that counts."""
     if not isinstance(start, Value) and not isinstance(stop, Value):
         numbers = np.arange(*(integer(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper"))))
-        return staged_scan(carry.what, lambda c, i: (body(i, c), None), carry, [numbers], None, len(numbers), False)[0]
+        step = lambda c, i: (body(i, c), None)  # noqa: E731
+        return staged_scan(carry.what, step, carry, [numbers], None, len(numbers), False, counts=True)[0]
     first, last = (_as_count(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper")))
     counting = Carry(carry.what, (first, unflatten(carry.structure, carry.leaves)))
     found = staged_while(lambda c: pointwise.less(c[0], last), lambda c: (c[0] + 1, body(c[0], c[1])), counting)
@@ -157,18 +162,19 @@ def _alike(what: str, names: Sequence[str], codes: list[Routine], structures: li
         if found != structures[0]:
             listed(structures[0], unflatten(found, [0.0] * found.num_leaves if found is not None else [0.0]),
                    f"{what}: {name} and {names[0]}")  # fmt: skip
-            raise ArgumentError(f"{what}: {name} and {names[0]} must answer alike.")
+            raise ArgumentError(f"{what}: {name} and {names[0]} must return one structure.")
     wanted = []
     for i, specs in enumerate(zip(*(code.results for code in codes), strict=True)):
         strong = [s for s in specs if s.weak is None]
         dtype = result_dtype(list(specs))
+        number = specs.index((strong or specs)[0])
         for name, spec in zip(names, specs, strict=True):
-            first = (strong or specs)[0]
-            if spec.shape != first.shape or (spec.weak is None and spec.dtype != dtype):
+            first = specs[number]
+            if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype):
                 kind = ShapeError if spec.shape != first.shape else DtypeError
                 raise kind(
-                    f"{what}: {name} and {names[0]} must answer alike: result{paths(structures[0])[i]} is {spec} and "
-                    f"{specs[0]}."
+                    f"{what}: {names[number]} and {name} must return one shape and dtype: "
+                    f"result{paths(structures[0])[i]} is {first} and {spec}."
                 )
         wanted.append(make_spec(specs[0].shape, dtype, (strong or specs)[0].device))
     return [_with_results(code, wanted) for code in codes]

@@ -131,7 +131,7 @@ def _later(kernel: Kernel, domain: Domain) -> list[Store] | None:
     """
     if any(line.phase and (domain.differs(line) or line.kind == "fold") for line in kernel.used()):
         return None
-    later = [s for s in kernel.stores if not s.word and not domain.differs(s.line)]
+    later = [s for s in kernel.stores if not s.word and not domain.differs(s.line) and not any(s.strides)]
     return None if any(s.phase for s in kernel.stores if s not in later) else later
 
 
@@ -189,7 +189,7 @@ def _together(store: Store, target: Buffer, blocks: int, step: int) -> Kernel:
     size = target.size
     extents, strides, to = ((blocks, size), (step, 1), (0, 1)) if size > 1 else ((blocks,), (step,), (0,))
     line = _load(store.buffer, strides)
-    return Kernel(extents, 0, [line], [Store(line, target, to, 0, store.word)])
+    return Kernel(extents, 0, [line], [Store(line, target, to, 0, store.word, points=blocks * size)])
 
 
 def _load(buffer: Buffer, strides: tuple[int, ...]) -> Line:

@@ -95,7 +95,7 @@ def _cost(weights: dict[int, int], lanes: int, vector_bytes: int) -> float:
 def _collapsed(kernel: Kernel) -> tuple[list[list[int]], int]:
     """The axes of the domain in groups that one counter can walk over, and how many groups belong to the row."""
     rank, inner = len(kernel.extents), kernel.inner
-    accesses = [line.strides for line in kernel.lines if line.buffer is not None] + [s.strides for s in kernel.stores]
+    accesses = [line.strides for line in kernel.used() if line.buffer is not None] + [s.strides for s in kernel.stores]
     groups: list[list[int]] = []
     in_row = 0
     for axis in range(rank):

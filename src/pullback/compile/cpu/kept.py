@@ -70,5 +70,5 @@ class Kept:
 def targets(kernel: Kernel, kept: Kept, phase: int, used: list[Line]) -> list[Line]:
     """What the row's loop must know in a phase: what it folds, stores along the row, or keeps."""
     folded = [line.args[0] for line in used if line.kind == "fold" and line.phase == phase]
-    stored = [x for s in kernel.stores if s.phase == phase and s.line.kind != "fold" for x in (s.line, *s.args)]
+    stored = [x for s in kernel.stores if s.phase == phase for x in (s.line, *s.args)]
     return [*folded, *stored, *(line for line in used if line in kept and line.phase == phase)]

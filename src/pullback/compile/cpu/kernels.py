@@ -60,7 +60,7 @@ def form(kernel: Kernel) -> tuple[Any, list[Buffer]]:
         )
         for s in kernel.stores
     ]  # fmt: skip
-    walked = frozenset(line.strides for line in kernel.lines if line.buffer is not None)
+    walked = frozenset(line.strides for line in kernel.used() if line.buffer is not None)
     together = frozenset(buffers[b] for b in lying_together(buffers))
     cut = kernel.division
     blocks = None if cut is None else (cut.axis, cut.blocks, tuple((buffers[b], n) for b, n in cut.apart.items()))
@@ -92,10 +92,10 @@ class _Renderer:
         self.kernel = kernel
         self.used = kernel.used()
         self.domain = Domain(kernel, vector_bytes)
-        self.text = Text()
+        self.text = Text(vector_bytes)
         self.access = Access()
         self.values = Values(self.text, self.domain, self.access)
-        self.phases = 1 + max([line.phase for line in self.used] + [0])
+        self.phases = 1 + max([x.phase for x in (*self.used, *kernel.stores)], default=0)
         self.kept = Kept(self.domain, self.used, self.phases)
 
     def render(self) -> Rendered:
@@ -122,7 +122,7 @@ class _Renderer:
 
     def _phase(self, number: int) -> None:
         """One pass over the row: what is stored, folded or kept in this phase."""
-        stores = [s for s in self.kernel.stores if s.phase == number and s.line.kind != "fold"]
+        stores = [s for s in self.kernel.stores if s.phase == number]
         phase = Phase(
             number,
             [line for line in self.used if line.kind == "fold" and line.phase == number],
@@ -137,9 +137,6 @@ class _Renderer:
             Row(self.values, self.kept, phase, self.used).write()
         for store in once:
             self._store_once(store)
-        for store in self.kernel.stores:
-            if store.line.kind == "fold" and store.line.phase == number:
-                self._store_once(store)
 
     def _is_along(self, store: Store) -> bool:
         """Whether a store happens at every point of the row: its value differs there, or it adds up what does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import sysconfig
 from typing import Any
@@ -52,7 +53,15 @@ def _llvm() -> Any:
     llvm.initialize_native_asmprinter()
     for symbol, address in {**symbols(), **POOL.symbols()}.items():
         llvm.add_symbol(symbol, address)
+    _hold_at_fork(llvm.ffi.lib._lock)
     return llvm
+
+
+def _hold_at_fork(lock: Any) -> None:
+    """Have a fork wait until no thread is inside LLVM: its lock would stay taken in the child for ever."""
+    if hasattr(os, "register_at_fork"):
+        release = functools.partial(lock.__exit__, None, None, None)
+        os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
 
 
 @functools.cache

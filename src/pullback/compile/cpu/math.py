@@ -38,12 +38,13 @@ class _Function:
         self.wide = wide
         self.near = near
 
-    def text(self, word: str, dtype: np.dtype[Any], lanes: int, shared: dict[str, str], declared: set[str]) -> str:
-        """Define the function for so many lanes, once, and answer its name."""
+    def text(self, word: str, dtype: np.dtype[Any], caller: Words) -> str:
+        """Define the function for the caller's lanes, once; returns its name."""
+        lanes, shared = caller.lanes, caller.functions
         name = f"pb_{word}_{element_type(dtype)}_{lanes}"
         if name not in shared:
             shared[name] = ""  # known before it is written: functions may use each other
-            k = Words(lanes, None, declared, shared)
+            k = Words(lanes, None, caller.declared, shared, caller.vector_bytes)
             k.dtype = dtype
             given = [Lane(f"%x{i}", dtype, lanes) for i in range(self.count)]
             lines = [] if self.near is None else self._guard(k, word, given)

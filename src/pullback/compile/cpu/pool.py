@@ -30,6 +30,11 @@ _SYSTEM = {
 }  # fmt: skip
 
 
+#: The global variables of the pool's code.
+_VARIABLES = (
+    "pb_blas_say", "pb_blas_set", "pb_blas_users", "pb_blas_before", "pb_blas_mutex", "pb_tickets", "pb_job", "pb_done",
+    "pb_owner", "pb_workers", "pb_stop", "pb_sleepers", "pb_waiting", "pb_mutex", "pb_work", "pb_back",
+)  # fmt: skip
 #: The variable of the environment that says how many threads a process starts with.
 VARIABLE = "PULLBACK_NUM_THREADS"
 
@@ -80,6 +85,7 @@ class Pool:
         self.wanted = by_default()
         self.workers: list[ctypes.c_void_p] = []
         self.code: Any = None
+        self.places: dict[str, int] = {}
         self.idle = False
         self.closed = False
 
@@ -102,7 +108,10 @@ class Pool:
         """The addresses of the functions that programs call; the pool's code is made once."""
         with self.lock:
             if self.code is None:
-                self.code = link(pool_text(), [PARALLEL, PRODUCTS, "pb_worker"])
+                code = link(pool_text(), [PARALLEL, PRODUCTS, "pb_worker"])
+                # asked once: a child of fork may not ask LLVM, whose lock a thread may hold that is not there
+                self.places = {name: code.engine.get_global_value_address(name) for name in _VARIABLES}
+                self.code = code
                 say, change = blas_threads() or (0, 0)
                 ctypes.c_void_p.from_address(self._place("pb_blas_say").value or 0).value = say
                 ctypes.c_void_p.from_address(self._place("pb_blas_set").value or 0).value = change
@@ -173,10 +182,10 @@ class Pool:
             getattr(_system(), f"pthread_{make}_init")(self._place(name), None)
 
     def _place(self, name: str) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.code.engine.get_global_value_address(name))
+        return ctypes.c_void_p(self.places[name])
 
     def _word(self, name: str) -> ctypes.c_int:
-        return ctypes.c_int.from_address(self.code.engine.get_global_value_address(name))
+        return ctypes.c_int.from_address(self.places[name])
 
 
 def _system() -> Any:

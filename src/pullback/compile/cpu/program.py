@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..fuse import Steps
+from ..legality import check_legality
 from ..loops import Blocks, Buffer, Host, Kernel, Layout, Loop, Product
 from ..memory import ALIGNMENT, planned
 from .batches import batch_text
@@ -56,6 +57,7 @@ _FAST = "reassoc nsz arcp contract"
 def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> Native:
     running = divided(steps.steps, vector_bytes)
     writer = Writer(steps, vector_bytes, planned(running))
+    check_legality(running)
     pieces: list[str | Host] = []
     for host, group in itertools.groupby(running, key=lambda s: isinstance(s, Host)):
         if host:
@@ -107,6 +109,7 @@ class Writer:
         """The function of a program inside, and its writer."""
         running = divided(steps.steps, self.vector_bytes)
         writer = Writer(steps, self.vector_bytes, planned(running), self)
+        check_legality(running)
         name = writer.piece(running, f"inside{next(self.counter)}", "internal ")
         self.inner = max(self.inner, writer.total(), 1)
         return name, writer

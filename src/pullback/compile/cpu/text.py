@@ -31,7 +31,8 @@ class Loop:
 class Text:
     """Lines so far, what must stand at the function's entry, the counters of the open loops, and all it refers to."""
 
-    def __init__(self) -> None:
+    def __init__(self, vector_bytes: int = 0) -> None:
+        self.vector_bytes = vector_bytes
         self.counter = itertools.count()
         self.declared: set[str] = set()
         self.functions: dict[str, str] = {}
@@ -40,7 +41,7 @@ class Text:
         self.counters: list[str] = []
 
     def words(self, lanes: int) -> Words:
-        return Words(lanes, self.counter, self.declared, self.functions)
+        return Words(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
 
     def open(self, size: int | str, step: int = 1, start: str = "0") -> Loop:
         """Begin a counted loop; its counter is a slot on the stack, which LLVM turns into a register."""

@@ -36,9 +36,12 @@ class Words:
         counter: Any = None,
         declared: set[str] | None = None,
         functions: dict[str, str] | None = None,
+        vector_bytes: int = 0,
     ) -> None:
         self.lines: list[str] = []
         self.lanes = lanes
+        #: The width of the machine's vectors; a value of more lanes than fit is several of them. 0: no width is known.
+        self.vector_bytes = vector_bytes
         self.counter = counter or itertools.count()
         self.declared = declared if declared is not None else set()
         self.functions = functions if functions is not None else {}
@@ -212,7 +215,7 @@ class Words:
 
     def function(self, word: str, *scalars: Lane) -> Lane:
         dtype = scalars[0].dtype
-        name = MATHEMATICS[word].text(word, dtype, self.lanes, self.functions, self.declared)
+        name = MATHEMATICS[word].text(word, dtype, self)
         kind = type_of(dtype, self.lanes)
         return self.made(f"call {kind} @{name}({', '.join(f'{kind} {x.name}' for x in scalars)})", dtype)
 

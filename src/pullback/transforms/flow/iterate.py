@@ -151,7 +151,7 @@ def _pulled(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], p
     def make() -> Routine:
         shapes = [
             *(specs[i] for i in carried), *(specs[wanted[k]] for k in summed), *(specs[i] for i in fixed),
-            *(make_spec(specs[i].shape[1:], specs[i].dtype, specs[i].device) for i in moving),
+            *(kept.specs[i] for i in moving),
             *(kept.results[i] for i in (*stacks, *bars)),
         ]  # fmt: skip
         return routine(step, *shapes, hoisted=False)[0]

@@ -1,0 +1,100 @@
+"""What makes a kernel mean what its equations say: the conditions under which values may share one loop, checked.
+
+A kernel runs once over every point of its domain. Let a line's axes be those of the domain on which its value depends.
+Fusion is right if and only if the loop computes the same number at each point as each equation alone would, and writes
+each result once; the five conditions below say so, and none of them asks whether two sizes happen to be equal.
+
+1. *A line depends on what its arguments depend on.* Its axes contain those of its arguments (of a load, those along
+   which memory is walked), so a value that is taken out of a row's loop really is one number for the row.
+2. *A line is computed when its arguments are known.* A fold over the row is known only after the loop that folds it, so
+   a line's phase is at least that of each argument, and one more if the argument is a fold. A fold does not depend on
+   the row: its axes are outer ones, and they contain the outer axes of what it folds.
+3. *A store writes one value to one place.* Two points of the domain with the same place must have the same value, so
+   the value depends only on axes along which the place moves, and the place moves injectively along these.
+4. *A store that folds counts each element once.* Each point of the domain folds its value in, so the elements that are
+   folded must be the points of the domain: a value of fewer axes than the domain would be counted once for each point
+   of an axis it does not have, and one stored after the row's loop only once for all of them.
+5. *A value is written over what it is made of only where nothing else reads it.* Memory that a kernel reads and writes,
+   be it a donated argument or a place of the arena that a dying buffer leaves to a new one, is read at the place that
+   is written, by plain loads, in one loop, at one point of the domain alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from .loops import Blocks, Buffer, Kernel, Line, Store, visits_once
+
+__all__ = ["check_legality"]
+
+
+def check_legality(steps: Iterable[object]) -> None:
+    """Raise AssertionError if a kernel breaks one of the conditions: a mistake of the compiler, never of its user."""
+    for step in steps:
+        if isinstance(step, Kernel) and math.prod(step.extents):  # an empty domain has no points to be wrong at
+            _check_kernel(step)
+        elif isinstance(step, Blocks):
+            check_legality(step.steps)
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    wide = frozenset(i for i, n in enumerate(kernel.extents) if n != 1)
+    row = frozenset(range(len(kernel.extents) - kernel.inner, len(kernel.extents)))
+    for line in kernel.used():
+        _check_line(line, wide, row)
+    for store in kernel.stores:
+        _check_store(store, kernel, wide)
+        for line in kernel.used():
+            if line.buffer is not None and _overlap(line.buffer, store.buffer):
+                _check_overwriting(line, store, kernel)
+
+
+def _check_line(line: Line, wide: frozenset[int], row: frozenset[int]) -> None:
+    walked = frozenset(i for i, stride in enumerate(line.strides) if stride)
+    own = walked.union(*(a.axes for a in line.args)) & wide
+    if line.kind == "fold":
+        assert row & wide, f"{line.word}: a fold of a kernel without rows"
+        assert not line.axes & row, f"{line.word}: a fold that differs along the row it folds"
+        own -= row
+    assert own <= line.axes, f"{line.label or line.kind}: depends on axes {sorted(own)}, says {sorted(line.axes)}"
+    known = max((a.phase + (a.kind == "fold") for a in line.args), default=0)
+    assert line.phase >= known, f"{line.label or line.kind}: in phase {line.phase}, its arguments in {known}"
+
+
+def _overlap(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers are one, or lie on the same bytes of the arena, once they have a place there."""
+    if a is b or a.kind != "arena" or b.kind != "arena" or a.offset < 0 or b.offset < 0:
+        return a is b
+    return a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+
+
+def _check_overwriting(line: Line, store: Store, kernel: Kernel) -> None:
+    assert line.buffer is not None
+    at_the_place = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+    as_long = line.buffer.dtype.itemsize == store.buffer.dtype.itemsize
+    in_one_visit = not kernel.inner and not store.args and visits_once(kernel, store.strides)
+    legal = at_the_place and as_long and in_one_visit
+    assert legal, f"{store.buffer} is written over {line.buffer}, which the kernel reads elsewhere or again"
+
+
+def _check_store(store: Store, kernel: Kernel, wide: frozenset[int]) -> None:
+    if store.word:
+        points = math.prod(kernel.extents)
+        assert store.points == points, f"{store.word}: {store.points} elements folded at {points} points of the domain"
+    elif not store.args:
+        moving = frozenset(i for i, stride in enumerate(store.strides) if stride)
+        assert store.line.axes & wide <= moving, (
+            f"a value on axes {sorted(store.line.axes)} stored along {sorted(moving)}"
+        )
+        assert _is_injective(store, kernel), f"strides {store.strides} over {kernel.extents} repeat a place"
+
+
+def _is_injective(store: Store, kernel: Kernel) -> bool:
+    """Whether no two points that differ along the moving axes have one place: each step is longer than all below it."""
+    span = 0
+    for stride, n in sorted((abs(s), n) for s, n in zip(store.strides, kernel.extents, strict=True) if s and n != 1):
+        if stride <= span:
+            return False
+        span += stride * (n - 1)
+    return True
