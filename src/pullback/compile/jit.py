@@ -47,11 +47,13 @@ def jit(
     donate_argnums: Any = (),
     fast_math: bool = False,
     memory_budget: int | str | None = None,
+    check: bool = False,
 ) -> Any:
     """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
     `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
     `"300 MiB"`, is what a call may work with, arguments and results included: values are computed again to keep it.
+    `check=True` runs a slow reference beside the native code at each call, and raises `MiscompiledError` if they differ.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -66,9 +68,12 @@ def jit(
             donate_argnums=donate_argnums,
             fast_math=fast_math,
             memory_budget=memory_budget,
+            check=check,
         )
     limit = None if memory_budget is None else bytes_of(memory_budget)
-    return Jitted(f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit)
+    return Jitted(
+        f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit, check
+    )
 
 
 def _numbers(given: Any) -> tuple[int, ...]:
@@ -90,6 +95,7 @@ class Jitted:
         donated: tuple[int, ...] = (),
         fast: bool = False,
         limit: int | None = None,
+        check: bool = False,
     ) -> None:
         functools.update_wrapper(self, f)
         self.f = f
@@ -98,6 +104,7 @@ class Jitted:
         self.donated = donated
         self.fast = fast
         self.limit = limit
+        self.check = check
         self.entries: dict[Any, Entry] = {}
         self.last: Entry | None = None
 
@@ -200,6 +207,7 @@ class Entry:
     ) -> None:
         self.watched: Watched = watched(jitted.f)
         self.fast = jitted.fast
+        self.check = jitted.check
         self.forced = _in_force()
         self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
         specs = [spec_of(v) for v in values]
@@ -227,7 +235,7 @@ class Entry:
     @functools.cached_property
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = executable(self.graph, self.donated, self.fast, self.limit)
+        found = executable(self.graph, self.donated, self.fast, self.limit, self.check)
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
         settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
         self.plain = (
@@ -379,7 +387,9 @@ class Entry:
 
         inputs, equations, outputs = _written_down(both, [*(s.spec for s in xs), *bars])
         parts = parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
-        ahead, back = (Jitted(_replaying(g, self.name), fast=self.fast) for g in (parts.forward, parts.backward))
+        ahead, back = (
+            Jitted(_replaying(g, self.name), fast=self.fast, check=self.check) for g in (parts.forward, parts.backward)
+        )
         forward = Entry(ahead, (), flatten((list(xs), {}))[1], xs, ())
         again = forward.op.joint
         assert again is not None
@@ -422,7 +432,7 @@ class Entry:
         def pulled(xs: list[Any], bars: list[Any]) -> Any:
             return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
 
-        return Jitted(pulled, fast=self.fast, limit=self.limit)
+        return Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
 
     @functools.cached_property
     def _push(self) -> Jitted:
@@ -431,11 +441,13 @@ class Entry:
         def pushed(xs: list[Any], dots: list[Any]) -> Any:
             return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
 
-        return Jitted(pushed, fast=self.fast, limit=self.limit)
+        return Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
 
     def _batched(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched:
-            self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit)
+            self.batched[axes] = Jitted(
+                vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit, check=self.check
+            )
         return self.batched[axes]
 
 

@@ -40,7 +40,8 @@ def lowered(
     written = [s for s in f.steps if s.writes()]  # what others computed again stores nothing
     steps = in_order(f.first, written, f.last)
     pieces = [piece for s in steps for piece in (split(s) if isinstance(s, Kernel) else (s,))]
-    return Steps(pieces, f.inputs, results)
+    places = [(s, f.places[id(s)]) for e in equations for s in e.results if id(s) in f.places]
+    return Steps(pieces, f.inputs, results, places)
 
 
 def lower(f: Fuser, e: Equation) -> None:

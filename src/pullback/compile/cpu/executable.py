@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +16,14 @@ from ...errors import IndexingError, MemoryBudgetError
 from ...graph.ir import Graph
 from ...ops.specialise import replay
 from ..cost import nanoseconds
-from ..fuse import Steps
+from ..fuse import Step, Steps
 from ..loops import Host, Layout
 from ..lower import lowered
+from ..memory import planned
 from ..ranges import ranged
+from ..reference.check import Judge
 from .callbacks import CallsBack
+from .division import divided
 from .entry import entry_text, is_possible, knows, python_function
 from .link import has_llvm, link, vector_bytes
 from .parallel import PARALLEL
@@ -31,6 +35,8 @@ __all__ = ["Executable", "executable"]
 
 #: Programs that take longer than so many nanoseconds run without the interpreter's lock.
 LONG = 100_000
+#: The variable that has every compiled program run beside the reference, as `jit(check=True)` does.
+CHECK = "PULLBACK_CHECK"
 _OUTSIDE = "jit: an index was out of range for the array it points into."
 
 
@@ -62,7 +68,8 @@ class NativeExecutable(Executable):
 
     def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
         Executable.__init__(self, program, donated)
-        self.steps: Steps = lowered(program.inputs, program.equations, program.outputs, donated)
+        self.fused: Steps = lowered(program.inputs, program.equations, program.outputs, donated)
+        self.steps = self.fused
         self.native: Native = render_program(self.steps, vector_bytes(), fast)
         if limit is not None:
             self.steps, self.native = within(limit, self.steps, self.native, fast)
@@ -195,8 +202,34 @@ class NativeExecutable(Executable):
         )
 
 
-def executable(program: Graph, donated: dict[int, int], fast: bool = False, limit: int | None = None) -> Executable:
-    """The fastest form this machine has for a program, in at most `limit` bytes."""
+class CheckedExecutable(NativeExecutable):
+    """Native code beside the reference: each call runs both, and raises `MiscompiledError` where they differ."""
+
+    def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
+        NativeExecutable.__init__(self, program, donated, fast, limit)
+        self.judge = Judge(program, self.fused, self.steps, _Arena())
+
+    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        return self.judge.run(arrays, lambda given: NativeExecutable.run(self, given))
+
+
+class _Arena:
+    """The steps of programs as they are rendered: divided, and with the places of their buffers in the arena."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Sequence[Step], int]] = {}
+
+    def __call__(self, steps: Steps) -> tuple[Sequence[Step], int]:
+        if id(steps) not in self.known:
+            running = divided(steps.steps, vector_bytes())
+            self.known[id(steps)] = running, planned(running)
+        return self.known[id(steps)]
+
+
+def executable(
+    program: Graph, donated: dict[int, int], fast: bool = False, limit: int | None = None, check: bool = False
+) -> Executable:
+    """The fastest form this machine has for a program, in at most `limit` bytes; with `check`, beside the reference."""
     specs = [spec_of(x) for x in (*program.inputs, *program.outputs)]
     if not knows(specs) or not has_llvm() or not is_possible() or any(s.spec.device != "cpu" for s in program.inputs):
         if limit is not None:
@@ -205,4 +238,5 @@ def executable(program: Graph, donated: dict[int, int], fast: bool = False, limi
                 "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
             )
         return Executable(program, donated)
-    return NativeExecutable(program, donated, fast, limit)
+    made = CheckedExecutable if check or os.environ.get(CHECK, "0") not in ("", "0") else NativeExecutable
+    return made(program, donated, fast, limit)
