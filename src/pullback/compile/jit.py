@@ -32,6 +32,7 @@ from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
 from .cpu.link import assembly
 from .explain import Memory, explained, memory_of, shown
+from .reference.check import CHECK, is_set
 from .residuals import parted
 
 __all__ = ["Jitted", "jit"]
@@ -53,7 +54,7 @@ def jit(
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
     `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
     `"300 MiB"`, is what a call may work with, arguments and results included: values are computed again to keep it.
-    `check=True` runs a slow reference beside the native code at each call, and raises `MiscompiledError` if they differ.
+    `check=True` runs a slow reference beside the native code at each call, and raises MiscompiledError if they differ.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -219,7 +220,8 @@ class Entry:
             shape_of_result.append(found)
             return [brought_out(as_value(x), symbols[0].scope) for x in leaves]
 
-        inputs, equations, outputs = _written_down(flat, specs)
+        self.lines: dict[int, Any] | None = {} if jitted.check or is_set(CHECK) else None
+        inputs, equations, outputs = _written_down(flat, specs, self.lines)
         self.structure = shape_of_result[0]
         self.staged, self.captured = hoisted(Graph(tuple(inputs), tuple(equations), tuple(outputs)))
         self.graph = optimised(self.staged)
@@ -235,7 +237,7 @@ class Entry:
     @functools.cached_property
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = executable(self.graph, self.donated, self.fast, self.limit, self.check)
+        found = executable(self.graph, self.donated, self.fast, self.limit, self.lines)
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
         settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
         self.plain = (
@@ -462,10 +464,12 @@ def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     return functools.partial(unflatten, structure)
 
 
-def _written_down(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[Symbol], list[Equation], Any]:
+def _written_down(
+    function: Callable[..., Any], specs: Sequence[Spec], lines: dict[int, Any] | None = None
+) -> tuple[list[Symbol], list[Equation], Any]:
     """A function as equations, the same ones whatever modes the call is in: who watches or keeps sees what runs."""
     with switched(**asdict(PLAIN)):
-        return write_down(function, *specs, shared=True, name="jit")
+        return write_down(function, *specs, shared=True, name="jit", lines=lines)
 
 
 def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:

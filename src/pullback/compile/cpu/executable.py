@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +20,8 @@ from ..loops import Host, Layout
 from ..lower import lowered
 from ..memory import planned
 from ..ranges import ranged
-from ..reference.check import Judge
+from ..reference.check import VERIFY, Judge, is_set
+from ..reference.verify import verify_arena, verify_steps
 from .callbacks import CallsBack
 from .division import divided
 from .entry import entry_text, is_possible, knows, python_function
@@ -35,8 +35,6 @@ __all__ = ["Executable", "executable"]
 
 #: Programs that take longer than so many nanoseconds run without the interpreter's lock.
 LONG = 100_000
-#: The variable that has every compiled program run beside the reference, as `jit(check=True)` does.
-CHECK = "PULLBACK_CHECK"
 _OUTSIDE = "jit: an index was out of range for the array it points into."
 
 
@@ -73,6 +71,8 @@ class NativeExecutable(Executable):
         self.native: Native = render_program(self.steps, vector_bytes(), fast)
         if limit is not None:
             self.steps, self.native = within(limit, self.steps, self.native, fast)
+        if is_set(VERIFY):
+            self._verify()
         pieces = [p for p in self.native.pieces if isinstance(p, str)]
         table = self.native.table
         fresh = [b for b in self.steps.outputs if b.kind == "output"]
@@ -105,6 +105,12 @@ class NativeExecutable(Executable):
         self.order = [donated.get(i, -1) for i in range(len(self.out_specs))] if donated else None
         if self.order is not None:
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
+
+    def _verify(self) -> None:
+        """The steps by themselves: those after fusion, those within a budget, and where these lie in the arena."""
+        for steps in (self.fused, *([self.steps] if self.steps is not self.fused else [])):
+            verify_steps(steps)
+        verify_arena(_Arena()(self.steps)[0])
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         if not all(check.holds(arrays[check.number]) for check in self.ranges):
@@ -205,9 +211,11 @@ class NativeExecutable(Executable):
 class CheckedExecutable(NativeExecutable):
     """Native code beside the reference: each call runs both, and raises `MiscompiledError` where they differ."""
 
-    def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
+    def __init__(
+        self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
+    ) -> None:
         NativeExecutable.__init__(self, program, donated, fast, limit)
-        self.judge = Judge(program, self.fused, self.steps, _Arena())
+        self.judge = Judge(program, self.fused, self.steps, _Arena(), lines)
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         return self.judge.run(arrays, lambda given: NativeExecutable.run(self, given))
@@ -227,9 +235,15 @@ class _Arena:
 
 
 def executable(
-    program: Graph, donated: dict[int, int], fast: bool = False, limit: int | None = None, check: bool = False
+    program: Graph,
+    donated: dict[int, int],
+    fast: bool = False,
+    limit: int | None = None,
+    lines: dict[int, Any] | None = None,
 ) -> Executable:
-    """The fastest form this machine has for a program, in at most `limit` bytes; with `check`, beside the reference."""
+    """The fastest form this machine has for a program, in at most `limit` bytes; with the user's `lines` of its
+    equations, beside the reference.
+    """
     specs = [spec_of(x) for x in (*program.inputs, *program.outputs)]
     if not knows(specs) or not has_llvm() or not is_possible() or any(s.spec.device != "cpu" for s in program.inputs):
         if limit is not None:
@@ -238,5 +252,6 @@ def executable(
                 "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
             )
         return Executable(program, donated)
-    made = CheckedExecutable if check or os.environ.get(CHECK, "0") not in ("", "0") else NativeExecutable
-    return made(program, donated, fast, limit)
+    if lines is not None:
+        return CheckedExecutable(program, donated, fast, limit, lines)
+    return NativeExecutable(program, donated, fast, limit)

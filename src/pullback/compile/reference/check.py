@@ -7,11 +7,13 @@ planning made, all buffers in one arena at their offsets; the machine runs what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...arrays.node import show_line
 from ...arrays.spec import Spec, spec_of
 from ...errors import MiscompiledError
 from ...graph.ir import Graph
@@ -23,7 +25,14 @@ from .memory import Memory, region_of
 from .noise import ALLOWED
 from .steps import Machine, Plan, describe, elements
 
-__all__ = ["Judge", "alone", "differs"]
+__all__ = ["CHECK", "VERIFY", "Judge", "alone", "differs", "is_set"]
+
+#: Variables: every compiled program runs beside the reference; the steps of every program are verified when made.
+CHECK, VERIFY = "PULLBACK_CHECK", "PULLBACK_VERIFY"
+
+
+def is_set(variable: str) -> bool:
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
 def alone(steps: Steps) -> tuple[Sequence[Step], None]:
@@ -34,8 +43,9 @@ def alone(steps: Steps) -> tuple[Sequence[Step], None]:
 class Judge:
     """What is known of a program before it is called: the graph, the steps after fusion, and the plan of its arena."""
 
-    def __init__(self, program: Graph, steps: Steps, final: Steps, plan: Plan) -> None:
+    def __init__(self, program: Graph, steps: Steps, final: Steps, plan: Plan, lines: dict[int, Any]) -> None:
         self.program = program
+        self.lines = lines
         self.stages = (("after fusion", steps, alone), ("in the arena", final, plan))
         self.makers = {id(s): e for e in program.equations for s in e.results}
 
@@ -103,7 +113,10 @@ class Judge:
 
     def _equation(self, symbol: Any) -> str:
         e = self.makers.get(id(symbol))
-        return f"The equation: {_shown(e)}" if e is not None else "No equation: an argument or a constant is returned."
+        if e is None:
+            return "No equation: an argument or a constant is returned."
+        line = self.lines.get(id(e.results[0]))
+        return f"The equation: {_shown(e)}" + (f"\n  at {show_line(*line)}" if line is not None else "")
 
 
 def _named(stage: str, error: MiscompiledError) -> MiscompiledError:

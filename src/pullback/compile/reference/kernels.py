@@ -30,7 +30,7 @@ import numpy as np
 
 from ...errors import IndexingError, MiscompiledError
 from ..loops import Buffer, Kernel, Line, Store
-from .legality import check_kernel, dependence
+from .legality import check_kernel
 from .memory import Region
 from .noise import noise_of_call, noise_of_fold
 from .words import FOLDS, Words, identity, to_dtype
@@ -74,7 +74,6 @@ class _Walk:
 
     def __init__(self, kernel: Kernel, box: Box, regions: Regions) -> None:
         self.kernel, self.box, self.regions = kernel, box, regions
-        self.axes = dependence(kernel)
         self.values: dict[int, Number] = {}
         #: The bytes that loads read and stores write: (region, their places).
         self.read: list[tuple[Line, Any]] = []
@@ -85,7 +84,7 @@ class _Walk:
             if store.word and not store.args and not store.onto:
                 self._begin(store)
         for line in self.kernel.used():
-            self.values[id(line)] = self._value(line)
+            self.values[id(line)] = self._once(line, self._value(line))
         for store in self.kernel.stores:
             self._store(store)
         self._check_order()
@@ -126,6 +125,17 @@ class _Walk:
         if line.kind == "fold":
             return self._folded(args[0], line)
         return _applied(line, args)
+
+    def _once(self, line: Line, x: Number) -> Number:
+        """The line without the axes that it does not name, along which its numbers must not change."""
+        for axis, n in enumerate(x.numbers.shape):
+            if n > 1 and axis not in line.axes:
+                first = x.numbers.take([0], axis)
+                if not np.array_equal(_bits(np.broadcast_to(first, x.numbers.shape)), _bits(x.numbers)):
+                    name = line.label or line.word or line.kind
+                    raise MiscompiledError(f"{name} changes along axis {axis}, and says that it does not.")
+                x = Number(first, x.noise.max(axis=axis, keepdims=True))
+        return x
 
     def _alone(self, number: Any) -> Number:
         one = (1,) * len(self.box)

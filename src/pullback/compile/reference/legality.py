@@ -1,9 +1,10 @@
 """Which kernels have a meaning: conditions on axes, phases and stores, looked at before anything runs.
 
-A line depends on an axis of the domain (of more than one point) if a stride of its load or gather does, or an argument;
-a fold depends on what its argument depends on, except the inner axes. Then
+A line says on which axes it depends: along the others it is computed once. Then, of axes of more than one point,
 
-1. a line says at least the axes it depends on: a loop over the others computes it once;
+1. a load or a gather says at least the axes along which its place moves, and (looked at when a kernel runs, since a
+   value may have been stored once for each point of an axis that it does not depend on) the numbers of any line are the
+   same along the axes it does not name;
 2. a fold has inner axes to go over, does not depend on them, and what uses it is of a later phase;
 3. a value stored without a word has one place for each of its values: its place moves along every axis it depends on;
 4. the value of a fold is known once a row, and stored once a row: its place moves along no inner axis, and no word
@@ -14,49 +15,37 @@ a fold depends on what its argument depends on, except the inner axes. Then
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
 
 from ...errors import MiscompiledError
 from ..loops import Kernel, Line, Store
 
-__all__ = ["check_kernel", "dependence"]
-
-
-def dependence(kernel: Kernel) -> dict[int, frozenset[int]]:
-    """The axes on which each line in use depends, by its id."""
-    wide = frozenset(i for i, n in enumerate(kernel.extents) if n > 1)
-    inner = frozenset(range(len(kernel.extents) - kernel.inner, len(kernel.extents)))
-    found: dict[int, frozenset[int]] = {}
-    for line in kernel.used():
-        own = frozenset(i for i in wide if line.strides and line.strides[i])
-        axes = own.union(*(found[id(a)] for a in line.args))
-        found[id(line)] = axes - inner if line.kind == "fold" else axes
-    return found
+__all__ = ["check_kernel"]
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Raise if a kernel has no meaning."""
+    """Raise if a kernel has no meaning. One without points has none to be wrong at."""
     for problem in _problems(kernel):
         raise MiscompiledError(f"a kernel over {kernel.extents} that has no meaning: {problem}.")
 
 
 def _problems(kernel: Kernel) -> Iterator[str]:
-    axes = dependence(kernel)
     rank = len(kernel.extents)
     wide = {i for i, n in enumerate(kernel.extents) if n > 1}
     inner = {i for i in wide if i >= rank - kernel.inner}
-    for line in kernel.used():
-        yield from _line_problems(line, axes, inner, kernel.inner)
-    for store in kernel.stores:
-        place = {i for i in wide if store.strides[i]}.union(*(axes[id(a)] for a in store.args))
-        yield from _store_problems(store, axes[id(store.line)], place, wide, inner)
+    for line in kernel.used() if math.prod(kernel.extents) else ():
+        yield from _line_problems(line, wide, inner, kernel.inner)
+    for store in kernel.stores if math.prod(kernel.extents) else ():
+        place = {i for i in wide if store.strides[i]}.union(*(a.axes & wide for a in store.args))
+        yield from _store_problems(store, place, wide, inner)
 
 
-def _line_problems(line: Line, axes: dict[int, frozenset[int]], inner: set[int], row: int) -> Iterator[str]:
+def _line_problems(line: Line, wide: set[int], inner: set[int], row: int) -> Iterator[str]:
     name = line.label or line.word or line.kind
-    if not axes[id(line)] <= line.axes:
-        yield f"{name} depends on axes {sorted(axes[id(line)])} and says {sorted(line.axes)}"
+    moves = {i for i in wide if line.strides and line.strides[i]}
+    if not moves <= line.axes:
+        yield f"{name} of {line.buffer!r} moves along axes {sorted(moves)} and says {sorted(line.axes)}"
     if line.kind == "fold" and not row:
         yield f"{name} folds a row, and there are no inner axes"
     if line.kind == "fold" and line.axes & inner:
@@ -65,7 +54,8 @@ def _line_problems(line: Line, axes: dict[int, frozenset[int]], inner: set[int],
         yield f"{name} of phase {line.phase} uses what is not known yet"
 
 
-def _store_problems(store: Store, value: frozenset[int], place: set[int], wide: set[int], inner: set[int]) -> Any:
+def _store_problems(store: Store, place: set[int], wide: set[int], inner: set[int]) -> Iterator[str]:
+    value = store.line.axes & wide
     what = f"the store of {store.line.label or store.line.word or store.line.kind} to {store.buffer!r}"
     if not store.word and not store.args and not value <= place:
         yield f"{what} has one place for several values, along axes {sorted(value - place)}"
