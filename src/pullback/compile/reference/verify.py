@@ -78,6 +78,7 @@ class _Written:
 
     def _kernel(self, kernel: Kernel, moves: dict[Buffer, int]) -> None:
         check_kernel(kernel)
+        _check_order(kernel)
         for store in kernel.stores:
             if store.word and not store.args and not store.onto:
                 self.put(_touched(kernel, store), moves)
@@ -106,6 +107,20 @@ class _Written:
                 self.put(_part(layout, number * by, buffer.size), moves)
         if step.number is not None and step.kind == "repeat":
             self.put(step.number, moves)
+
+
+def _check_order(kernel: Kernel) -> None:
+    """What a kernel both reads and writes is read and written at the same point, by a store that only writes."""
+    for store in kernel.stores:
+        for line in kernel.used():
+            if line.buffer is not store.buffer:
+                continue
+            same = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+            if same and not (store.args or store.word or kernel.inner):
+                continue
+            read, written = (_where(_touched(kernel, x), {}) for x in (line, store))
+            if not isinstance(read, slice) and not isinstance(written, slice) and np.intersect1d(read, written).size:
+                raise MiscompiledError(f"{store.buffer!r} is read at points other than those that write to it.")
 
 
 def _part(layout: Layout, by: int, size: int) -> Layout:
