@@ -6,6 +6,7 @@ from random_programs import program, scalar_of
 
 import pullback as pb
 from pullback.compile.cpu import executable as native
+from pullback.compile.cpu import words
 from pullback.compile.fuse import Steps
 from pullback.compile.loops import Buffer, Division, Kernel, Layout, Line, Loop, Product, Store, contiguous
 from pullback.compile.lower import lowered
@@ -315,6 +316,12 @@ def test_a_mistake_of_native_code_is_seen(monkeypatch):
     monkeypatch.setattr(native.NativeExecutable, "run", wrong)
     with pytest.raises(MiscompiledError, match=r"result 0 differs in native code(.|\n)*= sum\((.|\n)*sum of sines"):
         pb.jit(lambda x: pb.sum(pb.sin(x), axis=0), check=True)(X)  # the sum of sines
+
+
+def test_the_step_that_native_code_gets_wrong_is_named(monkeypatch):
+    monkeypatch.setitem(words._ARITHMETIC, "subtract", ("fadd", "add"))  # the renderer takes minus for plus
+    with pytest.raises(MiscompiledError, match=r"wrong first in step 1 \(kernel over 8x3: subtract"):
+        pb.jit(lambda x, w: pb.sin(x @ w - x) @ w, check=True)(X, W)
 
 
 def test_a_mistake_of_fusion_is_seen_with_its_equation_and_line(monkeypatch):

@@ -25,6 +25,7 @@ from ..reference.verify import verify_arena, verify_steps
 from .callbacks import CallsBack
 from .division import divided
 from .entry import entry_text, is_possible, knows, python_function
+from .isolation import first_wrong_step
 from .link import has_llvm, link, vector_bytes
 from .parallel import PARALLEL
 from .pool import POOL
@@ -215,10 +216,12 @@ class CheckedExecutable(NativeExecutable):
         self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
     ) -> None:
         NativeExecutable.__init__(self, program, donated, fast, limit)
+        self.fast = fast
         self.judge = Judge(program, self.fused, self.steps, _Arena(), lines)
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        return self.judge.run(arrays, lambda given: NativeExecutable.run(self, given))
+        native = lambda given: NativeExecutable.run(self, given)  # noqa: E731
+        return self.judge.run(arrays, native, lambda given: first_wrong_step(self.fused, given, self.fast))
 
 
 class _Arena:

@@ -49,8 +49,15 @@ class Judge:
         self.stages = (("after fusion", steps, alone), ("in the arena", final, plan))
         self.makers = {id(s): e for e in program.equations for s in e.results}
 
-    def run(self, arrays: Sequence[Any], native: Callable[[Sequence[Any]], list[Any] | None]) -> list[Any] | None:
-        """The results of the native code, after all stages have agreed with NumPy on a copy of the arguments."""
+    def run(
+        self,
+        arrays: Sequence[Any],
+        native: Callable[[Sequence[Any]], list[Any] | None],
+        locate: Callable[[Sequence[Any]], str] = lambda given: "",
+    ) -> list[Any] | None:
+        """The results of the native code, after all stages have agreed with NumPy on a copy of the arguments. `locate`
+        says, of arguments for which native code is wrong, in which step.
+        """
         given = [np.array(a) for a in arrays]
         try:
             wanted = _evaluate(self.program, given)
@@ -62,7 +69,7 @@ class Judge:
         noise = [self._stage(*stage, given, wanted) for stage in self.stages][-1]
         found = native(arrays)
         if found is not None:
-            self._compare_native(found, noise)
+            self._compare_native(found, noise, lambda: locate(given))
         return found
 
     def _stage(self, name: str, steps: Steps, plan: Plan, given: Sequence[Any], wanted: dict[int, Any]) -> list[Any]:
@@ -77,9 +84,8 @@ class Judge:
         def after(number: int, memory: Memory) -> None:
             for symbol, layout in complete.get(number, ()):
                 found, noise = memory[layout.buffer].read(elements(layout))
-                self._compare(
-                    found, wanted[id(symbol)], noise, symbol, f"step {number} ({describe(running[number])})", name
-                )
+                where = f"step {number} ({describe(running[number])})"
+                self._compare(found, wanted[id(symbol)], noise, symbol, f"{where} differs {name}")
 
         try:
             machine.run(steps, memory, after)
@@ -92,19 +98,22 @@ class Judge:
         spec, region = spec_of(output), memory[steps.outputs[number]]
         found, noise = region.read(np.arange(spec.size).reshape(spec.shape))
         value = wanted.get(id(output), output)
-        self._compare(found, np.asarray(value, spec.dtype), noise, output, f"result {number}", stage)
+        self._compare(found, np.asarray(value, spec.dtype), noise, output, f"result {number} differs {stage}")
         return found, noise
 
-    def _compare_native(self, found: Sequence[Any], results: Sequence[Any]) -> None:
+    def _compare_native(self, found: Sequence[Any], results: Sequence[Any], locate: Callable[[], str]) -> None:
         for i, (x, (wanted, noise)) in enumerate(zip(found, results, strict=True)):
-            self._compare(x, wanted, noise, self.program.outputs[i], f"result {i}", "in native code")
+            try:
+                self._compare(x, wanted, noise, self.program.outputs[i], f"result {i} differs in native code")
+            except MiscompiledError as error:
+                raise MiscompiledError(f"{error}\n  {locate()}") from None
 
-    def _compare(self, found: Any, wanted: Any, noise: Any, symbol: Any, where: str, stage: str) -> None:
+    def _compare(self, found: Any, wanted: Any, noise: Any, symbol: Any, what: str) -> None:
         bad = differs(found, wanted, noise)
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0])
             raise MiscompiledError(
-                f"jit(check=True): {where} differs {stage}.\n"
+                f"jit(check=True): {what}.\n"
                 f"  {self._equation(symbol)}\n"
                 f"  Element {at}: got {found[at]}, wanted {wanted[at]} (within {ALLOWED * noise[at]:.1e}); "
                 f"{int(bad.sum())} of {bad.size} elements differ.\n"
