@@ -216,6 +216,7 @@ class CheckedExecutable(NativeExecutable):
         self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
     ) -> None:
         NativeExecutable.__init__(self, program, donated, fast, limit)
+        self._verify()
         self.fast = fast
         self.judge = Judge(program, self.fused, self.steps, _Arena(), lines)
 

@@ -8,6 +8,7 @@ planning made, all buffers in one arena at their offsets; the machine runs what 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from ...arrays.node import show_line
 from ...arrays.spec import Spec, spec_of
-from ...errors import MiscompiledError
+from ...checkpoint.registry import may_run_again
+from ...errors import MiscompiledError, PullbackError
 from ...graph.ir import Graph
 from ...ops.dispatch import compute
 from ...ops.specialise import Equation, Symbol
@@ -23,6 +25,7 @@ from ..fuse import Step, Steps
 from ..loops import Layout
 from .memory import Memory, region_of
 from .noise import ALLOWED
+from .recorded import record_hosts
 from .steps import Machine, Plan, describe, elements
 
 __all__ = ["CHECK", "VERIFY", "Judge", "alone", "differs", "is_set"]
@@ -48,6 +51,15 @@ class Judge:
         self.lines = lines
         self.stages = (("after fusion", steps, alone), ("in the arena", final, plan))
         self.makers = {id(s): e for e in program.equations for s in e.results}
+        self.recorded = record_hosts((steps, final))
+        made = {layout.buffer: op for host, op in self.recorded.items() for layout in host.outs}
+        #: Ops that run once, by the symbol of their first result.
+        self.once = {
+            id(symbol): made[layout.buffer]
+            for symbol, layout in steps.places
+            if layout.buffer in made and not may_run_again(self.makers[id(symbol)].op, self.makers[id(symbol)].static)
+        }
+        self.running = threading.RLock()
 
     def run(
         self,
@@ -55,22 +67,42 @@ class Judge:
         native: Callable[[Sequence[Any]], list[Any] | None],
         locate: Callable[[Sequence[Any]], str] = lambda given: "",
     ) -> list[Any] | None:
-        """The results of the native code, after all stages have agreed with NumPy on a copy of the arguments. `locate`
-        says, of arguments for which native code is wrong, in which step.
+        """The results of the native code, if all stages agree with NumPy on a copy of the arguments. `locate` says, of
+        arguments for which native code is wrong, in which step.
         """
+        if not all(type(a) is np.ndarray for a in arrays):
+            return native(arrays)  # which refuses them
         given = [np.array(a) for a in arrays]
-        try:
-            wanted = _evaluate(self.program, given)
-        except Exception as error:  # NumPy refuses the arguments: so must native code, in its own words
+        with self.running:
+            for op in self.recorded.values():
+                op.begin()
             found = native(arrays)
-            if found is None:
-                return None
-            raise MiscompiledError(f"jit(check=True): NumPy refuses what native code computes: {error}") from error
-        noise = [self._stage(*stage, given, wanted) for stage in self.stages][-1]
-        found = native(arrays)
-        if found is not None:
-            self._compare_native(found, noise, lambda: locate(given))
+            if found is not None:
+                self._judge(given, found, locate)
         return found
+
+    def _judge(self, given: Sequence[Any], found: Sequence[Any], locate: Callable[[Sequence[Any]], str]) -> None:
+        try:
+            wanted = self._evaluate(given)
+        except PullbackError as error:
+            raise MiscompiledError(f"jit(check=True): NumPy refuses what native code computes: {error}") from error
+        results: Sequence[Any] = ()
+        for stage in self.stages:
+            for op in self.recorded.values():
+                op.rewind()
+            results = self._stage(*stage, given, wanted)
+        self._compare_native(found, results, lambda: locate(given))
+
+    def _evaluate(self, arrays: Sequence[Any]) -> dict[int, Any]:
+        """The value of each symbol, by NumPy op by op; of ops that must not run twice, what native code got."""
+        known = {id(s): _as_argument(x, s.spec) for s, x in zip(self.program.inputs, arrays, strict=True)}
+        with np.errstate(all="ignore"):
+            for e in self.program.equations:
+                once = self.once.get(id(e.results[0]))
+                made = once.results[0] if once else compute(e.op, [known.get(id(a), a) for a in e.args], e.static)
+                for s, value in zip(e.results, made if type(made) is tuple else (made,), strict=True):
+                    known[id(s)] = _as_argument(np.asarray(value, s.spec.dtype), s.spec)
+        return {key: np.asarray(x) for key, x in known.items()}
 
     def _stage(self, name: str, steps: Steps, plan: Plan, given: Sequence[Any], wanted: dict[int, Any]) -> list[Any]:
         """Run the steps of a stage; each value is compared as soon as it is complete. The results and their noise."""
@@ -135,7 +167,7 @@ def _named(stage: str, error: MiscompiledError) -> MiscompiledError:
 
 def _shown(e: Equation) -> str:
     args = ", ".join(f"{spec_of(a)}" for a in e.args)
-    static = "".join(f", {name}={value!r}" for name, value in e.static.items() if not callable(value))
+    static = "".join(f", {name}={repr(value)[:60]}" for name, value in e.static.items() if not callable(value))
     return f"{', '.join(str(s.spec) for s in e.results)} = {e.op.name}({args}{static})"
 
 
@@ -159,17 +191,6 @@ def differs(found: Any, wanted: Any, noise: Any) -> Any:
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         near = np.abs(found.astype(wanted.dtype) - wanted) <= ALLOWED * noise
     return ~(same | near | np.isinf(noise))
-
-
-def _evaluate(program: Graph, arrays: Sequence[Any]) -> dict[int, Any]:
-    """The value of each symbol, op by op."""
-    known = {id(s): _as_argument(x, s.spec) for s, x in zip(program.inputs, arrays, strict=True)}
-    with np.errstate(all="ignore"):
-        for e in program.equations:
-            made = compute(e.op, [known.get(id(a), a) for a in e.args], e.static)
-            for s, value in zip(e.results, made if type(made) is tuple else (made,), strict=True):
-                known[id(s)] = _as_argument(np.asarray(value, s.spec.dtype), s.spec)
-    return {key: np.asarray(x) for key, x in known.items()}
 
 
 def _as_argument(x: Any, spec: Spec) -> Any:
