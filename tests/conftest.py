@@ -18,6 +18,9 @@ settings.load_profile("repeatable")
 #: Suites of other packages, run by a script of their own.
 collect_ignore = ["external"]
 
+#: The steps of every program that a test compiles are looked at: kernels have a meaning, memory is written before read.
+os.environ.setdefault("PULLBACK_VERIFY", "1")
+
 #: No test may find what lies in the user's own cache, or leave something there; processes that tests start inherit it.
 os.environ["PULLBACK_CACHE_DIR"] = tempfile.mkdtemp(prefix="pullback-tests-")
 atexit.register(shutil.rmtree, os.environ["PULLBACK_CACHE_DIR"], ignore_errors=True)

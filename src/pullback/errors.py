@@ -18,6 +18,7 @@ __all__ = [
     "IndexingError",
     "LeakError",
     "MemoryBudgetError",
+    "MiscompiledError",
     "PullbackError",
     "RecomputeError",
     "ShapeError",
@@ -98,6 +99,10 @@ class RecomputeError(PullbackError, RuntimeError):
 
 class HookError(PullbackError, ValueError):
     """A hook returned something that cannot stand in for a gradient."""
+
+
+class MiscompiledError(PullbackError, AssertionError):
+    """Compiled code and its reference disagree (`jit(check=True)`): an error of pullback, not of the program."""
 
 
 class AnomalyError(PullbackError, FloatingPointError):

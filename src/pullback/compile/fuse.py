@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,12 @@ HEAVIEST_OF_ROWS = 90
 
 @dataclass(slots=True)
 class Steps:
-    """What a program does, in order; its buffers."""
+    """What a program does, in order; its buffers; and of values that lie in memory, where."""
 
     steps: list[Step]
     inputs: list[Buffer]
     outputs: list[Buffer]
+    places: list[tuple[Symbol, Layout]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

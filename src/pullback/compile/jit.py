@@ -33,6 +33,7 @@ from .cpu.executable import Executable, NativeExecutable, executable
 from .cpu.link import assembly
 from .explain import Memory, explained, memory_of, shown
 from .lazy import lazy
+from .reference.check import CHECK, is_set
 from .residuals import parted
 
 __all__ = ["Jitted", "jit"]
@@ -48,11 +49,13 @@ def jit(
     donate_argnums: Any = (),
     fast_math: bool = False,
     memory_budget: int | str | None = None,
+    check: bool = False,
 ) -> Any:
     """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
     `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
     `"300 MiB"`, is what a call may work with, arguments and results included: values are computed again to keep it.
+    `check=True` runs a slow reference beside the native code at each call, and raises MiscompiledError if they differ.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -67,9 +70,12 @@ def jit(
             donate_argnums=donate_argnums,
             fast_math=fast_math,
             memory_budget=memory_budget,
+            check=check,
         )
     limit = None if memory_budget is None else bytes_of(memory_budget)
-    return Jitted(f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit)
+    return Jitted(
+        f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit, check
+    )
 
 
 def _numbers(given: Any) -> tuple[int, ...]:
@@ -91,6 +97,7 @@ class Jitted:
         donated: tuple[int, ...] = (),
         fast: bool = False,
         limit: int | None = None,
+        check: bool = False,
     ) -> None:
         functools.update_wrapper(self, f)
         self.f = f
@@ -99,6 +106,7 @@ class Jitted:
         self.donated = donated
         self.fast = fast
         self.limit = limit
+        self.check = check
         self.entries: dict[Any, Entry] = {}
         self.last: Entry | None = None
 
@@ -201,6 +209,7 @@ class Entry:
     ) -> None:
         self.watched: Watched = watched(jitted.f)
         self.fast = jitted.fast
+        self.check = jitted.check
         self.forced = _in_force()
         self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
         specs = [spec_of(v) for v in values]
@@ -212,7 +221,8 @@ class Entry:
             shape_of_result.append(found)
             return [brought_out(as_value(x), symbols[0].scope) for x in leaves]
 
-        inputs, equations, outputs = _written_down(flat, specs)
+        self.lines: dict[int, Any] | None = {} if jitted.check or is_set(CHECK) else None
+        inputs, equations, outputs = _written_down(flat, specs, self.lines)
         self.structure = shape_of_result[0]
         self.staged, self.captured = hoisted(Graph(tuple(inputs), tuple(equations), tuple(outputs)))
         self.graph = optimised(self.staged)
@@ -228,7 +238,7 @@ class Entry:
     @lazy
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = executable(self.graph, self.donated, self.fast, self.limit)
+        found = executable(self.graph, self.donated, self.fast, self.limit, self.lines)
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
         settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
         self.plain = (
@@ -380,7 +390,9 @@ class Entry:
 
         inputs, equations, outputs = _written_down(both, [*(s.spec for s in xs), *bars])
         parts = parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
-        ahead, back = (Jitted(_replaying(g, self.name), fast=self.fast) for g in (parts.forward, parts.backward))
+        ahead, back = (
+            Jitted(_replaying(g, self.name), fast=self.fast, check=self.check) for g in (parts.forward, parts.backward)
+        )
         forward = Entry(ahead, (), flatten((list(xs), {}))[1], xs, ())
         again = forward.op.joint
         assert again is not None
@@ -423,7 +435,7 @@ class Entry:
         def pulled(xs: list[Any], bars: list[Any]) -> Any:
             return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
 
-        return Jitted(pulled, fast=self.fast, limit=self.limit)
+        return Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
 
     @lazy
     def _push(self) -> Jitted:
@@ -432,11 +444,13 @@ class Entry:
         def pushed(xs: list[Any], dots: list[Any]) -> Any:
             return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
 
-        return Jitted(pushed, fast=self.fast, limit=self.limit)
+        return Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
 
     def _batched(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched:
-            self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit)
+            self.batched[axes] = Jitted(
+                vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit, check=self.check
+            )
         return self.batched[axes]
 
 
@@ -451,10 +465,12 @@ def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     return functools.partial(unflatten, structure)
 
 
-def _written_down(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[Symbol], list[Equation], Any]:
+def _written_down(
+    function: Callable[..., Any], specs: Sequence[Spec], lines: dict[int, Any] | None = None
+) -> tuple[list[Symbol], list[Equation], Any]:
     """A function as equations, the same ones whatever modes the call is in: who watches or keeps sees what runs."""
     with switched(**asdict(PLAIN)):
-        return write_down(function, *specs, shared=True, name="jit")
+        return write_down(function, *specs, shared=True, name="jit", lines=lines)
 
 
 def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:

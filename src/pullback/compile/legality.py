@@ -22,72 +22,62 @@ each result once; the five conditions below say so, and none of them asks whethe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from ..errors import MiscompiledError
 from .loops import Blocks, Buffer, Kernel, Line, Store, visits_once
 
 __all__ = ["check_legality"]
 
 
 def check_legality(steps: Iterable[object]) -> None:
-    """Raise AssertionError if a kernel breaks one of the conditions: a mistake of the compiler, never of its user."""
+    """Raise `MiscompiledError` if a kernel breaks one of the conditions: a mistake of ours, never of the program."""
     for step in steps:
         if isinstance(step, Kernel) and math.prod(step.extents):  # an empty domain has no points to be wrong at
-            _check_kernel(step)
+            for problem in _problems(step):
+                raise MiscompiledError(f"a kernel over {step.extents} has no meaning: {problem}.")
         elif isinstance(step, Blocks):
             check_legality(step.steps)
 
 
-def _check_kernel(kernel: Kernel) -> None:
+def _problems(kernel: Kernel) -> Iterator[str]:
     wide = frozenset(i for i, n in enumerate(kernel.extents) if n != 1)
     row = frozenset(range(len(kernel.extents) - kernel.inner, len(kernel.extents)))
     for line in kernel.used():
-        _check_line(line, wide, row)
+        yield from _line_problems(line, wide, row)
     for store in kernel.stores:
-        _check_store(store, kernel, wide)
+        yield from _store_problems(store, kernel, wide)
         for line in kernel.used():
             if line.buffer is not None and _overlap(line.buffer, store.buffer):
-                _check_overwriting(line, store, kernel)
+                yield from _overwriting_problems(line, line.buffer, store, kernel)
 
 
-def _check_line(line: Line, wide: frozenset[int], row: frozenset[int]) -> None:
+def _line_problems(line: Line, wide: frozenset[int], row: frozenset[int]) -> Iterator[str]:
+    name = line.label or line.word or line.kind
     walked = frozenset(i for i, stride in enumerate(line.strides) if stride)
     own = walked.union(*(a.axes for a in line.args)) & wide
     if line.kind == "fold":
-        assert row & wide, f"{line.word}: a fold of a kernel without rows"
-        assert not line.axes & row, f"{line.word}: a fold that differs along the row it folds"
+        if not row:
+            yield f"{name} folds a row, and there are no rows"
+        if line.axes & row & wide:
+            yield f"{name} folds a row, and says that it differs along the row"
         own -= row
-    assert own <= line.axes, f"{line.label or line.kind}: depends on axes {sorted(own)}, says {sorted(line.axes)}"
+    if not own <= line.axes:
+        yield f"{name} depends on axes {sorted(own)}, and says {sorted(line.axes)}"
     known = max((a.phase + (a.kind == "fold") for a in line.args), default=0)
-    assert line.phase >= known, f"{line.label or line.kind}: in phase {line.phase}, its arguments in {known}"
+    if line.phase < known:
+        yield f"{name} is in phase {line.phase}, and its arguments are known in {known}"
 
 
-def _overlap(a: Buffer, b: Buffer) -> bool:
-    """Whether two buffers are one, or lie on the same bytes of the arena, once they have a place there."""
-    if a is b or a.kind != "arena" or b.kind != "arena" or a.offset < 0 or b.offset < 0:
-        return a is b
-    return a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
-
-
-def _check_overwriting(line: Line, store: Store, kernel: Kernel) -> None:
-    assert line.buffer is not None
-    at_the_place = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
-    as_long = line.buffer.dtype.itemsize == store.buffer.dtype.itemsize
-    in_one_visit = not kernel.inner and not store.args and visits_once(kernel, store.strides)
-    legal = at_the_place and as_long and in_one_visit
-    assert legal, f"{store.buffer} is written over {line.buffer}, which the kernel reads elsewhere or again"
-
-
-def _check_store(store: Store, kernel: Kernel, wide: frozenset[int]) -> None:
-    if store.word:
-        points = math.prod(kernel.extents)
-        assert store.points == points, f"{store.word}: {store.points} elements folded at {points} points of the domain"
-    elif not store.args:
-        moving = frozenset(i for i, stride in enumerate(store.strides) if stride)
-        assert store.line.axes & wide <= moving, (
-            f"a value on axes {sorted(store.line.axes)} stored along {sorted(moving)}"
-        )
-        assert _is_injective(store, kernel), f"strides {store.strides} over {kernel.extents} repeat a place"
+def _store_problems(store: Store, kernel: Kernel, wide: frozenset[int]) -> Iterator[str]:
+    moving = frozenset(i for i, stride in enumerate(store.strides) if stride)
+    points = math.prod(kernel.extents)
+    if store.word and store.points != points:
+        yield f"{store.word}: {store.points} elements folded at {points} points of the domain"
+    if not store.word and not store.args and not store.line.axes & wide <= moving:
+        yield f"a value on axes {sorted(store.line.axes & wide)} is stored along {sorted(moving)}"
+    if not store.word and not store.args and not _is_injective(store, kernel):
+        yield f"strides {store.strides} repeat a place"
 
 
 def _is_injective(store: Store, kernel: Kernel) -> bool:
@@ -98,3 +88,18 @@ def _is_injective(store: Store, kernel: Kernel) -> bool:
             return False
         span += stride * (n - 1)
     return True
+
+
+def _overlap(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers are one, or lie on the same bytes of the arena, once they have a place there."""
+    if a is b or a.kind != "arena" or b.kind != "arena" or a.offset < 0 or b.offset < 0:
+        return a is b
+    return a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+
+
+def _overwriting_problems(line: Line, source: Buffer, store: Store, kernel: Kernel) -> Iterator[str]:
+    at_the_place = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+    as_long = source.dtype.itemsize == store.buffer.dtype.itemsize
+    in_one_visit = not kernel.inner and not store.args and not store.word and visits_once(kernel, store.strides)
+    if not (at_the_place and as_long and in_one_visit):
+        yield f"{store.buffer} is written over {source}, which the kernel reads elsewhere or again"

@@ -44,7 +44,8 @@ def lowered(
     steps = in_order(f.first, written, f.last)
     pieces = [piece for s in steps for piece in (split(s) if isinstance(s, Kernel) else (s,))]
     check_legality(pieces)
-    return Steps(pieces, f.inputs, results)
+    places = [(s, f.places[id(s)]) for e in equations for s in e.results if id(s) in f.places]
+    return Steps(pieces, f.inputs, results, places)
 
 
 def lower(f: Fuser, e: Equation) -> None:
@@ -184,7 +185,8 @@ def write(f: Fuser, e: Equation) -> None:
 
 def written_over(f: Fuser, e: Equation) -> Layout | None:
     """The memory of an input that was given away for just this result, if nothing reads the input later: entries are
-    written into it, and the rest need not be copied. What else reads it must have picked entries before.
+    written into it, and the rest need not be copied. What else reads it must have picked entries before, by index
+    arrays: then they were copied, while a slice is a view of the memory that is overwritten.
     """
     x, result = e.args[0], e.results[0]
     number = next((f.donated[i] for i, o in enumerate(f.outputs) if o is result and i in f.donated), None)
@@ -192,7 +194,8 @@ def written_over(f: Fuser, e: Equation) -> Layout | None:
         return None
     at = next(i for i, other in enumerate(f.equations) if other is e)
     for i, other in enumerate(f.equations):
-        if other is not e and any(a is x for a in other.args) and (i > at or not isinstance(other.op.form, Gather)):
+        picks = isinstance(other.op.form, Gather) and len(other.args) > 1
+        if other is not e and any(a is x for a in other.args) and (i > at or not picks):
             return None
     return None if any(a is x for a in e.args[1:]) else f.places[id(x)]
 

@@ -115,14 +115,29 @@ class Symbol(Value):
         return f"<symbol {self.spec}>"
 
 
+class _Located(list[Equation]):
+    """Equations with the user's line of each, by the id of its first result."""
+
+    def __init__(self, lines: dict[int, Any]) -> None:
+        self.lines = lines
+
+    def append(self, equation: Equation) -> None:
+        list.append(self, equation)
+        self.lines[id(equation.results[0])] = user_line(sys._getframe(1))
+
+
 def write_down(
-    function: Callable[..., Any], *specs: Spec, shared: bool = False, name: str = "staging"
+    function: Callable[..., Any],
+    *specs: Spec,
+    shared: bool = False,
+    name: str = "staging",
+    lines: dict[int, Any] | None = None,
 ) -> tuple[list[Symbol], list[Equation], Any]:
     """Run a function on symbols: its inputs, the equations it wrote, and what it returned. What is used up before
     anybody can write to the constants may have them `shared` instead of copied. Another `name` says that the function
-    has numbers to decide by, and symbols only for tangents.
+    has numbers to decide by, and symbols only for tangents. `lines` is filled with the user's line of each equation.
     """
-    equations: list[Equation] = []
+    equations: list[Equation] = [] if lines is None else _Located(lines)
     constants: dict[int, tuple[Any, Any]] | None = None if shared else {}
 
     def lift(scope: Scope, x: Any) -> Symbol:

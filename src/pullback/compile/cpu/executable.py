@@ -15,12 +15,17 @@ from ...errors import IndexingError, MemoryBudgetError
 from ...graph.ir import Graph
 from ...ops.specialise import replay
 from ..cost import nanoseconds
-from ..fuse import Steps
+from ..fuse import Step, Steps
 from ..loops import Host, Layout
 from ..lower import lowered
+from ..memory import planned
 from ..ranges import ranged
+from ..reference.check import VERIFY, Judge, is_set
+from ..reference.verify import verify_arena, verify_steps
 from .callbacks import CallsBack
+from .division import divided
 from .entry import entry_text, is_possible, knows, python_function
+from .isolation import first_wrong_step
 from .link import has_llvm, link, vector_bytes
 from .parallel import PARALLEL
 from .pool import POOL
@@ -62,10 +67,13 @@ class NativeExecutable(Executable):
 
     def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
         Executable.__init__(self, program, donated)
-        self.steps: Steps = lowered(program.inputs, program.equations, program.outputs, donated)
+        self.fused: Steps = lowered(program.inputs, program.equations, program.outputs, donated)
+        self.steps = self.fused
         self.native: Native = render_program(self.steps, vector_bytes(), fast)
         if limit is not None:
             self.steps, self.native = within(limit, self.steps, self.native, fast)
+        if is_set(VERIFY):
+            self._verify()
         pieces = [p for p in self.native.pieces if isinstance(p, str)]
         table = self.native.table
         fresh = [b for b in self.steps.outputs if b.kind == "output"]
@@ -98,6 +106,12 @@ class NativeExecutable(Executable):
         self.order = [donated.get(i, -1) for i in range(len(self.out_specs))] if donated else None
         if self.order is not None:
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
+
+    def _verify(self) -> None:
+        """The steps by themselves: those after fusion, those within a budget, and where these lie in the arena."""
+        for steps in (self.fused, *([self.steps] if self.steps is not self.fused else [])):
+            verify_steps(steps)
+        verify_arena(_Arena()(self.steps)[0])
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         if not all(check.holds(arrays[check.number]) for check in self.ranges):
@@ -195,8 +209,45 @@ class NativeExecutable(Executable):
         )
 
 
-def executable(program: Graph, donated: dict[int, int], fast: bool = False, limit: int | None = None) -> Executable:
-    """The fastest form this machine has for a program, in at most `limit` bytes."""
+class CheckedExecutable(NativeExecutable):
+    """Native code beside the reference: each call runs both, and raises `MiscompiledError` where they differ."""
+
+    def __init__(
+        self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
+    ) -> None:
+        NativeExecutable.__init__(self, program, donated, fast, limit)
+        self._verify()
+        self.fast = fast
+        self.judge = Judge(program, self.fused, self.steps, _Arena(), lines)
+
+    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        native = lambda given: NativeExecutable.run(self, given)  # noqa: E731
+        return self.judge.run(arrays, native, lambda given: first_wrong_step(self.fused, given, self.fast))
+
+
+class _Arena:
+    """The steps of programs as they are rendered: divided, and with the places of their buffers in the arena."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Sequence[Step], int]] = {}
+
+    def __call__(self, steps: Steps) -> tuple[Sequence[Step], int]:
+        if id(steps) not in self.known:
+            running = divided(steps.steps, vector_bytes())
+            self.known[id(steps)] = running, planned(running)
+        return self.known[id(steps)]
+
+
+def executable(
+    program: Graph,
+    donated: dict[int, int],
+    fast: bool = False,
+    limit: int | None = None,
+    lines: dict[int, Any] | None = None,
+) -> Executable:
+    """The fastest form this machine has for a program, in at most `limit` bytes; with the user's `lines` of its
+    equations, beside the reference.
+    """
     specs = [spec_of(x) for x in (*program.inputs, *program.outputs)]
     if not knows(specs) or not has_llvm() or not is_possible() or any(s.spec.device != "cpu" for s in program.inputs):
         if limit is not None:
@@ -205,4 +256,6 @@ def executable(program: Graph, donated: dict[int, int], fast: bool = False, limi
                 "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
             )
         return Executable(program, donated)
+    if lines is not None:
+        return CheckedExecutable(program, donated, fast, limit, lines)
     return NativeExecutable(program, donated, fast, limit)

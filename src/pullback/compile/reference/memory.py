@@ -1,0 +1,124 @@
+"""Memory that knows what is in it: bytes that begin as poison, and for each which buffer wrote it last.
+
+Poison is a byte of ones: NaN as a float, a number nobody meant as an integer. Reading an element of which a byte was
+not written by the very buffer that is read is an error, whatever the byte holds. So memory that no step wrote shows,
+and so do two buffers that lie in the same place at the same time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import MiscompiledError
+from ..loops import Buffer
+
+__all__ = ["Bytes", "Memory", "Region", "region_of"]
+
+_numbers = itertools.count(1)
+
+
+class Bytes:
+    """A piece of memory: each byte, the number of the buffer that wrote it (0: none), and how much rounding may have
+    changed the number that begins there.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.data = np.full(count, 0xFF, np.uint8)
+        self.writer = np.zeros(count, np.int64)
+        self.noise = np.zeros(count)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where a buffer lies: from byte `start` of some bytes; it may be touched from `low` to `high`. `writer` is its
+    number there.
+    """
+
+    bytes: Bytes
+    start: int
+    low: int
+    high: int
+    dtype: np.dtype[Any]
+    name: str
+    writer: int
+
+    def moved(self, by: int) -> Region:
+        """The same from another element on."""
+        return replace(self, start=self.start + by * self.dtype.itemsize)
+
+    def places(self, where: Any) -> Any:
+        """The bytes of elements; an error if one of them is not the buffer's."""
+        at = self.start + np.asarray(where, np.int64) * self.dtype.itemsize
+        outside = (at < self.low) | (at + self.dtype.itemsize > self.high)
+        if outside.any():
+            first = int(np.asarray(where)[outside].reshape(-1)[0])
+            raise MiscompiledError(f"element {first} of {self.name} is outside of it.")
+        return at[..., None] + np.arange(self.dtype.itemsize)
+
+    def read(self, where: Any) -> tuple[Any, Any]:
+        """The numbers at some elements, and their noise."""
+        places = self.places(where)
+        writers = self.bytes.writer[places]
+        foreign = (writers != self.writer).any(axis=-1)
+        if foreign.any():
+            first = int(np.asarray(where)[foreign].reshape(-1)[0])
+            unwritten = not writers[foreign].reshape(-1, self.dtype.itemsize)[0].any()
+            state = "that no step wrote" if unwritten else "that another buffer has overwritten"
+            raise MiscompiledError(f"element {first} of {self.name} is read, {state}.")
+        return self.bytes.data[places].view(self.dtype)[..., 0], self.bytes.noise[places[..., 0]]
+
+    def write(self, where: Any, numbers: Any, noise: Any) -> None:
+        """Numbers to elements, in order: of several for one element the last stays."""
+        places = self.places(where)
+        numbers = np.ascontiguousarray(np.broadcast_to(numbers, places.shape[:-1]), self.dtype)
+        self.bytes.data[places] = numbers[..., None].view(np.uint8).reshape(places.shape)
+        self.bytes.noise[places[..., 0]] = noise
+        self.bytes.writer[places] = self.writer
+
+
+def region_of(array: Any, name: str) -> Region:
+    """Memory that holds a copy of an array, row by row."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    memory = Bytes(flat.nbytes)
+    memory.data[:] = flat.view(np.uint8)
+    region = Region(memory, 0, 0, flat.nbytes, flat.dtype, name, next(_numbers))
+    memory.writer[:] = region.writer
+    return region
+
+
+class Memory:
+    """The buffers of one run of a program. With an `arena` (its number of bytes) they lie in it at their offsets, else
+    each has memory of its own.
+    """
+
+    def __init__(self, arena: int | None) -> None:
+        self.regions: dict[Buffer, Region] = {}
+        self.arena = None if arena is None else Bytes(arena)
+
+    def __getitem__(self, buffer: Buffer) -> Region:
+        if buffer not in self.regions:
+            self.regions[buffer] = self._placed(buffer)
+        return self.regions[buffer]
+
+    def _placed(self, buffer: Buffer) -> Region:
+        name = f"{buffer!r} ({buffer.dtype.name}[{buffer.size}])"
+        if buffer.kind == "constant":
+            return region_of(buffer.constant, name)
+        if self.arena is None or buffer.kind != "arena":
+            return Region(Bytes(buffer.nbytes), 0, 0, buffer.nbytes, buffer.dtype, name, next(_numbers))
+        start, end = buffer.offset, buffer.offset + buffer.nbytes
+        if start < 0 or end > len(self.arena.data):
+            raise MiscompiledError(f"{name} lies outside of the arena, at {start} of {len(self.arena.data)} bytes.")
+        return Region(self.arena, start, start, end, buffer.dtype, name, next(_numbers))
+
+    def bind(self, buffer: Buffer, region: Region) -> None:
+        """Say where a buffer lies: in memory of the program around."""
+        if region.start < region.low or region.start + buffer.nbytes > region.high:
+            raise MiscompiledError(f"{buffer!r} of a program inside reaches out of {region.name}.")
+        self.regions[buffer] = replace(
+            region, dtype=buffer.dtype, low=region.start, high=region.start + buffer.nbytes, name=f"{buffer!r}"
+        )

@@ -1,0 +1,75 @@
+"""How far rounding may have moved a number: a first-order bound that goes with each number through a program.
+
+An argument has no noise. An operation passes on what its result would change by if an argument were moved by its noise,
+and adds a unit in the last place of its own. A sum adds its terms' noise, and units of the sum of their magnitudes: so
+much may another order change. Truths and integers have no noise and must agree exactly; an infinite noise says that
+nothing is known, as of a float made an integer that cannot hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ALLOWED", "noise_of_call", "noise_of_fold", "noise_of_product", "unit"]
+
+#: Numbers may differ by so many times their noise: functions are right to a few units in the last place, not to half.
+ALLOWED = 16.0
+
+
+def unit(dtype: np.dtype[Any]) -> float:
+    """The relative distance of neighbouring numbers."""
+    return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0
+
+
+def noise_of_call(
+    call: Callable[..., Any], args: Sequence[Any], noises: Sequence[Any], found: Any, computed: np.dtype[Any]
+) -> Any:
+    """The noise of an elementwise call that gave `found`."""
+    unknown = np.zeros(found.shape, bool)
+    for noise in noises:
+        unknown = unknown | np.isinf(noise)
+    if found.dtype.kind not in "fc":
+        return np.where(unknown, np.inf, 0.0)
+    total = max(unit(found.dtype), unit(computed)) * np.abs(found).astype(np.float64)
+    total += np.finfo(found.dtype).smallest_subnormal  # what is lost below the smallest numbers
+    for i, (x, noise) in enumerate(zip(args, noises, strict=True)):
+        if x.dtype.kind == "f" and noise.any():
+            moved = [[*args[:i], (x + sign * noise).astype(x.dtype), *args[i + 1 :]] for sign in (1, -1)]
+            total = total + np.maximum(*(_distance(call(*other), found) for other in moved))
+    return np.where(unknown | ~np.isfinite(total) & np.isfinite(found), np.inf, np.where(np.isnan(total), 0.0, total))
+
+
+def _distance(a: Any, b: Any) -> Any:
+    """How far apart; numbers that are both NaN, or the same infinity, are not."""
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def noise_of_fold(word: str, fold: Callable[..., Any], numbers: Any, noise: Any, count: Any, found: Any) -> Any:
+    """The noise of a fold of so many numbers; `fold(function, numbers)` folds others in the same way."""
+    unknown = fold(np.logical_or, np.isinf(noise))
+    if found.dtype.kind not in "fc":
+        return np.where(unknown, np.inf, 0.0)
+    size, own = np.abs(numbers).astype(np.float64), unit(found.dtype)
+    with np.errstate(all="ignore"):
+        if word == "add":
+            total = fold(np.add, noise) + own * np.sqrt(count) * fold(np.add, size)
+        elif word == "multiply":
+            most = fold(np.multiply, size + noise)
+            total = most - fold(np.multiply, size) + own * count * np.abs(found)
+        else:
+            total = fold(np.maximum, noise)
+    return np.where(unknown | np.isnan(total) & np.isfinite(found), np.inf, np.where(np.isnan(total), 0.0, total))
+
+
+def noise_of_product(left: Any, right: Any, of_left: Any, of_right: Any, dtype: np.dtype[Any]) -> Any:
+    """The noise of a matrix product: that of a sum of products."""
+    left, right = np.abs(left), np.abs(right)
+    with np.errstate(all="ignore"):
+        own = unit(dtype) * np.sqrt(left.shape[-1] + 1.0) * (left @ right)
+        total = own + of_left @ right + left @ of_right
+    return np.where(np.isnan(total), np.inf, total)

@@ -1,0 +1,180 @@
+"""Steps looked at without running them: kernels have a meaning, and no step reads memory that no step wrote.
+
+Places are static, so for each buffer a bitmap says which elements have been written. Where indices say the place, every
+element they may point at counts. A buffer or a walk of more than `LARGEST` elements is one bit: written at all, or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import MiscompiledError
+from ..fuse import Step, Steps
+from ..legality import check_legality
+from ..loops import Blocks, Buffer, Host, Kernel, Layout, Line, Loop, Product, Store
+from .steps import describe, elements
+
+__all__ = ["verify_arena", "verify_steps"]
+
+#: Above so many elements a buffer counts as a whole.
+LARGEST = 1 << 16
+
+
+def verify_steps(steps: Steps) -> None:
+    """Raise `MiscompiledError` if a step has no meaning, reads what was not written, or a result is not complete."""
+    seen = _Written(steps.inputs)
+    for number, step in enumerate(steps.steps):
+        try:
+            seen.step(step, {})
+        except MiscompiledError as error:
+            raise MiscompiledError(f"step {number} ({describe(step)}): {error}") from None
+    for number, buffer in enumerate(steps.outputs):
+        seen.need(Layout(buffer, (buffer.size,), (1,)), {}, f"result {number}")
+
+
+class _Written:
+    """Which elements of each buffer hold something."""
+
+    def __init__(self, inputs: Sequence[Buffer]) -> None:
+        self.known: dict[Buffer, Any] = {b: np.ones(_bits(b), bool) for b in inputs}
+
+    def of(self, buffer: Buffer) -> Any:
+        if buffer not in self.known:
+            self.known[buffer] = np.full(_bits(buffer), buffer.kind == "constant")
+        return self.known[buffer]
+
+    def put(self, layout: Layout, moves: dict[Buffer, int]) -> None:
+        self.of(layout.buffer)[_where(layout, moves)] = True
+
+    def need(self, layout: Layout, moves: dict[Buffer, int], reader: str = "it") -> None:
+        if layout.size and not self.of(layout.buffer)[_where(layout, moves)].all():
+            raise MiscompiledError(f"{reader} reads elements of {layout.buffer!r} that no step wrote.")
+
+    def step(self, step: Step, moves: dict[Buffer, int]) -> None:
+        if isinstance(step, Kernel):
+            if math.prod(step.extents):
+                self._kernel(step, moves)
+        elif isinstance(step, Product):
+            for layout in (step.left, step.right, *([step.out] if step.beta else [])):
+                self.need(layout, moves)
+            self.put(step.out, moves)
+        elif isinstance(step, Blocks):
+            for block in range(step.count):
+                for inner in step.steps:
+                    self.step(inner, {b: block * by for b, by in step.moves.items()})
+        elif isinstance(step, Host):
+            for a in step.args:
+                if isinstance(a, Layout):
+                    self.need(a, moves)
+            for out in step.outs:
+                self.put(out, moves)
+        else:
+            self._loop(step, moves)
+
+    def _kernel(self, kernel: Kernel, moves: dict[Buffer, int]) -> None:
+        check_legality([kernel])
+        _check_order(kernel)
+        for store in kernel.stores:
+            if store.word and not store.args and not store.onto:
+                self.put(_touched(kernel, store), moves)
+        for line in kernel.used():
+            if line.buffer is not None:
+                self.need(_touched(kernel, line), moves, line.label or line.kind)
+        for store in kernel.stores:
+            if store.word:
+                self.need(_touched(kernel, store), moves, "a store that is added to what is there")
+            elif not store.args:
+                self.put(_touched(kernel, store), moves)
+
+    def _loop(self, step: Loop, moves: dict[Buffer, int]) -> None:
+        for program in step.programs:
+            verify_steps(program)
+        if step.number is not None and step.kind == "branch":
+            self.need(step.number, moves)
+        rounds = range(step.rounds) if step.kind == "iterate" else range(1)
+        inputs = zip(step.programs[-1].inputs, step.inputs, step.moves, strict=True)
+        for buffer, layout, by in inputs:
+            for number in rounds if by else range(1):
+                self.need(_part(layout, number * by, buffer.size), moves)
+        fresh = [b for b in step.programs[-1].outputs if b.kind == "output"]
+        for buffer, layout, by in zip(fresh, step.outputs, step.shifts, strict=False):
+            for number in rounds:
+                self.put(_part(layout, number * by, buffer.size), moves)
+        if step.number is not None and step.kind == "repeat":
+            self.put(step.number, moves)
+
+
+def _check_order(kernel: Kernel) -> None:
+    """What a kernel both reads and writes is read and written at the same point, by a store that only writes."""
+    for store in kernel.stores:
+        for line in kernel.used():
+            if line.buffer is not store.buffer:
+                continue
+            same = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+            if same and not (store.args or store.word or kernel.inner):
+                continue
+            read, written = (_where(_touched(kernel, x), {}) for x in (line, store))
+            if not isinstance(read, slice) and not isinstance(written, slice) and np.intersect1d(read, written).size:
+                raise MiscompiledError(f"{store.buffer!r} is read at points other than those that write to it.")
+
+
+def _part(layout: Layout, by: int, size: int) -> Layout:
+    return Layout(layout.buffer, (size,), (1,), layout.offset + by)
+
+
+def _bits(buffer: Buffer) -> int:
+    return buffer.size if buffer.size <= LARGEST else 1
+
+
+def _touched(kernel: Kernel, x: Line | Store) -> Layout:
+    """All elements that a load or a store may touch, each axis on which its place depends once."""
+    assert x.buffer is not None
+    axes = [(n, s) for n, s in zip(kernel.extents, x.strides, strict=True) if s] + [(n, s) for s, n in x.places]
+    return Layout(x.buffer, tuple(n for n, _ in axes), tuple(s for _, s in axes), x.offset)
+
+
+def _where(layout: Layout, moves: dict[Buffer, int]) -> Any:
+    """The bits of a layout's elements."""
+    buffer = layout.buffer
+    if buffer.size > LARGEST or layout.size > 16 * LARGEST:
+        return slice(None)
+    layout = replace(layout, offset=layout.offset + moves.get(buffer, 0))
+    found = elements(layout)
+    if found.size and (found.min() < 0 or found.max() >= buffer.size):
+        raise MiscompiledError(f"it touches elements outside of {buffer!r}.")
+    return found
+
+
+def verify_arena(steps: Sequence[Step]) -> None:
+    """Raise if two buffers that are alive at the same time share bytes of the arena. A result may lie where an argument
+    lay that is read for the last time by the same elementwise kernel.
+    """
+    lives: dict[Buffer, list[int]] = {}
+    for number, step in enumerate(steps):
+        for buffer in (*step.reads(), *step.writes()):
+            if buffer.kind == "arena":
+                lives.setdefault(buffer, [number, number])[1] = number
+    order = sorted(lives, key=lambda b: b.offset)
+    for i, low in enumerate(order):
+        for high in order[i + 1 :]:
+            if high.offset >= low.offset + low.nbytes:
+                break
+            first, second = sorted((low, high), key=lambda b: lives[b][0])
+            if lives[second][0] < lives[first][1] or (
+                lives[second][0] == lives[first][1] and not _takes_over(steps[lives[second][0]], first, second)
+            ):
+                raise MiscompiledError(f"{low!r} and {high!r} share bytes of the arena while both are in use.")
+
+
+def _takes_over(step: Step, old: Buffer, new: Buffer) -> bool:
+    """Whether a step reads one buffer and writes the other at the same places, point by point."""
+    if not isinstance(step, Kernel) or step.inner or any(s.word or s.args for s in step.stores):
+        return False
+    reads = {(line.kind, line.strides, line.offset) for line in step.used() if line.buffer is old}
+    writes = {("load", store.strides, store.offset) for store in step.stores if store.buffer is new}
+    return reads == writes and old.offset == new.offset and old.dtype.itemsize == new.dtype.itemsize
