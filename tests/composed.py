@@ -56,18 +56,22 @@ def modes_of(number):
 
 def try_program(program, number, extra=True):
     """The faults of a program in the modes of its turn; every eighth is also held against differences."""
-    modes = [*modes_of(number), *(("eager",) if extra else ()), *(("differences",) if extra and number % 8 == 0 else ())]
+    modes = [
+        *modes_of(number),
+        *(("eager",) if extra else ()),
+        *(("differences",) if extra and number % 8 == 0 else ()),
+    ]
     return [fault for mode in modes if (fault := find_fault(program, mode)) is not None]
 
 
 def campaign(kind, first, count, state, shown=2):
-    numbers = itertools.islice(enumerate(enumerated(kind)), first, first + count) if kind in ("folds", "pairs", "triples") else (
-        (n, None) for n in range(first, first + count)
-    )  # fmt: skip
+    if kind in ("folds", "pairs", "triples"):
+        numbers = itertools.islice(enumerate(enumerated(kind)), first, first + count)
+    else:
+        numbers = ((n, program_of(kind, n)) for n in range(first, first + count))
     faults, start, tried = collections.Counter(), time.process_time(), 0
     for number, program in numbers:
         link.EFFORT = (link.PASSES, 3) if number % 10 == 0 else ((), 0)
-        program = program_of(kind, number) if program is None else program
         for fault in try_program(program, number):
             key = fault.kind, fault.mode, tuple(line.form for line in program.lines) if len(program.lines) < 4 else ()
             faults[key] += 1
@@ -78,8 +82,13 @@ def campaign(kind, first, count, state, shown=2):
         tried += 1
         if tried % 100 == 0 and state:
             Path(state).write_text(json.dumps({"kind": kind, "next": number + 1}))
-            print(f"{number + 1} tried, {sum(faults.values())} faults, {time.process_time() - start:.0f} s", file=sys.stderr, flush=True)
-    print(f"{kind}: {tried} programs from {first}, {sum(faults.values())} faults, {time.process_time() - start:.0f} s of CPU")
+            print(
+                f"{number + 1} tried, {sum(faults.values())} faults, {time.process_time() - start:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    spent = time.process_time() - start
+    print(f"{kind}: {tried} programs from {first}, {sum(faults.values())} faults, {spent:.0f} s of CPU")
     return faults
 
 

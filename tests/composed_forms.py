@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["FORMS", "Move", "SMOOTH", "moves"]
+__all__ = ["FORMS", "Move", "moves"]
 
 LARGEST = 400
 
@@ -32,7 +32,12 @@ def _move(code, plain=None, *, brief=False, exact=False, form=""):
     plain = code if plain is None else plain
     arity = 1 + max(map(int, re.findall(r"\$(\d)", code)))
     return Move(
-        form, re.sub(r"\bM\.", "pb.", code), re.sub(r"\bM\.", "np.", re.sub(r"\bR\.", "ref.", plain)), arity, brief, exact
+        form,
+        re.sub(r"\bM\.", "pb.", code),
+        re.sub(r"\bM\.", "np.", re.sub(r"\bR\.", "ref.", plain)),
+        arity,
+        brief,
+        exact,
     )
 
 
@@ -127,11 +132,16 @@ def spread(x):
     if x.size > LARGEST // 4:
         return
     yield _move("M.broadcast_to($0, (2, *$0.shape))", exact=True)
-    yield _move("M.expand_dims($0, -1) + M.zeros((3,), dtype=$0.dtype)" if x.dtype.kind != "b" else "M.expand_dims($0, 0)", exact=True)
+    yield _move(
+        "M.expand_dims($0, -1) + M.zeros((3,), dtype=$0.dtype)" if x.dtype.kind != "b" else "M.expand_dims($0, 0)",
+        exact=True,
+    )
     for axis in _axes(x):
         if x.shape[axis] == 1:
             for n in (2, 3, 8):
-                yield _move(f"M.broadcast_to($0, {(*x.shape[:axis], n, *x.shape[axis + 1 :])})", exact=True, brief=n == 3)
+                yield _move(
+                    f"M.broadcast_to($0, {(*x.shape[:axis], n, *x.shape[axis + 1 :])})", exact=True, brief=n == 3
+                )
         yield _move(f"M.repeat($0, 2, axis={axis})", exact=True, brief=axis == 0)
         yield _move(f"M.expand_dims($0, {axis})", exact=True)
     if x.ndim:
@@ -155,8 +165,8 @@ def spread_like(x, y):
 
 _PRODUCTS = (
     "ij,jk->ik", "ij,kj->ik", "ji,jk->ik", "ij,ij->i", "ij,ij->j", "ij,ij->", "ij,j->i", "i,ij->j", "i,j->ij", "i,i->",
-    "ij,j->ij", "ij,i->ij", "ij,ji->ij", "bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik", "bij,bij->ij", "bij,bi->bj", "ijk,kl->jil",
-    "bij,cij->bc",
+    "ij,j->ij", "ij,i->ij", "ij,ji->ij", "bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik", "bij,bij->ij", "bij,bi->bj",
+    "ijk,kl->jil", "bij,cij->bc",
 )  # fmt: skip
 
 
@@ -168,8 +178,13 @@ def contraction(x, y):
         if (len(left), len(right)) != (x.ndim, y.ndim):
             continue
         sizes = dict(zip(left, x.shape, strict=True))
-        if all(sizes.get(c, n) == n for c, n in zip(right, y.shape, strict=True)) and math.prod(x.shape + y.shape) <= 20000:
-            yield _move(f'M.einsum("{labels}", $0, $1)', exact=True, brief=labels in ("ij,jk->ik", "ij,kj->ik", "ij,ij->i"))
+        if (
+            all(sizes.get(c, n) == n for c, n in zip(right, y.shape, strict=True))
+            and math.prod(x.shape + y.shape) <= 20000
+        ):
+            yield _move(
+                f'M.einsum("{labels}", $0, $1)', exact=True, brief=labels in ("ij,jk->ik", "ij,kj->ik", "ij,ij->i")
+            )
     if x.ndim and y.ndim and x.shape[-1] == y.shape[-2:][0] and min(x.ndim, y.ndim) <= 2:
         yield _move("$0 @ $1", brief=x.ndim != 2 or y.ndim != 2, exact=True)
 
@@ -187,7 +202,9 @@ def gather(x):
             yield _move(f"M.take_along_axis($0, {order}, axis={axis})", brief=axis == x.ndim - 1)
             yield _move(f"M.take_along_axis($0, M.argmax($0, axis={axis}, keepdims=True), axis={axis})")
     if x.ndim == 2 and x.shape[0]:
-        yield _move(f"$0[np.arange({x.shape[0]}), np.arange({x.shape[0]}) % {x.shape[1]}]" if x.shape[1] else "$0", exact=True)
+        yield _move(
+            f"$0[np.arange({x.shape[0]}), np.arange({x.shape[0]}) % {x.shape[1]}]" if x.shape[1] else "$0", exact=True
+        )
 
 
 def gather_at(x, y):
@@ -203,14 +220,26 @@ def scatter(x):
     if not is_float(x) or not x.ndim or not x.shape[0]:
         return
     n = x.shape[0]
-    yield _move(f"pb.add_at($0, (np.array([0, {n - 1}, 0]),), 0.5)", f"ref.add_at($0, (np.array([0, {n - 1}, 0]),), 0.5)", brief=True)
-    yield _move(f"pb.set_at($0, (np.array([{n - 1}]),), $0[:1] * 2)", f"ref.set_at($0, (np.array([{n - 1}]),), $0[:1] * 2)", exact=True)
+    yield _move(
+        f"pb.add_at($0, (np.array([0, {n - 1}, 0]),), 0.5)",
+        f"ref.add_at($0, (np.array([0, {n - 1}, 0]),), 0.5)",
+        brief=True,
+    )
+    yield _move(
+        f"pb.set_at($0, (np.array([{n - 1}]),), $0[:1] * 2)",
+        f"ref.set_at($0, (np.array([{n - 1}]),), $0[:1] * 2)",
+        exact=True,
+    )
     segments = f"np.arange({n}) % 2"
-    yield _move(f"pb.segment_sum($0, {segments}, num_segments=3)", f"ref.segment_sum($0, {segments}, 3)", brief=True, exact=True)
+    yield _move(
+        f"pb.segment_sum($0, {segments}, num_segments=3)", f"ref.segment_sum($0, {segments}, 3)", brief=True, exact=True
+    )
     last = x.ndim - 1
     if x.shape[last]:
         at = f"M.argmax($0, axis={last}, keepdims=True)"
-        yield _move(f"pb.put_along_axis($0, {at.replace('M', 'pb')}, 0.25, axis={last})", f"R.put_along($0, {at}, 0.25, {last})")
+        yield _move(
+            f"pb.put_along_axis($0, {at.replace('M', 'pb')}, 0.25, axis={last})", f"R.put_along($0, {at}, 0.25, {last})"
+        )
 
 
 def scatter_at(x, y):
@@ -218,7 +247,7 @@ def scatter_at(x, y):
     if y.dtype.kind == "i" and y.ndim == 1 and is_float(x) and x.ndim and x.shape[0] == y.shape[0] and x.shape[0]:
         n = x.shape[0]
         yield _move(f"pb.add_at($0, ($1 % {n},), $0)", f"ref.add_at($0, ($1 % {n},), $0)", brief=True, exact=True)
-        yield _move(f"pb.segment_sum($0, $1 % 3, num_segments=3)", "ref.segment_sum($0, $1 % 3, 3)", exact=True)
+        yield _move("pb.segment_sum($0, $1 % 3, num_segments=3)", "ref.segment_sum($0, $1 % 3, 3)", exact=True)
         yield _move(f"pb.set_at($0, ($1 % {n},), 0.5)", f"ref.set_at($0, ($1 % {n},), 0.5)", exact=True)
 
 
@@ -229,8 +258,15 @@ def window(x):
     if x.ndim < 4:
         for size, stride in {(min(2, wide), 1), (wide, 1), (min(3, wide), 2), (min(3, wide), 1)}:
             key = size == wide or size == 2
-            yield _move(f"pb.nn.max_pool1d({x3}, {size}, {stride})", f"ref.pool1d({x3}, np.max, {size}, {stride})", brief=key, exact=True)
-            yield _move(f"pb.nn.avg_pool1d({x3}, {size}, {stride})", f"ref.pool1d({x3}, np.mean, {size}, {stride})", brief=key)
+            yield _move(
+                f"pb.nn.max_pool1d({x3}, {size}, {stride})",
+                f"ref.pool1d({x3}, np.max, {size}, {stride})",
+                brief=key,
+                exact=True,
+            )
+            yield _move(
+                f"pb.nn.avg_pool1d({x3}, {size}, {stride})", f"ref.pool1d({x3}, np.mean, {size}, {stride})", brief=key
+            )
         yield _move(f"pb.nn.avg_pool1d({x3}, 2, 1, 1)", f"ref.pool1d({x3}, np.mean, 2, 1, 1)")
         yield _move(f"pb.nn.max_pool1d({x3}, 2, 1, 1)", f"ref.pool1d({x3}, np.max, 2, 1, 1)")
     if x.ndim > 1:
@@ -239,11 +275,14 @@ def window(x):
             yield _move(f"pb.nn.max_pool2d({x4}, {size}, 1)", f"ref.pool2d({x4}, np.max, {size}, 1)", exact=True)
             yield _move(f"pb.nn.avg_pool2d({x4}, {size}, 1)", f"ref.pool2d({x4}, np.mean, {size}, 1)")
     size = min(2, wide)
-    yield _move(f"pb.sliding_window_view($0, {size}, axis=-1)", f"np.lib.stride_tricks.sliding_window_view($0, {size}, axis=-1)", brief=True, exact=True)
+    yield _move(
+        f"pb.sliding_window_view($0, {size}, axis=-1)",
+        f"np.lib.stride_tricks.sliding_window_view($0, {size}, axis=-1)",
+        brief=True,
+        exact=True,
+    )
     if wide >= 3:
-        yield _move(
-            "$0[..., :-2] * 0.25 + $0[..., 1:-1] * 0.5 - $0[..., 2:]", "ref.correlated($0, (0.25, 0.5, -1.0))", exact=False
-        )  # fmt: skip
+        yield _move("$0[..., :-2] * 0.25 + $0[..., 1:-1] * 0.5 - $0[..., 2:]", "ref.correlated($0, (0.25, 0.5, -1.0))")
 
 
 def convolution(x, y):
@@ -257,17 +296,25 @@ def loop(x):
     if not is_float(x) or not x.ndim or not x.shape[0] or not x.size:
         return
     yield _move(
-        "(lambda c, r: r + c)(*pb.scan(lambda c, r: (c * 0.5 + r, c * r), pb.zeros_like($0[0]), $0))", "ref.scan($0)", brief=True
-    )  # fmt: skip
+        "(lambda c, r: r + c)(*pb.scan(lambda c, r: (c * 0.5 + r, c * r), pb.zeros_like($0[0]), $0))",
+        "ref.scan($0)",
+        brief=True,
+    )
     yield _move(
-        "pb.scan(lambda c, r: (c * 0.5 + pb.sum(r), r - (c * 0.5 + pb.sum(r))), pb.zeros_like($0[(0,) * $0.ndim]), $0)[1]",
+        "pb.scan(lambda c, r: (c * 0.5 + pb.sum(r), r - (c * 0.5 + pb.sum(r))), "
+        "pb.zeros_like($0[(0,) * $0.ndim]), $0)[1]",
         "ref.scan_rows($0)",
     )
     yield _move("pb.fori_loop(0, 3, lambda i, c: pb.sin(c) + $0 * 0.5, $0)", "ref.fori($0, 3)", brief=True)
-    yield _move(f"pb.fori_loop(0, {x.shape[0]}, lambda i, c: c * 0.5 + $0[i], pb.zeros_like($0[0]))", "ref.gathered_rows($0)")
-    yield _move("pb.while_loop(lambda c: pb.sum(pb.abs(c)) > 1, lambda c: c * 0.5, $0)", "ref.while_halved($0)", brief=True)
     yield _move(
-        "pb.while_loop(lambda c: pb.sum(pb.abs(c[0])) > 1, lambda c: (c[0] * 0.25, c[1] + c[0]), ($0, pb.zeros_like($0)))[1]",
+        f"pb.fori_loop(0, {x.shape[0]}, lambda i, c: c * 0.5 + $0[i], pb.zeros_like($0[0]))", "ref.gathered_rows($0)"
+    )
+    yield _move(
+        "pb.while_loop(lambda c: pb.sum(pb.abs(c)) > 1, lambda c: c * 0.5, $0)", "ref.while_halved($0)", brief=True
+    )
+    yield _move(
+        "pb.while_loop(lambda c: pb.sum(pb.abs(c[0])) > 1, lambda c: (c[0] * 0.25, c[1] + c[0]), "
+        "($0, pb.zeros_like($0)))[1]",
         "ref.while_pair($0)",
     )
     yield _move("pb.map(lambda r: r - pb.sum(r), $0)", "ref.map_rows($0)", brief=True)
@@ -279,8 +326,10 @@ def loop_with(x, y):
         return
     if fits(x.shape[1:], y.shape) and np.broadcast_shapes(x.shape[1:], y.shape) == x.shape[1:]:
         yield _move(
-            "pb.scan(lambda c, r: (pb.tanh(c + r) + $1,) * 2, pb.zeros_like($0[0]), $0)[1]", "ref.scan_with($0, $1)", brief=True
-        )  # fmt: skip
+            "pb.scan(lambda c, r: (pb.tanh(c + r) + $1,) * 2, pb.zeros_like($0[0]), $0)[1]",
+            "ref.scan_with($0, $1)",
+            brief=True,
+        )
     if x.shape == y.shape:
         yield _move("pb.linear_recurrence(pb.tanh($0), $1)", "ref.recurrence(np.tanh($0), $1)")
 
@@ -298,21 +347,31 @@ def branch_on(x, y):
         yield _move("M.where($0 > $1, $0, $1)", exact=True)
         yield _move("M.where($1 > 0, $0, 0)", brief=True, exact=True)
     if is_float(x) and y.dtype.kind == "i" and y.shape == ():
-        yield _move("pb.switch($1 % 3, [pb.sin, lambda v: v * v, lambda v: -v], $0)", "ref.switched($1 % 3, $0)", brief=True)
+        yield _move(
+            "pb.switch($1 % 3, [pb.sin, lambda v: v * v, lambda v: -v], $0)", "ref.switched($1 % 3, $0)", brief=True
+        )
     if is_float(x) and y.dtype.kind == "b" and fits(x.shape, y.shape):
         yield _move("M.where($1, $0, -1.0)", brief=True, exact=True)
         if y.shape == ():
-            yield _move("pb.cond($1, lambda v: v * 2, lambda v: v - 1.0, $0)", "np.where($1, $0 * 2, $0 - 1.0).astype($0.dtype)", exact=True)
+            yield _move(
+                "pb.cond($1, lambda v: v * 2, lambda v: v - 1.0, $0)",
+                "np.where($1, $0 * 2, $0 - 1.0).astype($0.dtype)",
+                exact=True,
+            )
 
 
 def update(x):
     if not is_float(x) or not x.size or not x.ndim:
         return
-    places = ["0", "slice(None, None, 2)", "slice(0, 1)"] + (["(slice(None), 0)", "(slice(None), slice(0, 1))"] if x.ndim > 1 else [])
+    places = ["0", "slice(None, None, 2)", "slice(0, 1)"] + (
+        ["(slice(None), 0)", "(slice(None), slice(0, 1))"] if x.ndim > 1 else []
+    )
     for number, place in enumerate(places):
         yield _move(f"pb.set_at($0, {place}, 0.5)", f"ref.set_at($0, {place}, 0.5)", exact=True)
         taken = f"$0[{place}] * 2"
-        yield _move(f"pb.add_at($0, {place}, {taken})", f"ref.add_at($0, {place}, {taken})", exact=True, brief=number in (1, 4))
+        yield _move(
+            f"pb.add_at($0, {place}, {taken})", f"ref.add_at($0, {place}, {taken})", exact=True, brief=number in (1, 4)
+        )
     yield _move("pb.set_at($0, $0 > 0.5, 0.25)", "ref.set_mask($0, $0 > 0.5, 0.25)", exact=True, brief=True)
     if x.ndim > 1:
         yield _move("M.tril($0)", exact=True)
@@ -322,7 +381,12 @@ def update_by(x, y):
     if is_float(x) and x.dtype == y.dtype and x.ndim and x.shape[0] and x.shape[1:] == y.shape:
         yield _move("pb.set_at($0, 0, $1)", "ref.set_at($0, 0, $1)", brief=True, exact=True)
     if is_float(x) and x.dtype == y.dtype and x.shape == y.shape and x.ndim:
-        yield _move("pb.set_at($0, slice(None, None, 2), $1[::2])", "ref.set_at($0, slice(None, None, 2), $1[::2])", brief=True, exact=True)
+        yield _move(
+            "pb.set_at($0, slice(None, None, 2), $1[::2])",
+            "ref.set_at($0, slice(None, None, 2), $1[::2])",
+            brief=True,
+            exact=True,
+        )
 
 
 def view(x):
@@ -342,7 +406,9 @@ def view(x):
             yield _move(f"M.squeeze($0, axis={axis})", exact=True)
         yield _move(f"M.flip($0, axis={axis})", exact=True)
     if x.ndim > 1:
-        yield _move("$0.T" if x.ndim == 2 else f"M.permute_dims($0, {tuple(range(x.ndim))[::-1]})", exact=True, brief=True)
+        yield _move(
+            "$0.T" if x.ndim == 2 else f"M.permute_dims($0, {tuple(range(x.ndim))[::-1]})", exact=True, brief=True
+        )
         yield _move(f"M.reshape($0, {x.shape[::-1]})", exact=True)
         yield _move("M.moveaxis($0, 0, -1)", exact=True)
         yield _move(f"M.reshape($0, ({x.shape[0] * x.shape[1]}, *$0.shape[2:]))", exact=True)
@@ -378,7 +444,7 @@ def sorting(x):
         yield _move(f"M.sort($0, axis={axis})", exact=True, brief=axis == x.ndim - 1)
         yield _move(f"M.argmax($0, axis={axis})", exact=True)
         if is_float(x):
-            yield _move(f'pb.argsort($0, axis={axis})', f'np.argsort($0, axis={axis}, kind="stable")', exact=True)
+            yield _move(f"pb.argsort($0, axis={axis})", f'np.argsort($0, axis={axis}, kind="stable")', exact=True)
     if is_float(x) and x.ndim:
         yield _move("pb.topk($0, 1)[0]", "ref.topk($0, 1)", exact=True)
         yield _move("M.median($0, axis=-1)", exact=True, brief=True)
@@ -423,7 +489,18 @@ FORMS = {
     "cumulative": (cumulative,),
     "soft": (soft,),
 }
-_BINARY = {meeting, spread_like, contraction, gather_at, scatter_at, convolution, loop_with, branch_on, update_by, join_with}
+_BINARY = {
+    meeting,
+    spread_like,
+    contraction,
+    gather_at,
+    scatter_at,
+    convolution,
+    loop_with,
+    branch_on,
+    update_by,
+    join_with,
+}
 
 
 def fits(a, b):

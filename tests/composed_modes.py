@@ -8,8 +8,10 @@ follows, as far as noise in the last places of every line moves the eager result
 import contextlib
 import functools
 import types
+from dataclasses import dataclass
 
 import numpy as np
+from composed_programs import Program
 
 import pullback as pb
 from pullback.compile.cpu import callbacks, executable
@@ -47,12 +49,17 @@ def poisoned(byte):
         executable.np = callbacks.np = np
 
 
-class Fault(Exception):
-    """A program and a mode that disagree, and how."""
+@dataclass(frozen=True)
+class Fault:
+    """A program and a mode that disagree: what is wrong, and of which kind it is."""
 
-    def __init__(self, program, mode, what, kind):
-        Exception.__init__(self, f"program {program.seed}, {mode}: {what}")
-        self.program, self.mode, self.what, self.kind = program, mode, what, kind
+    program: Program
+    mode: str
+    what: str
+    kind: str
+
+    def __str__(self):
+        return f"program {self.program.seed}, {self.mode}: {self.what}"
 
 
 def cotangents(values, seed, whole, number=0):
@@ -160,7 +167,11 @@ def captured(run, f, jit):
 def beside(run, f, jit):
     """Twice in one program, on other arguments."""
     half = len(run.args)
-    return [x for part in jit(lambda *args: (f(*args[:half]), f(*args[half:])))(*run.args, *run.program.arrays(1)) for x in part]
+    return [
+        x
+        for part in jit(lambda *args: (f(*args[:half]), f(*args[half:])))(*run.args, *run.program.arrays(1))
+        for x in part
+    ]
 
 
 def jit_vjp(run, f, jit):
@@ -274,7 +285,9 @@ def find_fault(program, mode, excuses=True):
         try:
             wanted = [np.asarray(w) for w in wanted_by(run, mode)]
         except Exception as error:
-            return Fault(program, mode, f"eager raises {type(error).__name__}: {_first(error)}", f"eager {type(error).__name__}")
+            return Fault(
+                program, mode, f"eager raises {type(error).__name__}: {_first(error)}", f"eager {type(error).__name__}"
+            )
         try:
             found = [np.asarray(x) for x in found_by(run, mode)]
         except Exception as error:
@@ -303,12 +316,13 @@ def _difference(run, mode, found, wanted, excuses):
     if not bad:
         return None
     i = bad[0]
-    what = f"result {i} of {len(wanted)} is {found[i].dtype}{found[i].shape} {_short(found[i])}, wanted {wanted[i].dtype}{wanted[i].shape} {_short(wanted[i])}"
-    return Fault(run.program, mode, what, "numbers" if found[i].shape == wanted[i].shape and found[i].dtype == wanted[i].dtype else "kind")
+    what = f"result {i} of {len(wanted)} is {_short(found[i])}, wanted {_short(wanted[i])}"
+    alike = (found[i].shape, found[i].dtype) == (wanted[i].shape, wanted[i].dtype)
+    return Fault(run.program, mode, what, "numbers" if alike else "kind")
 
 
 def _short(a):
-    return np.array2string(a.reshape(-1)[:8], precision=6, separator=", ")
+    return f"{a.dtype}{a.shape} " + np.array2string(a.reshape(-1)[:8], precision=6, separator=", ", max_line_width=999)
 
 
 def _tolerance(program, wanted):
@@ -333,9 +347,15 @@ def slack_of(run, mode, wanted):
     found = [np.zeros(w.shape) for w in wanted]
     for number in range(6):
         rng = np.random.default_rng(number)
-        f = run.program.function(wrapped="_noise({})", outputs=run.floats if mode in DERIVATIVES else None, _noise=_noise_of(rng))
+        f = run.program.function(
+            wrapped="_noise({})", outputs=run.floats if mode in DERIVATIVES else None, _noise=_noise_of(rng)
+        )
         try:
-            other = MODES[mode](run, run.narrowed(f) if mode in DERIVATIVES else f, same) if mode != "eager" else f(*run.args)
+            other = (
+                MODES[mode](run, run.narrowed(f) if mode in DERIVATIVES else f, same)
+                if mode != "eager"
+                else f(*run.args)
+            )
         except Exception:
             continue
         for i, x in enumerate(other):
@@ -363,7 +383,9 @@ def _slope_fault(run):
         slope = [np.asarray(s) for s in pb.jvp(run.smooth, run.point, run.dots)[1]]
         pulled = pull_with(run.smooth, run.point, run.bars())
     except Exception as error:
-        return Fault(run.program, "differences", f"eager raises {type(error).__name__}: {_first(error)}", type(error).__name__)
+        return Fault(
+            run.program, "differences", f"eager raises {type(error).__name__}: {_first(error)}", type(error).__name__
+        )
     gaps = []
     for h in (1e-5, 1e-6, 3e-7):
         ends = [plain(*(a + s * h * d for a, d in zip(run.point, run.dots, strict=True))) for s in (1, -1)]

@@ -13,7 +13,23 @@ __all__ = ["Input", "Line", "Program", "chains", "drawn", "drawn_chain"]
 
 #: Vector widths and their neighbours, squares, one and two: sizes at which different axes look alike.
 SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 17)
-SHAPES = ((2, 2), (3, 3), (8, 3), (1, 4), (4, 1), (2, 2, 2), (4, 1, 4), (2, 3, 3), (4,), (1,), (), (16,), (3, 8), (17, 2), (1, 1))
+SHAPES = (
+    (2, 2),
+    (3, 3),
+    (8, 3),
+    (1, 4),
+    (4, 1),
+    (2, 2, 2),
+    (4, 1, 4),
+    (2, 3, 3),
+    (4,),
+    (1,),
+    (),
+    (16,),
+    (3, 8),
+    (17, 2),
+    (1, 1),
+)
 LAYOUTS = ("c", "c", "c", "f", "strided", "reversed", "broadcast", "readonly", "inside")
 #: Names of inputs; the lambdas of the forms use others.
 NAMES = "xyzwabdefghjkmnopqstu"
@@ -87,7 +103,10 @@ class Program:
     def values(self, draw=0):
         """All values by plain NumPy."""
         with np.errstate(all="ignore"):
-            return [np.asarray(v) for v in self.function(True, range(len(self.inputs) + len(self.lines)))(*self.arrays(draw))]
+            return [
+                np.asarray(v)
+                for v in self.function(True, range(len(self.inputs) + len(self.lines)))(*self.arrays(draw))
+            ]
 
 
 def array_of(argument, rng, whole):
@@ -174,7 +193,15 @@ def drawn_inputs(rng):
             continue
         rank = int(rng.choice(4, p=(0.1, 0.25, 0.4, 0.25)))
         shape = tuple(1 if rng.random() < 0.1 else int(rng.choice(palette)) for _ in range(rank))
-        dtype = "int64" if i and kind < 0.2 else "bool" if i and kind < 0.27 else "float32" if single and kind < 0.85 else "float64"
+        dtype = (
+            "int64"
+            if i and kind < 0.2
+            else "bool"
+            if i and kind < 0.27
+            else "float32"
+            if single and kind < 0.85
+            else "float64"
+        )
         inputs.append(Input(shape[:1] if dtype == "int64" else shape, dtype, str(rng.choice(LAYOUTS))))
     return inputs
 
@@ -230,7 +257,9 @@ def chain_inputs(shape, dtype="float64"):
 def drawn_chain(seed):
     """One of the chains of two or three forms over all shapes and variants."""
     rng = np.random.default_rng([11, seed])
-    inputs = chain_inputs(SHAPES[rng.integers(len(SHAPES))], ("float64", "float64", "float64", "float32")[rng.integers(4)])
+    inputs = chain_inputs(
+        SHAPES[rng.integers(len(SHAPES))], ("float64", "float64", "float64", "float32")[rng.integers(4)]
+    )
     whole = seed % 4 == 1
     growing, chain = Growing(inputs, seed, whole), [0]
     for form in rng.choice(list(FORMS), size=rng.integers(2, 4)):

@@ -3,9 +3,9 @@
 import numpy as np
 
 __all__ = [
-    "add_at", "along", "branch", "conv1d", "correlated", "descending", "fori", "gathered_rows", "layer_norm", "log_softmax",
-    "logsumexp", "map_rows", "pool1d", "pool2d", "recurrence", "scan", "scan_rows", "scan_with", "segment_sum", "set_at",
-    "set_mask", "sigmoid", "softmax", "put_along", "switched", "topk", "while_halved", "while_pair",
+    "add_at", "branch", "conv1d", "correlated", "fori", "gathered_rows", "layer_norm", "log_softmax", "logsumexp",
+    "map_rows", "pool1d", "pool2d", "put_along", "recurrence", "scan", "scan_rows", "scan_with", "segment_sum",
+    "set_at", "set_mask", "sigmoid", "softmax", "switched", "topk", "while_halved", "while_pair",
 ]  # fmt: skip
 
 
@@ -59,16 +59,8 @@ def segment_sum(x, segments, count):
     return add_at(np.zeros((count, *x.shape[1:]), x.dtype), (segments,), x)
 
 
-def along(x, indices, axis):
-    return np.take_along_axis(x, indices, axis)
-
-
-def descending(x, axis):
-    return np.flip(np.sort(x, axis=axis), axis=axis)
-
-
 def topk(x, k):
-    return descending(x, -1)[..., :k]
+    return np.flip(np.sort(x, axis=-1), axis=-1)[..., :k]
 
 
 def pool1d(x, fold, size, stride, padding=0):

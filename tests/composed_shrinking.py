@@ -54,7 +54,11 @@ def candidates(program):
     yield from _operands_replaced(program)
     yield from _sizes(program)
     for i, argument in enumerate(program.inputs):
-        for plainer in (replace(argument, layout="c"), replace(argument, dtype="float64"), replace(argument, same=None)):
+        for plainer in (
+            replace(argument, layout="c"),
+            replace(argument, dtype="float64"),
+            replace(argument, same=None),
+        ):
             if plainer != argument:
                 yield replace(program, inputs=(*program.inputs[:i], plainer, *program.inputs[i + 1 :]))
 
@@ -128,20 +132,25 @@ def _operands_replaced(program):
                 yield pruned(replace(program, lines=lines))
 
 
+def _resized(line, n, m):
+    code, plain = (re.sub(rf"\b{n}\b", str(m), text) for text in (line.code, line.plain))
+    return replace(line, code=code, plain=plain)
+
+
 def _sizes(program):
     """A size becomes another wherever it occurs, in shapes and in the text; or along one axis alone."""
     for n in sorted({n for a in program.inputs for n in a.shape}, reverse=True):
         for m in [m for m in (1, 2, 3, 4) if m < n]:
             inputs = tuple(replace(a, shape=tuple(m if s == n else s for s in a.shape)) for a in program.inputs)
             yield replace(program, inputs=inputs)
-            swap = lambda text: re.sub(rf"\b{n}\b", str(m), text)  # noqa: E731
-            lines = tuple(replace(line, code=swap(line.code), plain=swap(line.plain)) for line in program.lines)
-            yield replace(program, inputs=inputs, lines=lines)
+            yield replace(program, inputs=inputs, lines=tuple(_resized(line, n, m) for line in program.lines))
     for i, argument in enumerate(program.inputs):
         for axis, n in enumerate(argument.shape):
             for m in [m for m in (1, 2, 3) if m < n]:
                 shape = (*argument.shape[:axis], m, *argument.shape[axis + 1 :])
-                yield replace(program, inputs=(*program.inputs[:i], replace(argument, shape=shape), *program.inputs[i + 1 :]))
+                yield replace(
+                    program, inputs=(*program.inputs[:i], replace(argument, shape=shape), *program.inputs[i + 1 :])
+                )
 
 
 _CALLS = {
@@ -176,7 +185,9 @@ def reproduction(fault):
     }
     mode = fault.mode
     if mode in DERIVATIVES and mode not in ("jvp_jit", "jit_jvp", "jit_vmap", "vmap_jit"):
-        rows += ["total = lambda vs: sum(pb.sum(v * np.arange(1.0, 1 + pb.spec_of(v).size).reshape(v.shape)) for v in vs)"]
+        rows += [
+            "total = lambda vs: sum(pb.sum(v * np.arange(1.0, 1 + pb.spec_of(v).size).reshape(v.shape)) for v in vs)"
+        ]
         rows += [f"g = lambda {words['args']}: total(f({words['args']}))"]
     call = _CALLS.get(mode, "print(pb.grad(g, {numbers})({args}), pb.jit(pb.grad(g, {numbers}))({args}))")
     call = call if mode in DERIVATIVES or mode in _CALLS else _CALLS["value"]
@@ -189,12 +200,12 @@ def _made(argument, names, whole):
     drawn = f"np.random.default_rng(0).normal(size={argument.shape})"
     if whole or argument.dtype == "int64":
         drawn = f"np.random.default_rng(0).integers(-2, 3, {argument.shape}).astype(float)"
-    cast = "" if argument.dtype == "float64" else f".astype(np.{argument.dtype})" if argument.dtype != "bool" else " > 0"
+    cast = (
+        "" if argument.dtype == "float64" else f".astype(np.{argument.dtype})" if argument.dtype != "bool" else " > 0"
+    )
     layout = {
         "f": ".T.copy().T",
         "strided": ".repeat(2, axis=-1)[..., ::2]",
         "reversed": "[::-1].copy()[::-1]",
     }.get(argument.layout, "")
     return f"{drawn}{layout}{cast}"
-
-
