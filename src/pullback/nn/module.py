@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, value_of
 from ..arrays.trees import map_tree, register_tree
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -159,7 +159,7 @@ class Module:
         >>> type(pb.nn.Linear(1, 1).arrays().weight).__name__
         'ndarray'
         """
-        found: Self = map_tree(lambda x: x.value if isinstance(x, Tensor) and is_array(x.value) else x, self)
+        found: Self = map_tree(lambda x: value_of(x) if isinstance(x, Tensor) and is_array(x.value) else x, self)
         return found
 
     def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
@@ -253,13 +253,13 @@ def _arrays_of(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
 
 def _told(x: Any) -> Any:
     """The value of an array that nobody will write to; inside a transform, the transform's own."""
-    return x.value if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
+    return value_of(x) if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
 
 
 def _fitted(name: str, given: Any, mine: Any) -> Any:
     """What a state has for an array, as an array of its dtype; or the fault in words."""
     array = as_value(given.detach() if hasattr(given, "detach") else given)
-    array = array.value if isinstance(array, Tensor) else array
+    array = value_of(array) if isinstance(array, Tensor) else array
     spec, found = spec_of(mine), spec_of(array)
     if found.shape != spec.shape:
         return f"{name}: the state has shape {found.shape}, the module {spec.shape}"
