@@ -1,16 +1,18 @@
 """Every way in which something a function reads can change between calls, each with its promise.
 
 A row is a function that makes a function of an array and a change; the promise says what `jit` does about the change:
-"noticed" (the next call computes what the function itself would), "refused" (with one of our errors when the function is
-traced), or "not seen", with the reason.
+"noticed" (the next call computes what the function itself would), "refused" (by an error when it is traced), or "not
+seen", with the reason.
 """
 
 import collections
 import contextvars
 import functools
+import io
 import itertools
 import os
 import random
+import sys
 import time
 import types
 import weakref
@@ -245,7 +247,9 @@ def _():
     return lambda x: x * chain["a"] * b["b"], change
 
 
-@row("a container of more than 65,536 items", "not seen", "so many places are looked at at most; pass it as an argument")
+@row(
+    "a container of more than 65,536 items", "not seen", "so many places are looked at at most; pass it as an argument"
+)
 def _():
     s = [2.0] * 70_000
     return lambda x: x * s[1], setting(s, 1, 3.0)
@@ -694,8 +698,66 @@ def _():
     return lambda x: x * time.perf_counter_ns(), lambda: None
 
 
-@row("files, sockets, objects of extension modules", "not seen", "their state cannot be looked into")
+@row("files and objects of extension modules", "not seen", "their state cannot be looked into")
 def _():
-    with open(os.devnull) as file:
-        pass
-    return lambda x: x * (2.0 if file.closed else 3.0), None
+    file = io.StringIO("2")
+    return lambda x: x * float(file.getvalue()), functools.partial(file.write, "34")
+
+
+@row("what functions of installed packages read", "not seen", "packages are taken for fixed; there is no end to them")
+def _():
+    installed = types.ModuleType("installed_for_a_test")
+    installed.__file__ = "/usr/lib/site-packages/installed_for_a_test.py"
+    sys.modules[installed.__name__] = installed
+    exec("scale = 2.0\ndef f(x):\n    return x * scale", vars(installed))
+    f = installed.f
+    return lambda x: f(x), functools.partial(setattr, installed, "scale", 3.0)
+
+
+# Arguments
+
+
+class Pair(NamedTuple):
+    """A function of X and its compiled form, where that is not `pb.jit` of it."""
+
+    f: Any
+    compiled: Any
+
+    def __call__(self, x):
+        return self.f(x)
+
+
+@row("the order of a dict that is an argument")
+def _():
+    given = {"a": 1.0 * X, "b": 2.0 * X}
+    f = lambda d: pb.concat(list(d.values()))  # noqa: E731
+    g = pb.jit(f)
+    return Pair(lambda x: f(given), lambda x: g(given)), lambda: given.update(a=given.pop("a"))
+
+
+@row("static arguments that are equal but not the same: 1 and True, 2 and 2.0, 0.0 and -0.0")
+def _():
+    given = [(2, 0.0)]
+    f = lambda x, n: x * (1 if isinstance(n[0], int) else 3) + np.copysign(1.0, n[1])  # noqa: E731
+    g = pb.jit(f, static_argnums=-1)
+    return Pair(lambda x: f(x, given[0]), lambda x: g(x, given[0])), setting(given, 0, (2.0, -0.0))
+
+
+@row("an attribute of a static argument, the closure of a static function")
+def _():
+    c, s = Plain(), [2.0]
+    h = lambda x: x * s[0]  # noqa: E731
+    f = lambda x, c, h: h(x) * c.a  # noqa: E731
+    g = pb.jit(f, static_argnums=(1, 2))
+
+    def change():
+        c.a = 5.0
+        s[0] = 7.0
+
+    return Pair(lambda x: f(x, c, h), lambda x: g(x, c, h)), change
+
+
+def table():
+    """The rows as they stand in the documentation."""
+    lines = ["| what changes | `jit` | |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {r.what} | {r.promise} | {r.why} |" for r in ROWS)])

@@ -20,8 +20,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from operator import is_
 from types import (
-    BuiltinMethodType, CellType, CodeType, FunctionType, GeneratorType, MappingProxyType, MemberDescriptorType,
-    MethodType, ModuleType,
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
 )  # fmt: skip
 from typing import Any, NamedTuple
 
@@ -29,7 +35,7 @@ import numpy as np
 
 from ..arrays.node import Hooks
 from ..arrays.tensor import Tensor
-from ..arrays.trees import registered
+from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
 from ..checkpoint.streams import global_state, same, stream_of
 from ..ops.specialise import owner_of
@@ -48,7 +54,6 @@ _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerato
 #: Methods that Python calls without naming them are taken for named, but not these, which run when no op does.
 _SELDOM = frozenset(("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__"))
 _GRADIENT = vars(Tensor)["_grad"]
-_EVERY_CLASS = MappingProxyType.get
 
 
 class Watched:
@@ -59,9 +64,9 @@ class Watched:
     def __init__(self) -> None:
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, Any, Any, Any]] = []
-        self.names: tuple[list[dict[Any, Any]], list[Any], list[Any]] = [], [], []
-        self.classes: tuple[list[Any], list[str], list[Any]] = [], [], []
+        self.names: list[tuple[Any, Any, Any]] = []  # also attributes of classes
         self.containers: list[tuple[Any, list[Any], list[Any]]] = []
+        self.orders: list[tuple[dict[Any, Any], list[Any]]] = []
         self.slots: list[tuple[Any, Any, Any]] = []
         self.variables: list[tuple[ContextVar[Any], Any]] = []
         self.targets: list[tuple[weakref.ref[Any], Any]] = []
@@ -73,10 +78,7 @@ class Watched:
         self.held: list[Any] = []
 
     def is_same(self) -> bool:
-        """Whether all of it is still there. It runs at every call, so each kind of place is one loop."""
-        for cell, value in self.cells:
-            if content_of(cell) is not value:
-                return False
+        """Whether all of it is still there. It runs at every call: what most functions have comes first."""
         for function, code, defaults, keywords in self.functions:
             if (
                 function.__code__ is not code
@@ -84,58 +86,74 @@ class Watched:
                 or function.__kwdefaults__ is not keywords
             ):
                 return False
-        holders, names, values = self.names
-        for holder, name, value in zip(holders, names, values, strict=True):
+        for holder, name, value in self.names:
             if holder.get(name, MISSING) is not value:
                 return False
-        return not self.rest or self._rest_is_same()
+        for cell, value in self.cells:
+            if content_of(cell) is not value:
+                return False
+        return not self.checks or all(check() for check in self.checks)
 
     @functools.cached_property
-    def rest(self) -> bool:
-        """Whether there is anything besides variables, names and functions."""
-        kinds = (self.classes[0], self.containers, self.slots, self.variables, self.targets, self.arrays, self.large, self.tensors)
-        return any(kinds)
+    def checks(self) -> list[Callable[[], bool]]:
+        """Checks of the kinds of places that there are besides variables, names and functions."""
+        kinds = (
+            (self.arrays, self._have_content), (self.containers, self._hold_the_same), (self.large, self._have_form),
+            (self.orders, self._have_order), (self.slots, self._slots_are_same), (self.tensors, self._have_values),
+            (self.variables, self._variables_are_same), (self.targets, self._targets_are_same),
+        )  # fmt: skip
+        return [check for rows, check in kinds if rows]
 
-    def _rest_is_same(self) -> bool:
+    def _have_content(self) -> bool:
         for array, content, shape, dtype in self.arrays:
             if array.tobytes() != content or array.shape != shape or array.dtype is not dtype:
                 return False
-        for array, shape, dtype in self.large:
-            if array.shape != shape or array.dtype is not dtype:
-                return False
-        for holder, keys, items in self.containers:
-            if not _holds(holder, keys, items):
-                return False
-        return (
-            all(map(is_, map(_EVERY_CLASS, *self.classes[:2], [MISSING] * len(self.classes[0])), self.classes[2]))
-            and all(SlotPlace(slot, thing).get() is value for slot, thing, value in self.slots)
-            and all(variable.get(MISSING) is value for variable, value in self.variables)
-            and all(target() is value for target, value in self.targets)
-            and all(tensor.value is value for tensor, value in self.tensors)
-        )
+        return True
+
+    def _have_form(self) -> bool:
+        return all(array.shape == shape and array.dtype is dtype for array, shape, dtype in self.large)
+
+    def _hold_the_same(self) -> bool:
+        return all(_holds(holder, keys, items) for holder, keys, items in self.containers)
+
+    def _have_order(self) -> bool:
+        return all(len(holder) == len(keys) and all(map(is_, holder, keys)) for holder, keys in self.orders)
+
+    def _slots_are_same(self) -> bool:
+        return all(SlotPlace(slot, thing).get() is value for slot, thing, value in self.slots)
+
+    def _variables_are_same(self) -> bool:
+        return all(variable.get(MISSING) is value for variable, value in self.variables)
+
+    def _targets_are_same(self) -> bool:
+        return all(target() is value for target, value in self.targets)
+
+    def _have_values(self) -> bool:
+        return all(tensor.value is value for tensor, value in self.tensors)
 
     def forget(self, places: Sequence[Place]) -> None:
         """Stop watching places that the compiled function sets itself."""
         gone = {place.key for place in places}
-        kept = [row for row in zip(*self.names, strict=True) if ItemPlace(row[0], row[1]).key not in gone]
-        self.names = [r[0] for r in kept], [r[1] for r in kept], [r[2] for r in kept]
+        self.names = [row for row in self.names if ItemPlace(row[0], row[1]).key not in gone]
         self.cells = [(c, v) for c, v in self.cells if CellPlace(c).key not in gone]
         self.slots = [(s, x, v) for s, x, v in self.slots if SlotPlace(s, x).key not in gone]
         loose = [c for c in self.containers if any(ItemPlace(c[0], k).key in gone for k in _keys(c))]
         self.containers = [c for c in self.containers if not any(c is other for other in loose)]
         for holder, keys, items in loose:
-            for key, item in zip(keys, items, strict=True):
-                if isinstance(holder, dict) and ItemPlace(holder, key).key not in gone:
-                    for column, entry in zip(self.names, (holder, key, item), strict=True):
-                        column.append(entry)
+            self.orders += [(holder, keys)] if isinstance(holder, dict) else []
+            for key, item in zip(keys, items, strict=False):
+                if ItemPlace(holder, key).key not in gone:
+                    self.names.append((holder, key, item))
+        held = {id(x) for place in places for x in flatten(place.get())[0]}
+        self.arrays = [row for row in self.arrays if id(row[0]) not in held]
 
     def changes(self) -> Iterator[tuple[Place, Any]]:
         """The places where something else stands by now, each with what stood there."""
         for cell, value in self.cells:
             if content_of(cell) is not value:
                 yield CellPlace(cell), value
-        for holder, name, value in zip(*self.names, strict=True):
-            if holder.get(name, MISSING) is not value:
+        for holder, name, value in self.names:
+            if isinstance(holder, dict) and holder.get(name, MISSING) is not value:
                 yield ItemPlace(holder, name), value
         for slot, thing, value in self.slots:
             if SlotPlace(slot, thing).get() is not value:
@@ -304,8 +322,7 @@ class _Walk:
 
     def _name(self, holder: dict[Any, Any], name: Any, visit: bool = True) -> None:
         value = holder.get(name, MISSING)
-        for column, entry in zip(self.found.names, (holder, name, value), strict=True):
-            column.append(entry)
+        self.found.names.append((holder, name, value))
         self._count += 1
         if visit and value is not MISSING:
             self._stack.append(value)
@@ -322,7 +339,7 @@ class _Walk:
         self.names |= facts.attributes
         self.stores |= facts.stores
         self.found.functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
-        self._stack += [function.__defaults__ or (), function.__kwdefaults__ or {}]
+        self._stack += [x for x in (function.__defaults__, function.__kwdefaults__) if x]
         self.found.cells += zip(function.__closure__ or (), contents, strict=True)
         for name in facts.globals:
             if name in function.__globals__ or name in vars(builtins) or name in facts.stores:
@@ -435,8 +452,7 @@ class _Walk:
                     self._stack.append(known[name])
             for name in self.wanted:
                 if name in own or any(name in vars(c) for c in kind.__mro__):
-                    for column, entry in zip(self.found.classes, (known, name, known.get(name, MISSING)), strict=True):
-                        column.append(entry)
+                    self.found.names.append((known, name, known.get(name, MISSING)))
                     self._stack += [known[name]] if name in known else []
                     self._count += 1
 

@@ -17,7 +17,7 @@ __all__ = ["fingerprint"]
 _NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype, type)
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     """Something that cannot be compared."""
 
 
@@ -25,7 +25,7 @@ def fingerprint(graph: Graph) -> Any:
     """None if the graph holds something that is known by nothing but itself. Ops are known by their identity."""
     try:
         return _program(graph.inputs, graph.equations, graph.outputs)
-    except _Unknown:
+    except _UnknownError:
         return None
 
 
@@ -38,7 +38,7 @@ def _program(inputs: Iterable[Symbol], equations: Iterable[Equation], outputs: I
     def of(x: Any) -> Any:
         if isinstance(x, Symbol):
             if id(x) not in numbers:
-                raise _Unknown
+                raise _UnknownError
             return numbers[id(x)]
         return _value(x)
 
@@ -65,4 +65,4 @@ def _value(x: Any) -> Any:
         return type(x), x.tobytes()
     if isinstance(x, Routine):
         return Routine, _program(x.inputs, x.equations, x.outputs)
-    raise _Unknown
+    raise _UnknownError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
@@ -25,7 +25,7 @@ from ..ops.specialise import Equation, Symbol, replay, write_down
 from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
 from ..transforms.border import bare_of, brought_out
-from ..transforms.forward import jvp
+from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from .arguments import Plan, fixed_key, order_of, planned, taken_apart
 from .closures import Watched, watched
@@ -122,9 +122,13 @@ class Jitted:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
         values = [_as_argument(x, self.f) for x in leaves]
-        if not values or modes().tracing is not None or any(isinstance(v, Value) and bare_of(v) is None for v in values):
+        if (
+            not values
+            or modes().tracing is not None
+            or any(isinstance(v, Value) and bare_of(v) is None for v in values)
+        ):
             return self.f(*args, **kwargs)  # traced as part of another program
-        key = (fixed_key(static), structure, order_of((args, kwargs)), tuple(map(spec_of, values)), _in_force())
+        key = (fixed_key(static), structure, order_of((args, kwargs)), tuple(map(_native_spec, values)), _in_force())
         entry = self._entry(key, static, structure, values, donated)
         if entry.flat is None:
             plan = None if kwargs or static else planned(args)
@@ -192,7 +196,9 @@ def _in_force() -> int | None:
 
 
 def _as_argument(x: Any, f: Any) -> Any:
-    if type(x) is _ndarray or isinstance(x, Value):
+    if type(x) is _ndarray:
+        return x if x.dtype.isnative else in_native_order(x)
+    if isinstance(x, Value):
         return x
     try:
         value = as_value(x)
@@ -223,7 +229,7 @@ class Entry:
         self.fast = jitted.fast
         self.forced = _in_force()
         self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
-        specs = [spec_of(v) for v in values]
+        specs = [_native_spec(v) for v in values]
         shape_of_result: list[Any] = []
 
         def flat(*symbols: Any) -> Any:
@@ -277,7 +283,7 @@ class Entry:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
         found = self._executable()
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
-        settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
+        settled = all(type(c) is _ndarray and _settled(c, spec_of(c)) is c for c in self.captured)
         self.plain = (
             bool(self.flat) and native and settled and self.forced is None and not self.states
             and all(s.weak is None for s in self.specs)
@@ -320,11 +326,21 @@ class Entry:
 
     def _stored(self, outs: list[Any]) -> list[Any]:
         """The results, after what f leaves in its state has been put there."""
+        outs = [_without_derivative(x) if fixed else x for x, fixed in zip(outs, self.fixed, strict=True)]
         at = self.count
         for state in self.states:
             state.write(outs[at : at + state.count])
             at += state.count
         return outs[: self.count]
+
+    @functools.cached_property
+    def fixed(self) -> list[bool]:
+        """Which outputs hang on no input by a derivative: a comparison, or what is held fixed. They carry no graph."""
+        moving = {id(s) for s in self.staged.inputs if s.spec.inexact}
+        for e in self.staged.equations:
+            if any(id(a) in moving and _passes_on(e.op, i) for i, a in enumerate(e.args)):
+                moving |= {id(s) for s in e.results if s.spec.inexact}
+        return [id(o) not in moving for o in self.staged.outputs]
 
     def _tracked(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The arguments that a tape at the top will ask for cotangents."""
@@ -508,6 +524,17 @@ class Entry:
         return self.batched[axes]
 
 
+def _without_derivative(x: Any) -> Any:
+    if type(x) is Dual:
+        return _without_derivative(x.primal)
+    return x.detach() if type(x) is Tensor else x
+
+
+def _passes_on(op: Op, position: int) -> bool:
+    """Whether a cotangent of the op's result reaches an argument."""
+    return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
+
+
 def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     """How results are put back into their structure, without asking the tree package about the common ones."""
     if structure is None:
@@ -540,9 +567,20 @@ def _settled(value: Any, spec: Spec) -> Any:
     may be others, as `newbyteorder` and unpickling make them.
     """
     array = np.asarray(value, spec.dtype) if not is_array(value) else value
-    if type(array) is _ndarray and array.dtype.isnative and array.dtype is not (own := np.dtype(array.dtype.type)):
+    if type(array) is not _ndarray:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if not array.dtype.isnative:
+        array = in_native_order(array)
+    elif array.dtype is not (own := np.dtype(array.dtype.type)):
         array = array.view(own)
-    return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array)
+    if not array.flags.aligned:
+        return array.copy()
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def in_native_order(array: Any) -> Any:
+    """An array in this machine's order of bytes, which native code and most libraries want."""
+    return array.astype(np.dtype(array.dtype.type))
 
 
 def hoisted(found: Traced) -> tuple[Graph, list[Any]]:
@@ -563,17 +601,22 @@ def hoisted(found: Traced) -> tuple[Graph, list[Any]]:
         if not outside and not (is_array(x) and x.ndim):
             return x
         if id(x) not in captured:
-            captured[id(x)] = Symbol(spec_of(x), scope, [], None)
+            captured[id(x)] = Symbol(_native_spec(x), scope, [], None)
             held.append(_unrepeated(x))
             given.append(captured[id(x)])
             if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
-                given[-1] = Symbol(spec_of(held[-1]), scope, [], None)
+                given[-1] = Symbol(_native_spec(held[-1]), scope, [], None)
                 repeats.append(Equation((captured[id(x)],), OPS["broadcast_to"], (given[-1],), {"shape": x.shape}))
         return captured[id(x)]
 
     equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in found.equations]
     outputs = tuple(symbol_for(o) for o in found.outputs)
     return Graph((*found.inputs, *given), (*repeats, *equations), outputs), held
+
+
+def _native_spec(x: Any) -> Spec:
+    spec = spec_of(x)
+    return spec if spec.dtype.isnative else make_spec(spec.shape, np.dtype(spec.dtype.type), spec.device)
 
 
 def _unrepeated(x: Any) -> Any:

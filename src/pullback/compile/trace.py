@@ -23,7 +23,8 @@ from ..arrays.value import Value
 from ..errors import GraphError, LeakError, PullbackError
 from ..ops.specialise import Constants, Equation, Symbol, write_down
 from ..settings import PLAIN, switched
-from ..transforms.border import bare_of
+from ..transforms.batching import Batched
+from ..transforms.forward import Dual
 from .closures import Watched
 from .places import MISSING, ItemPlace, Place, TensorPlace
 
@@ -50,9 +51,11 @@ class State:
         return leaves if fits and len(leaves) == len(self.specs) else None
 
     def write(self, leaves: Sequence[Any]) -> None:
-        if any(isinstance(x, Value) and type(x) is not Tensor and bare_of(x) is None for x in leaves):
-            raise _transformed(self.place)
-        self.place.put(unflatten(self.structure, leaves))
+        found = [_settled_state(x, self.place) for x in leaves]
+        if isinstance(self.place, TensorPlace):
+            self.place.put(found[0])
+        else:
+            self.place.put(unflatten(self.structure, found))
 
 
 @dataclass(slots=True)
@@ -219,6 +222,20 @@ def _is_array(x: Any) -> bool:
 
 def _holds_any(tree: Any, scope: Scope) -> bool:
     return any(isinstance(x, Value) and x.level >= scope.level for x in _leaves(tree)[0])
+
+
+def _settled_state(x: Any, place: Place) -> Any:
+    """What is put into a place after a call: a value of the tape as it is, of another transform none."""
+    while isinstance(x, Value) and (type(x) is not Tensor or x.node is None):
+        if type(x) is Tensor:
+            x = x.value
+        elif type(x) is Dual and x.along is None:
+            x = x.primal
+        elif type(x) is Batched and x.axis is None:
+            x = x.value
+        else:
+            raise _transformed(place)
+    return x
 
 
 def _lowered(x: Any, scope: Scope, place: Place) -> Any:

@@ -46,7 +46,7 @@ from .dispatch import apply
 from .op import OUT, Op, Rule
 
 __all__ = [
-    "Constants", "Equation", "Symbol", "has_content", "owner_of", "plain_step", "pointwise_spec", "replay", "write_down",
+    "Constants", "Equation", "Symbol", "owner_of", "plain_step", "pointwise_spec", "replay", "write_down",
 ]  # fmt: skip
 
 #: What to do where Python wants a number that only the running program will know.
@@ -119,10 +119,10 @@ def owner_of(x: Any) -> Any:
 def _is_as_it_was(x: Any, kept: Any) -> bool:
     if type(x) is Tensor:
         return x.value is kept.value and x.node is kept.node
-    return x is kept or has_content(x, kept)
+    return x is kept or _has_content(x, kept)
 
 
-def has_content(x: Any, other: Any) -> bool:
+def _has_content(x: Any, other: Any) -> bool:
     """Whether two arrays are equal to the last bit, signs of zeros and kinds of NaN included."""
     if x.shape != other.shape or x.dtype != other.dtype:
         return False
@@ -137,9 +137,7 @@ class Symbol(Value):
     __slots__ = ("constants", "equations", "level", "scope", "spec")
     level: int
 
-    def __init__(
-        self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None
-    ) -> None:
+    def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:
         self.spec = spec.guarded()
         self.scope = scope
         self.level = scope.level
