@@ -1,6 +1,9 @@
 """jit and what lies outside of a function: captured values in ops, scratch arrays, state that is set, modules."""
 
+import copy
 import functools
+import importlib
+import pickle
 import warnings
 
 import numpy as np
@@ -10,6 +13,8 @@ import pullback as pb
 from pullback.errors import GraphError, LeakError
 
 pytest.importorskip("llvmlite")
+jit_module = importlib.import_module("pullback.compile.jit")
+executables = importlib.import_module("pullback.compile.cpu.executable")
 X = np.array([1.0, 2.0, 3.0])
 BATCH = np.random.default_rng(0).normal(size=(5, 3)).astype("f") * 3 + 1
 
@@ -448,7 +453,45 @@ def test_misaligned_and_byte_swapped_arrays():
     close(g(X), X * [7, 2, 3])
 
 
-def test_warnings_are_none():
+def test_sparse_derivatives_of_a_compiled_function_keep_their_pattern():
+    pytest.importorskip("scipy")
+    f = lambda x: pb.sum((x[1:] - x[:-1]) ** 2)  # noqa: E731
+    x = np.arange(50.0)
+    found, wanted = pb.sparse_hessian(pb.jit(f))(x), pb.sparse_hessian(f)(x)
+    assert found.nnz == wanted.nnz
+    close(found.toarray(), wanted.toarray())
+
+
+@pb.jit
+def by_name(x):
+    return x * 2
+
+
+def scaled(x, n):
+    return x * n
+
+
+def test_compiled_functions_are_pickled_by_name_or_with_their_function():
+    by_name(X)
+    assert pickle.loads(pickle.dumps(by_name)) is by_name
+    assert copy.deepcopy(by_name) is by_name
+    f = pb.jit(scaled, static_argnums=1)
+    f(X, 3)
+    g = pickle.loads(pickle.dumps(f))
+    assert g is not f
+    close(g(X, 3), 3 * X)
+    close(copy.deepcopy(f)(X, 4), 4 * X)
+    method = pb.jit(pb.nn.Linear(3, 3, key=pb.random.key(0)))
+    close(pickle.loads(pickle.dumps(method))(X.astype("f")).detach(), method(X.astype("f")).detach())
+
+
+def test_without_llvm_a_warning_says_so_once(monkeypatch):
+    monkeypatch.setattr(jit_module, "has_llvm", lambda: False)
+    monkeypatch.setattr(executables, "has_llvm", lambda: False)
+    jit_module.warn_without_llvm.cache_clear()
+    f = pb.jit(lambda x: x * 2)
+    with pytest.warns(RuntimeWarning, match="llvmlite"):
+        close(f(X), 2 * X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        close(pb.jit(lambda x: x * 2)(X), 2 * X)
+        close(pb.jit(lambda x: x * 3)(X), 3 * X)

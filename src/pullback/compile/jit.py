@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,13 +26,13 @@ from ..ops.op import OPS, Op, terms
 from ..ops.specialise import Equation, Symbol, replay, write_down
 from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
-from ..transforms.border import bare_of, brought_out
+from ..transforms.border import brought_out
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from .arguments import Plan, fixed_key, order_of, planned, taken_apart
 from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
-from .cpu.link import assembly
+from .cpu.link import assembly, has_llvm
 from .explain import Memory, explained, memory_of, shown
 from .fingerprint import fingerprint
 from .residuals import parted
@@ -119,15 +121,23 @@ class Jitted:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __reduce__(self) -> Any:
+        """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
+        made by `@pb.jit` is looked up by its name, as functions are.
+        """
+        name = getattr(self.f, "__qualname__", "")
+        found = sys.modules.get(getattr(self.f, "__module__", None) or "")
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit)
+
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
         values = [_as_argument(x, self.f) for x in leaves]
-        if (
-            not values
-            or modes().tracing is not None
-            or any(isinstance(v, Value) and bare_of(v) is None for v in values)
-        ):
-            return self.f(*args, **kwargs)  # traced as part of another program
+        if not values or modes().tracing is not None or any(map(_runs_op_by_op, values)):
+            return self.f(*args, **kwargs)  # as part of another program
         key = (fixed_key(static), structure, order_of((args, kwargs)), tuple(map(_native_spec, values)), _in_force())
         entry = self._entry(key, static, structure, values, donated)
         if entry.flat is None:
@@ -208,6 +218,14 @@ def _as_argument(x: Any, f: Any) -> Any:
             "  Name it in static_argnums (or static_argnames) if it is a setting."
         ) from None
     return value
+
+
+def _runs_op_by_op(x: Any) -> bool:
+    """Whether a value has no numbers yet, or belongs to a transform that looks at single ops."""
+    inside = x
+    while isinstance(inside, Value) and not inside.looks_inside:
+        inside = next((getattr(inside, n) for n in ("value", "primal", "start") if hasattr(inside, n)), None)
+    return isinstance(x, Value) and (inside is None or isinstance(inside, Value))
 
 
 def _name(f: Any) -> str:
@@ -292,6 +310,8 @@ class Entry:
 
     def _executable(self) -> Executable:
         """The code of an equal program, such as the one before an array that f captures was written to; or new code."""
+        if not has_llvm():
+            warn_without_llvm()
         key = fingerprint(self.graph)
         if key is None:
             return executable(self.graph, self.donated, self.fast, self.limit)
@@ -522,6 +542,17 @@ class Entry:
         if axes not in self.batched:
             self.batched[axes] = Jitted(vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit)
         return self.batched[axes]
+
+
+@functools.cache
+def warn_without_llvm() -> None:
+    """Say once that there is no compiler: the results are the same, the speed is not."""
+    warnings.warn(
+        "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
+        'themselves.\n  Install it: pip install "pullback[jit]".',
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _without_derivative(x: Any) -> Any:
