@@ -90,7 +90,8 @@ def test_compiled_once_for_each_kind_of_arguments():
     close(g(X.astype("f"), 2), X.astype("f") * 2)
     close(g(X[0], 2), X[0] * 2)
     close(g(X, 3), X * 3)
-    assert len(runs) == 4
+    # f changes a list that it names, so a second trace looks whether its program depends on that; it does not.
+    assert len(runs) == 4 + 1
     with pytest.raises(ArgumentError, match="hashable"):
         g(X, [1])
 

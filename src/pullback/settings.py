@@ -30,7 +30,8 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True)
 class Modes:
     """How ops behave in this context: whether they record, who decides what their nodes hold and who watches what a run
-    does beside computing (both in `ops/keeping.py`), and who watches the values themselves (`ops/observing.py`).
+    does beside computing (both in `ops/keeping.py`), who watches the values themselves (`ops/observing.py`), and a
+    symbol of the program that `jit` traces here, which takes in ops on tensors from outside (`ops/record.py`).
     """
 
     grad: bool = True
@@ -40,6 +41,7 @@ class Modes:
     keeper: Any = None
     watcher: Any = None
     observer: Any = None
+    tracing: Any = None
 
 
 #: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.

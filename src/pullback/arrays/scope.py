@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..errors import LeakError
 
-__all__ = ["Scope", "aside", "fresh_level", "running"]
+__all__ = ["Scope", "aside", "fresh_level", "outwards", "running"]
 
 _levels = itertools.count(2, 2)
 
@@ -104,6 +104,12 @@ def aside() -> Iterator[None]:
         yield
     finally:
         _running.set(before)
+
+
+def outwards() -> Iterable[Scope]:
+    """The scopes that run here, from the inside out."""
+    scope = running()
+    return () if scope is None else scope.around()
 
 
 def running() -> Scope | None:

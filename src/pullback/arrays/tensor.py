@@ -14,11 +14,11 @@ from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
 from .node import Handle, Node, leaf_node
 from .protect import read_only, settled
-from .scope import Scope, running
+from .scope import Scope, outwards, running
 from .spec import Spec, spec_of
 from .value import Value
 
-__all__ = ["Tensor", "another", "asarray", "from_dlpack", "tensor", "wrap"]
+__all__ = ["Tensor", "another", "asarray", "copy_variable", "from_dlpack", "tensor", "value_of", "wrap"]
 
 
 class Tensor(Value):
@@ -47,6 +47,17 @@ class Tensor(Value):
     def level(self) -> int:
         value = self.value
         return 1 if type(value) is np.ndarray or not isinstance(value, Value) else value.level + 1
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether this comes from outside of a program that `jit` traces here, which reads it anew at each call."""
+        trace = modes().tracing
+        return trace is not None and self.level < trace.level
+
+    def note_numbers(self) -> None:
+        """Have a trace know that it holds only while this tensor has the numbers that it has now."""
+        if self.is_traced:
+            modes().tracing.constants.numbers.append(self)
 
     def mark(self, status: str) -> None:
         """Note what must be checked at each use ("inference", "shared") and leave the fast path for good."""
@@ -130,6 +141,9 @@ class Tensor(Value):
 
     def detach(self) -> Tensor:
         """The same value as a constant."""
+        if self.is_traced:
+            constant: Tensor = Value.detach(self)  # type: ignore[attr-defined]
+            return constant
         out: Tensor = another(self)
         out.node = None
         return out
@@ -164,9 +178,9 @@ class Tensor(Value):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
-        scope = running()
-        if scope is not None and scope.rebound is not None:
-            scope.rebound.append((self, self.value, self.spec, self.node, self.status))
+        for scope in outwards():
+            if scope.rebound is not None:
+                scope.rebound.append((self, self.value, self.spec, self.node, self.status))
         watcher = modes().watcher
         if watcher is not None:
             watcher.rebinding(self)
@@ -197,6 +211,7 @@ class Tensor(Value):
 
     def _bare(self, what: str) -> Any:
         self._untracked(what)
+        self.note_numbers()
         if not is_array(self.value):
             raise self.refusal(what)
         return self.value
@@ -231,11 +246,13 @@ class Tensor(Value):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() wants one element.")
-        return self.detach()._bare("item()").item()
+        self.note_numbers()
+        return _alias(self)._bare("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        return self.detach()._bare("tolist()").tolist()
+        self.note_numbers()
+        return _alias(self)._bare("tolist()").tolist()
 
     def _number(self, what: str) -> Any:
         if self.size != 1:
@@ -259,6 +276,7 @@ class Tensor(Value):
             raise ShapeError(
                 f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
             )
+        self.note_numbers()
         return bool(self.value)
 
     def __format__(self, form: str) -> str:
@@ -321,6 +339,25 @@ def another(x: Any) -> Any:
     """The same value under a variable of its own, so that writing to one leaves the other alone."""
     if type(x) is not Tensor:
         return x
+    if x.is_traced:
+        scope = modes().tracing.scope
+        symbol = scope.lift(scope, x)
+        return wrap(symbol, symbol.spec)
+    return copy_variable(x)
+
+
+def _alias(x: Tensor) -> Tensor:
+    """A constant of the same value, for a moment."""
+    return wrap(x.value, x.spec)
+
+
+def value_of(x: Tensor) -> Any:
+    """The value that a tensor points at, without its graph; in a trace of `jit`, a symbol that stands for it."""
+    return Value.detach(x) if x.is_traced else x.value  # type: ignore[attr-defined]
+
+
+def copy_variable(x: Tensor) -> Tensor:
+    """A variable of its own over the same value, with the same node."""
     twin = wrap(x.value, x.spec, x.node)
     if x.status:
         twin.mark(x.status)

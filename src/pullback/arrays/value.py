@@ -22,6 +22,8 @@ class Value:
     __slots__ = ()
     __array_priority__ = 1000
     spec: Spec
+    #: Whether a compiled function is to run op by op on this value, because what it is for lies in the single ops.
+    looks_inside = False
 
     @property
     def level(self) -> int:

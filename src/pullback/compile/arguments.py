@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Plan", "planned", "taken_apart"]
+__all__ = ["Plan", "fixed_key", "order_of", "planned", "taken_apart"]
 
 _ndarray = np.ndarray
 
@@ -16,10 +16,12 @@ class Plan:
     None where all of that are arrays.
     """
 
-    __slots__ = ("count", "inside", "keys", "kind")
+    __slots__ = ("count", "inside", "keys", "kind", "order")
 
-    def __init__(self, kind: type, keys: list[Any] | None, count: int, inside: list[Any] | None) -> None:
-        self.kind, self.keys, self.count, self.inside = kind, keys, count, inside
+    def __init__(
+        self, kind: type, keys: list[Any] | None, count: int, inside: list[Any] | None, order: list[Any] | None = None
+    ) -> None:
+        self.kind, self.keys, self.count, self.inside, self.order = kind, keys, count, inside, order
 
 
 def planned(args: tuple[Any, ...]) -> Plan | None:
@@ -48,7 +50,8 @@ def _plan(x: Any) -> Any:
     inside = [_plan(v) for v in values]
     if any(p is None for p in inside):
         return None
-    return Plan(type(x), keys, len(values), None if all(p is True for p in inside) else inside)
+    order = None if keys is None else list(x)
+    return Plan(type(x), keys, len(values), None if all(p is True for p in inside) else inside, order)
 
 
 def _in_order(x: dict[Any, Any]) -> list[Any] | None:
@@ -71,10 +74,9 @@ def taken_apart(x: Any, plan: Plan, leaves: list[Any]) -> bool:
     if len(items) != plan.count:
         return False
     if plan.keys is not None:
-        try:
-            items = [items[k] for k in plan.keys]
-        except KeyError:
+        if list(items) != plan.order:  # a function sees the order of its dicts
             return False
+        items = [items[k] for k in plan.keys]
     if plan.inside is None:
         leaves += items
         return True
@@ -84,3 +86,24 @@ def taken_apart(x: Any, plan: Plan, leaves: list[Any]) -> bool:
         elif not taken_apart(item, inner, leaves):
             return False
     return True
+
+
+def order_of(tree: Any) -> Any:
+    """The keys of dicts in their order, which the structure of a tree leaves out; None where there are none."""
+    if isinstance(tree, dict):
+        return (*tree, *filter(None, map(order_of, tree.values())))
+    if isinstance(tree, (list, tuple)):
+        found = tuple(filter(None, map(order_of, tree)))
+        return found or None
+    return None
+
+
+def fixed_key(x: Any) -> Any:
+    """What a static argument is known by: values that are equal but not the same (1 and True, 0.0 and -0.0) differ, and
+    NaN is found again.
+    """
+    if isinstance(x, (tuple, frozenset)):
+        return type(x), tuple(map(fixed_key, x)) if isinstance(x, tuple) else frozenset(map(fixed_key, x))
+    if isinstance(x, (float, complex)):
+        return type(x), repr(x)
+    return type(x), x

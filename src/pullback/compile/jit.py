@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget import Budget
 from ..checkpoint.report import bytes_of
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GraphError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
 from ..ops.dispatch import apply, as_value
@@ -24,21 +26,25 @@ from ..ops.op import OPS, Op, terms
 from ..ops.specialise import Equation, Symbol, replay, write_down
 from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
-from ..transforms.border import bare_of, brought_out
-from ..transforms.forward import jvp
+from ..transforms.border import brought_out
+from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
-from .arguments import Plan, planned, taken_apart
+from .arguments import Plan, fixed_key, order_of, planned, taken_apart
 from .closures import Watched, watched
 from .cpu.executable import Executable, NativeExecutable, executable
-from .cpu.link import assembly
+from .cpu.link import assembly, has_llvm
 from .explain import Memory, explained, memory_of, shown
+from .fingerprint import fingerprint
 from .lazy import lazy
 from .reference.check import CHECK, is_set
 from .residuals import parted
+from .trace import Traced, refuse_side_effects, traced
 
 __all__ = ["Jitted", "jit"]
 
 _ndarray = np.ndarray
+#: Compiled forms that are kept for one kind of arguments (a network in training and not), and kinds of arguments.
+_VARIANTS, _KINDS = 8, 256
 
 
 def jit(
@@ -107,12 +113,13 @@ class Jitted:
         self.fast = fast
         self.limit = limit
         self.check = check
-        self.entries: dict[Any, Entry] = {}
+        self.entries: dict[Any, list[Entry]] = {}
+        self.codes: dict[Any, Executable] = {}
         self.last: Entry | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
-        if last is not None and not kwargs and last.plain and modes().keeper is None:
+        if last is not None and not kwargs and last.plain and (mode := modes()).keeper is mode.tracing is None:
             leaves: list[Any] = []
             if taken_apart(args, last.plan, leaves) and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
@@ -123,38 +130,66 @@ class Jitted:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __reduce__(self) -> Any:
+        """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
+        made by `@pb.jit` is looked up by its name, as functions are.
+        """
+        name = getattr(self.f, "__qualname__", "")
+        found = sys.modules.get(getattr(self.f, "__module__", None) or "")
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit)
+
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
         values = [_as_argument(x, self.f) for x in leaves]
-        if not values or any(isinstance(v, Value) and bare_of(v) is None for v in values):
-            return self.f(*args, **kwargs)  # written down as part of another program
-        key = (static, structure, tuple(spec_of(v) for v in values), _in_force())
-        entry = self.entries.get(key)
-        if entry is None or not entry.watched.is_same():
-            entry = self.entries[key] = Entry(self, static, structure, values, donated)
+        if not values or modes().tracing is not None or any(map(_runs_op_by_op, values)):
+            return self.f(*args, **kwargs)  # as part of another program
+        key = (fixed_key(static), structure, order_of((args, kwargs)), tuple(map(_native_spec, values)), _in_force())
+        entry = self._entry(key, static, structure, values, donated)
+        if entry.flat is None:
             plan = None if kwargs or static else planned(args)
             entry.flat, entry.plan = plan is not None, plan or entry.plan
         self.last = entry
         return unflatten(entry.structure, entry.run(values))
 
+    def _entry(
+        self, key: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
+    ) -> Entry:  # fmt: skip
+        """The compiled form for arguments of a kind and for what f reads besides, which may be as it was before."""
+        known = self.entries.pop(key, [])
+        entry = next((e for e in known if e.is_current()), None)
+        if entry is None:
+            changed = [e for e in known if e.after is not e.watched and e.after.is_same()]
+            entry = Entry(self, static, structure, values, donated)
+            entry.settle(changed)
+        self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
+        if len(self.entries) > _KINDS:
+            del self.entries[next(iter(self.entries))]
+        return entry
+
     def _sorted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
         """The static arguments, the leaves of the others with their structure, and which leaves are donated."""
-        static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in self.static if i < len(args))
+        places = [i + len(args) if i < 0 else i for i in self.static]
+        static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in sorted(places) if i < len(args))
         static += tuple((n, kwargs[n]) for n in self.names if n in kwargs)
         try:
             hash(static)
         except TypeError:
             raise ArgumentError(f"jit: static arguments must be hashable, got {static!r}.") from None
-        moving = [a for i, a in enumerate(args) if i not in self.static]
+        moving = [a for i, a in enumerate(args) if i not in places]
         named = {n: v for n, v in kwargs.items() if n not in self.names}
         leaves, structure = flatten((moving, named))
         donated: tuple[int, ...] = ()
         if self.donated:
-            numbers = [i for i in range(len(args)) if i not in self.static]
+            numbers = [i for i in range(len(args)) if i not in places]
+            given_up = [i + len(args) if i < 0 else i for i in self.donated]
             at = 0
             for i, a in zip(numbers, moving, strict=True):
                 count = len(flatten(a)[0])
-                donated += tuple(range(at, at + count)) if i in self.donated else ()
+                donated += tuple(range(at, at + count)) if i in given_up else ()
                 at += count
         return static, leaves, structure, donated
 
@@ -180,7 +215,9 @@ def _in_force() -> int | None:
 
 
 def _as_argument(x: Any, f: Any) -> Any:
-    if type(x) is _ndarray or isinstance(x, Value):
+    if type(x) is _ndarray:
+        return x if x.dtype.isnative else in_native_order(x)
+    if isinstance(x, Value):
         return x
     try:
         value = as_value(x)
@@ -190,6 +227,14 @@ def _as_argument(x: Any, f: Any) -> Any:
             "  Name it in static_argnums (or static_argnames) if it is a setting."
         ) from None
     return value
+
+
+def _runs_op_by_op(x: Any) -> bool:
+    """Whether a value has no numbers yet, or belongs to a transform that looks at single ops."""
+    inside = x
+    while isinstance(inside, Value) and not inside.looks_inside:
+        inside = next((getattr(inside, n) for n in ("value", "primal", "start") if hasattr(inside, n)), None)
+    return isinstance(x, Value) and (inside is None or isinstance(inside, Value))
 
 
 def _name(f: Any) -> str:
@@ -207,12 +252,12 @@ class Entry:
         values: Sequence[Any],
         donated: tuple[int, ...],
     ) -> None:
-        self.watched: Watched = watched(jitted.f)
+        self.watched: Watched = watched(jitted.f, *(value for _, value in static))
         self.fast = jitted.fast
         self.check = jitted.check
         self.forced = _in_force()
         self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
-        specs = [spec_of(v) for v in values]
+        specs = [_native_spec(v) for v in values]
         shape_of_result: list[Any] = []
 
         def flat(*symbols: Any) -> Any:
@@ -221,30 +266,72 @@ class Entry:
             shape_of_result.append(found)
             return [brought_out(as_value(x), symbols[0].scope) for x in leaves]
 
+        self.name = _name(jitted.f)
         self.lines: dict[int, Any] | None = {} if jitted.check or is_set(CHECK) else None
-        inputs, equations, outputs = _written_down(flat, specs, self.lines)
-        self.structure = shape_of_result[0]
-        self.staged, self.captured = hoisted(Graph(tuple(inputs), tuple(equations), tuple(outputs)))
+        found = traced(flat, specs, self.watched, self.name, self.lines)
+        refuse_side_effects(self.watched, self.name)
+        self.structure = shape_of_result[-1]
+        self.states = found.states
+        self.staged, self.captured = hoisted(found)
+        self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
+        self.watched.forget([s.place for s in self.states if s.specs])
+        self.after = self.watched if self.watched.is_same() else watched(jitted.f, *(value for _, value in static))
         self.graph = optimised(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
-        self.name = _name(jitted.f)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
         self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan = Plan(tuple, None, 0, None)
-        self.flat = self.plain = False
-        self.finish = _finisher(self.structure, len(self.graph.outputs))
+        self.flat: bool | None = None
+        self.plain = False
+        self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
+        self.finish = _finisher(self.structure, self.count)
+        self.codes = jitted.codes
+
+    def is_current(self) -> bool:
+        """Whether all that f read when it was traced is still there."""
+        return self.watched.is_same() and all(not s.specs or s.read() is not None for s in self.states)
+
+    def settle(self, before: Sequence[Entry]) -> None:
+        """If f itself changed what it reads while it was traced (a counter, a cache), a second trace shows whether its
+        program depends on that. If not, what it leaves behind counts as unchanged; if so, no program can follow it.
+        `before` are forms after whose trace nothing but f changed anything.
+        """
+        if not before or self.after is self.watched:
+            return
+        if fingerprint(self.staged) != fingerprint(before[0].staged):
+            places = ", ".join(str(place) for place, _ in self.watched.changes())
+            raise GraphError(
+                f"jit: {self.name} changes what it reads while it runs ({places}), and computes something else each "
+                "time.\n  A compiled function runs no Python at later calls: pass the value and return the new one."
+            )
+        self.watched = self.after
 
     @lazy
     def code(self) -> Executable:
         """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+        found = self._executable()
         native = isinstance(found, NativeExecutable)  # only native code checks what it is given
-        settled = all(type(c) is _ndarray and c.flags.c_contiguous for c in self.captured)
+        settled = all(type(c) is _ndarray and _settled(c, spec_of(c)) is c for c in self.captured)
         self.plain = (
-            self.flat and native and settled and self.forced is None and all(s.weak is None for s in self.specs)
-        )
+            bool(self.flat) and native and settled and self.forced is None and not self.states
+            and all(s.weak is None for s in self.specs)
+        )  # fmt: skip
         return found
+
+    def _executable(self) -> Executable:
+        """The code of an equal program, such as the one before an array that f captures was written to; or new code."""
+        if not has_llvm():
+            warn_without_llvm()
+        key = fingerprint(self.graph)
+        if key is None:
+            return executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
+        if whole not in self.codes:
+            if len(self.codes) >= _KINDS:
+                self.codes.clear()
+            self.codes[whole] = executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+        return self.codes[whole]
 
     def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
@@ -259,14 +346,32 @@ class Entry:
         return pairs
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        every = [*values, *self.captured]
-        if any(isinstance(v, Value) for v in every):
-            needs = self._tracked(every)
-            keeps = needs and self.limit is None  # within a budget the way back begins from the arguments
-            op, more = self._keeping(needs) if keeps else (self.op, [])
-            outs = apply(op, *every, *more)
-            return list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
-        return self.compute(*every)
+        every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
+        if not any(isinstance(v, Value) for v in every):
+            return self._stored(self.compute(*every))
+        needs = self._tracked(every)
+        keeps = needs and self.limit is None  # within a budget the backward pass begins from the arguments
+        op, more = self._keeping(needs) if keeps else (self.op, [])
+        outs = apply(op, *every, *more)
+        return self._stored(list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs])
+
+    def _stored(self, outs: list[Any]) -> list[Any]:
+        """The results, after what f leaves in its state has been put there."""
+        outs = [_without_derivative(x) if fixed else x for x, fixed in zip(outs, self.fixed, strict=True)]
+        at = self.count
+        for state in self.states:
+            state.write(outs[at : at + state.count])
+            at += state.count
+        return outs[: self.count]
+
+    @functools.cached_property
+    def fixed(self) -> list[bool]:
+        """Which outputs hang on no input by a derivative: a comparison, or what is held fixed. They carry no graph."""
+        moving = {id(s) for s in self.staged.inputs if s.spec.inexact}
+        for e in self.staged.equations:
+            if any(id(a) in moving and _passes_on(e.op, i) for i, a in enumerate(e.args)):
+                moving |= {id(s) for s in e.results if s.spec.inexact}
+        return [id(o) not in moving for o in self.staged.outputs]
 
     def _tracked(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The arguments that a tape at the top will ask for cotangents."""
@@ -386,7 +491,7 @@ class Entry:
             found, pull = vjp(self._of_some(given, needs), *(given[i] for i in needs))
             floats, every = iter(found), found if len(bars) == len(outs) else self.replayed(*given)
             results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
-            return [*results, *pull(list(cotangents))]
+            return [brought_out(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         inputs, equations, outputs = _written_down(both, [*(s.spec for s in xs), *bars])
         parts = parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
@@ -454,6 +559,28 @@ class Entry:
         return self.batched[axes]
 
 
+@functools.cache
+def warn_without_llvm() -> None:
+    """Say once that there is no compiler: the results are the same, the speed is not."""
+    warnings.warn(
+        "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
+        'themselves.\n  Install it: pip install "pullback[jit]".',
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _without_derivative(x: Any) -> Any:
+    if type(x) is Dual:
+        return _without_derivative(x.primal)
+    return x.detach() if type(x) is Tensor else x
+
+
+def _passes_on(op: Op, position: int) -> bool:
+    """Whether a cotangent of the op's result reaches an argument."""
+    return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
+
+
 def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     """How results are put back into their structure, without asking the tree package about the common ones."""
     if structure is None:
@@ -465,12 +592,10 @@ def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     return functools.partial(unflatten, structure)
 
 
-def _written_down(
-    function: Callable[..., Any], specs: Sequence[Spec], lines: dict[int, Any] | None = None
-) -> tuple[list[Symbol], list[Equation], Any]:
+def _written_down(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[Symbol], list[Equation], Any]:
     """A function as equations, the same ones whatever modes the call is in: who watches or keeps sees what runs."""
     with switched(**asdict(PLAIN)):
-        return write_down(function, *specs, shared=True, name="jit", lines=lines)
+        return write_down(function, *specs, shared=True, name="jit")
 
 
 def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:
@@ -488,36 +613,56 @@ def _settled(value: Any, spec: Spec) -> Any:
     may be others, as `newbyteorder` and unpickling make them.
     """
     array = np.asarray(value, spec.dtype) if not is_array(value) else value
-    if type(array) is _ndarray and array.dtype.isnative and array.dtype is not (own := np.dtype(array.dtype.type)):
+    if type(array) is not _ndarray:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if not array.dtype.isnative:
+        array = in_native_order(array)
+    elif array.dtype is not (own := np.dtype(array.dtype.type)):
         array = array.view(own)
-    return array if array.flags.c_contiguous and array.flags.aligned else np.ascontiguousarray(array)
+    if not array.flags.aligned:
+        return array.copy()
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def hoisted(program: Graph) -> tuple[Graph, list[Any]]:
-    """Arrays that f captured become inputs, so that later writes to them are seen, and tensors keep their graph."""
+def in_native_order(array: Any) -> Any:
+    """An array in this machine's order of bytes, which native code and most libraries want."""
+    return array.astype(np.dtype(array.dtype.type))
+
+
+def hoisted(found: Traced) -> tuple[Graph, list[Any]]:
+    """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
+    graph. What f made itself stays as it was.
+    """
     captured: dict[int, Symbol] = {}
     held: list[Any] = []
     given: list[Symbol] = []
     repeats: list[Equation] = []
-    model = program.inputs[0] if program.inputs else None
+    scope = found.inputs[0].scope
 
-    def symbol_for(x: Any) -> Any:
-        outside = isinstance(x, Value) and not (isinstance(x, Symbol) and model is not None and x.scope is model.scope)
+    def symbol_for(kept: Any) -> Any:
+        x = found.constants.origin(kept)
+        if type(x) is Tensor and x is kept and x.node is None and is_array(x.value):
+            x = x.value  # a tensor that f made
+        outside = isinstance(x, Value) and not (isinstance(x, Symbol) and x.scope is scope)
         if not outside and not (is_array(x) and x.ndim):
             return x
         if id(x) not in captured:
-            assert model is not None
-            captured[id(x)] = Symbol(spec_of(x), model.scope, [], {})
+            captured[id(x)] = Symbol(_native_spec(x), scope, [], None)
             held.append(_unrepeated(x))
             given.append(captured[id(x)])
             if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
-                given[-1] = Symbol(spec_of(held[-1]), model.scope, [], {})
+                given[-1] = Symbol(_native_spec(held[-1]), scope, [], None)
                 repeats.append(Equation((captured[id(x)],), OPS["broadcast_to"], (given[-1],), {"shape": x.shape}))
         return captured[id(x)]
 
-    equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in program.equations]
-    outputs = tuple(symbol_for(o) for o in program.outputs)
-    return Graph((*program.inputs, *given), (*repeats, *equations), outputs), held
+    equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in found.equations]
+    outputs = tuple(symbol_for(o) for o in found.outputs)
+    return Graph((*found.inputs, *given), (*repeats, *equations), outputs), held
+
+
+def _native_spec(x: Any) -> Spec:
+    spec = spec_of(x)
+    return spec if spec.dtype.isnative else make_spec(spec.shape, np.dtype(spec.dtype.type), spec.device)
 
 
 def _unrepeated(x: Any) -> Any:

@@ -11,23 +11,27 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
+from ..arrays.scope import Scope, running
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor
-from ..arrays.trees import map_tree, register_tree
+from ..arrays.tensor import Tensor, value_of
+from ..arrays.trees import flatten, map_tree, register_tree
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shaping import astype
 from ..settings import no_grad
 from .describing import shown, table
 from .fields import Shape, collected, filled, rebuilt, slot_names, split, walked
 
-__all__ = ["LoadReport", "Module"]
+__all__ = ["LoadReport", "Module", "trained_leaves"]
 
 #: Where an instance made by a transform keeps its shape, so that it is taken apart as it was put together, whatever
 #: stands in it (the truths of a mask, the numbers of axes).
 _SHAPE = "_shape"
 _HOOKS = "_hooks"
+#: Where an instance that was put together inside of a transform keeps the transform's level: it is the transform's own.
+_LEVEL = "_level"
+_HIDDEN = frozenset((_SHAPE, _LEVEL))
 
 
 class LoadReport(NamedTuple):
@@ -84,6 +88,10 @@ class Module:
         return out
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Value) and (scope := _foreign_scope(self, value)) is not None:
+            if scope.name in _DRY_RUNS:
+                return
+            value = _brought_out(self, name, value, scope)
         object.__setattr__(self, name, value)
         vars(self).pop(_SHAPE, None)
 
@@ -159,8 +167,24 @@ class Module:
         >>> type(pb.nn.Linear(1, 1).arrays().weight).__name__
         'ndarray'
         """
-        found: Self = map_tree(lambda x: x.value if isinstance(x, Tensor) and is_array(x.value) else x, self)
+        found: Self = map_tree(lambda x: value_of(x) if isinstance(x, Tensor) and is_array(x.value) else x, self)
         return found
+
+    def split(self) -> tuple[Self, Self]:
+        """Two modules of the same form: one with the parameters, one with the buffers, and None for the others. An
+        optimiser is given the first; `merge` puts them together again.
+
+        >>> import pullback as pb
+        >>> trained, state = pb.nn.BatchNorm(2).arrays().split()
+        >>> trained.mean is None, state.weight is None, trained.merge(state).mean
+        (True, True, array([0., 0.], dtype=float32))
+        """
+        flags = [trained for _, _, trained in self.named_arrays()]
+        return _with_only(self, flags), _with_only(self, [not trained for trained in flags])
+
+    def merge(self, other: Self) -> Self:
+        """This module with what stands in the other one where this one has None."""
+        return _merged(self, other)
 
     def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
         """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""
@@ -234,7 +258,38 @@ class Module:
 
 
 def _own(module: Module) -> dict[str, Any]:
-    return {name: x for name, x in vars(module).items() if name != _SHAPE}
+    return {name: x for name, x in vars(module).items() if name not in _HIDDEN}
+
+
+#: Runs that only ask what a function would do, so that nothing may be left behind; and transforms that look after what
+#: is set inside: a compiled function sets it at each call.
+_DRY_RUNS = frozenset(("planning", "prediction"))
+_LOOKED_AFTER = frozenset(("jit", "graph"))
+
+
+def _foreign_scope(module: Module, value: Any) -> Scope | None:
+    """The transform that a value belongs to, if the module was there before the transform began."""
+    while type(value) is Tensor:
+        value = value.value
+    scope: Scope | None = getattr(value, "scope", None)
+    if scope is None or scope.name in _LOOKED_AFTER or vars(module).get(_LEVEL, 0) >= scope.level:
+        return None
+    return scope
+
+
+def _brought_out(module: Module, name: str, value: Any, scope: Scope) -> Any:
+    """What a constant of a transform stands for outside; anything else would be of no use when that is over."""
+    inside = value
+    while type(inside) is Tensor and inside.node is None:
+        inside = inside.value
+    found = scope.lower(inside)
+    if found is inside or (isinstance(found, Value) and _foreign_scope(module, found) is not None):
+        raise LeakError(
+            f"{type(module).__name__}.{name} would be set to {value!r}, a value of a {scope.name} that the module does "
+            "not belong to.\n  Give the module to the function as an argument and return it, or call net.eval() if its "
+            "state is not to change."
+        )
+    return found
 
 
 def _joined(path: str, name: str) -> str:
@@ -253,13 +308,63 @@ def _arrays_of(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
 
 def _told(x: Any) -> Any:
     """The value of an array that nobody will write to; inside a transform, the transform's own."""
-    return x.value if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
+    return value_of(x) if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
+
+
+def trained_leaves(tree: Any) -> list[bool]:
+    """For each leaf of a tree whether it is to be trained: all but the buffers of modules."""
+    if isinstance(tree, Module):
+        children, _, names = _taken_apart(tree)
+        kept = [name.partition(".")[0] in type(tree).buffers for name in names]
+        return [f and not k for x, k in zip(children, kept, strict=True) for f in trained_leaves(x)]
+    if isinstance(tree, dict) and tree:
+        return [f for key in _in_order(tree) for f in trained_leaves(tree[key])]
+    if isinstance(tree, (list, tuple)):
+        return [f for x in tree for f in trained_leaves(x)]
+    return [True] * len(flatten(tree)[0])
+
+
+def _in_order(tree: dict[Any, Any]) -> list[Any]:
+    """The keys as trees order them."""
+    try:
+        return sorted(tree)
+    except TypeError:
+        return list(tree)
+
+
+def _with_only(module: Any, flags: Iterable[bool]) -> Any:
+    """The module with None for the arrays that are not wanted, in the order of `named_arrays`."""
+    wanted = iter(flags)
+
+    def of_module(one: Module) -> Module:
+        children, shape, _ = _taken_apart(one)
+        return _put_together(type(one), shape, [of_child(x) for x in children])
+
+    def of_child(x: Any) -> Any:
+        return of_module(x) if isinstance(x, Module) else (x if next(wanted) else None)
+
+    return of_module(module)
+
+
+def _merged(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    if type(one) is not type(other):
+        raise ArgumentError(f"merge: a {type(one).__name__} and a {type(other).__name__} are not parts of one module.")
+    if isinstance(one, Module):
+        shape, found = vars(one).get(_SHAPE), vars(other).get(_SHAPE)
+        mine = None if shape is None else collected(shape, _own(one))
+        theirs = None if shape is None or shape != found else collected(shape, _own(other))
+        if shape is None or mine is None or theirs is None:
+            raise ArgumentError(f"merge: these two {type(one).__name__} do not come from one split().")
+        return _put_together(type(one), shape, [_merged(a, b) for a, b in zip(mine, theirs, strict=True)])
+    raise ArgumentError("merge: both modules have an array in the same place; merge the two parts of one split().")
 
 
 def _fitted(name: str, given: Any, mine: Any) -> Any:
     """What a state has for an array, as an array of its dtype; or the fault in words."""
     array = as_value(given.detach() if hasattr(given, "detach") else given)
-    array = array.value if isinstance(array, Tensor) else array
+    array = value_of(array) if isinstance(array, Tensor) else array
     spec, found = spec_of(mine), spec_of(array)
     if found.shape != spec.shape:
         return f"{name}: the state has shape {found.shape}, the module {spec.shape}"
@@ -306,4 +411,6 @@ def _put_together(kind: type[Module], shape: Shape, children: Iterable[Any]) -> 
     module = object.__new__(kind)
     vars(module).update(filled(shape, iter(children)))
     vars(module)[_SHAPE] = shape
+    if (scope := running()) is not None:
+        vars(module)[_LEVEL] = scope.level
     return module

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays.tensor import Tensor, tensor
+from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops import random
 from ..ops.random.keys import next_key
@@ -97,6 +98,11 @@ class Conv3d(_Convolution):
     axes: ClassVar[int] = 3
 
 
+def _constant(x: Any) -> Any:
+    """A statistic without the graph that made it, which would grow with every step."""
+    return x.detach() if isinstance(x, Value) else x
+
+
 class BatchNorm(Module):
     """`batch_norm` of (batch, channels, ...), for any number of further axes. In training it sets its running
     statistics to the new ones; in a compiled step return the module, which holds them.
@@ -123,7 +129,7 @@ class BatchNorm(Module):
             eps=self.eps,
         )  # fmt: skip
         if self.training:
-            self.mean, self.variance = mean, variance
+            self.mean, self.variance = _constant(mean), _constant(variance)
         return y
 
 

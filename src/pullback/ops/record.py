@@ -25,6 +25,9 @@ _getframe = sys._getframe
 def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
     """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
     level = top.level
+    mode = modes()
+    if mode.tracing is not None and level < mode.tracing.level:
+        return mode.tracing.interpret(op, args, static)  # on captured tensors alone: a line of the traced program
     values: list[Any] = []
     needs: list[int] = []
     shared = False
@@ -37,7 +40,6 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 shared = True
         else:
             values.append(x)
-    mode = modes()
     if mode.watcher is not None and mode.watcher.saving:
         out = mode.watcher.computing(op, values, static, level)
     elif level > 1:

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +37,17 @@ from ..arrays.node import show_line, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..arrays.tensor import Tensor, copy_variable
 from ..arrays.value import Value
 from ..errors import ConversionError
+from ..settings import switched
 from . import basis
 from .dispatch import apply
 from .op import OUT, Op, Rule
 
-__all__ = ["Equation", "Symbol", "plain_step", "pointwise_spec", "replay", "write_down"]
+__all__ = [
+    "Constants", "Equation", "Symbol", "owner_of", "plain_step", "pointwise_spec", "replay", "write_down",
+]  # fmt: skip
 
 #: What to do where Python wants a number that only the running program will know.
 _INSTEAD = {
@@ -69,15 +75,69 @@ def pointwise_spec(op: Op, specs: tuple[Spec, ...]) -> Any:
     return op.spec_of(specs, {})
 
 
+class Constants:
+    """What a program that is being traced uses besides its symbols, each by the value it had where it was used: the
+    user's function may write to an array, or point a tensor at another value, in its next line. `live` holds the ids of
+    arrays whose owners read them anew at each run, so that they stand for themselves.
+    """
+
+    __slots__ = ("_kept", "_live", "_origins", "numbers")
+
+    def __init__(self, live: Set[int] = frozenset()) -> None:
+        self._kept: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._origins: dict[int, tuple[Any, weakref.ref[Any]]] = {}
+        self._live = live
+        self.numbers: list[Tensor] = []  # tensors whose numbers the function asked for
+
+    def keep(self, x: Any) -> Any:
+        """A stand-in that nothing can change; the same one as long as x is as it was."""
+        if type(x) is not Tensor and not is_array(x):
+            return x
+        if id(x) in self._live or id(owner_of(x)) in self._live:
+            return x
+        found = self._kept.get(id(x))
+        if found is not None and found[0]() is x and _is_as_it_was(x, found[1]):
+            return found[1]
+        kept = copy_variable(x) if type(x) is Tensor else settled(x)
+        self._kept[id(x)] = weakref.ref(x), kept
+        self._origins[id(kept)] = kept, weakref.ref(x)
+        return kept
+
+    def origin(self, kept: Any) -> Any:
+        """What a stand-in stands for, if something outside of the program still holds it as it was; else itself."""
+        x = self._origins[id(kept)][1]() if id(kept) in self._origins else None
+        return x if x is not None and _is_as_it_was(x, kept) else kept
+
+
+def owner_of(x: Any) -> Any:
+    """The array whose memory this one is a view of."""
+    while isinstance(base := getattr(x, "base", None), np.ndarray):
+        x = base
+    return x
+
+
+def _is_as_it_was(x: Any, kept: Any) -> bool:
+    if type(x) is Tensor:
+        return x.value is kept.value and x.node is kept.node
+    return x is kept or _has_content(x, kept)
+
+
+def _has_content(x: Any, other: Any) -> bool:
+    """Whether two arrays are equal to the last bit, signs of zeros and kinds of NaN included."""
+    if x.shape != other.shape or x.dtype != other.dtype:
+        return False
+    if not isinstance(x, np.ndarray):
+        return bool((x == other).all())
+    return x.tobytes() == other.tobytes()
+
+
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
     __slots__ = ("constants", "equations", "level", "scope", "spec")
     level: int
 
-    def __init__(
-        self, spec: Spec, scope: Scope, equations: list[Equation], constants: dict[int, tuple[Any, Any]] | None
-    ) -> None:
+    def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:
         self.spec = spec.guarded()
         self.scope = scope
         self.level = scope.level
@@ -90,17 +150,10 @@ class Symbol(Value):
         made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
-        kept = tuple([self._kept(x) if is_array(x) else x for x in args])
+        constants = self.constants
+        kept = tuple(args) if constants is None else tuple([constants.keep(x) for x in args])
         self.equations.append(Equation(results, op, kept, static))
         return results if type(made) is tuple else results[0]
-
-    def _kept(self, array: Any) -> Any:
-        """A constant of the program, which nobody can write to any more; one copy however often it is used."""
-        if self.constants is None:
-            return array
-        if id(array) not in self.constants:
-            self.constants[id(array)] = array, settled(array)
-        return self.constants[id(array)][1]
 
     def refusal(self, what: str) -> ConversionError:
         """A program is written down before there are numbers: say where one was asked for, and what works instead."""
@@ -131,23 +184,27 @@ def write_down(
     *specs: Spec,
     shared: bool = False,
     name: str = "staging",
+    constants: Constants | None = None,
     lines: dict[int, Any] | None = None,
 ) -> tuple[list[Symbol], list[Equation], Any]:
-    """Run a function on symbols: its inputs, the equations it wrote, and what it returned. What is used up before
-    anybody can write to the constants may have them `shared` instead of copied. Another `name` says that the function
-    has numbers to decide by, and symbols only for tangents. `lines` is filled with the user's line of each equation.
+    """Run a function on symbols: its inputs, the equations it wrote, and what it returned. A function of ours, which
+    writes to no array, may have its constants `shared` instead of copied. Another `name` says that the function has
+    numbers to decide by, and symbols only for tangents. For "jit", ops on tensors from outside are traced as well.
+    `lines` is filled with the user's line of each equation.
     """
     equations: list[Equation] = [] if lines is None else _Located(lines)
-    constants: dict[int, tuple[Any, Any]] | None = None if shared else {}
+    constants = None if shared else constants or Constants()
 
     def lift(scope: Scope, x: Any) -> Symbol:
         result = Symbol(spec_of(x), scope, equations, constants)
-        equations.append(Equation((result,), basis.positive.op, (x,), {}))
+        kept = x if constants is None else constants.keep(x)
+        equations.append(Equation((result,), basis.positive.op, (kept,), {}))
         return result
 
     with Scope(name, lift, _itself) as scope:
         inputs = [Symbol(spec, scope, equations, constants) for spec in specs]
-        out = function(*inputs)
+        with switched(tracing=inputs[0]) if name == "jit" and inputs else nullcontext():
+            out = function(*inputs)
     scope.lift = _itself  # what was written down points back at its list no more: no cycle is left
     for symbol in (*inputs, *(s for e in equations for s in e.results)):
         symbol.equations, symbol.constants = [], None

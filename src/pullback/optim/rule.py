@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from ..arrays.spec import Spec, spec_of
+from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..nn.module import trained_leaves
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
 from .leaves import no_steps, parts
@@ -63,7 +64,8 @@ class Rule:
         given = [as_value(g) for g in listed(structure, grads, f"{self.name}: gradients and parameters")]
         for i, (g, p) in enumerate(zip(given, values, strict=True)):
             _fitting(g, spec_of(p), f"{self.name}: the gradient of params{paths(structure)[i]}", "the parameter")
-        return self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
+        updates, after = self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
+        return _only_trained(params, updates), after
 
     def updates(self, pairs: Sequence[tuple[Any, Any]], **extra: Any) -> list[tuple[Any, Any]]:
         """For a graph built by hand: pairs of (variable, its gradient) in, pairs of (variable, new value) out, those
@@ -79,6 +81,15 @@ class Rule:
         (array(25.), array(6.25), ['sgd[0].slots.momentum.w', 'w'])
         """
         return graph_updates(self, pairs, extra)
+
+
+def _only_trained(params: Any, updates: Any) -> Any:
+    """The updates with zeros for the buffers of modules: running statistics are not learnt, and must not decay."""
+    flags = trained_leaves(params)
+    if all(flags):
+        return updates
+    leaves, structure = flatten(updates)
+    return unflatten(structure, [u if f else zeros(spec_of(u)) for u, f in zip(leaves, flags, strict=True)])
 
 
 def _parameter(x: Any, what: str, structure: Any, number: int) -> Any:

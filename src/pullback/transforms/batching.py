@@ -132,8 +132,8 @@ def vmap(
         axes = [_axis_of(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
         scope = batch_scope(_size(values, axes, structure, axis_size))
         inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(values, axes, strict=True)]
-        given = unflatten(structure, inputs)
         with scope:
+            given = unflatten(structure, inputs)  # inside: modules that are put together here are the transform's own
             out = f(*given[0], **(given[1] if kwargs else {}))
             results, shape = flatten(out)
             wanted = spread(out_axes, out, "vmap: out_axes")

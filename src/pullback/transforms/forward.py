@@ -151,8 +151,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     if len(primals) != len(tangents):
         raise ArgumentError(f"jvp: got {len(primals)} primals and {len(tangents)} tangents.")
     scope = forward_scope("jvp")
-    inputs = [_moving(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
     with scope:
+        inputs = [_moving(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
         out = f(*inputs)
         out, aux = with_aux(out, "jvp") if has_aux else (out, None)
         leaves, structure = flatten(out)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, value_of, wrap
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, GraphError
@@ -46,7 +46,7 @@ class FunctionContext:
 
 def _now(x: Any) -> Any:
     """The value that a variable has now; one that carries derivatives stands for itself, to be refused."""
-    return x.value if isinstance(x, Tensor) and x.node is None else x
+    return value_of(x) if isinstance(x, Tensor) and x.node is None else x
 
 
 _OF_CONTEXT = frozenset(vars(FunctionContext()))

@@ -64,6 +64,7 @@ class Traced(Value):
 
     __slots__ = ("level", "scope", "sources", "spec", "tracing", "value")
     level: int
+    looks_inside = True
 
     def __init__(self, value: Any, sources: Matrix | None, scope: Scope, tracing: Tracing) -> None:
         self.value = value
