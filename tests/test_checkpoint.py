@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.checkpoint.streams import STREAMS, Stream
 from pullback.errors import ArgumentError, RecomputeError
-from pullback.settings import modes, random_states
+from pullback.settings import modes
 from pullback.transforms.custom import custom_op
 
 RNG = np.random.default_rng(7)
@@ -570,8 +571,8 @@ def test_generators_are_replayed_wherever_they_are_found(name):
 
 def test_registered_streams_are_replayed():
     counter = [0]
-    pair = (lambda: counter[0]), (lambda state: counter.__setitem__(0, state))
-    random_states.append(pair)
+    stream = Stream("counter", lambda: counter[0], lambda state: counter.__setitem__(0, state))
+    STREAMS.append(stream)
     try:
 
         def f(x):
@@ -585,7 +586,7 @@ def test_registered_streams_are_replayed():
         assert counter[0] == 10
         same(x.grad, pb.grad(scalar(lambda x: pb.sin(pb.exp(x))))(X))
     finally:
-        random_states.remove(pair)
+        STREAMS.remove(stream)
 
 
 def test_an_exception_in_the_second_run_leaves_everything_as_it_was():

@@ -26,8 +26,8 @@ class Chain:
     """`state = step(i, *state, *params)`: the first `states` of the `width` leaves are the state.
 
     `moving` are the places of leaves that derivatives go through: floating-point states, and parameters that carry any.
-    `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `start` is
-    where the random streams stood, `modes` what was switched on, `tracked` whether anybody may want to go back,
+    `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `streams` are
+    the random ones it may draw from, `modes` what was switched on, `tracked` whether anybody may want to go back,
     `watched` the arrays that the step closes over, `batches` the sizes of the batches around it.
     """
 
@@ -39,7 +39,6 @@ class Chain:
     moving: tuple[int, ...]
     tiers: Tiers
     streams: Replay
-    start: list[Any]
     modes: Modes
     tracked: bool
     watched: Unchanged

@@ -29,7 +29,8 @@ from ..transforms.staged import is_staged
 from .arguments import Arguments
 from .checksum import checksum
 from .policies import Policy
-from .streams import Streams, rewound
+from .reach import Reach
+from .streams import Streams
 from .watching import FirstRun, Saved, SecondRun, Variables
 
 __all__ = ["Region"]
@@ -142,7 +143,7 @@ class Region:
         self._begun = self._handed = False
         self._context = contextvars.copy_context()
         self._scopes = arguments.scopes()
-        self._streams = Streams(function, arguments.leaves)
+        self._streams = Streams(Reach((function,), arguments.leaves).generators, arguments.leaves)
         self._log: list[Entry] = []
         self._promises: list[weakref.ref[Promise] | None] = []
         self._saved: Saved = {}
@@ -157,13 +158,12 @@ class Region:
         """The first run: the function's own results, on its own graph."""
         watcher = FirstRun(modes().watcher, policy, self._saved, self._decisions, self._variables, self._kept_so_far)
         try:
-            with switched(keeper=_Promising(self), watcher=watcher):
+            with self._streams.recorded(), switched(keeper=_Promising(self), watcher=watcher):
                 out = self._function(*args, **kwargs)
         finally:
             self.running = False
             for promise in self._living():
                 promise.held = None
-        self._streams.settle()
         watcher.settle(self._arguments.leaves, out)
         self._arguments.leaves = []
         return out
@@ -216,14 +216,14 @@ class Region:
         ]
         second = SecondRun(self._saved, self._decisions, self._variables)
         keeper = _Fulfilling(self, len(self._log) if self.verify else wanted[-1], self._log, self._promises)
-        with rewound(self._streams), reopened(self._scopes):
-            self._context.copy().run(self._again, keeper, second)
+        args, kwargs = self._arguments.again()  # a region around may have to run again for these, so before any lock
+        with self._streams.rewound(), reopened(self._scopes):
+            self._context.copy().run(self._again, args, kwargs, keeper, second)
         if keeper.count < len(self._log) and (self.verify or keeper.count <= keeper.last):
             raise self._ended_early(keeper.count)
 
-    def _again(self, keeper: _Fulfilling, second: SecondRun) -> None:
-        args, kwargs = self._arguments.again()
-        with switched(keeper=keeper, watcher=second), second:
+    def _again(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeper: _Fulfilling, second: SecondRun) -> None:
+        with self._streams.replayed(), switched(keeper=keeper, watcher=second), second:
             try:
                 self._function(*args, **kwargs)
             except _Enough:

@@ -25,7 +25,7 @@ __all__ = ["back", "forth"]
 
 def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The state after all steps, and the ticket of what was left for the way back."""
-    with _as_at_first(chain), chain.streams.replayed(chain.start):
+    with _as_at_first(chain), chain.streams.from_start():
         state, run = _Forth(chain, leaves).all()
         chain.watched.check()
         return (*state, np.broadcast_to(NO_TICKET if run is None else run.ticket(), chain.batches))
@@ -34,17 +34,12 @@ def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
 def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
-    now = chain.streams.states()
     chain.watched.check()
-    with _as_at_first(chain):
-        try:
-            left = found_run(ticket)
-            if left is None:
-                chain.streams.rewind(chain.start)
-                left = _Forth(chain, leaves).all_but_value()
-            return _Back(chain, leaves, left).all(bars)
-        finally:
-            chain.streams.rewind(now)
+    with _as_at_first(chain), chain.streams.from_start():
+        left = found_run(ticket)
+        if left is None:
+            left = _Forth(chain, leaves).all_but_value()
+        return _Back(chain, leaves, left).all(bars)
 
 
 @contextlib.contextmanager
