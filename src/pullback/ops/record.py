@@ -57,12 +57,19 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
     elif shared and _same_memory(out, values):
         result.mark("shared")
     if needs and mode.grad and op.differentiable and result.spec.inexact:
-        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode)
+        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode, shared)
     return result
 
 
 def _same_memory(out: Any, values: list[Any]) -> bool:
     return getattr(out, "base", None) is not None or any(out is value for value in values)
+
+
+def _lock_views(out: Any, values: list[Any]) -> Any:
+    """A result that may be kept, where it may lie in memory that the user can write to."""
+    if type(out) is tuple:
+        return tuple(_lock_views(x, values) for x in out)
+    return locked(out) if _same_memory(out, values) else out
 
 
 def _node(
@@ -74,13 +81,15 @@ def _node(
     static: dict[str, Any],
     needs: tuple[int, ...],
     mode: Modes,
+    shared: bool,
 ) -> Node:
     rule = op.rule(needs, len(args))
     node = Node()
     node.rule = rule
     node.parents = tuple([args[i].node for i in needs])
     node.order = max([parent.order for parent in node.parents]) + 1
-    node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
+    kept = _lock_views(out, values) if shared and OUT in rule.keeps else out
+    node.kept = tuple([_keep(op, k, args, values, kept, mode) for k in rule.keeps])
     node.spec = spec
     node.call = Call(tuple([spec_of(x) for x in args]), static)
     node.bar = None
@@ -137,7 +146,7 @@ def _many(
             result.mark("shared")
     if needs and mode.grad and op.differentiable:
         specs = tuple(result.spec for result in results)
-        node = _node(op, args, values, outs, specs, static, needs, mode)
+        node = _node(op, args, values, outs, specs, static, needs, mode, shared)
         for i, result in enumerate(results):
             if result.spec.inexact:
                 result.node = part_of(node, i, result.spec)
