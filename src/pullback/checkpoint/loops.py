@@ -39,6 +39,7 @@ from .reach import Reach, is_generator
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth
+from .trail import Trail
 
 __all__ = ["checkpoint_loop"]
 
@@ -160,7 +161,7 @@ class _Given:
         return Chain(
             step=self.step, until=self.until if ends else None, n=n, states=states, width=len(leaves),
             moving=tuple(moving), tiers=tiers, streams=streams, modes=modes(), tracked=tracked,
-            watched=watched,
+            watched=watched, trail=Trail(states),
         )  # fmt: skip
 
 

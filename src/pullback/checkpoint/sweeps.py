@@ -55,8 +55,10 @@ def _as_at_first(chain: Chain) -> Iterator[None]:
 
 def _advanced(chain: Chain, i: int, state: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...]:
     """The state after step i, as bare arrays."""
-    outs = chain.step(i, *(wrap(x, spec_of(x)) for x in (*state, *params)))
-    return tuple(_bare(x) for x in outs)
+    outs = tuple(_bare(x) for x in chain.step(i, *(wrap(x, spec_of(x)) for x in (*state, *params))))
+    if chain.tracked:
+        chain.trail.see(i, outs)
+    return outs
 
 
 def _bare(x: Any) -> Any:
@@ -216,6 +218,7 @@ class _Back:
             for k, x in zip(chain.moving, moving, strict=True):
                 filled[k] = x
             outs = chain.step(here.step, *filled)
+            chain.trail.see(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
             return [outs[k] for k in chain.moving_states]
 
         pullback = Pullback(step, [leaves[k] for k in chain.moving], None)
