@@ -38,15 +38,19 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
         else:
             values.append(x)
     mode = modes()
-    if mode.watcher is not None and mode.watcher.saving:
-        out = mode.watcher.computing(op, values, static, level)
-    elif level > 1:
-        out = run(op, values, static)
-    elif mode.observer is None:
-        out = compute(op, values, static)
+    saving = mode.watcher is not None and mode.watcher.saving
+    if level > 1 or mode.observer is None:
+        out = (
+            mode.watcher.computing(op, values, static, level) if saving
+            else run(op, values, static) if level > 1
+            else compute(op, values, static)
+        )  # fmt: skip
     else:
         tracked = bool(needs) and mode.grad and op.differentiable
-        out = mode.observer.computed(op, args, values, static, tracked, partial(compute, op, values, static))
+        below = (
+            partial(mode.watcher.computing, op, values, static, 1) if saving else partial(compute, op, values, static)
+        )
+        out = mode.observer.computed(op, args, values, static, tracked, below)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
         return out  # a comparison of transformed values lies lower than they, and stays there
     if type(out) is tuple:
