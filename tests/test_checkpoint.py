@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.checkpoint.streams import STREAMS, Stream
 from pullback.errors import ArgumentError, RecomputeError
-from pullback.settings import modes, random_states
+from pullback.settings import modes
 from pullback.transforms.custom import custom_op
 
 RNG = np.random.default_rng(7)
@@ -570,8 +571,8 @@ def test_generators_are_replayed_wherever_they_are_found(name):
 
 def test_registered_streams_are_replayed():
     counter = [0]
-    pair = (lambda: counter[0]), (lambda state: counter.__setitem__(0, state))
-    random_states.append(pair)
+    stream = Stream("counter", lambda: counter[0], lambda state: counter.__setitem__(0, state))
+    STREAMS.append(stream)
     try:
 
         def f(x):
@@ -585,7 +586,7 @@ def test_registered_streams_are_replayed():
         assert counter[0] == 10
         same(x.grad, pb.grad(scalar(lambda x: pb.sin(pb.exp(x))))(X))
     finally:
-        random_states.remove(pair)
+        STREAMS.remove(stream)
 
 
 def test_an_exception_in_the_second_run_leaves_everything_as_it_was():
@@ -701,9 +702,21 @@ def test_the_function_may_write_to_its_own_array():
     same(x.grad, 2 * pb.grad(scalar(lambda x: pb.exp(pb.sin(x))))(X))
 
 
-def test_a_parameter_updated_before_the_backward_pass_is_found():
+def test_a_parameter_updated_before_the_backward_pass_is_read_as_it_was():
     w = leaf(W)
-    y = pb.sum(pb.checkpoint(lambda x: pb.exp(pb.sin(x @ w)))(leaf()))
+    x = leaf()
+    y = pb.sum(pb.checkpoint(lambda x: pb.exp(pb.sin(x @ w)))(x))
+    with pb.no_grad():
+        w -= 0.1
+    y.backward()
+    same(x.grad, pb.grad(scalar(lambda x: pb.exp(pb.sin(x @ W))))(X))
+    same(w, W - 0.1)
+
+
+def test_a_parameter_that_hides_and_was_updated_before_the_backward_pass_is_found():
+    w = leaf(W)
+    hidden = [[[[[[w]]]]]]
+    y = pb.sum(pb.checkpoint(lambda x: pb.exp(pb.sin(x @ hidden[0][0][0][0][0][0])))(leaf()))
     with pb.no_grad():
         w -= 0.1
     with pytest.raises(RecomputeError, match="pointed at another value"):
@@ -754,14 +767,15 @@ def test_missing_and_extra_ops_are_found():
     assert "recomputed: cos" in changed_run(lambda x: pb.sin(pb.exp(pb.sin(x))), inserted)
 
 
-def test_changed_numbers_are_found_by_verify_alone():
+@pytest.mark.parametrize("verify", [None, True])
+def test_changed_numbers_are_found(verify):
     scale = [1.0]
 
     def f(x):
         return pb.sin(pb.exp(x * scale[0]))
 
     x = leaf()
-    y = pb.sum(pb.checkpoint(f, verify=True)(x))
+    y = pb.sum(pb.checkpoint(f, verify=verify)(x))
     scale[0] = 2.0
     with pytest.raises(RecomputeError, match="other numbers"):
         y.backward(retain_graph=True)

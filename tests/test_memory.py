@@ -418,3 +418,36 @@ def test_released_pages_leave_the_resident_set():
     assert after <= held
     assert after < 110
     assert peak >= 200
+
+
+def around(f):
+    x = pb.tensor(np.linspace(0.0, 1.0, 1000), requires_grad=True)
+    with pb.memory.profile() as seen:
+        f(x).backward()
+    return seen.peak
+
+
+def wavy_sum(x):
+    return pb.sum(pb.sin(pb.name(pb.exp(pb.tanh(x)), "e")))
+
+
+POLICIES = {
+    "nothing": pb.save_nothing, "contractions": pb.save_contractions, "everything": pb.save_everything,
+    "named": pb.save_named("e"), "chosen": lambda op, nbytes: nbytes < 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_profile_sees_inside_a_checkpoint_whatever_its_policy(policy):
+    assert around(pb.checkpoint(wavy_sum, policy=policy)) >= 0.7 * around(wavy_sum) > 0
+
+
+def test_instruments_do_not_hide_each_other():
+    f = pb.checkpoint(wavy_sum, policy=pb.save_contractions)
+    alone = around(f)
+    with pb.memory.profile() as outer, pb.memory_budget("1 MiB") as budget:
+        assert around(f) == alone
+    assert outer.peak == alone
+    assert budget.report().peak == alone
+    with pb.offload_to_disk(at_least=100), pb.saved_tensors_hooks(lambda t: t.numpy().copy(), pb.tensor):
+        assert around(f) >= 0.7 * alone

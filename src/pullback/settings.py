@@ -19,7 +19,6 @@ __all__ = [
     "is_grad_enabled",
     "modes",
     "no_grad",
-    "random_states",
     "set_grad_enabled",
 ]
 
@@ -48,10 +47,6 @@ class Modes:
 PLAIN = Modes()
 _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
-
-
-#: Streams of random numbers of our own, as pairs (get, set) of their whole state: what runs again rewinds them.
-random_states: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
 
 
 def switch_to(wanted: Modes) -> None:

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends import is_array
+from .protect import base_of
 
 __all__ = ["Block", "Ledger", "owner_of"]
 
 
 def owner_of(array: Any) -> Any:
     """The array that owns the memory of a view; what is no view of an array owns its own."""
-    while is_array(array.base):
-        array = array.base
+    while is_array(base := base_of(array)):
+        array = base
     return array
 
 

@@ -13,7 +13,7 @@ from .backends import as_array, device_of, is_array
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
 from .node import Handle, Node, leaf_node
-from .protect import read_only, settled
+from .protect import lent, read_only, settled
 from .scope import Scope, outwards, running
 from .spec import Spec, spec_of
 from .value import Value
@@ -428,7 +428,7 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
         return tensor(data, dtype=dtype)
     if not is_array(data) or (dtype is not None and data.dtype != dtype):
         raise ArgumentError(f"asarray: copy=False needs an array of the wanted dtype, got {type(data).__name__}.")
-    shared = wrap(data, spec_of(data))
+    shared = wrap(lent(data), spec_of(data))
     shared.mark("shared")
     return shared
 

@@ -84,7 +84,7 @@ class _Value(_Argument):
 
     def again(self) -> Any:
         value = _value_of(self._value)
-        return value.copy() if self._array else anew(value)
+        return value.copy(order="K") if self._array else anew(value)
 
 
 class _Thing(_Argument):

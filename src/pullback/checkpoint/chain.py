@@ -17,6 +17,7 @@ from ..transforms.captures import Unchanged
 from ..transforms.forward import jvp
 from .randomness import Replay
 from .snapshots import Tiers
+from .trail import Trail
 
 __all__ = ["Chain"]
 
@@ -26,9 +27,10 @@ class Chain:
     """`state = step(i, *state, *params)`: the first `states` of the `width` leaves are the state.
 
     `moving` are the places of leaves that derivatives go through: floating-point states, and parameters that carry any.
-    `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `start` is
-    where the random streams stood, `modes` what was switched on, `tracked` whether anybody may want to go back,
-    `watched` the arrays that the step closes over, `batches` the sizes of the batches around it.
+    `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `streams` are
+    the random ones it may draw from, `modes` what was switched on, `tracked` whether anybody may want to go back,
+    `watched` the arrays that the step closes over, `trail` the states it went through (of the tangent chain, its first
+    ones, which are the same), `batches` the sizes of the batches around it.
     """
 
     step: Callable[..., tuple[Any, ...]]
@@ -39,10 +41,10 @@ class Chain:
     moving: tuple[int, ...]
     tiers: Tiers
     streams: Replay
-    start: list[Any]
     modes: Modes
     tracked: bool
     watched: Unchanged
+    trail: Trail
     batches: tuple[int, ...] = ()
 
     @property
@@ -105,11 +107,10 @@ class Chain:
     def in_batch(self, axes: tuple[int | None, ...], size: int) -> Chain:
         """The chain of a batch, with its elements along `axes` of the leaves; one that is done stays as it is."""
         run, done = self.step, self.until
-        batches = (size, *self.batches)
+        batches, trail = (size, *self.batches), Trail(self.states)
         if done is None:
-            return replace(
-                self, step=lambda i, *leaves: vmap(functools.partial(run, i), axes)(*leaves), batches=batches
-            )
+            whole = lambda i, *leaves: vmap(functools.partial(run, i), axes)(*leaves)  # noqa: E731
+            return replace(self, step=whole, batches=batches, trail=trail)
 
         def one(i: int, *leaves: Any) -> tuple[Any, ...]:
             over = done(i, *leaves)
@@ -122,4 +123,4 @@ class Chain:
         def until(i: int, *leaves: Any) -> Any:
             return reducing.all(vmap(functools.partial(done, i), axes)(*leaves))
 
-        return replace(self, step=step, until=until, batches=batches)
+        return replace(self, step=step, until=until, batches=batches, trail=trail)

@@ -29,15 +29,17 @@ from ..ops.dispatch import apply, as_value
 from ..ops.op import Op, Terms
 from ..settings import modes
 from ..transforms.border import fresh
-from ..transforms.captures import GENERATORS, Captures, Unchanged
+from ..transforms.captures import Captures, Unchanged
 from ..transforms.carry import Carry, wants_functions
 from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
 from .chain import Chain
 from .randomness import Replay
+from .reach import Reach, is_generator
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth
+from .trail import Trail
 
 __all__ = ["checkpoint_loop"]
 
@@ -62,8 +64,8 @@ def checkpoint_loop(
 
     States and params are trees. With `until`, the loop ends before the first step for which `until(i, x, *params)`
     holds; n is at most so many steps then, None for any number. `ram` and `disk` instead of `snapshots` say how many
-    are in memory and how many more in memory-mapped files in `directory`. Random numbers that a step draws from
-    NumPy's global stream, or from generators in `params` or in its closure, are drawn again in the same way.
+    are in memory and how many more in memory-mapped files in `directory`. Random numbers that a step draws without a
+    key, from NumPy's or Python's global stream, or from generators within its reach, are drawn again in the same way.
 
     >>> import pullback as pb
     >>> pb.grad(lambda a: pb.checkpoint_loop(lambda i, x: x * a, 1.0, 100, snapshots=5))(1.0)
@@ -153,23 +155,18 @@ class _Given:
         """The loop as `sweeps` run it."""
         states = len(self._carry.leaves)
         moving = [i for i, x in enumerate(leaves) if spec_of(x).inexact and (i < states or carries(x))]
-        generators = [x for x in self._leaves if _is_generator(x)]
-        streams = Replay([*generators, *self._captures.generators])
+        streams = Replay(Reach(self._captures.functions, self._leaves).generators)
         tracked = any(map(carries, leaves))
         watched = Unchanged(self._captures.arrays if tracked else ())
         return Chain(
             step=self.step, until=self.until if ends else None, n=n, states=states, width=len(leaves),
-            moving=tuple(moving), tiers=tiers, streams=streams, start=streams.states(), modes=modes(), tracked=tracked,
-            watched=watched,
+            moving=tuple(moving), tiers=tiers, streams=streams, modes=modes(), tracked=tracked,
+            watched=watched, trail=Trail(states),
         )  # fmt: skip
 
 
-def _is_generator(x: Any) -> bool:
-    return isinstance(x, GENERATORS)
-
-
 def _goes_through(x: Any) -> bool:
-    return type(x) in NUMBERS or _is_generator(x)
+    return type(x) in NUMBERS or is_generator(x)
 
 
 def _plain(chain: Chain, leaves: list[Any]) -> list[Any]:

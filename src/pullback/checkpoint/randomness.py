@@ -1,45 +1,55 @@
-"""The random streams that a function may draw from in, their states out, to be drawn from again in the same way."""
+"""The random streams of a loop: where they stand before a step, so that the step draws the same when it runs again."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from .streams import common_streams, same, stream_of
+from ..ops.default_stream import Draws, cursor, drawing
+from .streams import STREAMS, rewinding, stream_of
 
 __all__ = ["Replay"]
 
 
 class Replay:
-    """The streams that every function can reach, and those of some generators."""
+    """Our own stream, of which the first run leaves a record; those that every function can reach; some generators'."""
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_draws", "_start", "_streams")
 
     def __init__(self, generators: Sequence[Any] = ()) -> None:
-        own = {id(g): g for g in generators}
-        self._pairs = [*common_streams(), *map(stream_of, own.values())]
+        self._draws = Draws()
+        self._streams = [*STREAMS, *map(stream_of, generators)]
+        self._start = [0, *self._others()]
+
+    def _others(self) -> list[Any]:
+        return [stream.get() for stream in self._streams]
 
     def states(self) -> list[Any]:
-        """Where all streams stand."""
-        return [get() for get, _ in self._pairs]
+        """Where all streams stand, inside of a run."""
+        mine = cursor()
+        return [0 if mine is None else mine.position, *self._others()]
 
     def rewind(self, states: list[Any]) -> None:
-        """Put all streams where they stood."""
-        for (_, set_state), state in zip(self._pairs, states, strict=True):
-            set_state(state)
+        """Put all streams where they stood, inside of a run."""
+        mine = cursor()
+        if mine is not None:
+            mine.position = states[0]
+        for stream, state in zip(self._streams, states[1:], strict=True):
+            stream.put(state)
 
-    @contextlib.contextmanager
-    def replayed(self, states: list[Any]) -> Iterator[None]:
-        """Draw again what was drawn from `states` on; afterwards the streams go on as if nothing had been rewound.
-
-        Where they stand at `states` now, this is the first run, and they stay where it leaves them.
+    @contextmanager
+    def from_start(self) -> Iterator[None]:
+        """Draw what was drawn from the start on. The first run leaves the streams where it got to; after any other they
+        go on as if nothing had been rewound.
         """
-        now = self.states()
-        first = all(same(a, b) for a, b in zip(now, states, strict=True))
-        self.rewind(states)
-        try:
-            yield
-        finally:
-            if not first:
-                self.rewind(now)
+        repeats, now = self._draws.complete, self._others()
+        with rewinding if repeats else nullcontext(), drawing(self._draws):
+            try:
+                if repeats:
+                    self.rewind(self._start)
+                yield
+            finally:
+                self._draws.complete = True
+                if repeats:
+                    self.rewind([0, *now])

@@ -21,15 +21,18 @@ Choice = Policy | Callable[[Any, int], Any]
 
 
 @overload
-def checkpoint(f: Function, *, policy: Choice = ..., verify: bool = ...) -> Function: ...
+def checkpoint(f: Function, *, policy: Choice = ..., verify: bool | None = ...) -> Function: ...
 @overload
-def checkpoint(f: None = None, *, policy: Choice = ..., verify: bool = ...) -> Callable[[Function], Function]: ...
-def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool = False) -> Any:
+def checkpoint(
+    f: None = None, *, policy: Choice = ..., verify: bool | None = ...
+) -> Callable[[Function], Function]: ...
+def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool | None = None) -> Any:
     """f, but on the way back what it kept is computed again from its arguments: memory for time. As a function of a
     function, or a decorator with or without options.
 
-    `policy` says which results are kept all the same. A recomputation that differs in ops, shapes or dtypes raises
-    `RecomputeError`; with `verify` one that differs in any number does, and all of f runs again.
+    `policy` says which results are kept all the same. A recomputation that differs in ops, shapes, dtypes or, by more
+    than rounding, in the numbers that are needed again raises `RecomputeError`. With `verify=True` all of f runs again
+    and every bit counts; with `verify=False` no numbers are compared.
 
     >>> import numpy as np, pullback as pb
     >>> f = pb.checkpoint(lambda x: pb.sum(pb.sin(pb.exp(x))))
@@ -49,7 +52,7 @@ def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool = F
     return checkpointed
 
 
-def _run(f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, verify: bool) -> Any:
+def _run(f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: Policy, verify: bool | None) -> Any:
     """Where nothing is recorded the function runs as it is."""
     arguments = Arguments(args, kwargs)
     arguments.check()
@@ -64,7 +67,7 @@ def checkpoint_sequential(
     segments: int | None = None,
     *,
     policy: Choice = save_nothing,
-    verify: bool = False,
+    verify: bool | None = None,
 ) -> Any:
     """The functions one after the other, each on the result of the one before, in `segments` checkpoints of about
     equal length; without a number about the square root of how many there are, which keeps least.

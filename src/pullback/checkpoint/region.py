@@ -27,10 +27,11 @@ from ..ops.specialise import Symbol
 from ..settings import modes, switched
 from ..transforms.staged import is_staged
 from .arguments import Arguments
-from .checksum import checksum
+from .fingerprint import Fingerprint, fingerprint
 from .policies import Policy
-from .streams import Streams, rewound
-from .watching import FirstRun, Saved, SecondRun, Variables
+from .reach import Reach
+from .streams import Streams
+from .watching import FirstRun, Saved, SecondRun, Variables, note_all
 
 __all__ = ["Region"]
 
@@ -51,7 +52,7 @@ class Promise(Kept):
         self.held = value
         self.spec = spec
         self._staged = is_staged(value)
-        self._seen = None if region.verify else _weak(value)
+        self._seen = None if region.verify is True else _weak(value)
 
     def at_hand(self) -> Any:
         """The value if it can be had without computing, else None."""
@@ -99,20 +100,25 @@ class Entry(NamedTuple):
     position: int
     spec: Spec
     line: tuple[CodeType, int]
-    checksum: int | None
+    prints: tuple[Fingerprint, ...]
     leaf: Node | None
     value: Any
 
     def agrees(self, op: Op, position: int, value: Any, leaf: Node | None) -> bool:
-        """Whether a recomputation keeps the same here, as far as can be seen."""
+        """Whether a recomputation keeps the same here, but for the numbers."""
         spec = spec_of(value)
         return (
             (spec is self.spec or spec == self.spec)
             and op.name == self.name
             and position == self.position
             and (leaf is None or leaf is not self.leaf or self.value is None or self.value() is value)
-            and (self.checksum is None or self.checksum == checksum(value))
         )
+
+    def has_numbers_of(self, value: Any, exact: bool) -> bool:
+        """Whether a recomputed value has the first one's numbers."""
+        if not self.prints:
+            return True
+        return all(a.agrees(b, exact) for a, b in zip(self.prints, fingerprint(value), strict=True))
 
     def __str__(self) -> str:
         name = self.args[min(self.position, len(self.args) - 1)].lstrip("*")
@@ -120,34 +126,36 @@ class Entry(NamedTuple):
         return f"{self.name} keeps {what}, {self.spec}, at {show_line(*self.line)}"
 
 
-def entry_of(op: Op, position: int, value: Any, verify: bool, leaf: Node | None = None) -> Entry:
+def entry_of(op: Op, position: int, value: Any, prints: tuple[Fingerprint, ...], leaf: Node | None = None) -> Entry:
     """What is noted of a value that is kept. The frames between here and `record` are ours."""
     line = user_line(sys._getframe(4))
-    total, held = checksum(value) if verify else None, None if leaf is None else _weak(value)
-    return Entry(op.name, op.args, position, spec_of(value), line, total, leaf, held)
+    return Entry(op.name, op.args, position, spec_of(value), line, prints, leaf, None if leaf is None else _weak(value))
 
 
 class Region:
     """One run of a checkpointed function, able to run it again."""
 
     __slots__ = (
-        "_arguments", "_around", "_begun", "_context", "_decisions", "_function", "_handed", "_log", "_promises",
-        "_saved", "_scopes", "_streams", "_variables", "given", "lock", "running", "verify",
+        "_arguments", "_around", "_begun", "_context", "_decisions", "_function", "_handed", "_last", "_log",
+        "_promises", "_saved", "_scopes", "_streams", "_variables", "given", "lock", "running", "verify",
     )  # fmt: skip
 
-    def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool | None) -> None:
         self._function = function
         self._arguments = arguments
         self._around: Keeper | None = modes().keeper
         self._begun = self._handed = False
         self._context = contextvars.copy_context()
         self._scopes = arguments.scopes()
-        self._streams = Streams(function, arguments.leaves)
+        reach = Reach((function,), arguments.leaves)
+        self._streams = Streams(reach.generators, arguments.leaves)
         self._log: list[Entry] = []
         self._promises: list[weakref.ref[Promise] | None] = []
         self._saved: Saved = {}
         self._decisions: list[bool] = []
         self._variables: Variables = {}
+        note_all(self._variables, reach.tensors)
+        self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self.given = arguments.nodes()
         self.lock = threading.RLock()
         self.running = True
@@ -157,13 +165,12 @@ class Region:
         """The first run: the function's own results, on its own graph."""
         watcher = FirstRun(modes().watcher, policy, self._saved, self._decisions, self._variables, self._kept_so_far)
         try:
-            with switched(keeper=_Promising(self), watcher=watcher):
+            with self._streams.recorded(), switched(keeper=_Promising(self), watcher=watcher):
                 out = self._function(*args, **kwargs)
         finally:
             self.running = False
             for promise in self._living():
                 promise.held = None
-        self._streams.settle()
         watcher.settle(self._arguments.leaves, out)
         self._arguments.leaves = []
         return out
@@ -184,6 +191,17 @@ class Region:
         self._log.append(entry)
         self._promises.append(weakref.ref(promise))
         return promise
+
+    def prints(self, value: Any) -> tuple[Fingerprint, ...]:
+        """The fingerprint of a value that is kept; most are kept twice, by the op that made it and by the next."""
+        if self.verify is False:
+            return ()
+        if self._last is None or self._last[0]() is not value:
+            reference = _weak(value)
+            if reference is None:
+                return fingerprint(value)
+            self._last = reference, fingerprint(value)
+        return self._last[1]
 
     def note_leaf(self, entry: Entry) -> None:
         """The first run keeps the value of a leaf; it lives on anyway, so the node may hold it."""
@@ -215,15 +233,15 @@ class Region:
             i for i, r in enumerate(self._promises) if r is not None and (p := r()) is not None and p.at_hand() is None
         ]
         second = SecondRun(self._saved, self._decisions, self._variables)
-        keeper = _Fulfilling(self, len(self._log) if self.verify else wanted[-1], self._log, self._promises)
-        with rewound(self._streams), reopened(self._scopes):
-            self._context.copy().run(self._again, keeper, second)
-        if keeper.count < len(self._log) and (self.verify or keeper.count <= keeper.last):
+        keeper = _Fulfilling(self, len(self._log) if self.verify is True else wanted[-1], self._log, self._promises)
+        args, kwargs = self._arguments.again()  # a region around may have to run again for these, so before any lock
+        with self._streams.rewound(), reopened(self._scopes):
+            self._context.copy().run(self._again, args, kwargs, keeper, second)
+        if keeper.count < len(self._log) and (self.verify is True or keeper.count <= keeper.last):
             raise self._ended_early(keeper.count)
 
-    def _again(self, keeper: _Fulfilling, second: SecondRun) -> None:
-        args, kwargs = self._arguments.again()
-        with switched(keeper=keeper, watcher=second), second:
+    def _again(self, args: Sequence[Any], kwargs: Mapping[str, Any], keeper: _Fulfilling, second: SecondRun) -> None:
+        with self._streams.replayed(), switched(keeper=keeper, watcher=second), second:
             try:
                 self._function(*args, **kwargs)
             except _Enough:
@@ -236,12 +254,12 @@ class Region:
     def name(self) -> str:
         return getattr(self._function, "__qualname__", None) or type(self._function).__name__
 
-    def difference(self, number: int, now: Entry) -> RecomputeError:
+    def difference(self, number: int, now: Entry, other_numbers: bool) -> RecomputeError:
         """What the recomputation keeps is not what the first run kept."""
         first = self._log[number] if number < len(self._log) else None
         if first is None:
             then = f"nothing: it kept {len(self._log)} values"
-        elif first.checksum != now.checksum:
+        elif other_numbers:
             then = f"{first}, with other numbers"
         elif str(first) == str(now):
             then = f"{first}, when the tensor pointed at another value"
@@ -262,7 +280,8 @@ class Region:
 _CAUSES = (
     "  Likely causes: a global or closed-over variable changed in between, a parameter was updated before the backward "
     "pass,\n  an array was written to, random numbers from a generator that is not among the arguments, or an `if` on "
-    "any of these.\n  Pass what the function depends on as arguments; verify=True compares numbers too."
+    "any of these.\n  Pass what the function depends on as arguments. If it is meant to differ from run to run, "
+    "verify=False compares no numbers."
 )
 
 
@@ -279,12 +298,13 @@ class _Promising(Keeper):
         self._region = region
 
     def keep(self, op: Op, position: int, value: Any) -> Any:
-        return self._region.promise(entry_of(op, position, value, self._region.verify), value)
+        return self._region.promise(entry_of(op, position, value, self._region.prints(value)), value)
 
     def keep_leaf(self, op: Op, position: int, value: Any, leaf: Node) -> Any:
         if leaf in self._region.given:
             return self.keep(op, position, value)
-        self._region.note_leaf(entry_of(op, position, value, self._region.verify, leaf))
+        prints = self._region.prints(value) if self._region.verify is True else ()  # else its identity will do
+        self._region.note_leaf(entry_of(op, position, value, prints, leaf))
         return value
 
 
@@ -311,11 +331,14 @@ class _Fulfilling(Keeper):
         if number > self.last:  # a handler of the user's that catches everything let it go on
             raise _Enough
         if number >= len(self._log) or not self._log[number].agrees(op, position, value, leaf):
-            raise self._region.difference(number, entry_of(op, position, value, self._region.verify, leaf))
+            raise self._region.difference(number, entry_of(op, position, value, (), leaf), False)
         self.count = number + 1
         reference = self._promises[number]
         promise = None if reference is None else reference()
-        if promise is not None and promise.at_hand() is None:
+        wanted, exact = promise is not None and promise.at_hand() is None, self._region.verify is True
+        if (wanted or exact) and not self._log[number].has_numbers_of(value, exact):
+            raise self._region.difference(number, entry_of(op, position, value, (), leaf), True)
+        if promise is not None and wanted:
             promise.fulfil(value)
         if number == self.last:
             raise _Enough

@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays.backends import device_of, namespace_on
 from .disk import Disk, Place
 
-__all__ = ["NO_TICKET", "Run", "Shelf", "Tiers", "found_run"]
+__all__ = ["NO_TICKET", "Run", "Shelf", "Tiers", "found_run", "is_ticket"]
 
 #: What stands for a ticket where there was no run before.
 NO_TICKET = np.asarray(-1)
@@ -128,3 +128,12 @@ def found_run(ticket: Any) -> tuple[Shelf, Snapshot | None, int] | None:
     """What the run with this ticket left, None if there is none or it was used up. A batch has one for all elements."""
     run = _runs.get(int(ticket.reshape(-1)[0])) if ticket.size else None
     return None if run is None else run.take()
+
+
+def is_ticket(array: Any) -> bool:
+    """Whether an array is a ticket, or a view of one."""
+    if array.dtype != NO_TICKET.dtype:
+        return False
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, Run)

@@ -1,195 +1,169 @@
-"""Function and arguments in, the random streams it may draw from out, so that a second run draws the same numbers."""
+"""The random streams that a function may draw from: where they stood at its first run, so that a second draws the same.
+
+Our own default generator is replayed from a record (`ops/default_stream.py`). Every other stream that can be rewound is
+a `Stream`: the common ones, which any function can reach, register in `STREAMS`; generators are found by `reach`.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import random
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..arrays.value import Value
-from ..settings import random_states
+from ..ops.default_stream import Draws, drawing
 
-__all__ = ["Streams", "common_streams", "rewound", "same", "stream_of"]
+__all__ = ["STREAMS", "Stream", "Streams", "stream_of"]
 
 State = Any
-Stream = tuple[Callable[[], State], Callable[[State], None]]
 
-#: How far to look for generators in what a function closes over: functions in functions, objects in lists.
-_DEPTH = 3
-#: The memory of the global Mersenne twister: 624 words and a position.
-_TWISTER_BYTES = 625 * 4
+
+class Stream(NamedTuple):
+    """A stream of random numbers that can be rewound, by reading and writing all of its state."""
+
+    name: str
+    get: Callable[[], State]
+    put: Callable[[State], None]
+
+
+#: Held while streams that all threads share are rewound, so that two second runs do not mix them up.
+rewinding = threading.RLock()
 
 
 class Streams:
     """The states that a first run started from, of the streams it drew from."""
 
-    __slots__ = ("_device", "_found", "_states")
+    __slots__ = ("_device", "_draws", "_found", "_states")
 
-    def __init__(self, function: Any, leaves: Sequence[Any]) -> None:
+    def __init__(self, generators: Sequence[Any], leaves: Sequence[Any]) -> None:
+        self._draws = Draws()
         self._device = _DeviceStream() if _on_device(leaves) else None
-        self._found = streams_of(function, leaves)
-        self._states = [get() for get, _ in self._found]
+        self._found = [*STREAMS, *map(stream_of, generators)]
+        self._states = [stream.get() for stream in self._found]
 
-    def settle(self) -> None:
-        """The run is over: forget the streams that it did not draw from."""
-        pairs = zip(self._found, self._states, strict=True)
-        drawn = [(stream, state) for stream, state in pairs if not same(state, stream[0]())]
-        self._found, self._states = [stream for stream, _ in drawn], [state for _, state in drawn]
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """The first run; when it is over, streams that it did not draw from are forgotten."""
+        try:
+            with drawing(self._draws):
+                yield
+        finally:
+            self._draws.complete = True
+            pairs = zip(self._found, self._states, strict=True)
+            drawn = [(stream, state) for stream, state in pairs if not same(state, stream.get())]
+            self._found, self._states = [stream for stream, _ in drawn], [state for _, state in drawn]
 
-    def rewind(self) -> None:
-        for (_, put), state in zip(self._found, self._states, strict=True):
-            put(state)
+    def replayed(self) -> AbstractContextManager[Any]:
+        """Our own stream as it was at the first run: for the context in which the second one runs."""
+        return drawing(self._draws)
 
-    @property
-    def found(self) -> list[Stream]:
-        return self._found
+    @contextmanager
+    def rewound(self) -> Iterator[None]:
+        """Every stream as it was at the first run; afterwards all go on as if nothing had been rewound."""
+        with rewinding if self._found else nullcontext(), self._on_device():
+            before = [stream.get() for stream in self._found]
+            try:
+                _put(self._found, self._states)
+                yield
+            finally:
+                _put(self._found, before)
 
-    def device(self) -> AbstractContextManager[None]:
-        """The stream of the GPU as the first run met it, for a while."""
+    def _on_device(self) -> AbstractContextManager[None]:
         return nullcontext() if self._device is None else self._device.rewound()
 
 
-@contextmanager
-def rewound(streams: Streams) -> Iterator[None]:
-    """Every stream as it was at the first run; afterwards all go on as if nothing had been rewound."""
-    own = [*(put for _, put in streams.found)]
-    touched = [*streams.found, *(stream for stream in common_streams() if stream[1] not in own)]
-    before = [(put, get()) for get, put in touched]
-    with streams.device():
-        try:
-            streams.rewind()
-            yield
-        finally:
-            for put, state in before:
-                put(state)
-
-
-def streams_of(function: Any, leaves: Sequence[Any]) -> list[Stream]:
-    """The common streams and every generator object that the function is given or closes over."""
-    generators: dict[int, Any] = {}
-    seen: set[int] = set()
-    for leaf in leaves:
-        if isinstance(leaf, (np.random.Generator, np.random.RandomState, np.random.BitGenerator)):
-            generators[id(leaf)] = leaf
-    _search(function, _DEPTH, generators, seen)
-    return [*common_streams(), *(stream_of(generator) for generator in generators.values())]
-
-
-def common_streams() -> list[Stream]:
-    """The streams that every function can reach: NumPy's global one and our own."""
-    return [(global_state, set_global_state), *random_states]
+def _put(streams: Sequence[Stream], states: Sequence[State]) -> None:
+    for stream, state in zip(streams, states, strict=True):
+        stream.put(state)
 
 
 def stream_of(generator: Any) -> Stream:
+    """A generator's own stream."""
+    name = type(generator).__name__
     if isinstance(generator, np.random.RandomState):
-        return functools.partial(generator.get_state, legacy=False), generator.set_state
+        return Stream(name, functools.partial(generator.get_state, legacy=False), generator.set_state)
+    if isinstance(generator, random.Random):
+        return Stream(name, generator.getstate, generator.setstate)
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
-    return functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")
+    return Stream(name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state"))
 
 
-def _search(holder: Any, depth: int, generators: dict[int, Any], seen: set[int]) -> None:
-    """Collect the generators within reach of a function, an object or a container."""
-    seen.add(id(holder))
-    for value in _inside(holder):
-        kind = type(value)
-        if kind in _hollow:
-            continue
-        if isinstance(value, (np.random.Generator, np.random.RandomState)):
-            generators[id(value)] = value
-        elif depth and id(value) not in seen:
-            _search(value, depth - 1, generators, seen)
-
-
-#: Classes whose objects hold nothing to look into; it grows, since every call of a checkpoint searches.
-_hollow: set[type] = {int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(sys), type(len)}
-
-
-def _inside(holder: Any) -> Collection[Any]:
-    """What a function closes over and names; the parts of a partial, a method, a container, an object of a class."""
-    kind = type(holder)
-    if kind is FunctionType:
-        return _of_function(holder)
-    if kind is MethodType:
-        return holder.__func__, holder.__self__
-    if kind is functools.partial:
-        return holder.func, *holder.args, *holder.keywords.values()
-    if kind is list or kind is tuple:
-        return holder  # type: ignore[no-any-return]
-    if kind is dict:
-        return holder.values()  # type: ignore[no-any-return]
-    if hasattr(holder, "__dict__") and not isinstance(holder, type):
-        return list(vars(holder).values())
-    _hollow.add(kind)
-    return ()
-
-
-def _of_function(function: FunctionType) -> list[Any]:
-    found = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
-    found += function.__defaults__ or ()
-    if function.__kwdefaults__:
-        found += function.__kwdefaults__.values()
-    if not _is_library(function):
-        known = function.__globals__
-        found += [known[name] for name in function.__code__.co_names if name in known]
-    return found
-
-
-def _is_empty(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return True
-    return False
-
-
-def _is_library(function: FunctionType) -> bool:
-    """Functions of NumPy and of ours hold no generators of the user's."""
-    return str(function.__module__ or "").partition(".")[0] in ("numpy", "scipy", "cupy", "pullback")
-
-
-_last: tuple[Any, bytes, dict[str, Any]] | None = None
-
-
-def global_state() -> dict[str, Any]:
-    """NumPy's global stream. Asking NumPy costs 30 microseconds, so its answer is used again while the twister's memory
-    is the same; a normal deviate held back may be handed out without a trace there, so not if there is one.
+class _Twister:
+    """A global Mersenne twister. Reading its state costs 10 to 30 microseconds, so what was read is used again while
+    its memory, a position and 624 words, is the same; `witness` tells, None where it cannot.
     """
-    global _last
+
+    __slots__ = ("_last", "_read", "_witness", "_write")
+
+    def __init__(self, witness: Callable[[], Any], read: Callable[[], State], write: Callable[[State], None]) -> None:
+        self._witness, self._read, self._write = witness, read, write
+        self._last: tuple[Any, State] | None = None
+
+    def get(self) -> State:
+        witness, last = self._witness(), self._last
+        if last is not None and witness is not None and last[0] == witness and not _holds_back(last[1]):
+            return last[1]
+        state = self._read()
+        self._last = witness, state
+        return state
+
+    def put(self, state: State) -> None:
+        if state is not self.get():
+            self._write(state)
+            self._last = None
+
+
+def _holds_back(state: State) -> bool:
+    """NumPy may hand out a normal deviate that it held back, without a trace in the twister's memory."""
+    return isinstance(state, dict) and bool(state.get("has_gauss"))
+
+
+_TWISTER_BYTES = 625 * 4
+
+
+def _numpy_witness() -> Any:
     bits = np.random.mtrand.get_bit_generator()
-    memory = b""
-    if type(bits) is np.random.MT19937:
-        memory = ctypes.string_at(bits.ctypes.state_address, _TWISTER_BYTES)
-        if _last is not None and _last[0] is bits and _last[1] == memory and not _last[2]["has_gauss"]:
-            return _last[2]
-    state: dict[str, Any] = np.random.get_state(legacy=False)
-    if memory:
-        _last = bits, memory, state
-    return state
+    return (
+        (bits, ctypes.string_at(bits.ctypes.state_address, _TWISTER_BYTES)) if type(bits) is np.random.MT19937 else None
+    )
 
 
-def set_global_state(state: dict[str, Any]) -> None:
-    global _last
-    if state is not global_state():
-        np.random.set_state(state)
-        _last = None
+def _python_witness() -> Any:
+    """CPython's twister lies right behind the head of its object."""
+    twister: Any = random.getstate.__self__  # type: ignore[attr-defined]
+    if not _PYTHON_IN_PLACE:
+        return None
+    return twister.gauss_next, ctypes.string_at(id(twister) + object.__basicsize__, _TWISTER_BYTES)
 
 
-def same(one: Any, other: Any) -> bool:
+_PYTHON_IN_PLACE = (
+    sys.implementation.name == "cpython"
+    and 0 <= random.Random.__base__.__basicsize__ - object.__basicsize__ - _TWISTER_BYTES < 8  # type: ignore[union-attr]
+)
+_numpy = _Twister(_numpy_witness, functools.partial(np.random.get_state, legacy=False), np.random.set_state)
+_python = _Twister(_python_witness, random.getstate, random.setstate)
+#: The streams that every function can reach beside our own: each registers here once.
+STREAMS = [Stream("numpy.random", _numpy.get, _numpy.put), Stream("random", _python.get, _python.put)]
+
+
+def same(one: State, other: State) -> bool:
+    """Whether two states are one: dicts may hold arrays, tuples hold plain numbers."""
     if one is other:
         return True
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
-    return bool(np.array_equal(one, other))
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
 
 
 def _on_device(leaves: Sequence[Any]) -> bool:

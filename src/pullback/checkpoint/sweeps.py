@@ -25,7 +25,7 @@ __all__ = ["back", "forth"]
 
 def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The state after all steps, and the ticket of what was left for the way back."""
-    with _as_at_first(chain), chain.streams.replayed(chain.start):
+    with _as_at_first(chain), chain.streams.from_start():
         state, run = _Forth(chain, leaves).all()
         chain.watched.check()
         return (*state, np.broadcast_to(NO_TICKET if run is None else run.ticket(), chain.batches))
@@ -34,17 +34,12 @@ def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
 def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
-    now = chain.streams.states()
     chain.watched.check()
-    with _as_at_first(chain):
-        try:
-            left = found_run(ticket)
-            if left is None:
-                chain.streams.rewind(chain.start)
-                left = _Forth(chain, leaves).all_but_value()
-            return _Back(chain, leaves, left).all(bars)
-        finally:
-            chain.streams.rewind(now)
+    with _as_at_first(chain), chain.streams.from_start():
+        left = found_run(ticket)
+        if left is None:
+            left = _Forth(chain, leaves).all_but_value()
+        return _Back(chain, leaves, left).all(bars)
 
 
 @contextlib.contextmanager
@@ -60,8 +55,10 @@ def _as_at_first(chain: Chain) -> Iterator[None]:
 
 def _advanced(chain: Chain, i: int, state: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...]:
     """The state after step i, as bare arrays."""
-    outs = chain.step(i, *(wrap(x, spec_of(x)) for x in (*state, *params)))
-    return tuple(_bare(x) for x in outs)
+    outs = tuple(_bare(x) for x in chain.step(i, *(wrap(x, spec_of(x)) for x in (*state, *params))))
+    if chain.tracked:
+        chain.trail.see(i, outs)
+    return outs
 
 
 def _bare(x: Any) -> Any:
@@ -221,6 +218,7 @@ class _Back:
             for k, x in zip(chain.moving, moving, strict=True):
                 filled[k] = x
             outs = chain.step(here.step, *filled)
+            chain.trail.see(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
             return [outs[k] for k in chain.moving_states]
 
         pullback = Pullback(step, [leaves[k] for k in chain.moving], None)

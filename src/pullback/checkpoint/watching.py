@@ -7,7 +7,7 @@ that a policy saves. The second run starts from the same, and puts everything ba
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..arrays.node import Handle
@@ -21,7 +21,7 @@ from ..ops.specialise import Symbol
 from .arguments import anew
 from .policies import Policy
 
-__all__ = ["FirstRun", "Saved", "SecondRun", "Variables"]
+__all__ = ["FirstRun", "Saved", "SecondRun", "Variables", "note_all"]
 
 #: For the number of an op, how to get its result back, and the number of the op that follows.
 Saved = dict[int, tuple[Callable[[], Any], int]]
@@ -41,11 +41,22 @@ def _note(variables: Variables, tensor: Tensor) -> None:
         variables[id(tensor)] = weakref.ref(tensor), state
 
 
+def note_all(variables: Variables, tensors: Iterable[Tensor]) -> None:
+    """Where the variables stand that a function can reach: it reads them, or rebinds them."""
+    for tensor in tensors:
+        _note(variables, tensor)
+
+
 def _put_back(variables: Variables) -> None:
     for reference, (value, spec, node, status) in variables.values():
         tensor = reference()
         if tensor is not None:
             tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
+
+
+def _has_moved(tensor: Tensor | None, state: tuple[Any, ...]) -> bool:
+    """Those that stand where they stood are left alone: other threads may use them."""
+    return tensor is not None and (tensor.value is not state[0] or tensor.node is not state[2])
 
 
 class FirstRun(Watcher):
@@ -167,11 +178,11 @@ class SecondRun(Watcher):
         return next(self._decisions, found)
 
     def __enter__(self) -> SecondRun:
-        for reference, _ in self._start.values():
-            tensor = reference()
-            if tensor is not None:
-                _note(self._variables, tensor)
-        _put_back(self._start)
+        moved = {
+            key: (reference, state) for key, (reference, state) in self._start.items() if _has_moved(reference(), state)
+        }
+        note_all(self._variables, [tensor for reference, _ in moved.values() if (tensor := reference()) is not None])
+        _put_back(moved)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ..errors import ShapeError
 
 __all__ = ["Pairs", "Sizes", "counts", "first_inside", "is_apart", "padded", "patches", "slices", "unpadded"]
@@ -59,7 +61,15 @@ def patches(xp: Any, x: Any, window: Sizes, stride: Sizes, dilation: Sizes, many
     inside = [s * d for s, d in zip(steps, dilation, strict=True)]
     apart = [s * t for s, t in zip(steps, stride, strict=True)]
     strides = (*x.strides[:2], *inside, *apart)
-    return xp.lib.stride_tricks.as_strided(x, (*x.shape[:2], *window, *many), strides)
+    return strided(xp, x, (*x.shape[:2], *window, *many), strides)
+
+
+def strided(xp: Any, x: Any, shape: Sizes, strides: Sizes) -> Any:
+    """A view by strides. Its elements may overlap, so nothing is written through it."""
+    view = xp.lib.stride_tricks.as_strided(x, shape, strides)
+    if xp is np:
+        view.flags.writeable = False
+    return view
 
 
 def slices(window: Sizes, stride: Sizes, dilation: Sizes, many: Sizes) -> Iterator[tuple[Sizes, Any]]:

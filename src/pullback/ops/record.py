@@ -40,15 +40,19 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 shared = True
         else:
             values.append(x)
-    if mode.watcher is not None and mode.watcher.saving:
-        out = mode.watcher.computing(op, values, static, level)
-    elif level > 1:
-        out = run(op, values, static)
-    elif mode.observer is None:
-        out = compute(op, values, static)
+    saving = mode.watcher is not None and mode.watcher.saving
+    if level > 1 or mode.observer is None:
+        out = (
+            mode.watcher.computing(op, values, static, level) if saving
+            else run(op, values, static) if level > 1
+            else compute(op, values, static)
+        )  # fmt: skip
     else:
         tracked = bool(needs) and mode.grad and op.differentiable
-        out = mode.observer.computed(op, args, values, static, tracked, partial(compute, op, values, static))
+        below = (
+            partial(mode.watcher.computing, op, values, static, 1) if saving else partial(compute, op, values, static)
+        )
+        out = mode.observer.computed(op, args, values, static, tracked, below)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
         return out  # a comparison of transformed values lies lower than they, and stays there
     if type(out) is tuple:
@@ -59,12 +63,19 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
     elif shared and _same_memory(out, values):
         result.mark("shared")
     if needs and mode.grad and op.differentiable and result.spec.inexact:
-        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode)
+        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode, shared)
     return result
 
 
 def _same_memory(out: Any, values: list[Any]) -> bool:
     return getattr(out, "base", None) is not None or any(out is value for value in values)
+
+
+def _lock_views(out: Any, values: list[Any]) -> Any:
+    """A result that may be kept, where it may lie in memory that the user can write to."""
+    if type(out) is tuple:
+        return tuple(_lock_views(x, values) for x in out)
+    return locked(out) if _same_memory(out, values) else out
 
 
 def _node(
@@ -76,13 +87,15 @@ def _node(
     static: dict[str, Any],
     needs: tuple[int, ...],
     mode: Modes,
+    shared: bool,
 ) -> Node:
     rule = op.rule(needs, len(args))
     node = Node()
     node.rule = rule
     node.parents = tuple([args[i].node for i in needs])
     node.order = max([parent.order for parent in node.parents]) + 1
-    node.kept = tuple([_keep(op, k, args, values, out, mode) for k in rule.keeps])
+    kept = _lock_views(out, values) if shared and OUT in rule.keeps else out
+    node.kept = tuple([_keep(op, k, args, values, kept, mode) for k in rule.keeps])
     node.spec = spec
     node.call = Call(tuple([spec_of(x) for x in args]), static)
     node.bar = None
@@ -139,7 +152,7 @@ def _many(
             result.mark("shared")
     if needs and mode.grad and op.differentiable:
         specs = tuple(result.spec for result in results)
-        node = _node(op, args, values, outs, specs, static, needs, mode)
+        node = _node(op, args, values, outs, specs, static, needs, mode, shared)
         for i, result in enumerate(results):
             if result.spec.inexact:
                 result.node = part_of(node, i, result.spec)

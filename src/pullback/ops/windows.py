@@ -16,6 +16,7 @@ from .dispatch import apply, as_value, ndim, shape
 from .families import linear
 from .index import namespace_for
 from .op import Op
+from .patches import strided
 from .sampling import one, several
 
 __all__ = ["as_strided", "im2col", "sliding_window_view", "unfold"]
@@ -38,7 +39,7 @@ def _seen(xp: Any, x: Any, axis: int, size: int, step: int, dilation: int) -> An
     strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis] * dilation)
     if not x.size or 0 in shape_wanted:
         return xp.zeros(shape_wanted, x.dtype)
-    return xp.lib.stride_tricks.as_strided(x, shape_wanted, strides)
+    return strided(xp, x, shape_wanted, strides)
 
 
 def _overlap_spec(y: Spec, axis: int, length: int, step: int, dilation: int) -> Spec:

@@ -15,36 +15,29 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
-import numpy.random
 
 from ..arrays.value import Value
 from ..errors import GraphError
 
-__all__ = ["GENERATORS", "Captures", "Unchanged"]
+__all__ = ["Captures", "Unchanged"]
 
-#: Objects of NumPy that have a stream of random numbers of their own.
-GENERATORS = (np.random.Generator, np.random.RandomState)
-
-#: What a function may close over that matters: values of ours, arrays of the user's, streams of random numbers.
-_NOTED = (Value, np.ndarray, *GENERATORS)
+#: What a function may close over that matters: values of ours, arrays of the user's.
+_NOTED = (Value, np.ndarray)
 
 
 class Captures:
-    """What some functions close over: `values`, the user's own `arrays`, and random `generators`."""
+    """What some `functions` close over: `values`, and the user's own `arrays`."""
 
     def __init__(self, functions: Sequence[Any]) -> None:
-        self._functions = functions
+        self.functions = functions
         self._places: dict[int, int] = {}
         self.values: list[Any] = []
         self.arrays: list[np.ndarray] = []
-        self.generators: list[Any] = []
         for function in functions:
             _Walk(self._noted).through(function)
 
     def _noted(self, x: Any) -> Any:
-        if isinstance(x, GENERATORS):
-            self.generators.append(x)
-        elif isinstance(x, np.ndarray):
+        if isinstance(x, np.ndarray):
             self.arrays.append(x)
         elif id(x) not in self._places:
             self._places[id(x)] = len(self.values)
@@ -54,9 +47,9 @@ class Captures:
     def over(self, values: Sequence[Any]) -> list[Any]:
         """The functions with other values in the places of those found."""
         if not self.values:
-            return list(self._functions)
+            return list(self.functions)
         walk = _Walk(lambda x: values[self._places[id(x)]] if isinstance(x, Value) else x)
-        return [walk.through(function) for function in self._functions]
+        return [walk.through(function) for function in self.functions]
 
 
 class Unchanged:

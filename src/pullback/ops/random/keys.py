@@ -1,11 +1,9 @@
-"""Seeds in, keys out; and the one place where the state of the default generator lives."""
+"""Seeds in, keys out; the default generator, whose state lives in `default_stream`, hands out the next key."""
 
 from __future__ import annotations
 
-import os
 import sys
-from threading import Lock
-from typing import Any, NamedTuple, final
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +11,8 @@ from ...arrays.node import show_line, user_line
 from ...arrays.scope import running
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
-from .. import batching
+from .. import batching, default_stream
+from ..default_stream import State
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
 from ..forms import Expand
@@ -122,31 +121,6 @@ def fold_in(key: Any, data: Any) -> Any:
     return apply(_fold_in, checked(key, "fold_in"), as_value(data))
 
 
-class State(NamedTuple):
-    """The default generator at one moment: its key as two whole numbers, and how many keys it has handed out."""
-
-    words: tuple[int, int]
-    drawn: int
-
-
-@final
-class _Default:
-    """The state behind `key=None`. A lock makes each key go to one caller alone, whatever thread it runs in."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.state: State | None = None
-
-    def read(self) -> State:
-        if self.state is None:
-            fresh = np.frombuffer(os.urandom(8), _UINT32)
-            self.state = State((int(fresh[0]), int(fresh[1])), 0)
-        return self.state
-
-
-_default = _Default()
-
-
 def seed(number: int, /) -> None:
     """Start the default generator anew: the same seed gives the same numbers, eager, staged or recomputed.
 
@@ -169,8 +143,7 @@ def state() -> State:
     >>> pb.random.state()
     State(words=(0, 3), drawn=0)
     """
-    with _default.lock:
-        return _default.read()
+    return default_stream.read()
 
 
 def restore(state: State, /) -> None:
@@ -184,8 +157,7 @@ def restore(state: State, /) -> None:
     True
     """
     (high, low), drawn = state
-    with _default.lock:
-        _default.state = State((int(high), int(low)), int(drawn))
+    default_stream.write(State((int(high), int(low)), int(drawn)))
 
 
 def next_key() -> Any:
@@ -197,9 +169,7 @@ def next_key() -> Any:
             f"numbers.\n  at {show_line(*user_line(sys._getframe(1)))}\n"
             "  Pass a key in: f(x, key) with pb.random.normal(..., key=key), and pb.random.split(key) for each call."
         )
-    with _default.lock:
-        now = _default.read()
-        _default.state = State(now.words, now.drawn + 1)
+    now = default_stream.draw()
     return fold_in(np.array(now.words, _UINT32), now.drawn)
 
 

@@ -1,0 +1,61 @@
+"""The states that a loop went through, as two numbers a step: whether steps that run again lead to the same ones."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import device_of
+from ..errors import RecomputeError
+from .fingerprint import Fingerprint, epsilon
+
+__all__ = ["Trail"]
+
+
+class Trail:
+    """The first `width` arrays of each state: a hash of their fingerprints, and the sum of their samples, which tells
+    rounding from other numbers. Where rounding differs once, a loop may lead anywhere, so nothing more is compared.
+    States on a GPU are not noted: the loop would have to wait for each.
+    """
+
+    __slots__ = ("_hashes", "_loose", "_totals", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._loose = False
+        self._hashes, self._totals = array("q"), array("d")
+
+    def see(self, step: int, state: Sequence[Any]) -> None:
+        """Note the state after a step that runs for the first time; compare it if the step ran before."""
+        seen = state[: self._width]
+        if self._loose or step > len(self._hashes) or any(device_of(x) != "cpu" for x in seen):
+            return
+        prints = [Fingerprint(x) for x in seen]
+        mark = hash(tuple([(p.words(), p.sample()) for p in prints]))
+        if step == len(self._hashes):
+            self._hashes.append(mark)
+            self._totals.append(_total(prints)[0])
+        elif self._hashes[step] != mark:
+            self._compare(step, prints, seen)
+
+    def _compare(self, step: int, prints: Sequence[Fingerprint], state: Sequence[Any]) -> None:
+        total, size = _total(prints)
+        apart = abs(total - self._totals[step])
+        if not math.isnan(apart) and 0 < apart <= math.sqrt(max(epsilon(x.dtype) for x in state)) * size:
+            self._loose = True
+            return
+        raise RecomputeError(
+            f"checkpoint_loop: step {step} leads to other numbers than when the loop ran.\n"
+            "  Likely causes: something that it reads changed in between (a global, a closed-over list or object), or\n"
+            "  it counts its calls, reads a clock or an iterator. Pass what it depends on as params, or in the state."
+        )
+
+
+def _total(prints: Sequence[Fingerprint]) -> tuple[float, float]:
+    """The sum of the samples, and of their magnitudes."""
+    samples = [p.numbers() for p in prints]
+    return sum(float(s.sum().real) for s in samples), sum(float(np.abs(s).sum()) for s in samples)
