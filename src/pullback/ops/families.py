@@ -56,6 +56,7 @@ def elementwise(
         doc=_with_example(f"{home}.{name}", args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
+        statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
     return entry(enlisted(op))
@@ -77,6 +78,7 @@ def linear(
     motion: str = "",
     args: tuple[str, ...] = ("x",),
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
     pull = terms(transpose)
@@ -91,7 +93,7 @@ def linear(
 
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
-        batch=batch, samples=samples, doc=doc, motion=motion, form=form,
+        batch=batch, samples=samples, doc=doc, motion=motion, form=form, statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 
@@ -106,6 +108,7 @@ def contraction(
     batch: Formula,
     samples: Formula,
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in each argument apart: the tangent is the sum over arguments of the op with that one replaced."""
 
@@ -122,7 +125,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_widened(value), spec=spec,
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
-        motion="contract", form=form,
+        motion="contract", form=form, statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 
@@ -156,6 +159,7 @@ def general(
     family: str = "general",
     motion: str = "",
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
     of several arguments share their work, one `joint` formula stands for all.
@@ -167,6 +171,7 @@ def general(
         pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
         differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint), form=form,
+        statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 

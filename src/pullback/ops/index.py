@@ -6,7 +6,7 @@ arrays here, at the border, where their values are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,14 @@ from ..arrays.value import Value
 from ..errors import ConversionError, IndexingError
 from .dispatch import as_value, ndim, shape
 from .known import stripped
+from .statics import MOST_ELEMENTS, Static, is_whole
 
 __all__ = [
     "SLOT",
     "Index",
     "axes_before",
     "filled",
+    "index_kind",
     "is_apart",
     "is_one_truth",
     "known_mask",
@@ -78,18 +80,48 @@ def shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[
         raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
     if SLOT not in index:
         return around
+    if 0 not in inner and any(i is SLOT and not n for i, n in _entries(x.shape, index)):
+        raise IndexingError(f"{what}: an index array names elements of an axis that has none: shape {x.shape}.")
     at = 0 if is_apart(index) else axes_before(index)
     return (*around[:at], *inner, *around[at:])
+
+
+def _entries(sizes: tuple[int, ...], index: Index) -> list[tuple[Any, int]]:
+    """Each entry that stands for an axis, with the size of that axis."""
+    return list(zip([i for i in index if i is not None], sizes, strict=False))
 
 
 def _shape_around(sizes: tuple[int, ...], index: Index) -> tuple[int, ...]:
     """An empty axis accepts no index 0, so it gets one element where an array, which may be empty, goes."""
     numbers = tuple(0 if i is SLOT else i for i in index)
-    axes = iter(range(len(sizes)))
-    taken = {next(axes): i for i in index if i is not None}
-    full = tuple(max(n, 1) if taken.get(axis) is SLOT else n for axis, n in enumerate(sizes))
+    named = _entries(sizes, index)
+    full = (*(max(n, 1) if i is SLOT else n for i, n in named), *sizes[len(named) :])
     found: tuple[int, ...] = np.broadcast_to(np.int8(0), full)[numbers].shape
     return found
+
+
+def index_kind(first: int, rank: Callable[[Sequence[Spec], Mapping[str, Any]], int]) -> Static:
+    """An index in its normal form: an entry for each of `rank` axes, a slot for each argument from `first` on."""
+
+    def holds(v: Any, specs: Sequence[Spec], static: Mapping[str, Any]) -> bool:
+        arrays = specs[first:]
+        return (
+            type(v) is tuple
+            and len(v) <= 64
+            and all(map(_is_entry, v))
+            and sum(i is not None for i in v) == rank(specs, static)
+            and sum(i is SLOT for i in v) == len(arrays)
+            and all(s.dtype.kind in "iu" for s in arrays)
+        )
+
+    return Static("an entry for each axis (integer, slice, None, or a slot for each array of integers)", holds)
+
+
+def _is_entry(entry: Any) -> bool:
+    if isinstance(entry, slice):
+        bounds = all(n is None or is_whole(n, -(1 << 62), 1 << 62) for n in (entry.start, entry.stop, entry.step))
+        return bounds and entry.step != 0
+    return entry is None or entry is SLOT or is_whole(entry, -MOST_ELEMENTS)
 
 
 def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:

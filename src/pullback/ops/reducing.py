@@ -12,7 +12,7 @@ from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import arranging, batching, scanning, shaping
+from . import arranging, batching, scanning, shaping, statics
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -51,6 +51,7 @@ def unfolded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any
 
 _sum = linear(
     "sum",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     doc="The sum over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), summed_dtype(x.dtype), x.device),
@@ -271,6 +272,7 @@ def _factors(rng: Any) -> Any:
 
 _prod = general(
     "prod",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     family="reduction",
     args=("x",),
     doc="The product over axes.",
@@ -353,6 +355,7 @@ def _with_ties(rng: Any) -> Any:
 def _extreme(name: str) -> Any:
     return general(
         name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"The {name}imum over axes.",
@@ -454,6 +457,7 @@ def _position(name: str) -> Any:
 
     op = general(
         name,
+        statics={"axis": statics.axis, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"The index of the {name[3:]}imum along an axis.",
@@ -486,6 +490,7 @@ argmax, argmin = _position("argmax"), _position("argmin")
 def _truth(name: str) -> Any:
     return general(
         name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"Whether {name} element holds.",

@@ -13,7 +13,7 @@ from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, ShapeError
-from . import batching, reducing
+from . import batching, reducing, statics
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
 from .dispatch import apply, as_value, ndim, shape
@@ -39,6 +39,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 
 _astype = linear(
     "astype",
+    statics={"dtype": statics.dtype},
     doc="The values converted to a dtype.",
     value=lambda xp, x, dtype: _converted(xp.asarray(x), dtype),
     spec=_astype_spec,
@@ -76,6 +77,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 _reshape = linear(
     "reshape",
+    statics={"shape": statics.shape},
     doc="The same elements in another shape.",
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(filled_shape(shape, x.size, "reshape"), x.dtype, x.device),
@@ -115,6 +117,7 @@ def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
 
 _permute = linear(
     "permute_dims",
+    statics={"axes": statics.permutation},
     doc="The axes in another order.",
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
@@ -245,6 +248,7 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 
 _broadcast = linear(
     "broadcast_to",
+    statics={"shape": statics.shape},
     doc="Repeated along new axes and axes of size one.",
     value=lambda xp, x, shape: _stretched(xp, x, shape),
     spec=_broadcast_spec,

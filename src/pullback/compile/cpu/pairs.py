@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from . import link
 from .lanes import BOOL, Lane, type_of
 from .words import Words
 
@@ -68,7 +69,8 @@ def scaled(k: Words, x: Lane, n: Lane, whole: Lane | None = None) -> Lane:
     """x 2^n in two steps, so that results below the normal numbers come out right. The widest vectors have one
     instruction for it, with the same result, which wants n as a number (`whole`).
     """
-    if whole is not None and k.lanes * x.dtype.itemsize == 64:
+    # so many lanes are also asked for beside smaller integers, on machines whose vectors are narrower
+    if whole is not None and k.lanes * x.dtype.itemsize == link.vector_bytes() == 64:
         kind, mask = type_of(x.dtype, k.lanes), f"i{k.lanes}"
         name = f"llvm.x86.avx512.mask.scalef.{'ps' if x.dtype.itemsize == 4 else 'pd'}.512"
         k.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, {mask}, i32 immarg)")
