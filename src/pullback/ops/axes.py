@@ -7,13 +7,16 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+from ..arrays.size import Size
 from ..errors import ArgumentError, DtypeError, ShapeError
 
 __all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
 
 
-def whole(number: Any, what: str) -> int:
-    """An integer, or an error that says what should have been one."""
+def whole(number: Any, what: str) -> Any:
+    """An integer (or a size that is not known yet), or an error that says what should have been one."""
+    if type(number) is Size:
+        return number
     try:
         return operator.index(number)
     except TypeError:

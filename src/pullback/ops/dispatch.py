@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
+from ..arrays.size import recorder_of, unknowns_in
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, IndexingError, PullbackError
+from ..errors import ArgumentError, DtypeError, GraphError, IndexingError, PullbackError
 from .op import Op
 
 __all__ = ["apply", "as_value", "compute", "ndim", "run", "shape"]
@@ -50,6 +51,10 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
         arrays = with_weak_scalars(xp, arrays)
     try:
         out = op.value(xp, *arrays, **static)
+    except GraphError:
+        if op.family != "linear" or not unknowns_in(static):
+            raise
+        return recorder_of(next(filter(unknowns_in, static.values()))).write(op, arrays, static)
     except PullbackError:
         raise
     except Exception as error:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
-from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, sampling
 from .dispatch import apply, dtype_argument, run
 from .eager import entry
@@ -274,9 +275,25 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcasting, with our own words when it fails."""
     try:
         return np.broadcast_shapes(*shapes)
+    except GraphError:
+        return _broadcast_unknown(name, shapes)
     except ValueError:
         listed = " and ".join(map(str, shapes))
         raise ShapeError(f"{name}: shapes {listed} do not broadcast together.") from None
+
+
+def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The same by hand where sizes are not known yet: beside a size of one, any size stays what it is."""
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True)
+    found = []
+    for sizes in columns:
+        wide = [n for n in sizes if type(n) is Size or n != 1] or [1]
+        if any(n != wide[0] for n in wide[1:]):
+            listed = " and ".join(map(str, shapes))
+            raise ShapeError(f"{name}: shapes {listed} do not broadcast together for every size.")
+        found.append(wide[0])
+    return tuple(found)
 
 
 def common_device(name: str, specs: Sequence[Spec]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping, statics
@@ -309,6 +310,10 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     return apply(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
 
+def _steps(xp: Any, n: Any) -> Any:
+    return n.unknowns.recorder.counted(n) if type(n) is Size else xp.arange(n)
+
+
 def _over(mask: Any, x: Any) -> Any:
     """A mask of the first axes of x, with axes of size one for the rest."""
     own = shape(mask)
@@ -388,11 +393,11 @@ def _along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, tuple[
     xp = namespace_for(x)
     sizes = shape(x)
     places = [
-        indices if i == axis else xp.arange(n).reshape((1,) * i + (n,) + (1,) * (len(sizes) - i - 1))
+        indices if i == axis else _steps(xp, n).reshape((1,) * i + (n,) + (1,) * (len(sizes) - i - 1))
         for i, n in enumerate(sizes)
     ]
     for i, n in enumerate(shape(indices)):
-        if i != axis and sizes[i] != 1 and n not in (1, sizes[i]):
+        if i != axis and n not in (sizes[i], 1) and sizes[i] != 1:
             raise ShapeError(f"{what}: indices of shape {shape(indices)} do not fit an array of shape {sizes}.")
     return axis, tuple(places)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.node import signed
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -128,7 +129,7 @@ def counted(x: Any, axis: Any, where: Any, what: str) -> Any:
 
 def _beside(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
     """A count in the form of the total it divides."""
-    if type(count) in (int, float):
+    if type(count) in (int, float, Size):
         return count
     found = spec_of(total)
     count = shaping.astype(count, found.dtype if found.inexact else np.float64)
@@ -161,7 +162,7 @@ def var(
     squares = pointwise.square(pointwise.abs(away)) if is_complex(x) else pointwise.square(away)
     total = sum(squares, axis=axis, keepdims=keepdims, where=where)
     count = counted(x, axis, where, "var")
-    left = max_of(count - correction, 0) if type(count) is int else _at_least_zero(count, correction)
+    left = max_of(count - correction, 0) if type(count) in (int, Size) else _at_least_zero(count, correction)
     return pointwise.divide(total, _beside(left, total, axis, keepdims))
 
 

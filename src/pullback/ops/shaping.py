@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dtypes import as_dtype
+from ..arrays.size import is_same_shape
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another, tensor
 from ..arrays.value import Value
@@ -106,7 +107,12 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")
     if order != "C":
         return _column_first(x, wanted, order)
-    return unchanged(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
+    return unchanged(x) if spec.weak is None and _is_same(spec, wanted) else apply(_reshape, x, shape=wanted)
+
+
+def _is_same(spec: Spec, wanted: tuple[int, ...]) -> bool:
+    """Whether there is nothing to do. Plain specs, which are most, have no unknown sizes."""
+    return spec.shape == wanted if spec.plain is not None else is_same_shape(spec.shape, wanted)
 
 
 def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
@@ -233,7 +239,7 @@ def _broadcast_spec(x: Spec, shape: tuple[int, ...]) -> Spec:
 
 def _stretched(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     """A view where memory counts; small arrays are filled, which is faster than making NumPy's view."""
-    if math.prod(shape) > 4096:
+    if math.prod(shape).__index__() > 4096:  # a size that is not known yet is refused, not compared
         return xp.broadcast_to(x, shape)
     out = xp.empty(shape, spec_of(x).dtype)
     out[...] = x
@@ -271,7 +277,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     x = as_value(x)
     wanted = shape_tuple(shape, "broadcast_to")
     spec = spec_of(x)
-    if spec.shape == wanted and spec.weak is None:
+    if spec.weak is None and _is_same(spec, wanted):
         return unchanged(x)
     _broadcast_spec(spec, wanted)
     return apply(_broadcast, x, shape=wanted)
@@ -285,7 +291,7 @@ def broadcast_together(*xs: Any) -> list[Any]:
 
 def stretched(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
-    return x if shape(x) == shape_wanted else apply(_broadcast, x, shape=shape_wanted)
+    return x if _is_same(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
 
 
 def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
