@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import ArgumentError, GraphError, LeakError
 
-__all__ = ["Guard", "Size", "Unknowns", "evaluate", "is_same_shape", "recorder_of", "unknowns_in"]
+__all__ = ["Guard", "Size", "Unknowns", "evaluate", "is_same_shape", "is_unknown", "recorder_of", "unknowns_in"]
 
 #: A form is a number or a nested tuple: ("name", n), ("sum", ((atoms, factor), ...)), or (operator, form, form).
 Form = Any
@@ -122,7 +122,7 @@ class Size:
     @property
     def name(self) -> Any:
         """The name in a tuple if this is an unknown size itself, else ()."""
-        terms = self.form[1] if self.form[0] == "sum" else ()
+        terms: Any = self.form[1] if self.form[0] == "sum" else ()
         if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1 and terms[0][0][0][0] == "name":
             return (terms[0][0][0][1],)
         return ()
@@ -171,7 +171,7 @@ class Size:
         return self
 
     def __abs__(self) -> Any:
-        return self if self >= 0 else -self
+        return self if self._compared(">=", 0) else -self
 
     def __divmod__(self, x: Any) -> Any:
         return self // x, self % x
@@ -340,6 +340,11 @@ def recorder_of(v: Any) -> Recorder:
     """The graph that an unknown size, or one in a shape, belongs to."""
     found: Size = v if isinstance(v, Size) else next(n for n in v if isinstance(n, Size))
     return found.unknowns.recorder
+
+
+def is_unknown(n: Any) -> bool:
+    """Whether a size is not known yet."""
+    return type(n) is Size
 
 
 def is_same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

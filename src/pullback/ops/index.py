@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
-from ..arrays.size import Size
+from ..arrays.size import Size, is_unknown
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import ConversionError, IndexingError
@@ -82,8 +82,8 @@ def shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[
         raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
     if SLOT not in index:
         return around
-    if all(type(n) is not Size and n for n in inner) and any(
-        i is SLOT and type(n) is not Size and not n for i, n in _entries(x.shape, index)
+    if all(not is_unknown(n) and n for n in inner) and any(
+        i is SLOT and not is_unknown(n) and not n for i, n in _entries(x.shape, index)
     ):
         raise IndexingError(f"{what}: an index array names elements of an axis that has none: shape {x.shape}.")
     at = 0 if is_apart(index) else axes_before(index)
@@ -99,7 +99,7 @@ def _shape_around(sizes: tuple[int, ...], index: Index) -> tuple[int, ...]:
     """An empty axis accepts no index 0, so it gets one element where an array, which may be empty, goes."""
     numbers = tuple(0 if i is SLOT else i for i in index)
     named = _entries(sizes, index)
-    if any(type(n) is Size for n in sizes):
+    if any(map(is_unknown, sizes)):
         return _shape_unknown(sizes, index)
     full = (*(max(n, 1) if i is SLOT else n for i, n in named), *sizes[len(named) :])
     found: tuple[int, ...] = np.broadcast_to(np.int8(0), full)[numbers].shape
@@ -108,9 +108,10 @@ def _shape_around(sizes: tuple[int, ...], index: Index) -> tuple[int, ...]:
 
 def _shape_unknown(sizes: tuple[Any, ...], index: Index) -> tuple[Any, ...]:
     """The same where sizes are not known yet, entry by entry."""
-    left, found = iter(sizes), []
+    left = iter(sizes)
+    found: list[Any] = []
     for entry in index:
-        n = None if entry is None else next(left)
+        n: Any = None if entry is None else next(left)
         if entry is None:
             found.append(1)
         elif isinstance(entry, slice):

@@ -68,7 +68,7 @@ def _shown(value: Any) -> str:
 
 def is_whole(value: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
     """Whether it is an integer (no truth) between two bounds."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
 def _are_whole(values: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
@@ -102,7 +102,7 @@ def _are_letters(v: Any) -> bool:
 def _are_met(result: str, static: Statics) -> bool:
     """A product of two sums over letters that both have; others were summed before."""
     first, *rest = map(set, static["labels"])
-    return len(rest) != 1 or first ^ rest[0] <= set(result)
+    return len(rest) != 1 or bool(first ^ rest[0] <= set(result))
 
 
 def _are_axes(v: Any, rank: int) -> bool:
@@ -161,7 +161,7 @@ def _is_padding(v: Any, specs: Sequence[Spec], static: Statics) -> bool:
     inner = specs[0].shape[2:] if len(v) != len(sizes) else sizes
     padded = math.prod(specs[0].shape[:2]) * math.prod(n + low + high for n, (low, high) in zip(inner, v, strict=True))
     # padding costs memory that no spec shows
-    return padded <= 64 * (math.prod(inner) + sum(s.size for s in specs)) + _MOST_PADDING
+    return bool(padded <= 64 * (math.prod(inner) + sum(s.size for s in specs)) + _MOST_PADDING)
 
 
 #: How windows lie on a grid. That they fit it, the op's spec says.

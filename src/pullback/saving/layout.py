@@ -122,9 +122,8 @@ def read_head(file: BinaryIO, size: int, what: str) -> Head:
 
 def check_extent(text: str | bytes, what: str) -> None:
     """Refuse JSON that would take many times its own length in memory: `[],` is three bytes, and a list has sixty."""
-    opened, commas = ("[", "{"), ","
-    containers = sum(text.count(mark if isinstance(text, str) else mark.encode()) for mark in opened)  # type: ignore[arg-type]
-    values = text.count(commas if isinstance(text, str) else commas.encode())  # type: ignore[arg-type]
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    containers, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
     if containers > MOST_CONTAINERS or values > MOST_VALUES:
         raise FormatError(
             f"{what}: {containers} containers and {values} values are more than a file may say "
