@@ -81,7 +81,7 @@ def build_for(machine):
     cpu, width = MACHINES[machine]
     if cpu is None:
         return
-    executable.vector_bytes = lambda: width
+    executable.vector_bytes = link.vector_bytes = lambda: width
 
     def other(llvm):
         return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)

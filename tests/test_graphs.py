@@ -838,13 +838,12 @@ def test_what_cannot_be_followed_is_refused():
     x = g.placeholder("x", (None,))
     feeds = {"x": np.arange(10.0)}
     assert g.run(x[:4], {"x": np.arange(10.0)}).tolist() == [0.0, 1.0, 2.0, 3.0]
-    with pytest.raises(ShapeError, match="unknown size in a way that is not followed"):
-        g.compile(pb.sum(x[:100]))(feeds)
-    with pytest.raises(ShapeError, match="not followed"):
-        g.run(pb.sum(x[::2]), feeds)
+    assert g.run(pb.sum(x[::2]), feeds).item() == 20.0
     assert g.run(pb.prod(x + 1.0), feeds).item() == 3628800.0
-    with pytest.raises(ShapeError, match=r"a constant of shape .* has an unknown size"):
-        g.run(x * np.arange(float(x.spec.shape[0])), feeds)
+    with pytest.raises(GraphError, match="needs a size that is not known yet"):
+        np.arange(x.spec.shape[0])
+    with pytest.raises(ShapeError, match=r"built for sizes with None >= 100; they are \{None: 10\}"):
+        g.compile(pb.sum(x[:100]))(feeds)
     with pytest.raises(ShapeError, match="len: the size of this axis is not known"):
         len(x)
     with pytest.raises(ShapeError, match="not known"):
@@ -854,11 +853,12 @@ def test_what_cannot_be_followed_is_refused():
     assert (x.shape, x.size, x[1:].shape, (x @ x).shape) == ((None,), None, (None,), ())
     with pytest.raises(ShapeError):
         x + g.placeholder("y", ("other",))
+    other = pb.Graph()
     with pytest.raises(ArgumentError, match="no array that is fed says"):
-        g.run(pb.zeros_like(x) + g.variable("v", 1.0))
+        other.run(pb.zeros_like(other.placeholder("x", (None,))) + other.variable("v", 1.0))
 
 
-@pytest.mark.parametrize("number", [30000, 1e-8, 1e6, 50257.0, 1 / 30000, 65536, 3e-5, 123e9, 2.0**40, 86400])
+@pytest.mark.parametrize("number", [30000, 1e-8, 1e6, 50257.0, 1 / 30089, 65536, 30089, 30089.0, 2.0**40, 86400])
 def test_ordinary_large_numbers_are_left_alone(number):
     g = pb.Graph()
     x = g.placeholder("x", (None,))
@@ -867,7 +867,7 @@ def test_ordinary_large_numbers_are_left_alone(number):
 
 def test_sizes_that_were_written_are_no_unknown_ones():
     g = pb.Graph()
-    x, table = g.placeholder("x", (None,)), g.variable("table", np.ones(30090))  # the first prime, plus one
+    x, table = g.placeholder("x", (None,)), g.variable("table", np.ones(30090))
     found = pb.sum(pb.reshape(table, (30090, 1))) * pb.sum(x)
     assert float(g.run(found, {"x": np.ones(2)})) == 60180.0
 

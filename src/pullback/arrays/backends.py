@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConversionError, DeviceError, DtypeError
+from ..errors import ConversionError, DeviceError, DtypeError, GraphError
+from .size import Size
 
 __all__ = ["as_array", "device_of", "is_array", "namespace_of", "special_of"]
 
@@ -62,11 +63,13 @@ def as_array(x: Any) -> Any:
     """A bare array or scalar as it is; lists and their like as a NumPy array."""
     if type(x) is np.ndarray or isinstance(x, _SCALARS) or _is_cupy(x):
         return x
+    if type(x) is Size:
+        return x.unknowns.recorder.value_of(x)
     if isinstance(x, np.ma.MaskedArray):
         raise DtypeError("masked arrays have no derivative here.\n  Use pb.where with the mask, or x.filled(value).")
     try:
         array = np.asarray(x)
-    except ConversionError:
+    except (ConversionError, GraphError):
         raise
     except Exception as error:
         raise DtypeError(f"cannot make an array of a {type(x).__name__}: {error}.") from None

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import GraphError
 from .backends import device_of, namespace_on
+from .size import Size, recorder_of
 
 __all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "make_spec", "ones", "spec_of", "zeros"]
 
@@ -114,14 +116,24 @@ def spec_of(x: Any) -> Spec:
     scalar = _scalar_specs.get(type(x))
     if scalar is not None:
         return scalar
+    if type(x) is Size:
+        return _scalar_specs[int if x.is_whole else float]
     return make_spec(x.shape, x.dtype, device_of(x))
 
 
 def zeros(spec: Spec, dtype: Any = None) -> Any:
     """Zeros of a spec, as a bare array of its own library."""
-    return namespace_on(spec.device).zeros(spec.shape, dtype or spec.dtype)
+    return _filled(spec, 0, dtype)
 
 
 def ones(spec: Spec, dtype: Any = None) -> Any:
     """Ones of a spec, as a bare array of its own library."""
-    return namespace_on(spec.device).ones(spec.shape, dtype or spec.dtype)
+    return _filled(spec, 1, dtype)
+
+
+def _filled(spec: Spec, number: int, dtype: Any) -> Any:
+    xp = namespace_on(spec.device)
+    try:
+        return (xp.ones if number else xp.zeros)(spec.shape, dtype or spec.dtype)
+    except GraphError:
+        return recorder_of(spec.shape).filled(xp.asarray(number, dtype or spec.dtype), spec.shape)

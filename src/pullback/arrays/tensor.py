@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
+from ..errors import ArgumentError, ConversionError, DeviceError, DtypeError, GraphError, PullbackError, ShapeError
 from ..settings import modes
 from .backends import as_array, device_of, is_array
 from .dtypes import NAMES, as_dtype
@@ -442,8 +442,15 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
     """
     if isinstance(source, Tensor):
         return asarray(source, device=device, copy=copy)
-    on_cpu = source.__dlpack_device__()[0] == 1
-    array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)
+    try:
+        on_cpu = source.__dlpack_device__()[0] == 1
+        array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)
+    except PullbackError:
+        raise
+    except ImportError:
+        raise DeviceError("from_dlpack: this array is on another device, and CuPy is not installed.") from None
+    except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
+        raise ArgumentError(f"from_dlpack: a {type(source).__name__} hands out no array: {error}.") from error
     return asarray(array, device=device, copy=copy)
 
 

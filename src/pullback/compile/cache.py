@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..arrays.files import open_regular
+
 __all__ = ["Cleared", "Kept", "cleared", "directory", "fetched", "keep", "kept", "refusal"]
 
 #: All files together take at most so many bytes; above it, those that were not used for longest go.
@@ -101,10 +103,11 @@ def fetched(key: str) -> bytes | None:
         return None
     path = place / (key + _SUFFIX)
     try:
-        with path.open("rb") as file:
-            if _not_private(os.fstat(file.fileno())):
+        with open_regular(path, "cache") as file:
+            found = os.fstat(file.fileno())
+            if _not_private(found) or found.st_size > LARGEST:
                 return None
-            data = file.read()
+            data = file.read(LARGEST)
     except OSError:
         return None
     code = _unwrapped(key, data)

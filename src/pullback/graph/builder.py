@@ -14,20 +14,22 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.dtypes import as_dtype
 from ..arrays.scope import Scope
+from ..arrays.size import Size, Unknowns, evaluate, unknowns_in
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, GraphError, LeakError, ShapeError
 from ..ops.dispatch import as_value
-from ..ops.op import Op
+from ..ops.op import OPS, Op
+from ..ops.routine import Routine
 from .ir import Graph, _empty
 from .passes import drop_unused, merge_equal
-from .sizes import Sizes
+from .sizes import shape_with_unknowns
 from .stage import stage
 from .steps import GraphStep, Plan
 from .text import spec_text
-from .values import Derivative, GraphValue, Line
+from .values import Derivative, GraphValue, Known, Line
 
 __all__ = ["GraphBuilder"]
 
@@ -49,11 +51,11 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.scope = Scope("graph", _refused, lambda x: x)
-        self.sizes = Sizes()
+        self.unknowns = Unknowns(self)
         self.placeholders: dict[str, GraphValue] = {}
         self.variables: dict[str, GraphValue] = {}
         self.values: dict[str, Any] = {}
-        self.lines: list[Line | Derivative] = []
+        self.lines: list[Line | Derivative | Known] = []
 
     def __repr__(self) -> str:
         counts = f"{len(self.placeholders)} placeholders, {len(self.variables)} variables, {len(self.lines)} lines"
@@ -61,7 +63,7 @@ class GraphBuilder:
 
     def placeholder(self, name: str, shape: Any = (), dtype: Any = np.float64) -> GraphValue:
         """An array to be fed by name. Sizes that are not known yet are None or a name."""
-        spec = make_spec(self.sizes.shape(shape), as_dtype(dtype))
+        spec = make_spec(shape_with_unknowns(self.unknowns, shape), as_dtype(dtype))
         self.placeholders[self._new(name)] = found = GraphValue(self, spec, name)
         return found
 
@@ -70,7 +72,6 @@ class GraphBuilder:
         init = init.value if type(init) is Tensor and init.node is None else init
         array = np.array(as_value(init), dtype=None if dtype is None else as_dtype(dtype), order="C")
         self.variables[self._new(name)] = found = GraphValue(self, spec_of(array), name)
-        self.sizes.given.update(array.shape)
         self.values[name] = array
         return found
 
@@ -84,6 +85,8 @@ class GraphBuilder:
     def write(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Write an op down: what it answers are values of this graph."""
         kept = tuple(self._kept(op, a) for a in args)
+        for name, v in static.items():
+            _check_static(op, name, v)
         made = op.spec_of([spec_of(a) for a in kept], static)
         specs = made if type(made) is tuple else (made,)
         self.lines.append(Line(tuple(GraphValue(self, spec) for spec in specs), op, kept, static))
@@ -103,6 +106,20 @@ class GraphBuilder:
             )
         return a.copy() if is_array(a) else a
 
+    def value_of(self, size: Size) -> GraphValue:
+        """A size that is not known yet as a value of the graph, like a Python number."""
+        found = GraphValue(self, spec_of(size), str(size))
+        self.lines.append(Known(found, size))
+        return found
+
+    def filled(self, number: Any, shape: tuple[Any, ...]) -> Any:
+        """An array of one number in a shape with unknown sizes."""
+        return self.write(OPS["broadcast_to"], (number,), {"shape": shape})
+
+    def counted(self, size: Size) -> Any:
+        """The numbers from zero up to a size."""
+        return self.write(OPS["cumulative_sum"], (self.filled(np.ones((), np.intp), (size,)),), {"axis": 0}) - 1
+
     def own(self, value: Any, what: str) -> GraphValue:
         if not isinstance(value, GraphValue):
             raise ArgumentError(f"{what}: wants a value of this graph, got a {type(value).__name__}.")
@@ -114,7 +131,7 @@ class GraphBuilder:
         """The gradients of one number with respect to some values, as values of this graph."""
         loss = self.own(loss, "gradients")
         wanted = tuple(self.own(w, "gradients: wrt") for w in ([wrt] if isinstance(wrt, GraphValue) else wrt))
-        if loss.spec.size != 1 or not loss.spec.inexact:
+        if unknowns_in(loss.spec.shape) or loss.spec.size != 1 or not loss.spec.inexact:
             raise ArgumentError(f"gradients: of one floating number, got {loss!r}.\n  Take pb.sum or pb.mean of it.")
         reached = {id(loss)} | {id(a) for line in self.leading_to([loss]) for a in line.needs}
         for w in wanted:
@@ -173,13 +190,13 @@ class GraphBuilder:
         leaves, structure = flatten(fetches)
         plan = Plan(self, leaves, ())
         known = dict(sizes or {})
-        missing = [name for name in self.sizes.primes if name not in known]
+        missing = [name for name in self.unknowns.representatives if name not in known]
         if missing:
             raise ArgumentError(f"stage: give the sizes {missing}: sizes={{{missing[0]!r}: 32}}.")
         inputs = {n: self.placeholders[n].spec for n in plan.placeholders}
-        specs = {
-            n: make_spec(tuple(self.sizes.integer(k, known) for k in s.shape), s.dtype) for n, s in inputs.items()
-        } | {n: spec_of(self.values[n]) for n in plan.variables}
+        specs = {n: make_spec(evaluate(s.shape, known), s.dtype) for n, s in inputs.items()} | {
+            n: spec_of(self.values[n]) for n in plan.variables
+        }
 
         def f(**given: Any) -> Any:
             state, fed = [given[n] for n in plan.variables], [given[n] for n in plan.placeholders]
@@ -187,10 +204,10 @@ class GraphBuilder:
 
         return drop_unused(merge_equal(stage(f)(**specs)))  # gradients wrote their lines down again
 
-    def leading_to(self, wanted: Iterable[Any]) -> list[Line | Derivative]:
+    def leading_to(self, wanted: Iterable[Any]) -> list[Line | Derivative | Known]:
         """The lines that some values need, in their order."""
         needed = {id(w) for w in wanted}
-        found: list[Line | Derivative] = []
+        found: list[Line | Derivative | Known] = []
         for line in reversed(self.lines):
             if any(id(r) in needed for r in line.results):
                 found.append(line)
@@ -209,9 +226,8 @@ class GraphBuilder:
             raise DtypeError(
                 f"{name!r} is {spec.dtype}, got {spec_text(spec_of(array))}.\n  Use astype({spec.dtype.name!r})."
             )
-        names = {prime: size for size, prime in self.sizes.primes.items()}
         fits = array.ndim == spec.ndim and all(
-            known.setdefault(names[n], m) == m if n in names else n == m
+            known.setdefault(n.name[0], m) == m if isinstance(n, Size) else n == m
             for n, m in zip(spec.shape, array.shape, strict=False)
         )
         if not fits:
@@ -225,6 +241,16 @@ def _converted(array: Any, spec: Spec, name: str) -> Any:
     if not np.can_cast(made.dtype, spec.dtype, "same_kind"):
         raise DtypeError(f"{name!r} is {spec.dtype}, got {made.dtype}.")
     return made.astype(spec.dtype)
+
+
+def _check_static(op: Op, name: str, value: Any) -> None:
+    """A program inside of an equation was staged for one size of everything in it, so none may be unknown."""
+    for r in value if type(value) is tuple else (value,):
+        if isinstance(r, Routine) and any(unknowns_in(s.shape) for s in (*r.specs, *r.results)):
+            raise GraphError(
+                f"{op.name}: {name} works on an array whose size is not known yet.\n"
+                "  Give the placeholder its whole shape."
+            )
 
 
 def _refused(scope: Scope, x: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, paths, unflatten
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, DtypeError, GraphError, IndexingError, PullbackError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.specialise import Equation, Symbol, replay
 from .draw import drawn_to
@@ -53,7 +53,14 @@ class Graph:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the graph on arrays, or on anything else ops take: tensors, and values of any transform."""
         values = self._values(args, kwargs)
-        found = replay(self.inputs, self.equations, self.outputs, values)
+        try:
+            found = replay(self.inputs, self.equations, self.outputs, values)
+        except PullbackError:
+            raise
+        except IndexError as error:
+            raise IndexingError(f"this graph: {error}.") from error
+        except (TypeError, ValueError, KeyError, ArithmeticError) as error:
+            raise GraphError(f"this graph: {error}.") from error
         if self.results is not None:
             return unflatten(self.results, found)
         return found[0] if len(found) == 1 else tuple(found)

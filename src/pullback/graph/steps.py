@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.size import evaluate
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.index import SLOT
 from ..transforms.reverse import grad
-from .values import Derivative, GraphValue, Line
+from .sizes import check_guards, check_shape
+from .values import Derivative, GraphValue, Known, Line
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder
@@ -42,6 +44,8 @@ class Plan:
         wanted = [*self.fetches, *(v for _, v in updates)]
         lines = builder.leading_to([v for v in wanted if isinstance(v, GraphValue)])
         self.has_index_arrays = any(SLOT in line.static.get("index", ()) for line in lines if isinstance(line, Line))
+        # All of them: a function that decided to hand on its argument left no line that could tell.
+        self.guards = list(builder.unknowns.guards.values())
         needed = {id(v) for v in wanted} | {id(a) for line in lines for a in line.needs}
         self.placeholders = [n for n, v in builder.placeholders.items() if id(v) in needed]
         updated = [n for n, _ in updates]
@@ -67,6 +71,7 @@ class Plan:
         self, state: Sequence[Any], fed: Sequence[Any], sizes: Mapping[Any, int]
     ) -> tuple[list[Any], list[Any]]:
         """(fetched values, new values of the updated variables) from the variables and the fed arrays."""
+        check_guards([g for g in self.guards if g.names <= sizes.keys()], sizes)
         b = self.builder
         known = {id(b.variables[n]): v for n, v in zip(self.variables, state, strict=True)}
         known |= {id(b.placeholders[n]): v for n, v in zip(self.placeholders, fed, strict=True)}
@@ -78,7 +83,7 @@ class Plan:
         the gradient with respect to a result of an op is that with respect to a shift of it, at zero.
         """
         needed = {id(w) for w in wanted}
-        todo: list[tuple[int, Line | Derivative]] = []
+        todo: list[tuple[int, Line | Derivative | Known]] = []
         for number in range(run.stop - 1, -1, -1):
             line = self.builder.lines[number]
             if any(id(r) in needed for r in line.results):
@@ -88,6 +93,8 @@ class Plan:
         for number, line in reversed(todo):
             if isinstance(line, Derivative):
                 found = self._derived(line, known, values, shifts, Run(run.sizes, number))
+            elif isinstance(line, Known):
+                found = (evaluate(line.size, run.sizes),)
             else:
                 found = self._applied(line, values, run.sizes, number)
             for result, value in zip(line.results, found, strict=True):
@@ -97,13 +104,12 @@ class Plan:
     def _applied(self, line: Line, values: dict[int, Any], sizes: Mapping[Any, int], number: int) -> tuple[Any, ...]:
         where = f"line {number} of the graph, {line.op.name}"
         args, static = line.args, line.static
-        if self.builder.sizes.primes:
-            args = tuple(a if isinstance(a, GraphValue) else self.builder.sizes.argument(a, sizes, where) for a in args)
-            static = {k: self.builder.sizes.value(v, sizes, where) for k, v in static.items()}
+        if self.builder.unknowns.representatives:
+            args, static = tuple(evaluate(a, sizes) for a in args), evaluate(static, sizes)
         made = apply(line.op, *(values[id(a)] if isinstance(a, GraphValue) else a for a in args), **static)
         found = made if type(made) is tuple else (made,)
         for value, result in zip(found, line.results, strict=True):
-            self.builder.sizes.check(spec_of(value), result.spec, sizes, where)
+            check_shape(spec_of(value), result.spec, sizes, where)
         return found
 
     def _derived(
@@ -142,7 +148,7 @@ class GraphStep:
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, /, **named: Any) -> Any:
         fed, known = self.plan.fed(feeds, named)
-        sizes = tuple(known.get(name) for name in self.builder.sizes.primes)
+        sizes = tuple(known.get(name) for name in self.builder.unknowns.representatives)
         compiled = self.compiled.get(sizes)
         if compiled is None:
             compiled = self.compiled[sizes] = self._compiled(known)

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..arrays.size import Size
 from ..arrays.spec import Spec
 from ..arrays.value import Value
 from ..errors import ShapeError
 from ..ops.op import Op
+from .sizes import show_shape
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder
 
-__all__ = ["Derivative", "GraphValue", "Line"]
+__all__ = ["Derivative", "GraphValue", "Known", "Line"]
 
 
 class GraphValue(Value):
@@ -38,7 +40,7 @@ class GraphValue(Value):
     @property
     def shape(self) -> Any:
         """The sizes; None or a name where one is not known yet."""
-        return self.builder.sizes.shown(self.spec.shape)
+        return show_shape(self.spec.shape)
 
     @property
     def size(self) -> Any:
@@ -84,3 +86,14 @@ class Derivative:
     @property
     def needs(self) -> list[GraphValue]:
         return [self.loss, *self.wrt]
+
+
+class Known:
+    """`result = size`, a number as soon as the sizes are known."""
+
+    __slots__ = ("results", "size")
+    needs: tuple[GraphValue, ...] = ()
+
+    def __init__(self, result: GraphValue, size: Size) -> None:
+        self.results = (result,)
+        self.size = size

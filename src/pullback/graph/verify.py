@@ -8,6 +8,7 @@ from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, GraphError, PullbackError
 from ..ops.routine import Routine, routines_in
 from ..ops.specialise import Equation, Symbol, pointwise_spec
+from ..ops.statics import check_statics
 
 if TYPE_CHECKING:
     from .ir import Graph
@@ -67,12 +68,11 @@ def _check_specs(number: int, e: Equation) -> None:
     few, many = (len(names) - 1, None) if names[-1:] and names[-1].startswith("*") else (len(names), len(names))
     if len(e.args) < few or (many is not None and len(e.args) > many):
         raise GraphError(f"{_line(number, e)}: takes {', '.join(names)}, got {len(e.args)} arguments.")
-    if e.op.family == "elementwise" and e.static:
-        raise GraphError(f"{_line(number, e)}: has no static parameters, got {', '.join(e.static)}.")
     try:
         specs = tuple([spec_of(a) for a in e.args])
+        check_statics(e.op, specs, e.static)
         made = (
-            e.op.spec_of(specs, e.static) if e.static or e.op.family != "elementwise" else pointwise_spec(e.op, specs)
+            e.op.spec_of(specs, e.static) if e.op.family != "elementwise" or e.static else pointwise_spec(e.op, specs)
         )
     except PullbackError as error:
         raise GraphError(f"{_line(number, e)}: {error}") from None

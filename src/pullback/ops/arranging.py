@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, ShapeError
-from . import batching, indexing, shaping
+from . import batching, indexing, shaping, statics
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis, shape_tuple, whole
 from .dispatch import apply, as_value, ndim, shape
@@ -48,7 +48,8 @@ def _parts(rng: Any) -> Any:
 
 
 _concat = linear(
-    "concat", args=("*xs",), doc="Arrays joined along an axis.",
+    "concat",
+    statics={"axis": statics.axis}, args=("*xs",), doc="Arrays joined along an axis.",
     value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
     transpose=_concat_share, batch=batching.shifted(axis="axis"), samples=_parts, motion="rearrange",
     form=Join(),
@@ -112,8 +113,9 @@ def _batch_split(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple
     return outs, (0,) * len(outs)
 
 
-_split = linear(
+_split: Op = linear(
     "split",
+    statics={"cuts": statics.cuts, "axis": statics.axis},
     doc="One array cut into several along an axis.",
     value=lambda xp, x, cuts, axis: tuple(xp.split(x, cuts, axis=axis)),
     spec=_split_spec,
@@ -148,6 +150,7 @@ def split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 _flip = linear(
     "flip",
+    statics={"axis": statics.axes},
     doc="The elements in reverse order along axes.",
     value=lambda xp, x, axis: xp.flip(x, axis),
     spec=lambda x, axis: x,
@@ -171,6 +174,7 @@ def flip(x: Any, /, axis: Any = None) -> Any:
 
 _roll: Op = linear(
     "roll",
+    statics={"shift": statics.shifts, "axis": statics.axes_again},
     doc="The elements moved along axes, those that leave coming in at the other end.",
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
     spec=lambda x, shift, axis: x,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
+from ..arrays.size import Size
 from ..errors import ArgumentError, DtypeError, ShapeError
 
 __all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
 
 
 def whole(number: Any, what: str) -> int:
-    """An integer, or an error that says what should have been one."""
+    """An integer (or a size that is not known yet), or an error that says what should have been one."""
+    if type(number) is Size:
+        return cast("int", number)
     try:
         return operator.index(number)
     except TypeError:

@@ -22,6 +22,8 @@ __all__ = ["matmul", "outer", "tensordot"]
 
 
 def _matmul_spec(x: Spec, y: Spec) -> Spec:
+    if min(x.ndim, y.ndim) < 2:
+        raise ShapeError(f"matmul: wants matrices, got shapes {x.shape} and {y.shape}.")
     if x.shape[-1] != y.shape[-2]:
         raise ShapeError(
             f"matmul: shapes {x.shape} and {y.shape} differ in the axis to sum over ({x.shape[-1]} and {y.shape[-2]})."
@@ -79,7 +81,7 @@ _matmul = contraction(
 
 
 def _matvec_spec(x: Spec, y: Spec) -> Spec:
-    if x.shape[-1] != y.shape[0]:
+    if y.ndim != 1 or x.shape[-1] != y.shape[0]:
         raise ShapeError(f"matmul: shapes {x.shape} and {y.shape} differ in the axis to sum over.")
     return make_spec(x.shape[:-1], result_dtype((x, y)), common_device("matmul", (x, y)))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays.spec import Spec, make_spec
 from ..errors import ShapeError
-from . import shaping
+from . import shaping, statics
 from .batching import lead
 from .dispatch import apply, shape
 from .elementwise import conj
@@ -240,6 +240,7 @@ def _samples(first: str, second: str, sizes_of: str = "") -> Callable[[Any], Any
 
 _convolution: Op = contraction(
     "convolution",
+    statics={**statics.WINDOW, "groups": statics.number(1)},
     doc="Sums of windows of x (n, channels, *sizes) with filters w (filters, channels / groups, *window).",
     value=_correlated,
     spec=_correlated_spec,
@@ -257,6 +258,7 @@ _convolution: Op = contraction(
 )
 _back: Op = contraction(
     "convolution_back",
+    statics={**statics.GRID, **statics.WINDOW, "groups": statics.number(1)},
     doc="The transpose of a convolution in its input: each y times the filters, added up where the windows lie.",
     value=_spread,
     spec=_spread_spec,
@@ -274,6 +276,7 @@ _back: Op = contraction(
 )
 _weight: Op = contraction(
     "convolution_weight",
+    statics={**statics.GRID, **statics.WINDOW, "groups": statics.number(1)},
     doc="The transpose of a convolution in its filters: sums of windows of x times y.",
     value=_weights,
     spec=_weights_spec,

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..arrays.backends import namespace_on
 from ..arrays.namespace import checked_device
+from ..arrays.size import recorder_of
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GraphError
 from .axes import shape_tuple
 
 __all__ = [
@@ -72,7 +73,12 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     >>> pb.full(2, 7)
     tensor([7, 7], dtype=int64)
     """
-    return _made(_library(device, "full").full(_sizes(shape, "full"), fill_value, dtype))
+    xp, sizes = _library(device, "full"), _sizes(shape, "full")
+    try:
+        return _made(xp.full(sizes, fill_value, dtype))
+    except GraphError:  # like a value of a graph whose sizes are not known yet
+        made: Tensor = recorder_of(sizes).filled(xp.asarray(fill_value, dtype), sizes)
+        return made
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.node import signed
 from ..arrays.spec import Spec, is_inexact, make_spec
-from . import batching
+from . import batching, statics
 from .arithmetic import hypot
 from .dispatch import apply, as_value
 from .elementwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
@@ -105,6 +105,7 @@ def _slope(x: Any, order: int, turned: bool) -> Any:
 
 _sinc: Op = general(
     "sinc",
+    statics={"order": statics.number(0, 200)},
     args=("x",),
     doc="The derivative of some order of sin(pi x) / (pi x).",
     value=_sinc_value,

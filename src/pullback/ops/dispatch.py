@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
+from ..arrays.size import recorder_of, unknowns_in
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
-from ..errors import PullbackError
+from ..errors import ArgumentError, DtypeError, GraphError, IndexingError, PullbackError
 from .op import Op
 
 __all__ = ["apply", "as_value", "compute", "ndim", "run", "shape"]
@@ -50,6 +51,10 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
         arrays = with_weak_scalars(xp, arrays)
     try:
         out = op.value(xp, *arrays, **static)
+    except GraphError:
+        if op.family != "linear" or not unknowns_in(static):
+            raise
+        return recorder_of(next(filter(unknowns_in, static.values()))).write(op, arrays, static)
     except PullbackError:
         raise
     except Exception as error:
@@ -77,7 +82,21 @@ def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Excep
             op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
     except PullbackError as ours:
         raise ours from None
+    if op.family == "custom" or isinstance(error, np.linalg.LinAlgError):
+        raise error
+    for kind, typed in _TYPED:
+        if isinstance(error, kind):
+            shapes = ", ".join(str(np.shape(x)) for x in arrays)
+            raise typed(f"{op.name}: {error}.\n  Its arguments have shapes {shapes}.") from None
     raise error
+
+
+#: What NumPy raises, and the class of ours that is one too.
+_TYPED: tuple[tuple[type[Exception], type[PullbackError]], ...] = (
+    (IndexError, IndexingError),
+    (TypeError, DtypeError),
+    (ValueError, ArgumentError),
+)
 
 
 def as_value(x: Any) -> Any:

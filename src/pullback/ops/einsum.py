@@ -11,7 +11,7 @@ from typing import Any
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, ShapeError
-from . import arranging, batching, reducing, shaping
+from . import arranging, batching, reducing, shaping, statics
 from . import elementwise as pointwise
 from .axes import whole
 from .dispatch import apply, as_value, ndim, shape
@@ -101,6 +101,7 @@ def _equations(rng: Any) -> Any:
 
 _einsum = contraction(
     "einsum",
+    statics={"labels": statics.labels, "result": statics.result},
     doc="A sum of products written as an index equation.",
     value=_einsum_value,
     spec=_einsum_spec,

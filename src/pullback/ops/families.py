@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
-from ..errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, sampling
 from .dispatch import apply, dtype_argument, run
 from .eager import entry
@@ -56,6 +57,7 @@ def elementwise(
         doc=_with_example(f"{home}.{name}", args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
+        statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
     return entry(enlisted(op))
@@ -77,6 +79,7 @@ def linear(
     motion: str = "",
     args: tuple[str, ...] = ("x",),
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
     pull = terms(transpose)
@@ -91,7 +94,7 @@ def linear(
 
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
-        batch=batch, samples=samples, doc=doc, motion=motion, form=form,
+        batch=batch, samples=samples, doc=doc, motion=motion, form=form, statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 
@@ -106,6 +109,7 @@ def contraction(
     batch: Formula,
     samples: Formula,
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in each argument apart: the tangent is the sum over arguments of the op with that one replaced."""
 
@@ -122,7 +126,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_widened(value), spec=spec,
         pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
-        motion="contract", form=form,
+        motion="contract", form=form, statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 
@@ -156,6 +160,7 @@ def general(
     family: str = "general",
     motion: str = "",
     form: Any = None,
+    statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
     of several arguments share their work, one `joint` formula stands for all.
@@ -167,6 +172,7 @@ def general(
         pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
         differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint), form=form,
+        statics=statics or {},
     )  # fmt: skip
     return enlisted(op)
 
@@ -269,9 +275,25 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcasting, with our own words when it fails."""
     try:
         return np.broadcast_shapes(*shapes)
+    except GraphError:
+        return _broadcast_unknown(name, shapes)
     except ValueError:
         listed = " and ".join(map(str, shapes))
         raise ShapeError(f"{name}: shapes {listed} do not broadcast together.") from None
+
+
+def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The same by hand where sizes are not known yet: beside a size of one, any size stays what it is."""
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True)
+    found = []
+    for sizes in columns:
+        wide = [n for n in sizes if type(n) is Size or n != 1] or [1]
+        if any(n != wide[0] for n in wide[1:]):
+            listed = " and ".join(map(str, shapes))
+            raise ShapeError(f"{name}: shapes {listed} do not broadcast together for every size.")
+        found.append(wide[0])
+    return tuple(found)
 
 
 def common_device(name: str, specs: Sequence[Spec]) -> str:

@@ -15,7 +15,7 @@ from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import arranging, batching, shaping
+from . import arranging, batching, shaping, statics
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis, whole
 from .dispatch import apply, as_value, ndim, shape
@@ -61,6 +61,7 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
 # The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the transform run backward.
 _fft: Op = linear(
     "fft",
+    statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
     doc="The discrete Fourier transform over axes, complex to complex.",
     value=_fft_value,
     spec=_fft_spec,
@@ -108,6 +109,7 @@ def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
 
 _rfft: Op = linear(
     "rfft",
+    statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     doc="The half of the spectrum of a real signal that determines the rest.",
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
@@ -136,6 +138,7 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 
 _irfft: Op = linear(
     "irfft",
+    statics={"n": statics.number(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     doc="The real signal of half a spectrum.",
     value=_irfft_value,
     spec=_irfft_spec,

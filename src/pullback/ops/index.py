@@ -6,23 +6,27 @@ arrays here, at the border, where their values are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
+from ..arrays.size import Size, is_unknown
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import ConversionError, IndexingError
 from .dispatch import as_value, ndim, shape
+from .families import broadcast_shape
 from .known import stripped
+from .statics import MOST_ELEMENTS, Static, is_whole
 
 __all__ = [
     "SLOT",
     "Index",
     "axes_before",
     "filled",
+    "index_kind",
     "is_apart",
     "is_one_truth",
     "known_mask",
@@ -73,23 +77,87 @@ def shape_at(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> tuple[
     """
     try:
         around = _shape_around(x.shape, index)
-        inner = np.broadcast_shapes(*(s.shape for s in arrays))
+        inner = broadcast_shape(what, *(s.shape for s in arrays))
     except (IndexError, ValueError) as error:
         raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
     if SLOT not in index:
         return around
+    if all(not is_unknown(n) and n for n in inner) and any(
+        i is SLOT and not is_unknown(n) and not n for i, n in _entries(x.shape, index)
+    ):
+        raise IndexingError(f"{what}: an index array names elements of an axis that has none: shape {x.shape}.")
     at = 0 if is_apart(index) else axes_before(index)
     return (*around[:at], *inner, *around[at:])
+
+
+def _entries(sizes: tuple[int, ...], index: Index) -> list[tuple[Any, int]]:
+    """Each entry that stands for an axis, with the size of that axis."""
+    return list(zip([i for i in index if i is not None], sizes, strict=False))
 
 
 def _shape_around(sizes: tuple[int, ...], index: Index) -> tuple[int, ...]:
     """An empty axis accepts no index 0, so it gets one element where an array, which may be empty, goes."""
     numbers = tuple(0 if i is SLOT else i for i in index)
-    axes = iter(range(len(sizes)))
-    taken = {next(axes): i for i in index if i is not None}
-    full = tuple(max(n, 1) if taken.get(axis) is SLOT else n for axis, n in enumerate(sizes))
+    named = _entries(sizes, index)
+    if any(map(is_unknown, sizes)):
+        return _shape_unknown(sizes, index)
+    full = (*(max(n, 1) if i is SLOT else n for i, n in named), *sizes[len(named) :])
     found: tuple[int, ...] = np.broadcast_to(np.int8(0), full)[numbers].shape
     return found
+
+
+def _shape_unknown(sizes: tuple[Any, ...], index: Index) -> tuple[Any, ...]:
+    """The same where sizes are not known yet, entry by entry."""
+    left = iter(sizes)
+    found: list[Any] = []
+    for entry in index:
+        n: Any = None if entry is None else next(left)
+        if entry is None:
+            found.append(1)
+        elif isinstance(entry, slice):
+            found.append(_length(entry, n))
+        elif entry is not SLOT and not -n <= entry < n:
+            raise IndexError(f"index {entry} is out of bounds for an axis of size {n}")
+    return (*found, *left)
+
+
+def _length(s: slice, n: Any) -> Any:
+    """How many elements of an axis a slice takes. Comparisons of unknown sizes are noted by the sizes themselves."""
+    step = 1 if s.step is None else s.step
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    start = (low if step > 0 else high) if s.start is None else _clipped(s.start, n, low, high)
+    stop = (high if step > 0 else low) if s.stop is None else _clipped(s.stop, n, low, high)
+    reach = stop - start if step > 0 else start - stop
+    return 0 if reach < 0 else -(-reach // abs(step))
+
+
+def _clipped(place: Any, n: Any, low: Any, high: Any) -> Any:
+    place = place + n if place < 0 else place
+    return low if place < low else high if place > high else place
+
+
+def index_kind(first: int, rank: Callable[[Sequence[Spec], Mapping[str, Any]], int]) -> Static:
+    """An index in its normal form: an entry for each of `rank` axes, a slot for each argument from `first` on."""
+
+    def holds(v: Any, specs: Sequence[Spec], static: Mapping[str, Any]) -> bool:
+        arrays = specs[first:]
+        return (
+            type(v) is tuple
+            and len(v) <= 64
+            and all(map(_is_entry, v))
+            and sum(i is not None for i in v) == rank(specs, static)
+            and sum(i is SLOT for i in v) == len(arrays)
+            and all(s.dtype.kind in "iu" for s in arrays)
+        )
+
+    return Static("an entry for each axis (integer, slice, None, or a slot for each array of integers)", holds)
+
+
+def _is_entry(entry: Any) -> bool:
+    if isinstance(entry, slice):
+        bounds = all(n is None or is_whole(n, -(1 << 62), 1 << 62) for n in (entry.start, entry.stop, entry.step))
+        return bounds and entry.step != 0
+    return entry is None or entry is SLOT or is_whole(entry, -MOST_ELEMENTS)
 
 
 def normal_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
@@ -127,7 +195,9 @@ def _is_basic(entry: Any) -> bool:
     return type(entry) is int or entry is None or entry is Ellipsis
 
 
-def _as_int(e: Any) -> int:
+def _as_int(e: Any) -> Any:
+    if type(e) is Size:
+        return e
     try:
         return int(e.__index__())
     except (AttributeError, TypeError):

@@ -9,9 +9,10 @@ import numpy as np
 
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
-from . import batching, shaping
+from . import batching, shaping, statics
 from .accumulate import add_into_zeros
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -23,6 +24,7 @@ from .index import (
     Index,
     axes_before,
     filled,
+    index_kind,
     is_apart,
     is_one_truth,
     known_mask,
@@ -32,6 +34,7 @@ from .index import (
     unknown_mask,
 )
 from .op import Op
+from .statics import check_fits
 
 __all__ = ["SLOT", "add_at", "getitem", "put_along_axis", "scatter", "set_at", "take", "take_along_axis"]
 
@@ -71,7 +74,9 @@ def _index_samples(rng: Any) -> Any:
 
 
 def _scatter_spec(x: Spec, *indices: Spec, index: Index, wanted: tuple[int, ...]) -> Spec:
-    return make_spec(wanted, x.dtype, x.device)
+    out = make_spec(wanted, x.dtype, x.device)
+    check_fits("scatter", x.shape, shape_at(out, indices, index, "scatter"))
+    return out
 
 
 def _push_first(op: Op, tangents: Any, primals: Any, static: dict[str, Any]) -> Any:
@@ -81,6 +86,7 @@ def _push_first(op: Op, tangents: Any, primals: Any, static: dict[str, Any]) -> 
 
 _getitem: Op = general(
     "getitem",
+    statics={"index": index_kind(1, lambda specs, static: specs[0].ndim)},
     family="linear",
     args=("x", "*indices"),
     doc="x[index].",
@@ -137,6 +143,7 @@ def _scatter_samples(rng: Any) -> Any:
 
 _scatter: Op = general(
     "scatter",
+    statics={"index": index_kind(1, lambda specs, static: len(static["wanted"])), "wanted": statics.shape},
     family="linear",
     args=("x", "*indices"),
     doc="Zeros of a shape with x added at an index: the transpose of getitem.",
@@ -167,6 +174,8 @@ def set_spec(x: Spec, values: Spec, *indices: Spec, index: Index) -> Spec:
     region = shape_at(x, indices, index, "set_at")
     if region != values.shape:
         raise ShapeError(f"set_at: values have shape {values.shape}, the region has {region}.")
+    if values.dtype != x.dtype:
+        raise DtypeError(f"set_at: values are {values.dtype}, the array is {x.dtype}.")
     return x
 
 
@@ -208,6 +217,7 @@ def set_samples(rng: Any) -> Any:
 
 _set: Op = general(
     "set_at",
+    statics={"index": index_kind(2, lambda specs, static: specs[0].ndim)},
     family="linear",
     args=("x", "values", "*indices"),
     doc="x with x[index] = values written.",
@@ -222,17 +232,6 @@ _set: Op = general(
 )
 
 
-def checked(function: Any, x: Any, *args: Any, **static: Any) -> Any:
-    """Run an indexing op with NumPy's out-of-range error in our words."""
-    try:
-        return apply(function, x, *args, **static)
-    except IndexError as error:
-        if isinstance(error, IndexingError):
-            raise
-        wanted = static.get("wanted", shape(x))
-        raise IndexingError(f"{function.name}: {error}.\n  The array has shape {wanted}.") from None
-
-
 def getitem(x: Any, index: Any, /) -> Any:
     """x[index] for every index NumPy knows: integers, slices, None, ..., integer arrays, boolean masks.
 
@@ -244,7 +243,7 @@ def getitem(x: Any, index: Any, /) -> Any:
     if is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index))))
     plain, arrays = normal_index(x, index)
-    return checked(_getitem, x, *arrays, index=plain)
+    return apply(_getitem, x, *arrays, index=plain)
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
@@ -265,13 +264,13 @@ def add_into(values: Any, indices: Sequence[Any], index: Index, wanted: tuple[in
 def scatter_at(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values added at index arrays, one for each axis from the front."""
     index = (SLOT,) * len(places) + (slice(None),) * (len(wanted) - len(places))
-    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
+    return apply(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
 
 
 def scatter_at_end(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values written at index arrays, one for each axis up to the last."""
     index = (slice(None),) * (len(wanted) - len(places)) + (SLOT,) * len(places)
-    return checked(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
+    return apply(_scatter, values, *_beside(values, places), index=index, wanted=wanted)
 
 
 def _beside(values: Any, places: Sequence[Any]) -> list[Any]:
@@ -308,7 +307,11 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     if mask is not None:
         return where(_over(mask, x), _for_all(x, ndim(mask), values, "set_at"), x)
     plain, arrays = normal_index(x, index)
-    return checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
+    return apply(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
+
+
+def _steps(xp: Any, n: Any) -> Any:
+    return n.unknowns.recorder.counted(n) if type(n) is Size else xp.arange(n)
 
 
 def _over(mask: Any, x: Any) -> Any:
@@ -348,7 +351,7 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
         return add(x, where(_over(mask, x), _for_all(x, ndim(mask), values, "add_at"), 0))
     plain, arrays = normal_index(x, index)
     region = _region(x, plain, arrays, values, "add_at")
-    return add(x, checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))
+    return add(x, apply(_scatter, region, *arrays, index=plain, wanted=shape(x)))
 
 
 def within(indices: Any, size: int, mode: str, what: str) -> Any:
@@ -390,11 +393,11 @@ def _along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, tuple[
     xp = namespace_for(x)
     sizes = shape(x)
     places = [
-        indices if i == axis else xp.arange(n).reshape((1,) * i + (n,) + (1,) * (len(sizes) - i - 1))
+        indices if i == axis else _steps(xp, n).reshape((1,) * i + (n,) + (1,) * (len(sizes) - i - 1))
         for i, n in enumerate(sizes)
     ]
     for i, n in enumerate(shape(indices)):
-        if i != axis and sizes[i] != 1 and n not in (1, sizes[i]):
+        if i != axis and n not in (sizes[i], 1) and sizes[i] != 1:
             raise ShapeError(f"{what}: indices of shape {shape(indices)} do not fit an array of shape {sizes}.")
     return axis, tuple(places)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..arrays.node import signed
 from ..errors import ArgumentError
-from . import batching
+from . import batching, statics
 from .dispatch import apply, as_value
 from .families import linear
 from .forms import Again
@@ -16,6 +16,7 @@ __all__ = ["again", "name"]
 
 _name = linear(
     "name",
+    statics={"name": statics.text},
     doc="The value itself, under a name.",
     value=lambda xp, x, name: xp.asarray(x),
     spec=lambda x, name: x,

@@ -67,6 +67,9 @@ class Op:
 
     `form` says how an op that is not elementwise becomes loops (`forms`); one without it that is no view of its
     argument either is run by the array library, also in compiled programs.
+
+    `statics` says for each static parameter what it may be (`statics`), which is asked of programs that were read;
+    None is a custom op's, which checks its own.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Op:
     differentiable: bool = True
     joint: Terms | None = None
     form: Any = None
+    statics: Mapping[str, Any] | None = None
     rules: dict[Any, Rule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.spec import Spec, make_spec
-from ..errors import DtypeError
-from . import shaping
+from ..errors import DtypeError, ShapeError
+from . import shaping, statics
 from .batching import lead
 from .dispatch import apply, shape
 from .families import general, linear
@@ -34,7 +34,7 @@ def _places(xp: Any, x: Any, **how: Any) -> Any:
     many = _many(x.shape[2:], **how)
     if x.dtype.kind == "c":
         raise DtypeError(f"pooling: {x.dtype} has no largest element.\n  Pool real and imaginary parts.")
-    lowest = -np.inf if x.dtype.kind == "f" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
+    lowest = -np.inf if x.dtype.kind in "fV" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
     wide = padded(xp, x, how["padding"], lowest)
     seen = [wide[index] for _, index in slices(how["window"], how["stride"], how["dilation"], many)]
     best = seen[0].copy()
@@ -179,16 +179,35 @@ def _answers(rng: Any) -> Any:
     return [((y,), static) for (y, _), static in _picks(rng)]
 
 
-def _windows_spec(x: Spec, *rest: Spec, **how: Any) -> Spec:
-    return make_spec((*x.shape[:2], *_many(x.shape[2:], **how)), x.dtype, x.device)
+def _windows_spec(x: Spec, *places: Spec, **how: Any) -> Spec:
+    found = (*_planes(x), *_many(x.shape[2:], **how))
+    _check_places(places, found)
+    return make_spec(found, x.dtype, x.device)
 
 
-def _grid_spec(y: Spec, *rest: Spec, sizes: Sizes, **how: Any) -> Spec:
+def _grid_spec(y: Spec, *places: Spec, sizes: Sizes, **how: Any) -> Spec:
+    statics.check_fits("pooling", y.shape, (*_planes(y), *_many(sizes, **how)))
+    _check_places(places, y.shape)
     return make_spec((*y.shape[:2], *sizes), y.dtype, y.device)
 
 
+def _planes(x: Spec) -> Sizes:
+    if x.ndim < 2:
+        raise ShapeError(f"pooling: wants (n, channels, *sizes), got shape {x.shape}.")
+    return x.shape[:2]
+
+
+def _check_places(places: Sequence[Spec], windows: Sizes) -> None:
+    for index in places:
+        statics.check_fits("pooling", index.shape, windows)
+        if index.dtype.kind not in "iu":
+            raise DtypeError(f"pooling: places in windows are integers, got {index.dtype}.")
+
+
+_WINDOWS = {"window": statics.whole_numbers(1), **statics.WINDOW}
 _places_op: Op = general(
     "window_place",
+    statics=_WINDOWS,
     args=("x",),
     doc="The place in each window of its first greatest element, counted row by row.",
     value=_places,
@@ -199,6 +218,7 @@ _places_op: Op = general(
 )
 _take: Op = general(
     "window_take",
+    statics=_WINDOWS,
     family="linear",
     args=("x", "index"),
     doc="The element of each window at a place; zero where that is padding.",
@@ -220,6 +240,7 @@ _take: Op = general(
 )
 _put_op: Op = general(
     "window_put",
+    statics={**statics.GRID, **_WINDOWS},
     family="linear",
     args=("y", "index"),
     doc="Zeros with each window's y added at a place of the window: the transpose of window_take.",
@@ -241,6 +262,7 @@ _put_op: Op = general(
 )
 _sum: Op = linear(
     "window_sum",
+    statics=_WINDOWS,
     doc="The sum of each window.",
     value=_summed,
     spec=_windows_spec,
@@ -254,6 +276,7 @@ _sum: Op = linear(
 )
 _spread: Op = linear(
     "window_spread",
+    statics={**statics.GRID, **_WINDOWS},
     args=("y",),
     doc="Zeros with each window's y added at all its places: the transpose of window_sum.",
     value=lambda xp, y, sizes, **how: _added(xp, lambda number: y, y, sizes, **how),

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import signed
-from ..arrays.spec import make_spec, spec_of
+from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import arranging, batching, indexing, reducing, shaping, sorting
+from . import arranging, batching, indexing, reducing, shaping, sorting, statics
 from . import elementwise as pointwise
 from .axes import all_axes
 from .dispatch import apply, as_value, shape
@@ -77,12 +77,19 @@ def _batch_neighbours(op: Any, size: int, args: Any, axes: Any, static: Any) -> 
     return apply(op, batching.lead(args[0], axes[0]), **static), 1
 
 
+def _neighbours_spec(place: Spec, method: str) -> Spec:
+    if place.dtype.kind != "f":
+        raise DtypeError(f"quantile: places are real numbers, got {place.dtype}.")
+    return make_spec((3, *place.shape), place.dtype, place.device)
+
+
 _pick = general(
     "quantile_neighbours",
+    statics={"method": statics.choice(*PLACES)},
     args=("place",),
     doc="The two places on either side of a fractional one, and the weight of the second, by a method.",
     value=_neighbours,
-    spec=lambda place, method: make_spec((3, *place.shape), place.dtype, place.device),
+    spec=_neighbours_spec,
     batch=_batch_neighbours,
     samples=lambda rng: [((rng.uniform(0, 9, size=(3,)),), {"method": method}) for method in PLACES],
 )

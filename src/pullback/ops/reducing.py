@@ -9,10 +9,11 @@ import numpy as np
 
 from ..arrays.dtypes import as_dtype
 from ..arrays.node import signed
+from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import arranging, batching, scanning, shaping
+from . import arranging, batching, scanning, shaping, statics
 from . import elementwise as pointwise
 from .axes import all_axes, one_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -51,6 +52,7 @@ def unfolded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any
 
 _sum = linear(
     "sum",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     doc="The sum over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded(x, axis, keepdims), summed_dtype(x.dtype), x.device),
@@ -127,7 +129,7 @@ def counted(x: Any, axis: Any, where: Any, what: str) -> Any:
 
 def _beside(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
     """A count in the form of the total it divides."""
-    if type(count) in (int, float):
+    if type(count) in (int, float, Size):
         return count
     found = spec_of(total)
     count = shaping.astype(count, found.dtype if found.inexact else np.float64)
@@ -160,7 +162,7 @@ def var(
     squares = pointwise.square(pointwise.abs(away)) if is_complex(x) else pointwise.square(away)
     total = sum(squares, axis=axis, keepdims=keepdims, where=where)
     count = counted(x, axis, where, "var")
-    left = max_of(count - correction, 0) if type(count) is int else _at_least_zero(count, correction)
+    left = max_of(count - correction, 0) if type(count) in (int, Size) else _at_least_zero(count, correction)
     return pointwise.divide(total, _beside(left, total, axis, keepdims))
 
 
@@ -271,6 +273,7 @@ def _factors(rng: Any) -> Any:
 
 _prod = general(
     "prod",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     family="reduction",
     args=("x",),
     doc="The product over axes.",
@@ -353,6 +356,7 @@ def _with_ties(rng: Any) -> Any:
 def _extreme(name: str) -> Any:
     return general(
         name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"The {name}imum over axes.",
@@ -454,6 +458,7 @@ def _position(name: str) -> Any:
 
     op = general(
         name,
+        statics={"axis": statics.axis, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"The index of the {name[3:]}imum along an axis.",
@@ -486,6 +491,7 @@ argmax, argmin = _position("argmax"), _position("argmin")
 def _truth(name: str) -> Any:
     return general(
         name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
         args=("x",),
         doc=f"Whether {name} element holds.",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.node import signed
 from ..arrays.spec import make_spec, spec_of
-from . import batching, shaping
+from . import batching, shaping, statics
 from . import elementwise as pointwise
 from .arithmetic import floor_divide
 from .dispatch import apply, as_value
@@ -105,7 +105,8 @@ _exponent = general(
     batch=batching.pointwise, samples=several(one(3), one()), motion="pointwise",
 )  # fmt: skip
 _power_of_two = general(
-    "power_of_two", args=("x",), doc="2^x for whole numbers x.",
+    "power_of_two",
+    statics={"dtype": statics.floating}, args=("x",), doc="2^x for whole numbers x.",
     value=lambda xp, x, dtype: xp.ldexp(xp.asarray(1, dtype), x),
     spec=lambda x, dtype: make_spec(x.shape, dtype, x.device),
     batch=batching.pointwise, samples=lambda rng: [((rng.integers(-9, 9, 3),), {"dtype": np.dtype("float64")})],

@@ -9,7 +9,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import make_spec, spec_of
 from ..errors import DtypeError
-from . import arranging, batching, indexing, scanning, shaping
+from . import arranging, batching, indexing, scanning, shaping, statics
 from . import elementwise as pointwise
 from .dispatch import apply, as_value
 from .families import general
@@ -79,6 +79,7 @@ def _log_sums(xp: Any, x: Any, axis: int) -> Any:
 
 _logcumsumexp = general(
     "logcumsumexp",
+    statics={"axis": statics.axis},
     args=("x",),
     doc="The logarithms of running sums of exponentials along an axis.",
     value=_log_sums,
@@ -120,6 +121,7 @@ def _accumulated(xp: Any, pick: Any, x: Any, axis: int) -> Any:
 
 _running_index = general(
     "running_index",
+    statics={"axis": statics.axis, "least": statics.flag},
     args=("x",),
     doc="The index of the greatest (or least) element so far along an axis.",
     value=_leaders,

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ..errors import ShapeError
-from . import arranging, batching, indexing, reducing, shaping
+from . import arranging, batching, indexing, reducing, shaping, statics
 from . import elementwise as pointwise
 from .axes import one_axis
 from .dispatch import apply, as_value, ndim
@@ -55,6 +55,7 @@ def _reached(bar: Any, axis: int) -> Any:
 
 _cumsum: Op = linear(
     "cumulative_sum",
+    statics={"axis": statics.axis},
     doc="Running sums along an axis.",
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
     spec=lambda x, axis: make_spec(x.shape, reducing.summed_dtype(x.dtype), x.device),
@@ -172,6 +173,7 @@ def _pairs(rng: Any) -> Any:
 
 recurrence: Op = general(
     "linear_recurrence",
+    statics={"axis": statics.axis},
     args=("a", "b"),
     doc="y[i] = a[i] y[i-1] + b[i] along an axis.",
     value=_recurred,
@@ -216,6 +218,7 @@ def _factors(rng: Any) -> Any:
 
 _cumprod: Op = general(
     "cumulative_prod",
+    statics={"axis": statics.axis},
     args=("x",),
     doc="Running products along an axis.",
     value=lambda xp, x, axis: xp.cumprod(x, axis=axis),

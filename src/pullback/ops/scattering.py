@@ -10,12 +10,12 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import ones, spec_of, zeros
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
-from . import arranging, indexing, scanning, shaping, sorting
+from . import arranging, indexing, scanning, shaping, sorting, statics
 from . import elementwise as pointwise
 from .axes import one_axis
-from .dispatch import as_value, ndim, shape
+from .dispatch import apply, as_value, ndim, shape
 from .families import general
-from .index import SLOT, Index, filled, namespace_for
+from .index import SLOT, Index, filled, index_kind, namespace_for
 from .op import Op
 
 __all__ = [
@@ -88,6 +88,7 @@ def _samples(rng: Any) -> Any:
 
 _extreme: Op = general(
     "scatter_extreme",
+    statics={"index": index_kind(2, lambda specs, static: specs[0].ndim), "least": statics.flag},
     args=("x", "values", "*indices"),
     doc="x with each place the greatest (or least) of itself and the values sent to it.",
     value=_extremes,
@@ -163,7 +164,7 @@ def _outdone(least: bool) -> Any:
         worst = worst_of(spec_of(x).dtype, least)
         target = pointwise.where(keep, x, worst)
         values = shaping.astype(values, spec_of(x).dtype)
-        return indexing.checked(_extreme, target, values, *places.arrays, index=places.index, least=least)
+        return apply(_extreme, target, values, *places.arrays, index=places.index, least=least)
 
     return fold
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dtypes import as_dtype
+from ..arrays.size import is_same_shape
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, ShapeError
-from . import batching, reducing
+from . import batching, reducing, statics
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
 from .dispatch import apply, as_value, ndim, shape
@@ -39,6 +40,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 
 _astype = linear(
     "astype",
+    statics={"dtype": statics.dtype},
     doc="The values converted to a dtype.",
     value=lambda xp, x, dtype: _converted(xp.asarray(x), dtype),
     spec=_astype_spec,
@@ -76,6 +78,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 _reshape = linear(
     "reshape",
+    statics={"shape": statics.shape},
     doc="The same elements in another shape.",
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(filled_shape(shape, x.size, "reshape"), x.dtype, x.device),
@@ -104,7 +107,12 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     wanted = filled_shape(shape_tuple(shape, "reshape"), spec.size, "reshape")
     if order != "C":
         return _column_first(x, wanted, order)
-    return unchanged(x) if wanted == spec.shape and spec.weak is None else apply(_reshape, x, shape=wanted)
+    return unchanged(x) if spec.weak is None and _is_same(spec, wanted) else apply(_reshape, x, shape=wanted)
+
+
+def _is_same(spec: Spec, wanted: tuple[int, ...]) -> bool:
+    """Whether there is nothing to do. Plain specs, which are most, have no unknown sizes."""
+    return spec.shape == wanted if spec.plain is not None else is_same_shape(spec.shape, wanted)
 
 
 def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
@@ -115,6 +123,7 @@ def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
 
 _permute = linear(
     "permute_dims",
+    statics={"axes": statics.permutation},
     doc="The axes in another order.",
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
@@ -230,7 +239,7 @@ def _broadcast_spec(x: Spec, shape: tuple[int, ...]) -> Spec:
 
 def _stretched(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     """A view where memory counts; small arrays are filled, which is faster than making NumPy's view."""
-    if math.prod(shape) > 4096:
+    if math.prod(shape).__index__() > 4096:  # a size that is not known yet is refused, not compared
         return xp.broadcast_to(x, shape)
     out = xp.empty(shape, spec_of(x).dtype)
     out[...] = x
@@ -245,6 +254,7 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 
 _broadcast = linear(
     "broadcast_to",
+    statics={"shape": statics.shape},
     doc="Repeated along new axes and axes of size one.",
     value=lambda xp, x, shape: _stretched(xp, x, shape),
     spec=_broadcast_spec,
@@ -267,7 +277,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     x = as_value(x)
     wanted = shape_tuple(shape, "broadcast_to")
     spec = spec_of(x)
-    if spec.shape == wanted and spec.weak is None:
+    if spec.weak is None and _is_same(spec, wanted):
         return unchanged(x)
     _broadcast_spec(spec, wanted)
     return apply(_broadcast, x, shape=wanted)
@@ -281,7 +291,7 @@ def broadcast_together(*xs: Any) -> list[Any]:
 
 def stretched(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
-    return x if shape(x) == shape_wanted else apply(_broadcast, x, shape=shape_wanted)
+    return x if _is_same(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
 
 
 def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:

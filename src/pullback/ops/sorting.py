@@ -10,7 +10,7 @@ from ..arrays.backends import is_array, namespace_of
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec
 from ..errors import ArgumentError, ConversionError, ShapeError
-from . import batching, indexing, reducing, shaping
+from . import batching, indexing, reducing, shaping, statics
 from . import elementwise as pointwise
 from .axes import one_axis, whole
 from .dispatch import apply, as_value, ndim, shape
@@ -46,6 +46,7 @@ def _stable(xp: Any, x: Any, axis: int) -> Any:
 
 _argsort = general(
     "argsort",
+    statics={"axis": statics.axis, "descending": statics.flag, "kth": statics.places},
     args=("x",),
     doc="The indices that would sort along an axis, or partition it at places.",
     value=_ordered,
@@ -248,6 +249,7 @@ def _searches(rng: Any) -> Any:
 
 _searchsorted = general(
     "searchsorted",
+    statics={"side": statics.choice("left", "right")},
     args=("x", "values"),
     doc="Where values would go in a sorted array.",
     value=_searched,

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..errors import ArgumentError, ShapeError
-from . import arranging, batching, indexing, shaping
+from . import arranging, batching, indexing, shaping, statics
 from .axes import one_axis, shape_tuple, whole
 from .dispatch import apply, as_value, ndim, shape
 from .families import linear
@@ -43,6 +43,12 @@ def _seen(xp: Any, x: Any, axis: int, size: int, step: int, dilation: int) -> An
 
 
 def _overlap_spec(y: Spec, axis: int, length: int, step: int, dilation: int) -> Spec:
+    if axis >= y.ndim - 1:
+        raise ShapeError(
+            f"overlap_add: windows are on the last axis of {y.ndim}, so they cannot lie along axis {axis}."
+        )
+    size = y.shape[-1]
+    statics.check_fits("overlap_add", y.shape[axis : axis + 1], (_count(length, size, step, dilation),))
     return make_spec((*y.shape[:axis], length, *y.shape[axis + 1 : -1]), y.dtype, y.device)
 
 
@@ -50,7 +56,7 @@ def _summed(xp: Any, y: Any, axis: int, length: int, step: int, dilation: int) -
     """The elements of windows added up where they came from: one strided addition for each place in a window."""
     out = xp.zeros(_overlap_spec(spec_of(y), axis, length, step, dilation).shape, y.dtype)
     count, before = y.shape[axis], (slice(None),) * axis
-    for k in range(y.shape[-1]):
+    for k in range(y.shape[-1] if count else 0):
         start = k * dilation
         out[(*before, slice(start, start + (count - 1) * step + 1, step))] += y[..., k]
     return out
@@ -83,6 +89,7 @@ def _from_windows(bar: Any, x_spec: Spec, axis: int, step: int, dilation: int) -
 
 _windows: Op = linear(
     "windows",
+    statics={"axis": statics.axis, "size": statics.number(1), "step": statics.number(1), "dilation": statics.number(1)},
     doc="Windows along an axis, which may overlap, as a new last axis.",
     value=_seen,
     spec=_windows_spec,
@@ -93,6 +100,12 @@ _windows: Op = linear(
 )
 _overlap: Op = linear(
     "overlap_add",
+    statics={
+        "axis": statics.axis,
+        "length": statics.number(0),
+        "step": statics.number(1),
+        "dilation": statics.number(1),
+    },
     args=("y",),
     doc="The elements of windows added up where they came from.",
     value=_summed,

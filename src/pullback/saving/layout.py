@@ -8,6 +8,7 @@ memory is taken.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 from ..arrays.dtypes import as_dtype
 from ..errors import FormatError
 
-__all__ = ["METADATA", "Entry", "Head", "dtype_of", "head_bytes", "placed", "read_head", "word_of"]
+__all__ = ["METADATA", "Entry", "Head", "check_extent", "dtype_of", "head_bytes", "placed", "read_head", "word_of"]
 
 METADATA = "__metadata__"
 #: The names that the format has for dtypes.
@@ -27,8 +28,15 @@ _WORDS = {
     "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16",
     "uint32": "U32", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
 }  # fmt: skip
+#: Words of the format for numbers that tensors do not hold: they are read as what `ml_dtypes` has for them.
+_NARROW = {
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}  # fmt: skip
 _DTYPES = {word: name for name, word in _WORDS.items()} | {"C64": "complex64"}
-_SIZES = {word: 2 if name == "bfloat16" else np.dtype(name).itemsize for word, name in _DTYPES.items()}
+_SIZES = {word: 2 if name == "bfloat16" else np.dtype(name).itemsize for word, name in _DTYPES.items()} | dict.fromkeys(
+    _NARROW, 1
+)
 #: What readers of the format refuse beyond.
 _LONGEST_HEAD = 100_000_000
 #: Arrays begin at a multiple of this, counted from the start of the file, so that a mapped file is aligned.
@@ -36,6 +44,8 @@ _ALIGNED = 64
 #: More than any machine holds, and few enough that NumPy can say the strides.
 _MOST_BYTES = 1 << 60
 _MOST_AXES = 64
+#: What a head may hold, its structure included, so that reading takes a few hundred megabytes at the worst.
+MOST_CONTAINERS, MOST_VALUES = 1 << 20, 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,8 @@ def word_of(dtype: Any) -> str | None:
 
 def dtype_of(entry: Entry) -> Any:
     """The dtype of an entry, in this machine's order of bytes."""
+    if entry.word in _NARROW:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), _NARROW[entry.word]))
     return as_dtype(_DTYPES[entry.word])
 
 
@@ -84,6 +96,7 @@ def head_bytes(entries: Iterable[Entry], metadata: Mapping[str, str]) -> bytes:
         said[e.name] = {"dtype": e.word, "shape": list(e.shape), "data_offsets": [e.start, e.stop]}
     text = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNED)
+    check_extent(text, "save")
     if len(text) > _LONGEST_HEAD:
         raise FormatError(f"save: the names and settings take {len(text)} bytes, a file has room for {_LONGEST_HEAD}.")
     return len(text).to_bytes(8, "little") + text
@@ -98,7 +111,8 @@ def read_head(file: BinaryIO, size: int, what: str) -> Head:
     if length > min(_LONGEST_HEAD, size - 8):
         raise FormatError(f"{what}: the head should have {length} bytes, the file has {size}: damaged or cut off.")
     said = _parsed(file.read(length), what)
-    metadata = said.pop(METADATA, {})
+    metadata = said.pop(METADATA, None)
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise FormatError(f"{what}: {METADATA} maps text to text.")
     entries = [_entry(name, entry, what) for name, entry in said.items()]
@@ -106,7 +120,19 @@ def read_head(file: BinaryIO, size: int, what: str) -> Head:
     return Head({e.name: e for e in entries}, metadata, 8 + length)
 
 
+def check_extent(text: str | bytes, what: str) -> None:
+    """Refuse JSON that would take many times its own length in memory: `[],` is three bytes, and a list has sixty."""
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    containers, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
+    if containers > MOST_CONTAINERS or values > MOST_VALUES:
+        raise FormatError(
+            f"{what}: {containers} containers and {values} values are more than a file may say "
+            f"({MOST_CONTAINERS} and {MOST_VALUES}).\n  Numbers go into arrays."
+        )
+
+
 def _parsed(raw: bytes, what: str) -> dict[str, Any]:
+    check_extent(raw, what)
     try:
         said = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # also wrong UTF-8, numbers of a million digits

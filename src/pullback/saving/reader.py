@@ -80,6 +80,12 @@ class Reader:
             raise self._wrong(f"the array {str(said)[:60]!r} should be one number")
         return found[()]
 
+    def _int(self, text: Any) -> int:
+        """An integer of thousands of digits, in hexadecimal ones."""
+        if not isinstance(text, str) or not text.lstrip("-").startswith("0x"):
+            raise self._wrong(f"{str(text)[:20]!r} is no whole number")
+        return int(text, 16)
+
     def _float(self, word: Any) -> float:
         if word not in ("nan", "inf", "-inf"):
             raise self._wrong(f"{str(word)[:20]!r} is no number")
@@ -129,8 +135,8 @@ class Reader:
         module, _, path = name.partition(":")
         found: Any = self._kinds.get(name) or _ours(module) or sys.modules.get(module)
         if name not in self._kinds:
-            for step in path.split("."):
-                found = getattr(found, step, None)
+            for step in path.split("."):  # by its dict: a module's lazy attributes would import at a file's wish
+                found = getattr(found, "__dict__", {}).get(step)
         if not isinstance(found, type):
             raise self._wrong(
                 f"it holds a {name[:80]!r}, which is not known here.\n"
@@ -139,12 +145,16 @@ class Reader:
         return found
 
 
-_WORDS = frozenset(("array", "tensor", "scalar", "float", "complex_", "dtype", "tuple", "dict", "named", "node"))
+_WORDS = frozenset(("array", "tensor", "scalar", "float", "complex_", "dtype", "tuple", "dict", "named", "node", "int"))
+
+
+#: Where classes that go into files are defined. What is left out imports other packages.
+_HOMES = ("pullback.arrays.", "pullback.ops.", "pullback.nn.", "pullback.optim.", "pullback.implicit.")
 
 
 def _ours(module: str) -> Any:
-    """A module of this package, which may not have been asked for yet."""
-    if not module.startswith("pullback.") or "__" in module:
+    """A module of this package that has classes to be saved, which may not have been asked for yet."""
+    if not module.startswith(_HOMES) or "__" in module:
         return None
     try:
         return importlib.import_module(module)

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..arrays.files import name_of_path, open_regular
 from ..errors import ArgumentError, FormatError, PullbackError
-from .layout import Entry, Head, dtype_of, head_bytes, placed, read_head
+from .layout import Entry, Head, check_extent, dtype_of, head_bytes, placed, read_head
 from .reader import Reader
 from .writer import Writer, as_stored, host_bytes
 from .writing import write_whole
@@ -78,8 +79,8 @@ def load(path: Any, *, mmap: bool = False, kinds: Iterable[type] = ()) -> Any:
     >>> pb.load(path, mmap=True)[0].flags.writeable
     False
     """
-    what = f"load: {os.fspath(path)}"
-    with open(path, "rb") as file:
+    what = f"load: {name_of_path(path, 'load')}"
+    with open_regular(path, what) as file:
         size = os.fstat(file.fileno()).st_size
         head = read_head(file, size, what)
         arrays = _mapped(file, head, what) if mmap else _read(file, head, what)
@@ -96,21 +97,23 @@ def load_metadata(path: Any) -> dict[str, str]:
     >>> pb.load_metadata(path)
     {'about': 'nothing'}
     """
-    with open(path, "rb") as file:
-        head = read_head(file, os.fstat(file.fileno()).st_size, f"load_metadata: {os.fspath(path)}")
+    what = f"load_metadata: {name_of_path(path, 'load_metadata')}"
+    with open_regular(path, what) as file:
+        head = read_head(file, os.fstat(file.fileno()).st_size, what)
     return {name: text for name, text in head.metadata.items() if name != _STRUCTURE}
 
 
 def _tree(said: str, arrays: dict[str, Any], kinds: Iterable[type], what: str) -> Any:
     reader = Reader(arrays, kinds, what)
+    check_extent(said, what)
     try:
         data = json.loads(said)
         if data["version"] != _VERSION:
             raise FormatError(f"{what}: version {str(data['version'])[:20]} of the structure is not known.")
         tree = reader.value(data["tree"])
-    except PullbackError:
+    except FormatError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+    except (PullbackError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise FormatError(
             f"{what}: the structure is not well formed: {type(error).__name__} {str(error)[:80]}."
         ) from None

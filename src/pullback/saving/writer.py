@@ -18,6 +18,8 @@ __all__ = ["Writer"]
 
 #: What stands for itself in JSON.
 _PLAIN = (str, int, bool, type(None))
+#: Bits of an integer beyond which Python refuses to write it in decimal digits.
+_LONG = 14000
 
 
 class Writer:
@@ -33,6 +35,8 @@ class Writer:
 
     def value(self, x: Any, path: str) -> Any:
         """One value of the tree as JSON; `path` is where it stands, which becomes the name of an array."""
+        if type(x) is int and x.bit_length() > _LONG:
+            return {"int": hex(x)}
         if type(x) in _PLAIN:
             return x
         if type(x) is float:
@@ -44,6 +48,10 @@ class Writer:
         if isinstance(x, Value):
             raise ConversionError(
                 f"save: {_at(path)} is a value of a running transform, which has no numbers of its own."
+            )
+        if isinstance(x, np.ma.MaskedArray):
+            raise DtypeError(
+                f"save: {_at(path)} is a masked array, whose mask would be lost.\n  Save x.data and x.mask."
             )
         if isinstance(x, np.generic):
             return {"scalar": self._placed(x, np.asarray(x), path)}
@@ -102,9 +110,13 @@ def _settled(x: Tensor, path: str) -> Any:
 
 
 def _key(key: Any, path: str) -> Any:
-    if type(key) not in _PLAIN:
-        raise ArgumentError(f"save: {_at(path)} has the key {key!r}; keys are text or whole numbers.")
+    if type(key) not in _PLAIN or (type(key) is int and key.bit_length() > _LONG):
+        raise ArgumentError(f"save: {_at(path)} has the key {key_text(key)}; keys are text or whole numbers.")
     return key
+
+
+def key_text(key: Any) -> str:
+    return f"{hex(key)[:20]}..." if type(key) is int else repr(key)
 
 
 def _below(path: str, step: Any) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..arrays.files import name_of_path
 from ..errors import StorageError
 
 __all__ = ["TEMPORARY", "write_whole"]
@@ -23,7 +25,8 @@ def write_whole(path: Any, pieces: Iterable[Any]) -> None:
     Whoever opens the path, at any moment and after any kill, finds the last complete file. Its bytes are on the disk
     before its name is (fsync of the file), and the name is before this returns (fsync of the directory).
     """
-    target = Path(os.path.realpath(path))  # a link stays one, and what it points to is replaced
+    target = Path(os.path.realpath(name_of_path(path, "save")))  # a link stays one, and what it points to is replaced
+    mode = _mode_of(target)
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}{TEMPORARY}")
     try:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -31,6 +34,8 @@ def write_whole(path: Any, pieces: Iterable[Any]) -> None:
         raise StorageError(f"save: cannot write in {target.parent}: {error.strerror}.") from error
     try:
         try:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, mode)
             for piece in pieces:
                 _write(descriptor, memoryview(piece).cast("B"))
             os.fsync(descriptor)
@@ -43,6 +48,17 @@ def write_whole(path: Any, pieces: Iterable[Any]) -> None:
             raise StorageError(f"save: cannot write {target}: {error.strerror}.") from error
         raise
     _sync_directory(target.parent)
+
+
+def _mode_of(target: Path) -> int | None:
+    """The permissions of a file that will be replaced, None if there is none; what is no file is not replaced."""
+    try:
+        found = target.stat().st_mode
+    except OSError:
+        return None
+    if not stat.S_ISREG(found):
+        raise StorageError(f"save: {target} is no regular file but a pipe, device or directory.")
+    return stat.S_IMODE(found)
 
 
 def _write(descriptor: int, piece: memoryview) -> None:

@@ -17,9 +17,9 @@ _WHOLE = np.dtype(np.int32)
 
 def picked(k: Words, table: tuple[float, ...], index: Lane) -> Lane:
     """table[index modulo 16] for numbers of float32. The same numbers, and so the same bits, for any count of lanes."""
-    if k.lanes == 16:
+    if k.lanes == 16 and k.vector_bytes == 64:
         return _permuted(k, "llvm.x86.avx512.permvar.sf.512", table, index)
-    if k.lanes == 8:
+    if k.lanes == 8 and k.vector_bytes >= 32:
         low, high = (_permuted(k, "llvm.x86.avx2.permps", half, index) for half in (table[:8], table[8:]))
         return k.select(compared(k, "ne", on_integers(k, "and", index, 8), 0), high, low)
     return _loaded(k, table, on_integers(k, "and", index, 15))

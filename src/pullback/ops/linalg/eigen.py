@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.node import signed
 from ...arrays.spec import Spec, make_spec
-from .. import arranging, reducing
+from .. import arranging, reducing, statics
 from .. import elementwise as pointwise
 from ..dispatch import apply
 from ..families import general
@@ -111,6 +111,7 @@ def _samples(rng: Any) -> Any:
 
 _eig: Op = general(
     "eig",
+    statics={"vectors": statics.flag},
     doc="Eigenvalues and eigenvectors of square matrices, always complex.",
     args=("x",),
     value=_value,

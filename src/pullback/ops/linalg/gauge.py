@@ -12,7 +12,7 @@ from typing import Any
 
 from ...arrays.backends import is_array
 from ...errors import GaugeError, SingularError
-from .. import arranging, batching, reducing, shaping
+from .. import arranging, batching, reducing, shaping, statics
 from .. import elementwise as pointwise
 from ..contracting import matmul
 from ..dispatch import apply, shape
@@ -56,6 +56,7 @@ def _checked_value(xp: Any, x: Any, bad: Any, kind: str, text: str) -> Any:
 
 _checked: Op = general(
     "checked",
+    statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
     doc="The value itself, or an error where a flag is set.",
     args=("x", "bad"),
     value=_checked_value,
@@ -75,6 +76,7 @@ def checked(x: Any, bad: Any, kind: str, text: str) -> Any:
 
 _once: Op = general(
     "once",
+    statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
     doc="The value itself, whose derivative is an error where a flag is set.",
     args=("x", "bad"),
     value=lambda xp, x, bad, kind, text: x,

@@ -8,7 +8,7 @@ from ...arrays.backends import is_array
 from ...arrays.node import signed
 from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError
-from .. import arranging, shaping
+from .. import arranging, shaping, statics
 from .. import elementwise as pointwise
 from ..dispatch import apply
 from ..families import general, is_complex
@@ -116,6 +116,7 @@ def _samples(rng: Any) -> Any:
 
 _eigh: Op = general(
     "eigh",
+    statics={"vectors": statics.flag},
     doc="Eigenvalues, rising, and eigenvectors of (x + x^H) / 2.",
     args=("x",),
     value=_value,

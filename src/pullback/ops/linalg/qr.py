@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays.node import signed
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
-from .. import arranging, reducing, shaping
+from .. import arranging, reducing, shaping, statics
 from .. import elementwise as pointwise
 from ..dispatch import apply, shape
 from ..families import general, is_complex
@@ -136,6 +136,7 @@ def _tall(rng: Any) -> Any:
 
 _qr: Op = general(
     "qr",
+    statics={"complete": statics.flag},
     doc="Orthonormal columns times an upper triangle, for matrices with no more columns than rows.",
     args=("x",),
     value=_qr_value,

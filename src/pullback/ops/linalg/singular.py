@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.node import signed
 from ...arrays.spec import Spec, make_spec
-from .. import arranging, reducing, shaping
+from .. import arranging, reducing, shaping, statics
 from .. import elementwise as pointwise
 from ..dispatch import apply, shape
 from ..families import general, is_complex
@@ -256,6 +256,7 @@ def _samples(rng: Any) -> Any:
 
 _svd: Op = general(
     "svd",
+    statics={"full": statics.flag, "vectors": statics.flag},
     doc="Singular values, falling, and vectors on both sides.",
     args=("x",),
     value=_value,

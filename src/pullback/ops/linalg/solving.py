@@ -11,7 +11,7 @@ from ...arrays.node import signed
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import elementwise as pointwise
-from .. import shaping
+from .. import shaping, statics
 from ..axes import one_axis, whole
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import broadcast_shape, common_device, general, result_dtype
@@ -143,6 +143,7 @@ def _triangles(rng: Any) -> Any:
 
 _triangular: Op = general(
     "triangular_solve",
+    statics={"lower": statics.flag, "unit": statics.flag},
     doc="The solutions of a x = b for one triangle of a.",
     args=("a", "b"),
     value=_triangular_value,

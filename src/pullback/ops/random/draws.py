@@ -10,13 +10,13 @@ import numpy as np
 from ...arrays.backends import special_of
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import DeviceError, DtypeError
-from .. import basis, batching
+from .. import basis, batching, statics
 from ..dispatch import apply
 from ..elementwise import multiply, negative
 from ..families import broadcast_shape, common_device, general
 from ..forms import Expand
 from ..special.incomplete_gamma import gamma_moment
-from .threefry import BITS, DRAWS, HIGH, joined, threefry, words
+from .threefry import BITS, DRAWS, HIGH, axes_of_keys, joined, threefry, words
 from .words import LONGEST, bits_in_ops, range_in_ops, unit_in_ops
 
 __all__ = ["log_gamma", "ordered", "random_bits", "ranged", "unit", "whole_binomial", "whole_poisson"]
@@ -41,10 +41,11 @@ def a_key(rng: Any) -> Any:
 
 random_bits = general(
     "random_bits",
+    statics={"shape": statics.shape, "width": statics.choice(32, 64)},
     args=("key",),
     doc="Random words of 32 or 64 bits.",
     value=_bits,
-    spec=lambda key, shape, width: make_spec((*key.shape[:-1], *shape), np.dtype(f"uint{width}"), key.device),
+    spec=lambda key, shape, width: make_spec((*axes_of_keys(key), *shape), np.dtype(f"uint{width}"), key.device),
     batch=_of_key,
     form=Expand(lambda key, shape, width: bits_in_ops(key, shape, width) if math.prod(shape) <= LONGEST else None),
     samples=lambda rng: [
@@ -63,16 +64,23 @@ def _unit(xp: Any, bits: Any, dtype: Any) -> Any:
     return top.astype(dtype, copy=False)
 
 
+def _unit_spec(bits: Spec, dtype: Any) -> Spec:
+    if bits.dtype.name not in ("uint32", "uint64") or 8 * bits.dtype.itemsize < _digits(dtype):
+        raise DtypeError(f"random_unit: wants words of as many bits as {dtype} has digits, got {bits.dtype}.")
+    return make_spec(bits.shape, dtype, bits.device)
+
+
 def _digits(dtype: Any) -> int:
     return {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[dtype.name]
 
 
 unit = general(
     "random_unit",
+    statics={"dtype": statics.floating},
     args=("bits",),
     doc="Random words as numbers between 0 and 1.",
     value=lambda xp, bits, dtype: _unit(xp, xp.atleast_1d(bits), dtype).reshape(bits.shape),
-    spec=lambda bits, dtype: make_spec(bits.shape, dtype, bits.device),
+    spec=_unit_spec,
     batch=batching.pointwise,
     form=Expand(lambda bits, dtype: unit_in_ops(bits, dtype, _digits(dtype))),
     samples=lambda rng: [
@@ -141,7 +149,7 @@ def _uniform(xp: Any, keys: Any, place: Any, number: int) -> Any:
 
 
 def _log_gamma_spec(key: Spec, a: Spec) -> Spec:
-    rank = key.ndim - 1
+    rank = len(axes_of_keys(key))
     return make_spec((*broadcast_shape("gamma", key.shape[:-1], a.shape[:rank]), *a.shape[rank:]), a.dtype, a.device)
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from ...arrays.node import show_line, user_line
 from ...arrays.scope import running
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import ArgumentError, ShapeError
-from .. import batching, default_stream
+from ...errors import ArgumentError
+from .. import batching, default_stream, statics
 from ..default_stream import State
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
 from ..forms import Expand
-from .threefry import FOLDS, SPLITS, threefry, words
+from .threefry import FOLDS, SPLITS, axes_of_keys, threefry, words
 from .words import LONGEST, fold_in_ops, split_in_ops
 
 __all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
@@ -29,7 +29,7 @@ def _key_samples(rng: Any, *more: Any) -> list[Any]:
 
 
 def _split_spec(key: Spec, count: int) -> Spec:
-    return make_spec((*key.shape[:-1], count, 2), _UINT32, key.device)
+    return make_spec((*axes_of_keys(key), count, 2), _UINT32, key.device)
 
 
 def _of_key(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
@@ -39,6 +39,7 @@ def _of_key(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) ->
 
 _split = general(
     "split_key",
+    statics={"count": statics.number(0)},
     args=("key",),
     doc="New keys from a key.",
     value=lambda xp, key, count: words(xp, key, count, SPLITS),
@@ -64,12 +65,16 @@ def _fold_batch(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]
     return apply(op, batching.padded(key, axes[0], rank + 1), batching.padded(data, axes[1], rank)), 0
 
 
+def _fold_spec(key: Spec, data: Spec) -> Spec:
+    return make_spec((*broadcast_shape("fold_in", axes_of_keys(key), data.shape), 2), _UINT32, key.device)
+
+
 _fold_in = general(
     "fold_in",
     args=("key", "data"),
     doc="A new key from a key and a whole number.",
     value=_fold,
-    spec=lambda key, data: make_spec((*broadcast_shape("fold_in", key.shape[:-1], data.shape), 2), _UINT32, key.device),
+    spec=_fold_spec,
     batch=_fold_batch,
     form=Expand(fold_in_ops),
     samples=lambda rng: [(tuple(_key_samples(rng, np.asarray(5))), {}), (tuple(_key_samples(rng, np.arange(3))), {})],
@@ -92,11 +97,7 @@ def key(seed: int, /) -> Any:
 def checked(key: Any, what: str) -> Any:
     """A key as it is, if it is one."""
     key = as_value(key)
-    spec = spec_of(key)
-    if spec.dtype != _UINT32 or not spec.shape or spec.shape[-1] != 2:
-        raise ShapeError(
-            f"random.{what}: a key is a uint32 array of shape (2,), got {spec}.\n  Make one by pb.random.key."
-        )
+    axes_of_keys(spec_of(key), f"random.{what}")
     return key
 
 

@@ -10,7 +10,10 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["BITS", "DRAWS", "FOLDS", "HIGH", "PARITY", "SPLITS", "TURNS", "joined", "threefry", "words"]
+from ...arrays.spec import Spec
+from ...errors import ShapeError
+
+__all__ = ["BITS", "DRAWS", "FOLDS", "HIGH", "PARITY", "SPLITS", "TURNS", "axes_of_keys", "joined", "threefry", "words"]
 
 #: What a counter is for, in its four highest bits, so that keys made from a key never repeat its own numbers.
 BITS, DRAWS, FOLDS, SPLITS = 0x00000000, 0x20000000, 0x40000000, 0x80000000
@@ -18,6 +21,13 @@ TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 #: Columns at a time, so that the four arrays at work stay in the cache.
 _BLOCK = 1 << 13
+
+
+def axes_of_keys(key: Spec, what: str = "random") -> tuple[int, ...]:
+    """The axes of an array of keys, each of which is two words on the last axis."""
+    if key.dtype.name != "uint32" or key.shape[-1:] != (2,):
+        raise ShapeError(f"{what}: a key is a uint32 array of shape (2,), got {key}.\n  Make one by pb.random.key.")
+    return key.shape[:-1]
 
 
 @cache

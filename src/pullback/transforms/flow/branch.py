@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, spec_of, zeros
-from ...errors import IndexingError, ShapeError
+from ...errors import DtypeError, IndexingError, ShapeError
 from ...ops import basis
 from ...ops import elementwise as pointwise
 from ...ops.dispatch import apply
@@ -19,7 +19,7 @@ from ...ops.op import Op, Terms
 from ...ops.routine import Routine, routine
 from ...ops.shaping import astype
 from ..rules import custom_record
-from .derived import batched, fits, floating, led, pulled, pushed, remembered
+from .derived import ROUTINES, batched, fits, floating, led, pulled, pushed, remembered
 
 __all__ = ["branch", "branched", "chosen"]
 
@@ -62,6 +62,8 @@ def _value(xp: Any, which: Any, *args: Any, ways: tuple[Routine, ...]) -> Any:
 
 
 def _spec(which: Spec, *specs: Spec, ways: tuple[Routine, ...]) -> tuple[Spec, ...]:
+    if which.shape or which.dtype.kind not in "biu":
+        raise DtypeError(f"branch: one integer or truth says which way to go, got {which}.")
     results = [fits(f"branch: way {i}", way, specs).results for i, way in enumerate(ways)]
     if any([(s.shape, s.dtype) for s in r] != [(s.shape, s.dtype) for s in results[0]] for r in results):
         raise ShapeError("branch: all ways answer the same shapes and dtypes.")
@@ -151,4 +153,4 @@ def _led(code: Routine, flags: Sequence[bool], wanted: Sequence[bool], size: int
 branch: Op = replace(custom_record(
     "branch", ("which", "*args"), _value, Terms(_pulled, ("bar", "which", "args", "position", "ways")),
     Terms(_pushed, ("tangents", "which", "args", "ways")), _batched, _spec,
-), form=Flow("branch"))  # fmt: skip
+), form=Flow("branch"), statics={"ways": ROUTINES})  # fmt: skip

@@ -12,6 +12,7 @@ from ...errors import ArgumentError, ShapeError
 from ...ops.batching import lead
 from ...ops.routine import Routine, pruned, routine
 from ...ops.specialise import Equation, Symbol, replay
+from ...ops.statics import Static
 from ..batching import Batched, batch_scope, unbatched
 from ..forward import jvp
 from ..reverse import vjp
@@ -19,6 +20,13 @@ from ..reverse import vjp
 __all__ = ["Back", "batched", "floating", "pulled", "pushed"]
 
 T = TypeVar("T")
+
+#: What programs inside of equations are, as static parameters.
+ROUTINE = Static("a routine", lambda v, specs, static: isinstance(v, Routine))
+ROUTINES = Static(
+    "routines, one at least",
+    lambda v, specs, static: type(v) is tuple and bool(v) and all(isinstance(r, Routine) for r in v),
+)
 
 
 def floating(specs: Sequence[Spec]) -> tuple[int, ...]:

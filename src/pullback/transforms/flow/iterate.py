@@ -18,13 +18,13 @@ from typing import Any
 
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ShapeError
-from ...ops import basis
+from ...ops import basis, statics
 from ...ops.dispatch import apply
 from ...ops.forms import Flow
 from ...ops.op import Op, Terms
 from ...ops.routine import Routine, routine
 from ..rules import custom_record
-from .derived import batched, fits, floating, led, pulled, pushed, remembered, stacked_spec
+from .derived import ROUTINE, batched, fits, floating, led, pulled, pushed, remembered, stacked_spec
 
 __all__ = ["iterate", "iterated", "keeping"]
 
@@ -63,6 +63,8 @@ def _value(xp: Any, *args: Any, body: Routine, carries: int, constants: int, len
 
 def _spec(*specs: Spec, body: Routine, carries: int, constants: int, length: int, reverse: bool) -> tuple[Spec, ...]:
     held = carries + constants
+    if held > len(specs) or carries > len(body.outputs):
+        raise ShapeError(f"iterate: {carries} carried and {constants} constant values, got {len(specs)} arguments.")
     if any(s.shape[:1] != (length,) for s in specs[held:]):
         raise ShapeError(f"iterate: each sequence has {length} rows, got {', '.join(map(str, specs[held:]))}.")
     rows = [make_spec(s.shape[1:], s.dtype, s.device) for s in specs[held:]]
@@ -209,4 +211,7 @@ _STATIC = ("body", "carries", "constants", "length", "reverse")
 iterate: Op = replace(custom_record(
     "iterate", ("*args",), _value, Terms(_pulled, ("bar", "out", "args", "position", *_STATIC)),
     Terms(_pushed, ("tangents", "args", *_STATIC)), _batched, _spec,
-), form=Flow("iterate"))  # fmt: skip
+), form=Flow("iterate"), statics={
+    "body": ROUTINE, "carries": statics.number(0, 1 << 20), "constants": statics.number(0, 1 << 20),
+    "length": statics.number(0), "reverse": statics.flag,
+})  # fmt: skip

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
-from ...errors import DtypeError
-from ...ops import basis
+from ...errors import DtypeError, ShapeError
+from ...ops import basis, statics
 from ...ops import elementwise as pointwise
 from ...ops.dispatch import apply
 from ...ops.forms import Flow
@@ -28,7 +28,7 @@ from ...ops.routine import Routine, routine
 from ...ops.shaping import astype
 from ..rules import custom_record
 from .branch import branched
-from .derived import batched, fits, floating, led, pulled, pushed, remembered
+from .derived import ROUTINE, batched, fits, floating, led, pulled, pushed, remembered
 
 __all__ = ["SLOTS", "counted", "repeat", "repeated"]
 
@@ -59,6 +59,8 @@ def _spec(*specs: Spec, condition: Routine, body: Routine, carries: int) -> tupl
     if len(truth) != 1 or truth[0].shape or truth[0].dtype.kind != "b":
         raise DtypeError("repeat: the condition answers one boolean.")
     fits("repeat: the step", body, specs, carries)
+    if len(body.outputs) != carries or carries > len(specs):
+        raise ShapeError(f"repeat: the step makes {len(body.outputs)} values, and {carries} are carried.")
     return (*body.results, make_spec((), _COUNT, specs[0].device if specs else "cpu"))
 
 
@@ -230,4 +232,6 @@ _STATIC = ("condition", "body", "carries")
 repeat: Op = replace(custom_record(
     "repeat", ("*args",), _value, Terms(_pulled, ("bar", "out", "args", "position", *_STATIC)),
     Terms(_pushed, ("tangents", "args", *_STATIC)), _batched, _spec,
-), form=Flow("repeat"))  # fmt: skip
+), form=Flow("repeat"), statics={
+    "condition": ROUTINE, "body": ROUTINE, "carries": statics.number(0, 1 << 20),
+})  # fmt: skip

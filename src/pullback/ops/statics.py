@@ -1,0 +1,180 @@
+"""What the static parameters of ops may be: the kinds an op's record names, so that a program that was read is checked.
+
+A public function brings what a user wrote into one normal form and refuses the rest; rules and interpreters hand that
+form on. A graph read from text or JSON goes around the public functions, so here each form says itself what it is.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays.dtypes import NAMES
+from ..arrays.spec import Spec
+from ..errors import ArgumentError, ShapeError
+from .op import Op
+
+__all__ = [
+    "GRID", "WINDOW", "Static", "axes", "axes_again", "axes_in_order", "axis", "check_fits", "check_statics", "choice",
+    "cuts", "dtype", "flag", "floating", "labels", "number", "permutation", "places", "result",
+    "shape", "shifts", "text", "whole_numbers",
+]  # fmt: skip
+
+#: Beyond what any machine holds: a larger size is a mistake or an attack.
+MOST_ELEMENTS = 1 << 48
+#: Elements that padding may add beside those which arguments and results have anyway, as scratch memory does.
+_MOST_PADDING = 1 << 24
+
+Statics = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """One kind of static parameter: in words, and whether a value is one, beside the arguments' specs and the others.
+    What it cannot be asked about (another parameter that is malformed) counts as no.
+    """
+
+    wanted: str
+    holds: Callable[[Any, Sequence[Spec], Statics], bool]
+
+
+def check_statics(op: Op, specs: Sequence[Spec], static: Statics) -> None:
+    """Raise if static parameters are missing, unknown, or not what the op's record says. A custom op checks its own."""
+    if op.statics is None:
+        return
+    if static.keys() != op.statics.keys():
+        wanted, got = (", ".join(sorted(map(str, names))) or "none" for names in (op.statics, static))
+        raise ArgumentError(f"{op.name}: static parameters are {wanted}, got {got[:200]}.")
+    for name, kind in op.statics.items():
+        try:
+            fits = kind.holds(static[name], specs, static)
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
+            fits = False
+        if not fits:
+            raise ArgumentError(f"{op.name}: {name} must be {kind.wanted}, got {_shown(static[name])}.")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except ValueError:  # an integer of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def is_whole(value: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
+    """Whether it is an integer (no truth) between two bounds."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(least <= value <= most)
+
+
+def _are_whole(values: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
+    return type(values) is tuple and all(is_whole(v, least, most) for v in values)
+
+
+def number(least: int, most: int = MOST_ELEMENTS) -> Static:
+    """One integer between bounds."""
+    return Static(f"an integer from {least} to {most}", lambda v, specs, static: is_whole(v, least, most))
+
+
+def choice(*options: Any) -> Static:
+    """One of a few values."""
+    listed = ", ".join(map(repr, options))
+    return Static(f"one of {listed}", lambda v, specs, static: any(type(v) is type(o) and v == o for o in options))
+
+
+def whole_numbers(least: int) -> Static:
+    """A tuple of integers."""
+    return Static(f"a tuple of integers, each {least} or more", lambda v, specs, static: _are_whole(v, least))
+
+
+def _is_shape(v: Any) -> bool:
+    return _are_whole(v) and len(v) <= 64 and math.prod(max(n, 1) for n in v) <= MOST_ELEMENTS
+
+
+def _are_letters(v: Any) -> bool:
+    return isinstance(v, str) and all(c in string.ascii_letters for c in v) and len(set(v)) == len(v)
+
+
+def _are_met(result: str, static: Statics) -> bool:
+    """A product of two sums over letters that both have; others were summed before."""
+    first, *rest = map(set, static["labels"])
+    return len(rest) != 1 or bool(first ^ rest[0] <= set(result))
+
+
+def _are_axes(v: Any, rank: int) -> bool:
+    return _are_whole(v, 0, rank - 1) and len(set(v)) == len(v)
+
+
+flag = Static("True or False", lambda v, specs, static: isinstance(v, (bool, np.bool_)))
+text = Static("a string", lambda v, specs, static: isinstance(v, str))
+dtype = Static("a dtype", lambda v, specs, static: isinstance(v, np.dtype) and v.name in NAMES)
+floating = Static(
+    "a dtype of real floating-point numbers",
+    lambda v, specs, static: isinstance(v, np.dtype) and v.name in ("float64", "float32", "float16", "bfloat16"),
+)
+shape = Static("a shape", lambda v, specs, static: _is_shape(v))
+axis = Static(
+    "an axis of the argument, counted from the front", lambda v, specs, static: is_whole(v, 0, specs[0].ndim - 1)
+)
+axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim))
+axes_in_order = Static(
+    "different axes of the argument, in rising order",
+    lambda v, specs, static: _are_axes(v, specs[0].ndim) and list(v) == sorted(v),
+)
+permutation = Static(
+    "each axis of the argument once",
+    lambda v, specs, static: _are_axes(v, specs[0].ndim) and len(v) == specs[0].ndim,
+)
+axes_again = Static(
+    "axes of the argument, one for each shift",
+    lambda v, specs, static: _are_whole(v, 0, specs[0].ndim - 1) and len(v) == len(static["shift"]),
+)
+shifts = Static("a tuple of integers", lambda v, specs, static: _are_whole(v, -MOST_ELEMENTS))
+places = Static("places along the axis", lambda v, specs, static: _are_whole(v, 0, specs[0].shape[static["axis"]] - 1))
+cuts = Static(
+    "places along the axis, in rising order",
+    lambda v, specs, static: _are_whole(v, 0, specs[0].shape[static["axis"]]) and list(v) == sorted(v),
+)
+labels = Static(
+    "a string for each argument, with a letter for each of its axes",
+    lambda v, specs, static: (
+        type(v) is tuple
+        and [len(label) for label in v] == [s.ndim for s in specs]
+        and all(_are_letters(label) for label in v)
+    ),
+)
+result = Static(
+    "letters of the arguments' labels, each once",
+    lambda v, specs, static: _are_letters(v) and set(v) <= set("".join(static["labels"])) and _are_met(v, static),
+)
+
+
+def _is_padding(v: Any, specs: Sequence[Spec], static: Statics) -> bool:
+    pairs = type(v) is tuple and all(_are_whole(p) and len(p) == 2 for p in v)
+    if not pairs:
+        return False
+    sizes = static.get("sizes", specs[0].shape[2:])
+    inner = specs[0].shape[2:] if len(v) != len(sizes) else sizes
+    padded = math.prod(specs[0].shape[:2]) * math.prod(n + low + high for n, (low, high) in zip(inner, v, strict=True))
+    # padding costs memory that no spec shows
+    return bool(padded <= 64 * (math.prod(inner) + sum(s.size for s in specs)) + _MOST_PADDING)
+
+
+#: How windows lie on a grid. That they fit it, the op's spec says.
+WINDOW: dict[str, Static] = {
+    "stride": whole_numbers(1),
+    "padding": Static("a pair of numbers for each size, not negative and of bounded extent", _is_padding),
+    "dilation": whole_numbers(1),
+}
+#: The sizes of a grid that is made.
+GRID: dict[str, Static] = {"sizes": shape}
+
+
+def check_fits(what: str, found: Any, wanted: Any) -> None:
+    """Raise if a shape that an argument has is not the one that others imply."""
+    if tuple(found) != tuple(wanted):
+        raise ShapeError(f"{what}: an argument has shape {tuple(found)} where {tuple(wanted)} fits.")
