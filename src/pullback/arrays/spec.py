@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentTypeError
 from .backends import device_of, namespace_on
 
 __all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "make_spec", "ones", "spec_of", "zeros"]
@@ -114,6 +115,8 @@ def spec_of(x: Any) -> Spec:
     scalar = _scalar_specs.get(type(x))
     if scalar is not None:
         return scalar
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise ArgumentTypeError(f"expected an array, a tensor or a number, got a {type(x).__name__}.")
     return make_spec(x.shape, x.dtype, device_of(x))
 
 

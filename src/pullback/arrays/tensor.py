@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ..settings import modes
-from .backends import as_array, device_of, is_array
+from .backends import as_array, current_on, device_of, is_array, namespace_on
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
 from .node import Handle, Node, leaf_node
@@ -209,11 +209,24 @@ class Tensor(Value):
             return np.array(array, dtype=dtype)
         return read_only(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The values for another library: a copy, since some consumers ignore that memory is read-only. With
+        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol knows that mark.
+        """
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in given.items() if value is not None}
         array = self._bare("DLPack")
-        if options.get("copy") is False:
-            return read_only(array).__dlpack__(**options)
-        return array.copy().__dlpack__(**options)  # some consumers ignore the read-only flag, so they get their own
+        if copy is False:
+            knows_the_mark = max_version is not None and max_version[0] >= 1
+            return (read_only(array) if knows_the_mark else array).__dlpack__(**options)
+        return array.copy().__dlpack__(**options)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; only untracked numbers can be moved to another."""
@@ -369,7 +382,8 @@ def _over(data: Value, dtype: Any) -> Tensor:
 
 
 def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`.
+    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`. With `copy=True` a
+    tensor is copied too, derivatives and all.
 
     With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
     its values, so that a write that would spoil a gradient raises in the line that makes it.
@@ -387,6 +401,8 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
         return tensor(moved(data, device), dtype=dtype)
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    if isinstance(data, Tensor) and data.node is not None:
+        return data.copy() if dtype is None or data.dtype == as_dtype(dtype) else data.astype(dtype)
     if copy is not False:
         return tensor(data, dtype=dtype)
     if not is_array(data) or (dtype is not None and data.dtype != dtype):
@@ -416,10 +432,8 @@ def moved(data: Any, device: str) -> Any:
     wanted = checked_device(device, "to_device")
     if wanted == "cpu":
         return array.get() if device_of(array) != "cpu" else np.asarray(array)
-    import cupy
-
-    with cupy.cuda.Device(int(wanted.partition(":")[2])):
-        return cupy.asarray(array)
+    with current_on(wanted):
+        return namespace_on(wanted).asarray(array)
 
 
 def _cupy_from_dlpack(source: Any) -> Any:

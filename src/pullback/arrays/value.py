@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConversionError, GraphError
+from ..errors import ArgumentTypeError, ConversionError, GraphError
 from .spec import Spec
 
 __all__ = ["Value"]
@@ -64,7 +64,7 @@ class Value:
 
     def __len__(self) -> int:
         if not self.spec.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise ArgumentTypeError("a 0-d tensor has no len().\n  It is one number; x.size is 1.")
         return self.spec.shape[0]
 
     def __hash__(self) -> int:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
 
 __all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
 
@@ -24,7 +24,7 @@ def one_axis(axis: Any, rank: int, what: str) -> int:
     """One axis counted from the front."""
     place = whole(axis, f"{what}: axis")
     if not -rank <= place < rank:
-        raise ShapeError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
+        raise AxisError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
     return place % rank
 
 

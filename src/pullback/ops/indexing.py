@@ -307,8 +307,16 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     mask = unknown_mask(index)
     if mask is not None:
         return where(_over(mask, x), _for_all(x, ndim(mask), values, "set_at"), x)
+    if is_one_truth(index):
+        return _under_truth(set_at, x, index, values)
     plain, arrays = normal_index(x, index)
     return checked(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
+
+
+def _under_truth(write: Any, x: Any, index: Any, values: Any) -> Any:
+    """`x[True] = values` writes all of x, seen with a new axis of size one, `x[False] = values` nothing of it."""
+    whole = write(shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index)))), values)
+    return shaping.squeeze(whole, 0)
 
 
 def _over(mask: Any, x: Any) -> Any:
@@ -346,6 +354,8 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     mask = unknown_mask(index)
     if mask is not None:
         return add(x, where(_over(mask, x), _for_all(x, ndim(mask), values, "add_at"), 0))
+    if is_one_truth(index):
+        return _under_truth(add_at, x, index, values)
     plain, arrays = normal_index(x, index)
     region = _region(x, plain, arrays, values, "add_at")
     return add(x, checked(_scatter, region, *arrays, index=plain, wanted=shape(x)))

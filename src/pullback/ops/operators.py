@@ -10,7 +10,7 @@ from ..arrays.namespace import VERSIONS
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import ArgumentError, GraphError, IndexingError
+from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
@@ -40,7 +40,7 @@ def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
 _METHODS: dict[str, Any] = {
     "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
     "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
-    "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
+    "argmin": reducing.argmin, "astype": functions.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
     "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
     "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("diagonals", "trace"),
     "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
@@ -97,7 +97,7 @@ def _flattened(self: Any) -> Any:
 
 def _iterate(self: Value) -> Iterator[Any]:
     if not self.ndim:
-        raise IndexingError("a 0-d tensor cannot be iterated.")
+        raise ArgumentTypeError("a 0-d tensor cannot be iterated.\n  It is one number: use it as it is, or x.item().")
     return (self[i] for i in range(self.shape[0]))
 
 
