@@ -20,8 +20,11 @@ __all__ = [
     "Handle",
     "Hooks",
     "Node",
+    "call_of",
+    "depends_on_running_call",
     "is_ours",
     "leaf_node",
+    "running_calls",
     "sign",
     "sign_back",
     "signed",
@@ -80,14 +83,17 @@ class Hooks:
 
 
 class Call:
-    """What nodes of the fast path have no need of: how the op was called, and the hooks of the node."""
+    """What nodes of the fast path have no need of: how the op was called, the hooks of the node, and whether it is an
+    update of a leaf in place that was recorded.
+    """
 
-    __slots__ = ("hooks", "specs", "static")
+    __slots__ = ("hooks", "is_update", "specs", "static")
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
         self.specs = specs
         self.static = static
         self.hooks: Hooks | None = None
+        self.is_update = False
 
 
 class Node:
@@ -180,6 +186,30 @@ def leaf_node(tensor: Any) -> Node:
     node.order, node.call, node.bar = 0, Call((), {}), None
     sign(node, sys._getframe(1))
     return node
+
+
+#: Calls of `grad` and `vjp` that run their functions now, in all threads: while there are none, nothing is looked up.
+running_calls: set[int] = set()
+
+
+def call_of(node: Node) -> str | None:
+    """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
+    return None if node.call is None else node.call.static.get("of_call")
+
+
+def depends_on_running_call(start: Node) -> bool:
+    """Whether a value was computed from a variable of a call of `grad` or `vjp` that still runs its function."""
+    if not running_calls:
+        return False
+    seen = {start}
+    found = [start]
+    for node in found:  # grows as it goes
+        if call_of(node) == "running":
+            return True
+        fresh = [parent for parent in node.parents if parent not in seen]
+        seen.update(fresh)
+        found += fresh
+    return False
 
 
 _known_files: dict[str, bool] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,18 @@ import numpy as np
 
 from ..errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ..settings import modes
+from .advice import instead_of_conversion
 from .backends import as_array, current_on, device_of, is_array, namespace_on
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
-from .node import Handle, Node, leaf_node
+from .node import Handle, Node, call_of, depends_on_running_call, leaf_node
 from .protect import read_only, settled
 from .scope import Scope, running
 from .spec import Spec, spec_of
 from .value import Value
+
+#: Conversions that Python and NumPy ask for on behalf of a line that means something else.
+_MISTAKEN = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
 __all__ = ["Tensor", "another", "asarray", "from_dlpack", "tensor", "wrap"]
 
@@ -173,6 +178,8 @@ class Tensor(Value):
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf
+            if new.node is not None and self.node is not None and self.is_leaf:
+                new.node.leave_fast_path().is_update = True  # a forgotten no_grad shows only steps later
             self.node = new.node
         if was_retained and self.node is not None:
             self.retain_grad()
@@ -190,10 +197,18 @@ class Tensor(Value):
 
     def _untracked(self, what: str) -> None:
         if self.node is not None:
+            advice = instead_of_conversion(sys._getframe(1)) if what in _MISTAKEN else ""
             raise ConversionError(
                 f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
-                f"  made at {self.node.where()}\n  Use x.detach() first if that is what you want."
+                f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
             )
+
+    def _may_be_read(self, what: str) -> None:
+        """On a plain tape a number may be read off, as a training loop does with its loss. Inside of `grad` and `vjp`
+        what the function computes is differentiated, and a number would not be part of it.
+        """
+        if self.node is not None and depends_on_running_call(self.node):
+            self._untracked(what)
 
     def _bare(self, what: str) -> Any:
         self._untracked(what)
@@ -244,10 +259,12 @@ class Tensor(Value):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() wants one element.")
+        self._may_be_read("item()")
         return self.detach()._bare("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
+        self._may_be_read("tolist()")
         return self.detach()._bare("tolist()").tolist()
 
     def _number(self, what: str) -> Any:
@@ -275,7 +292,9 @@ class Tensor(Value):
         return bool(self.value)
 
     def __format__(self, form: str) -> str:
-        return format(self.item(), form) if form else str(self)
+        if not form:
+            return str(self)
+        return format(self.value if isinstance(self.value, Value) else self.detach().item(), form)
 
     def __repr__(self) -> str:
         if not is_array(self.value):
@@ -289,15 +308,26 @@ class Tensor(Value):
         return f"tensor({', '.join(parts)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise GraphError("deepcopy: only leaves can be copied with their identity.\n  Use x.copy() or x.detach().")
+        """Of a parameter, a parameter of its own; of what was computed, and of a variable that a running `grad`
+        differentiates, a copy on the same tape.
+        """
+        if self.node is not None and not self._is_own_leaf():
+            memo[id(self)] = self.copy()
+            return memo[id(self)]  # type: ignore[no-any-return]
         twin = tensor(self.detach(), requires_grad=self.requires_grad)
         twin._grad = None if self.grad is None else tensor(self.grad.detach())
         memo[id(self)] = twin
         return twin
 
+    def _is_own_leaf(self) -> bool:
+        """Whether this is a leaf of the user's, and no variable that a call of `grad` differentiates."""
+        return self.is_leaf and self.node is not None and call_of(self.node) is None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self.is_leaf:
+        if self.node is not None and not self._is_own_leaf():
             raise GraphError("pickle: a graph cannot be stored.\n  Use x.detach().")
         return _rebuild, (self.detach().numpy().copy(), self.requires_grad)
 

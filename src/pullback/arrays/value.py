@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
+from .advice import instead_of_conversion
 from .spec import Spec
 
 __all__ = ["Value"]
@@ -77,23 +79,44 @@ class Value:
             "  Use functions of pullback on it, and return it from the transformed function to see its value."
         )
 
+    def _refusal_with_advice(self, what: str) -> ConversionError:
+        return ConversionError(f"{self.refusal(what)}{instead_of_conversion(sys._getframe(1))}")
+
+    def __format__(self, form: str) -> str:
+        """For people to read: the numbers where there are some, without their derivative."""
+        if form:
+            raise self.refusal(f"format(x, {form!r})")
+        return str(self)
+
+    def __copy__(self) -> Value:
+        return self  # a value of a transform never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConversionError(
+            f"pickle: {self!r} is a value of a running transform, and lives only while it runs.\n"
+            "  Return it from the transformed function, and store what comes out."
+        )
+
     def __bool__(self) -> bool:
         raise self.refusal("bool()")
 
     def __float__(self) -> float:
-        raise self.refusal("float()")
+        raise self._refusal_with_advice("float()")
 
     def __int__(self) -> int:
-        raise self.refusal("int()")
+        raise self._refusal_with_advice("int()")
 
     def __complex__(self) -> complex:
-        raise self.refusal("complex()")
+        raise self._refusal_with_advice("complex()")
 
     def __index__(self) -> int:
         raise self.refusal("index()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        raise self.refusal("np.asarray")
+        raise self._refusal_with_advice("np.asarray")
 
     def item(self) -> Any:
         """The one element as a Python number."""

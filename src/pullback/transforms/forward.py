@@ -82,6 +82,9 @@ class Dual(Value):
     def __bool__(self) -> bool:
         return bool(self.primal)
 
+    def __format__(self, form: str) -> str:
+        return format(self.primal, form) if form else str(self)
+
     def refusal(self, what: str) -> ConversionError:
         """A bare number would lose the tangent."""
         return ConversionError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, sign_back, user_line
+from ..arrays.node import Node, running_calls, sign_back, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope, running
 from ..arrays.spec import ones, spec_of, zeros
@@ -20,7 +20,6 @@ from ..errors import ArgumentError, DtypeError, LeakError
 from ..ops import elementwise as pointwise
 from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
-from ..tape.sweep import running_calls
 from .batching import Batched
 from .border import as_float, fresh, has_leaves, scalars_become_arrays, with_aux
 
