@@ -63,6 +63,10 @@ class Tensor(Value):
         return getattr(self, "_status", "")
 
     @property
+    def is_tracked(self) -> bool:
+        return self.node is not None or (isinstance(self.value, Value) and self.value.is_tracked)
+
+    @property
     def is_inference(self) -> bool:
         """Whether this was made under `inference_mode` and so can never require a gradient."""
         return self.status == "inference"

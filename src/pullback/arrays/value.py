@@ -35,6 +35,11 @@ class Value:
         raise NotImplementedError
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether it is known that this value carries a derivative."""
+        return False
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The size of each axis."""
         return self.spec.shape
