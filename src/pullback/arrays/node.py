@@ -8,7 +8,7 @@ import linecache
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,6 +22,7 @@ __all__ = [
     "Node",
     "call_of",
     "depends_on_running_call",
+    "has_derivative",
     "is_ours",
     "leaf_node",
     "running_calls",
@@ -198,18 +199,25 @@ def call_of(node: Node) -> str | None:
 
 
 def depends_on_running_call(start: Node) -> bool:
-    """Whether a value was computed from a variable of a call of `grad` or `vjp` that still runs its function."""
-    if not running_calls:
-        return False
+    """Whether a value has a derivative in a variable of a call of `grad` or `vjp` that still runs its function."""
+    return bool(running_calls) and any(call_of(node) == "running" for node in _nodes_with_derivative(start))
+
+
+def has_derivative(start: Node) -> bool:
+    """Whether any way from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has."""
+    return any(node.rule is None for node in _nodes_with_derivative(start))
+
+
+def _nodes_with_derivative(start: Node) -> Iterator[Node]:
+    """The nodes that a cotangent of a value can reach; most often the one that is looked for comes early."""
     seen = {start}
     found = [start]
     for node in found:  # grows as it goes
-        if call_of(node) == "running":
-            return True
-        fresh = [parent for parent in node.parents if parent not in seen]
-        seen.update(fresh)
-        found += fresh
-    return False
+        yield node
+        for number, parent in enumerate(node.parents):
+            if parent not in seen and node.rule.reaches(number):
+                seen.add(parent)
+                found.append(parent)
 
 
 _known_files: dict[str, bool] = {}

@@ -14,11 +14,12 @@ from .advice import instead_of_conversion
 from .backends import as_array, current_on, device_of, is_array, namespace_on
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
-from .node import Handle, Node, call_of, depends_on_running_call, leaf_node
+from .node import Handle, Node, call_of, depends_on_running_call, has_derivative, leaf_node
 from .protect import read_only, settled
 from .scope import Scope, running
 from .spec import Spec, spec_of
 from .value import Value
+from .views import is_view, refuse_write
 
 #: Conversions that Python and NumPy ask for on behalf of a line that means something else.
 _MISTAKEN = frozenset(("np.asarray", "float()", "int()", "complex()"))
@@ -40,7 +41,7 @@ class Tensor(Value):
     tensor([2., 4.], dtype=float64)
     """
 
-    __slots__ = ("__weakref__", "_grad", "_status", "node", "spec", "value")
+    __slots__ = ("_grad", "_status", "node", "spec", "value")
 
     value: Any
     spec: Spec
@@ -64,7 +65,9 @@ class Tensor(Value):
 
     @property
     def is_tracked(self) -> bool:
-        return self.node is not None or (isinstance(self.value, Value) and self.value.is_tracked)
+        if self.node is not None and has_derivative(self.node):
+            return True
+        return isinstance(self.value, Value) and self.value.is_tracked
 
     @property
     def is_inference(self) -> bool:
@@ -164,6 +167,8 @@ class Tensor(Value):
 
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
+        if is_view(self) and not what.startswith("in-place"):  # operators ask by themselves, since `x[i] += v` is one
+            raise refuse_write(what)
         if not isinstance(new, Tensor):
             value = new if isinstance(new, Value) else settled(new)  # a user may still write to a bare array
             new = wrap(value, spec_of(value))

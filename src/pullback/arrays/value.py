@@ -21,7 +21,7 @@ class Value:
     Abstract, but not an ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_sources")
     __array_priority__ = 1000
     spec: Spec
 
@@ -38,6 +38,10 @@ class Value:
     def is_tracked(self) -> bool:
         """Whether it is known that this value carries a derivative."""
         return False
+
+    def kept_references(self) -> int:
+        """How many references to this value its transform holds, beside those of variables."""
+        return 0
 
     @property
     def shape(self) -> tuple[int, ...]:

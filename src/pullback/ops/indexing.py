@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
+from ..arrays.views import as_view
 from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping
 from .accumulate import add_into_zeros
@@ -244,7 +245,8 @@ def getitem(x: Any, index: Any, /) -> Any:
     if is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index))))
     plain, arrays = normal_index(x, index)
-    return checked(_getitem, x, *arrays, index=plain)
+    out = checked(_getitem, x, *arrays, index=plain)
+    return out if arrays or type(out) is np.ndarray else as_view(out, x)
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:

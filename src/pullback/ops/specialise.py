@@ -102,6 +102,9 @@ class Symbol(Value):
             self.constants[id(array)] = array, settled(array)
         return self.constants[id(array)][1]
 
+    def kept_references(self) -> int:
+        return sum(x is self for equation in self.equations for x in (*equation.results, *equation.args))
+
     def refusal(self, what: str) -> ConversionError:
         """A program is written down before there are numbers: say where one was asked for, and what works instead."""
         instead = _INSTEAD.get(what, "Use functions of pullback on it; its numbers are there when the function returns")
