@@ -94,13 +94,12 @@ from .ops.elementwise import (
     tanh,
     where,
 )  # fmt: skip
-from .ops.functions import clip, gelu, log_softmax, mean_squared_error, silu, softmax
+from .ops.functions import astype, clip, gelu, log_softmax, mean_squared_error, silu, softmax
 from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
 from .ops.keeping import saved_tensors_hooks
 from .ops.reducing import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var
 from .ops.scanning import cumulative_prod, cumulative_sum
 from .ops.shaping import (
-    astype,
     broadcast_to,
     expand_dims,
     matrix_transpose,

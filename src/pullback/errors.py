@@ -7,6 +7,8 @@ from numpy.linalg import LinAlgError
 __all__ = [
     "AnomalyError",
     "ArgumentError",
+    "ArgumentTypeError",
+    "AxisError",
     "ConversionError",
     "ConvergenceError",
     "DeviceError",
@@ -50,6 +52,14 @@ class ArgumentError(PullbackError, ValueError):
 
 class IndexingError(PullbackError, IndexError):
     """An index does not fit its array."""
+
+
+class AxisError(ShapeError, IndexingError):
+    """An axis that an array does not have; a ValueError and an IndexError, as NumPy's is."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of the wrong kind: no function, no key, no tree of arrays."""
 
 
 class ConversionError(PullbackError, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
-__all__ = ["as_array", "device_of", "is_array", "namespace_of", "special_of"]
+__all__ = [
+    "as_array", "current_on", "device_count", "device_of", "is_array", "namespace_of", "namespace_on", "special_of",
+]  # fmt: skip
 
 _SCALARS = (bool, int, float, complex, np.generic)
 
@@ -52,6 +55,20 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
 def namespace_on(device: str) -> Any:
     """The library that makes arrays on a device."""
     return np if device == "cpu" else importlib.import_module("cupy")
+
+
+def device_count(what: str) -> int:
+    """How many GPUs CuPy can use."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError:
+        raise DeviceError(f"{what} wants CuPy, which is not installed.\n  pip install pullback[cuda12].") from None
+    return int(cupy.cuda.runtime.getDeviceCount()) if cupy.is_available() else 0
+
+
+def current_on(device: str) -> Any:
+    """A context in which the library of a device makes its arrays there, and not on the first of its kind."""
+    return nullcontext() if device == "cpu" else namespace_on(device).cuda.Device(int(device[5:]))
 
 
 def special_of(xp: Any) -> Any:

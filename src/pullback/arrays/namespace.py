@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DeviceError
 from . import dtypes
+from .backends import device_count
 
 __all__ = ["VERSIONS", "NamespaceInfo", "checked_device", "namespace_info"]
 
@@ -28,12 +29,15 @@ _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["compl
 
 
 def checked_device(device: Any, what: str) -> str:
-    """A device by its name; None is the CPU."""
-    if device is None or device == "cpu":
+    """A device by its name, if there is one; None is the CPU."""
+    if device is None or (isinstance(device, str) and device == "cpu"):
         return "cpu"
-    if isinstance(device, str) and device.startswith("cuda:"):
-        return device
-    raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and its like.")
+    if not isinstance(device, str) or not device.startswith("cuda:") or not device[5:].isdecimal():
+        raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and its like.")
+    count = device_count(f"{what}: device {device!r}")
+    if int(device[5:]) >= count:
+        raise DeviceError(f"{what}: there is no device {device!r}, this machine has {count} of that kind.")
+    return f"cuda:{int(device[5:])}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import linecache
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,8 +20,12 @@ __all__ = [
     "Handle",
     "Hooks",
     "Node",
+    "call_of",
+    "depends_on_running_call",
+    "has_derivative",
     "is_ours",
     "leaf_node",
+    "running_calls",
     "sign",
     "sign_back",
     "signed",
@@ -80,14 +84,17 @@ class Hooks:
 
 
 class Call:
-    """What nodes of the fast path have no need of: how the op was called, and the hooks of the node."""
+    """What nodes of the fast path have no need of: how the op was called, the hooks of the node, and whether it is an
+    update of a leaf in place that was recorded.
+    """
 
-    __slots__ = ("hooks", "specs", "static")
+    __slots__ = ("hooks", "is_update", "specs", "static")
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
         self.specs = specs
         self.static = static
         self.hooks: Hooks | None = None
+        self.is_update = False
 
 
 class Node:
@@ -180,6 +187,37 @@ def leaf_node(tensor: Any) -> Node:
     node.order, node.call, node.bar = 0, Call((), {}), None
     sign(node, sys._getframe(1))
     return node
+
+
+#: Calls of `grad` and `vjp` that run their functions now, in all threads: while there are none, nothing is looked up.
+running_calls: set[int] = set()
+
+
+def call_of(node: Node) -> str | None:
+    """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
+    return None if node.call is None else node.call.static.get("of_call")
+
+
+def depends_on_running_call(start: Node) -> bool:
+    """Whether a value has a derivative in a variable of a call of `grad` or `vjp` that still runs its function."""
+    return bool(running_calls) and any(call_of(node) == "running" for node in _nodes_with_derivative(start))
+
+
+def has_derivative(start: Node) -> bool:
+    """Whether any way from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has."""
+    return any(node.rule is None for node in _nodes_with_derivative(start))
+
+
+def _nodes_with_derivative(start: Node) -> Iterator[Node]:
+    """The nodes that a cotangent of a value can reach; most often the one that is looked for comes early."""
+    seen = {start}
+    found = [start]
+    for node in found:  # grows as it goes
+        yield node
+        for number, parent in enumerate(node.parents):
+            if parent not in seen and node.rule.reaches(number):
+                seen.add(parent)
+                found.append(parent)
 
 
 _known_files: dict[str, bool] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import GraphError
+from ..errors import ArgumentTypeError, GraphError
 from .backends import device_of, namespace_on
 from .size import Size, recorder_of
 
@@ -118,6 +118,8 @@ def spec_of(x: Any) -> Spec:
         return scalar
     if type(x) is Size:
         return _scalar_specs[int if x.is_whole else float]
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise ArgumentTypeError(f"expected an array, a tensor or a number, got a {type(x).__name__}.")
     return make_spec(x.shape, x.dtype, device_of(x))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,19 @@ import numpy as np
 
 from ..errors import ArgumentError, ConversionError, DeviceError, DtypeError, GraphError, PullbackError, ShapeError
 from ..settings import modes
-from .backends import as_array, device_of, is_array
+from .advice import instead_of_conversion
+from .backends import as_array, current_on, device_of, is_array, namespace_on
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
-from .node import Handle, Node, leaf_node
+from .node import Handle, Node, call_of, depends_on_running_call, has_derivative, leaf_node
 from .protect import lent, read_only, settled
 from .scope import Scope, outwards, running
 from .spec import Spec, spec_of
 from .value import Value
+from .views import is_view, refuse_write
+
+#: Conversions that Python and NumPy ask for on behalf of a line that means something else.
+_MISTAKEN = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
 __all__ = ["Tensor", "another", "asarray", "copy_variable", "from_dlpack", "tensor", "value_of", "wrap"]
 
@@ -35,7 +41,7 @@ class Tensor(Value):
     tensor([2., 4.], dtype=float64)
     """
 
-    __slots__ = ("__weakref__", "_grad", "_status", "node", "spec", "value")
+    __slots__ = ("_grad", "_status", "node", "spec", "value")
 
     value: Any
     spec: Spec
@@ -67,6 +73,12 @@ class Tensor(Value):
     @property
     def status(self) -> str:
         return getattr(self, "_status", "")
+
+    @property
+    def is_tracked(self) -> bool:
+        if self.node is not None and has_derivative(self.node):
+            return True
+        return isinstance(self.value, Value) and self.value.is_tracked
 
     @property
     def is_inference(self) -> bool:
@@ -169,6 +181,8 @@ class Tensor(Value):
 
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
+        if is_view(self) and not what.startswith("in-place"):  # operators ask by themselves, since `x[i] += v` is one
+            raise refuse_write(what)
         if not isinstance(new, Tensor):
             value = new if isinstance(new, Value) else settled(new)  # a user may still write to a bare array
             new = wrap(value, spec_of(value))
@@ -187,6 +201,8 @@ class Tensor(Value):
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf
+            if new.node is not None and self.node is not None and self.is_leaf:
+                new.node.leave_fast_path().is_update = True  # a forgotten no_grad shows only steps later
             self.node = new.node
         if was_retained and self.node is not None:
             self.retain_grad()
@@ -204,10 +220,18 @@ class Tensor(Value):
 
     def _untracked(self, what: str) -> None:
         if self.node is not None:
+            advice = instead_of_conversion(sys._getframe(1)) if what in _MISTAKEN else ""
             raise ConversionError(
                 f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
-                f"  made at {self.node.where()}\n  Use x.detach() first if that is what you want."
+                f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
             )
+
+    def _may_be_read(self, what: str) -> None:
+        """On a plain tape a number may be read off, as a training loop does with its loss. Inside of `grad` and `vjp`
+        what the function computes is differentiated, and a number would not be part of it.
+        """
+        if self.node is not None and depends_on_running_call(self.node):
+            self._untracked(what)
 
     def _bare(self, what: str) -> Any:
         self._untracked(what)
@@ -224,11 +248,24 @@ class Tensor(Value):
             return np.array(array, dtype=dtype)
         return read_only(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The values for another library: a copy, since some consumers ignore that memory is read-only. With
+        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol knows that mark.
+        """
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in given.items() if value is not None}
         array = self._bare("DLPack")
-        if options.get("copy") is False:
-            return read_only(array).__dlpack__(**options)
-        return array.copy().__dlpack__(**options)  # some consumers ignore the read-only flag, so they get their own
+        if copy is False:
+            knows_the_mark = max_version is not None and max_version[0] >= 1
+            return (read_only(array) if knows_the_mark else array).__dlpack__(**options)
+        return array.copy().__dlpack__(**options)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; only untracked numbers can be moved to another."""
@@ -246,11 +283,13 @@ class Tensor(Value):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() wants one element.")
+        self._may_be_read("item()")
         self.note_numbers()
         return _alias(self)._bare("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
+        self._may_be_read("tolist()")
         self.note_numbers()
         return _alias(self)._bare("tolist()").tolist()
 
@@ -280,7 +319,9 @@ class Tensor(Value):
         return bool(self.value)
 
     def __format__(self, form: str) -> str:
-        return format(self.item(), form) if form else str(self)
+        if not form:
+            return str(self)
+        return format(self.value if isinstance(self.value, Value) else self.detach().item(), form)
 
     def __repr__(self) -> str:
         if not is_array(self.value):
@@ -294,15 +335,26 @@ class Tensor(Value):
         return f"tensor({', '.join(parts)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise GraphError("deepcopy: only leaves can be copied with their identity.\n  Use x.copy() or x.detach().")
+        """Of a parameter, a parameter of its own; of what was computed, and of a variable that a running `grad`
+        differentiates, a copy on the same tape.
+        """
+        if self.node is not None and not self._is_own_leaf():
+            memo[id(self)] = self.copy()
+            return memo[id(self)]  # type: ignore[no-any-return]
         twin = tensor(self.detach(), requires_grad=self.requires_grad)
         twin._grad = None if self.grad is None else tensor(self.grad.detach())
         memo[id(self)] = twin
         return twin
 
+    def _is_own_leaf(self) -> bool:
+        """Whether this is a leaf of the user's, and no variable that a call of `grad` differentiates."""
+        return self.is_leaf and self.node is not None and call_of(self.node) is None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self.is_leaf:
+        if self.node is not None and not self._is_own_leaf():
             raise GraphError("pickle: a graph cannot be stored.\n  Use x.detach().")
         return _rebuild, (self.detach().numpy().copy(), self.requires_grad)
 
@@ -406,7 +458,8 @@ def _over(data: Value, dtype: Any) -> Tensor:
 
 
 def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`.
+    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`. With `copy=True` a
+    tensor is copied too, derivatives and all.
 
     With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
     its values, so that a write that would spoil a gradient raises in the line that makes it.
@@ -424,6 +477,8 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
         return tensor(moved(data, device), dtype=dtype)
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
+    if isinstance(data, Tensor) and data.node is not None:
+        return data.copy() if dtype is None or data.dtype == as_dtype(dtype) else data.astype(dtype)
     if copy is not False:
         return tensor(data, dtype=dtype)
     if not is_array(data) or (dtype is not None and data.dtype != dtype):
@@ -460,10 +515,8 @@ def moved(data: Any, device: str) -> Any:
     wanted = checked_device(device, "to_device")
     if wanted == "cpu":
         return array.get() if device_of(array) != "cpu" else np.asarray(array)
-    import cupy
-
-    with cupy.cuda.Device(int(wanted.partition(":")[2])):
-        return cupy.asarray(array)
+    with current_on(wanted):
+        return namespace_on(wanted).asarray(array)
 
 
 def _cupy_from_dlpack(source: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConversionError, GraphError
+from ..errors import ArgumentTypeError, ConversionError, GraphError
+from .advice import instead_of_conversion
 from .spec import Spec
 
 __all__ = ["Value"]
@@ -19,7 +21,7 @@ class Value:
     Abstract, but not an ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_sources")
     __array_priority__ = 1000
     spec: Spec
     #: Whether a compiled function is to run op by op on this value, because what it is for lies in the single ops.
@@ -33,6 +35,15 @@ class Value:
     def interpret(self, op: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Run an op in which this value has the highest level."""
         raise NotImplementedError
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether it is known that this value carries a derivative."""
+        return False
+
+    def kept_references(self) -> int:
+        """How many references to this value its transform holds, beside those of variables."""
+        return 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,7 +77,7 @@ class Value:
 
     def __len__(self) -> int:
         if not self.spec.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise ArgumentTypeError("a 0-d tensor has no len().\n  It is one number; x.size is 1.")
         return self.spec.shape[0]
 
     def __hash__(self) -> int:
@@ -79,23 +90,44 @@ class Value:
             "  Use functions of pullback on it, and return it from the transformed function to see its value."
         )
 
+    def _refusal_with_advice(self, what: str) -> ConversionError:
+        return ConversionError(f"{self.refusal(what)}{instead_of_conversion(sys._getframe(1))}")
+
+    def __format__(self, form: str) -> str:
+        """For people to read: the numbers where there are some, without their derivative."""
+        if form:
+            raise self.refusal(f"format(x, {form!r})")
+        return str(self)
+
+    def __copy__(self) -> Value:
+        return self  # a value of a transform never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ConversionError(
+            f"pickle: {self!r} is a value of a running transform, and lives only while it runs.\n"
+            "  Return it from the transformed function, and store what comes out."
+        )
+
     def __bool__(self) -> bool:
         raise self.refusal("bool()")
 
     def __float__(self) -> float:
-        raise self.refusal("float()")
+        raise self._refusal_with_advice("float()")
 
     def __int__(self) -> int:
-        raise self.refusal("int()")
+        raise self._refusal_with_advice("int()")
 
     def __complex__(self) -> complex:
-        raise self.refusal("complex()")
+        raise self._refusal_with_advice("complex()")
 
     def __index__(self) -> int:
         raise self.refusal("index()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        raise self.refusal("np.asarray")
+        raise self._refusal_with_advice("np.asarray")
 
     def item(self) -> Any:
         """The one element as a Python number."""

@@ -18,6 +18,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
@@ -30,7 +31,7 @@ from ..ops.op import Op, Terms
 from ..settings import modes
 from ..transforms.border import fresh
 from ..transforms.captures import Captures, Unchanged
-from ..transforms.carry import Carry, wants_functions
+from ..transforms.carry import Carry
 from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
 from .chain import Chain

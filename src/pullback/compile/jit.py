@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.checks import wants_functions
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -78,6 +79,7 @@ def jit(
             memory_budget=memory_budget,
             check=check,
         )
+    wants_functions("jit", f)
     limit = None if memory_budget is None else bytes_of(memory_budget)
     return Jitted(
         f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit, check

@@ -63,7 +63,7 @@ def feature_dropout(x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: 
             [0., 0., 0.]]])
     """
     x = floats(x, "feature_dropout")
-    axes = all_axes(axis, ndim(x), "feature_dropout")
+    axes = all_axes(axis, ndim(x), "feature_dropout") if training else ()  # in eval every shape passes
     return _dropped(x, p, axes, training, key, "feature_dropout")
 
 
@@ -161,5 +161,5 @@ def feature_alpha_dropout(
             [-0.779, -0.779]]])
     """
     x = floats(x, "feature_alpha_dropout")
-    axes = all_axes(axis, ndim(x), "feature_alpha_dropout")
+    axes = all_axes(axis, ndim(x), "feature_alpha_dropout") if training else ()  # in eval every shape passes
     return _alpha_dropped(x, p, axes, training, key, "feature_alpha_dropout")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ..arrays.size import Size
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
 
 __all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
 
@@ -27,7 +27,7 @@ def one_axis(axis: Any, rank: int, what: str) -> int:
     """One axis counted from the front."""
     place = whole(axis, f"{what}: axis")
     if not -rank <= place < rank:
-        raise ShapeError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
+        raise AxisError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
     return place % rank
 
 

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import namespace_on
+from ..arrays.backends import current_on, namespace_on
+from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.namespace import checked_device
 from ..arrays.size import recorder_of
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..errors import ArgumentError, GraphError
-from .axes import shape_tuple
+from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, PullbackError
+from .axes import shape_tuple, whole
+from .dispatch import as_value
 
 __all__ = [
     "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
-def _made(array: Any, requires_grad: bool = False) -> Tensor:
+def _made(what: str, device: Any, make: Callable[[Any], Any], requires_grad: bool = False) -> Tensor:
+    """A tensor of what `make` makes with the library of a device, on that device."""
+    place = checked_device(device, what)
+    with current_on(place):
+        try:
+            array = make(namespace_on(place))
+        except PullbackError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentTypeError(f"{what}: {error}.") from None
+    if array.dtype.name not in NAMES:
+        raise DtypeError(f"{what}: tensors hold numbers and booleans, got dtype {array.dtype}.")
     made = wrap(array, spec_of(array))
     return made.requires_grad_() if requires_grad else made
 
 
-def _library(device: Any, what: str) -> Any:
-    """The library that makes arrays where they are wanted."""
-    return namespace_on(checked_device(device, what))
+def _dtype(dtype: Any, otherwise: Any = None) -> Any:
+    return otherwise if dtype is None else as_dtype(dtype)
 
 
 def _sizes(shape: Any, what: str) -> tuple[int, ...]:
@@ -43,7 +56,8 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> pb.zeros(2)
     tensor([0., 0.], dtype=float64)
     """
-    return _made(_library(device, "zeros").zeros(_sizes(shape, "zeros"), dtype or np.float64), requires_grad)
+    sizes, wanted = _sizes(shape, "zeros"), _dtype(dtype, np.float64)
+    return _made("zeros", device, lambda xp: xp.zeros(sizes, wanted), requires_grad)
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -53,7 +67,8 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bo
     >>> pb.ones(2)
     tensor([1., 1.], dtype=float64)
     """
-    return _made(_library(device, "ones").ones(_sizes(shape, "ones"), dtype or np.float64), requires_grad)
+    sizes, wanted = _sizes(shape, "ones"), _dtype(dtype, np.float64)
+    return _made("ones", device, lambda xp: xp.ones(sizes, wanted), requires_grad)
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -73,11 +88,12 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     >>> pb.full(2, 7)
     tensor([7, 7], dtype=int64)
     """
-    xp, sizes = _library(device, "full"), _sizes(shape, "full")
+    sizes, wanted = _sizes(shape, "full"), _dtype(dtype)
     try:
-        return _made(xp.full(sizes, fill_value, dtype))
+        return _made("full", device, lambda xp: xp.full(sizes, fill_value, wanted))
     except GraphError:  # like a value of a graph whose sizes are not known yet
-        made: Tensor = recorder_of(sizes).filled(xp.asarray(fill_value, dtype), sizes)
+        number = namespace_on(checked_device(device, "full")).asarray(fill_value, wanted)
+        made: Tensor = recorder_of(sizes).filled(number, sizes)
         return made
 
 
@@ -89,7 +105,9 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     tensor([0, 1, 2], dtype=int64)
     """
     start, stop = (0, start) if stop is None else (start, stop)
-    return _made(_library(device, "arange").arange(start, stop, step, dtype=dtype))
+    if not step:
+        raise ArgumentError("arange: step must not be zero.")
+    return _made("arange", device, lambda xp: xp.arange(start, stop, step, dtype=_dtype(dtype)))
 
 
 def linspace(
@@ -101,7 +119,8 @@ def linspace(
     >>> pb.linspace(0, 1, 3)
     tensor([0. , 0.5, 1. ], dtype=float64)
     """
-    return _made(_library(device, "linspace").linspace(start, stop, num, dtype=dtype, endpoint=endpoint))
+    count, wanted = whole(num, "linspace: num"), _dtype(dtype)
+    return _made("linspace", device, lambda xp: xp.linspace(start, stop, count, dtype=wanted, endpoint=endpoint))
 
 
 def eye(rows: int, columns: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -112,7 +131,8 @@ def eye(rows: int, columns: int | None = None, /, *, k: int = 0, dtype: Any = No
     tensor([[1., 0.],
             [0., 1.]], dtype=float64)
     """
-    return _made(_library(device, "eye").eye(rows, columns, k=k, dtype=dtype or np.float64))
+    sizes, wanted = _sizes((rows, rows if columns is None else columns), "eye"), _dtype(dtype, np.float64)
+    return _made("eye", device, lambda xp: xp.eye(*sizes, k=whole(k, "eye: k"), dtype=wanted))
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -122,8 +142,9 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = No
     >>> pb.full_like(pb.ones(2), 3)
     tensor([3., 3.], dtype=float64)
     """
-    spec = spec_of(x)
-    return full(spec.shape, fill_value, dtype=dtype or spec.dtype, device=device or spec.device)
+    spec = spec_of(as_value(x))
+    wanted = spec.dtype if dtype is None else dtype
+    return full(spec.shape, fill_value, dtype=wanted, device=spec.device if device is None else device)
 
 
 def zeros_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import namespace_on
+from ..arrays.backends import current_on, namespace_on
+from ..arrays.dtypes import as_dtype
+from ..arrays.namespace import checked_device
 from ..arrays.node import signed
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -391,7 +393,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     >>> pb.fft.fftfreq(4)
     tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float64)
     """
-    return _frequencies(np.fft.fftfreq(_points(n, "fftfreq"), d), dtype, device)
+    return _frequencies(np.fft.fftfreq(_points(n, "fftfreq"), d), dtype, device, "fftfreq")
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -401,11 +403,13 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> pb.fft.rfftfreq(4)
     tensor([0.  , 0.25, 0.5 ], dtype=float64)
     """
-    return _frequencies(np.fft.rfftfreq(_points(n, "rfftfreq"), d), dtype, device)
+    return _frequencies(np.fft.rfftfreq(_points(n, "rfftfreq"), d), dtype, device, "rfftfreq")
 
 
-def _frequencies(values: Any, dtype: Any, device: Any) -> Tensor:
-    array = namespace_on(device or "cpu").asarray(values, dtype)
+def _frequencies(values: Any, dtype: Any, device: Any, what: str) -> Tensor:
+    place = checked_device(device, what)
+    with current_on(place):
+        array = namespace_on(place).asarray(values, None if dtype is None else as_dtype(dtype))
     return wrap(array, spec_of(array))
 
 

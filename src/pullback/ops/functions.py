@@ -7,13 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array
+from ..arrays.namespace import checked_device
 from ..arrays.node import signed
 from ..arrays.spec import spec_of
+from ..errors import DeviceError
 from . import elementwise as pointwise
 from . import reducing, shaping
 from .dispatch import as_value
 
-__all__ = ["clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax"]
+__all__ = ["astype", "clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax"]
+
+
+@signed
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """x converted to a dtype; the cotangent is converted back, so the graph is never cut. A bare array that has the
+    dtype already is copied, unless `copy=False`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.astype(np.array([1.5, 2.5]), np.float32).dtype
+    dtype('float32')
+    """
+    value = as_value(x)
+    if device is not None and checked_device(device, "astype") != spec_of(value).device:
+        raise DeviceError(f"astype: x is on {spec_of(value).device}, not on {device!r}.\n  Move it first: x.to_device.")
+    found = shaping.astype(value, dtype)
+    return found.copy() if copy and found is x and is_array(x) else found
 
 
 @signed

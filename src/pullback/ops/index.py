@@ -229,7 +229,7 @@ def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
         if not mask.ndim:
             raise IndexingError("a single True or False can be an index only by itself: x[flag].")
         over = shape(x)[axis : axis + mask.ndim]
-        if mask.shape != over:
+        if len(over) < mask.ndim or any(m not in (n, 0) for m, n in zip(mask.shape, over, strict=True)):
             raise IndexingError(
                 f"a mask of shape {mask.shape} stands over axes of shape {over}, the array has {shape(x)}."
             )
@@ -246,7 +246,7 @@ def _index_arrays(x: Any, entry: Any, axis: int) -> list[Any]:
 def unknown_mask(index: Any) -> Any:
     """The mask that an index is, if its numbers are not known now; else None."""
     entry = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    if isinstance(entry, Value) and entry.dtype.kind == "b" and entry.ndim and isinstance(stripped(entry), Value):
+    if isinstance(entry, Value) and entry.dtype.kind == "b" and isinstance(stripped(entry), Value):
         return entry
     return None
 

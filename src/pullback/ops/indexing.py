@@ -11,6 +11,7 @@ from ..arrays.backends import namespace_on
 from ..arrays.node import signed
 from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, ones, spec_of, zeros
+from ..arrays.views import as_view
 from ..errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from . import batching, shaping, statics
 from .accumulate import add_into_zeros
@@ -243,7 +244,8 @@ def getitem(x: Any, index: Any, /) -> Any:
     if is_one_truth(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index))))
     plain, arrays = normal_index(x, index)
-    return apply(_getitem, x, *arrays, index=plain)
+    out = apply(_getitem, x, *arrays, index=plain)
+    return out if arrays or type(out) is np.ndarray else as_view(out, x)
 
 
 def scatter(x: Any, index: Any, shape_wanted: tuple[int, ...]) -> Any:
@@ -306,12 +308,20 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     mask = unknown_mask(index)
     if mask is not None:
         return where(_over(mask, x), _for_all(x, ndim(mask), values, "set_at"), x)
+    if is_one_truth(index):
+        return _under_truth(set_at, x, index, values)
     plain, arrays = normal_index(x, index)
     return apply(_set, x, _region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
 
 def _steps(xp: Any, n: Any) -> Any:
     return n.unknowns.recorder.counted(n) if type(n) is Size else xp.arange(n)
+
+
+def _under_truth(write: Any, x: Any, index: Any, values: Any) -> Any:
+    """`x[True] = values` writes all of x, seen with a new axis of size one, `x[False] = values` nothing of it."""
+    whole = write(shaping.expand_dims(x, 0), slice(0, int(bool(known_mask(index)))), values)
+    return shaping.squeeze(whole, 0)
 
 
 def _over(mask: Any, x: Any) -> Any:
@@ -349,6 +359,8 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     mask = unknown_mask(index)
     if mask is not None:
         return add(x, where(_over(mask, x), _for_all(x, ndim(mask), values, "add_at"), 0))
+    if is_one_truth(index):
+        return _under_truth(add_at, x, index, values)
     plain, arrays = normal_index(x, index)
     region = _region(x, plain, arrays, values, "add_at")
     return add(x, apply(_scatter, region, *arrays, index=plain, wanted=shape(x)))

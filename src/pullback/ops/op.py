@@ -164,6 +164,10 @@ class Rule:
         keeps = tuple(sorted(wanted - {OUT})) + ((OUT,) if OUT in wanted else ())
         return next((common for common in (BOTH, FIRST, SECOND) if common == keeps), keeps)
 
+    def reaches(self, number: int) -> bool:
+        """Whether a cotangent goes on to the argument of that number among those that need one."""
+        return self.op.joint is not None or self.op.pull_of(self.needs[number]) is not None
+
     def uses(self, position: int) -> set[int]:
         """What the cotangent of one argument is computed from: positions of arguments, and `OUT`."""
         used: set[int] = set()

@@ -10,7 +10,8 @@ from ..arrays.namespace import VERSIONS
 from ..arrays.node import signed
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..errors import ArgumentError, GraphError, IndexingError
+from ..arrays.views import as_view, is_view, refuse_write
+from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
@@ -40,7 +41,7 @@ def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
 _METHODS: dict[str, Any] = {
     "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
     "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
-    "argmin": reducing.argmin, "astype": shaping.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
+    "argmin": reducing.argmin, "astype": functions.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
     "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
     "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("diagonals", "trace"),
     "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
@@ -68,9 +69,24 @@ def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`x += y`: a tensor is pointed at the result, of a value of a transform the name alone."""
+
     @signed
-    def operator(self: Tensor, other: Any) -> Any:
-        return self.rebind(function(self, other), f"in-place {name}")
+    def changed(self: Value, other: Any) -> Any:
+        found = function(self, other)
+        return self.rebind(found, f"in-place {name}") if isinstance(self, Tensor) else found
+
+    def operator(self: Value, other: Any) -> Any:
+        # In `x[i] += v` the slice is held by no variable, and what comes is written to x at once. A slice without
+        # axes is a number in NumPy, whose name alone changes.
+        if (
+            self.ndim
+            and sys.getrefcount(self) > _IN_AN_UPDATE > 0
+            and is_view(self)
+            and sys.getrefcount(self) > _IN_AN_UPDATE + self.kept_references()
+        ):
+            raise refuse_write(f"in-place {name}")
+        return changed(self, other)
 
     return operator
 
@@ -87,7 +103,7 @@ def power(x: Any, y: Any) -> Any:
 
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
-    return shaping.reshape(self, shape[0] if len(shape) == 1 else shape)
+    return as_view(shaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
 
 
 def _flattened(self: Any) -> Any:
@@ -95,9 +111,19 @@ def _flattened(self: Any) -> Any:
     return shaping.reshape(self, (-1,))
 
 
+def _viewing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ours whose result is a view in NumPy."""
+
+    def viewed(self: Value, *args: Any, **kwargs: Any) -> Any:
+        return as_view(function(self, *args, **kwargs), self)
+
+    viewed.__name__, viewed.__doc__ = function.__name__, function.__doc__
+    return viewed
+
+
 def _iterate(self: Value) -> Iterator[Any]:
     if not self.ndim:
-        raise IndexingError("a 0-d tensor cannot be iterated.")
+        raise ArgumentTypeError("a 0-d tensor cannot be iterated.\n  It is one number: use it as it is, or x.item().")
     return (self[i] for i in range(self.shape[0]))
 
 
@@ -131,6 +157,33 @@ def _references_to_a_temporary() -> int:
 _HELD_BY_NOBODY = _references_to_a_temporary()
 
 
+def _references_in_an_update() -> int:
+    """The same inside `__iadd__`, for the slice in `x[i] += v`."""
+
+    class Probe:
+        count = 0
+
+        def __iadd__(self, other: Any) -> Probe:
+            Probe.count = sys.getrefcount(self)
+            return self
+
+    class Box:
+        def __getitem__(self, index: Any) -> Probe:
+            return Probe()
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            pass
+
+    Box()[0] += None
+    alone = Probe.count
+    variable = Probe()
+    variable += None
+    return alone if Probe.count > alone else 0
+
+
+_IN_AN_UPDATE = _references_in_an_update()
+
+
 def _fill(self: Tensor, value: Any) -> Tensor:
     """Point the tensor at a constant value of its own shape."""
     whole = shaping.broadcast_to(shaping.astype(as_value(value), self.dtype), self.shape)
@@ -153,7 +206,7 @@ def install() -> None:
     for name, function in _BINARY.items():
         setattr(Value, f"__{name}__", operator_of(function.op) if hasattr(function, "op") else _forward(function))
         setattr(Value, f"__r{name}__", _reflected(function))
-        setattr(Tensor, f"__i{name}__", _in_place(function, name))
+        setattr(Value, f"__i{name}__", _in_place(function, name))
     for name, function in _COMPARE.items():
         setattr(Value, f"__{name}__", _forward(function))
     for name, function in _METHODS.items():
@@ -163,10 +216,10 @@ def install() -> None:
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
-        "reshape": _reshape,
-        "T": property(shaping.permute_dims), "mT": property(shaping.matrix_transpose),
-        "real": property(pointwise.real), "imag": property(pointwise.imag),
-        "flatten": _flattened, "ravel": _flattened, "transpose": _transpose,
+        "__ipow__": _in_place(power, "pow"), "reshape": _reshape,
+        "T": property(_viewing(shaping.permute_dims)), "mT": property(_viewing(shaping.matrix_transpose)),
+        "real": property(_viewing(pointwise.real)), "imag": property(_viewing(pointwise.imag)),
+        "flatten": _flattened, "ravel": _viewing(_flattened), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": shaping.variable, "__array_namespace__": _namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
     }  # fmt: skip
@@ -177,7 +230,6 @@ def install() -> None:
         "fill_": _fill,
         "copy": functions.copied,
         "__copy__": functions.copied,
-        "__ipow__": _in_place(power, "pow"),
     }
     for name, function in own.items():
         setattr(Tensor, name, function)
@@ -196,4 +248,4 @@ def _method(function: Any) -> Any:
 def _transpose(self: Value, *axes: Any) -> Any:
     """The axes in another order; without any, reversed."""
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-    return shaping.permute_dims(self, order or None)
+    return as_view(shaping.permute_dims(self, order or None), self)

@@ -43,6 +43,13 @@ def summed_dtype(dtype: Any) -> Any:
     return dtype
 
 
+def in_asked_dtype(out: Any, dtype: Any) -> Any:
+    """A fold in the dtype that `dtype=` asked for. Small integers are folded in the machine's own; brought back they
+    wrap around to what folding in their own would have given.
+    """
+    return out if dtype is None or spec_of(out).dtype == as_dtype(dtype) else shaping.astype(out, dtype)
+
+
 def unfolded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any:
     """A folded value stretched over the axes that were folded away."""
     if not keepdims and len(axis) < spec.ndim:  # a 0-d value stretches as it is
@@ -84,7 +91,7 @@ def sum(
         x = shaping.astype(x, dtype)
     if where is not None:
         x = _filled(x, where, 0)
-    out = apply(_sum, x, axis=all_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims))
+    out = in_asked_dtype(apply(_sum, x, axis=all_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
     return out if initial is None else pointwise.add(out, initial)
 
 
@@ -301,7 +308,7 @@ def prod(
         x = shaping.astype(x, dtype)
     if where is not None:
         x = _filled(x, where, 1)
-    out = apply(_prod, x, axis=all_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims))
+    out = in_asked_dtype(apply(_prod, x, axis=all_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
     return out if initial is None else pointwise.multiply(out, initial)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays.node import signed
 from ..arrays.spec import make_spec, spec_of
+from ..errors import DtypeError
 from . import batching, shaping, statics
 from . import elementwise as pointwise
 from .arithmetic import floor_divide
@@ -123,6 +124,8 @@ def ldexp(x: Any, y: Any, /) -> Any:
     array(12.)
     """
     x, y = as_value(x), as_value(y)
+    if spec_of(y).dtype.kind not in "biu":
+        raise DtypeError(f"ldexp: y must be whole numbers, got {spec_of(y)}.\n  Use x * pb.exp2(y).")
     dtype = spec_of(x).dtype if spec_of(x).inexact else np.dtype("float64")
     half = floor_divide(y, 2)  # in two steps: 2^y alone may leave the range while x 2^y does not
     for part in (half, subtract(y, half)):

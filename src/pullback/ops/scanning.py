@@ -91,7 +91,7 @@ def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, inc
     array([1, 3, 6])
     """
     x, axis = along(x, axis, dtype, "cumulative_sum")
-    return _begun(apply(_cumsum, x, axis=axis), axis, 0, include_initial)
+    return _begun(reducing.in_asked_dtype(apply(_cumsum, x, axis=axis), dtype), axis, 0, include_initial)
 
 
 # y_i = a_i y_(i-1) + b_i with y_(-1) = 0. Its derivatives are such recurrences again:
@@ -239,4 +239,4 @@ def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, *, in
     array([1, 1, 2, 6])
     """
     x, axis = along(x, axis, dtype, "cumulative_prod")
-    return _begun(apply(_cumprod, x, axis=axis), axis, 1, include_initial)
+    return _begun(reducing.in_asked_dtype(apply(_cumprod, x, axis=axis), dtype), axis, 1, include_initial)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import is_array, namespace_of
 from ..arrays.dtypes import as_dtype
 from ..arrays.size import is_same_shape
 from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another, tensor
 from ..arrays.value import Value
-from ..errors import ArgumentError, DeviceError, ShapeError
+from ..errors import ArgumentError, ShapeError
 from . import batching, reducing, statics
 from . import elementwise as pointwise
 from .axes import all_axes, filled_shape, one_axis, shape_tuple
@@ -23,7 +24,6 @@ from .forms import Cast, View
 from .sampling import one, several
 
 __all__ = [
-    "astype",
     "broadcast_to",
     "expand_dims",
     "matrix_transpose",
@@ -58,18 +58,11 @@ def _converted(x: Any, dtype: Any) -> Any:
     return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """x converted to a dtype; the cotangent is converted back, so the graph is never cut.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.astype(np.array([1.5, 2.5]), np.float32).dtype
-    dtype('float32')
-    """
+def astype(x: Any, dtype: Any, /) -> Any:
+    """x converted to a dtype; a bare array that has it already is itself. The public function copies that."""
     if type(x) is np.ndarray and x.dtype is dtype:
         return x
     x = as_value(x)
-    if device is not None and device != spec_of(x).device:
-        raise DeviceError(f"astype: x is on {spec_of(x).device}, not on {device!r}.\n  Move it first: x.to_device.")
     wanted = as_dtype(dtype)
     if spec_of(x).dtype == wanted and spec_of(x).weak is None:
         return unchanged(x)
@@ -97,6 +90,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     array([[0, 1, 2],
            [3, 4, 5]])
     """
+    if copy is not None and is_array(x):
+        return _with_copy(x, reshape(x, shape, order), copy)
     if type(x) is np.ndarray and type(shape) is tuple and order == "C":
         try:  # most often a rule that knows what it wants; if NumPy refuses, the rest words the error
             return x.reshape(shape)
@@ -113,6 +108,14 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 def _is_same(spec: Spec, wanted: tuple[int, ...]) -> bool:
     """Whether there is nothing to do. Plain specs, which are most, have no unknown sizes."""
     return spec.shape == wanted if spec.plain is not None else is_same_shape(spec.shape, wanted)
+
+
+def _with_copy(x: Any, found: Any, copy: bool) -> Any:
+    """A bare array that shares no memory with x, or does."""
+    shares = namespace_of((x,)).shares_memory(x, found)
+    if not copy and not shares and found.size:
+        raise ArgumentError("reshape: this order of elements needs a copy, and copy=False allows none.")
+    return found.copy() if copy and shares else found
 
 
 def _column_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:

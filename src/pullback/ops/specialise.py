@@ -155,6 +155,9 @@ class Symbol(Value):
         self.equations.append(Equation(results, op, kept, static))
         return results if type(made) is tuple else results[0]
 
+    def kept_references(self) -> int:
+        return sum(x is self for equation in self.equations for x in (*equation.results, *equation.args))
+
     def refusal(self, what: str) -> ConversionError:
         """A program is written down before there are numbers: say where one was asked for, and what works instead."""
         instead = _INSTEAD.get(what, "Use functions of pullback on it; its numbers are there when the function returns")

@@ -139,6 +139,12 @@ def _fitted(share: Any, spec: Any) -> Any:
 
 
 def freed(node: Node) -> GraphError:
+    if node.call is not None and node.call.is_update:
+        return GraphError(
+            "backward: a parameter was updated in place while the tape was recording, so the update became part of the "
+            f"next step's graph, and an earlier backward freed it.\n  updated at {node.where()}\n"
+            "  Put the update under `with pb.no_grad():`, or use an optimizer of pb.optim."
+        )
     return GraphError(
         f"backward: this graph was freed; what {node.name} kept was released by an earlier backward.\n"
         f"  made at {node.where()}\n"

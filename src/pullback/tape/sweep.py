@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, sign_back, user_line
+from ..arrays.node import Node, call_of, depends_on_running_call, sign_back, user_line
 from ..ops.specialise import plain_step
 from ..settings import modes
 from .cotangents import accumulate, plain_bar
@@ -262,18 +262,9 @@ def _told(found: bool) -> bool:
     return found if watcher is None else bool(watcher.deciding(found))
 
 
-def call_of(node: Node) -> str | None:
-    """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
-    return None if node.call is None else node.call.static.get("of_call")
-
-
-#: Calls of `grad` and `vjp` that run their functions now, in all threads: while there are none, nobody looks further.
-running_calls: set[int] = set()
-
-
 def in_running_call(roots: Iterable[Node]) -> bool:
     """Whether a value depends on a variable of a running call, whose caller will differentiate the answer."""
-    return _told(bool(running_calls) and any(call_of(node) == "running" for node in deepest_first(roots)))
+    return _told(any(depends_on_running_call(node) for node in roots))
 
 
 def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:

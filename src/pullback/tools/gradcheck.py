@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import as_array, is_array
+from ..arrays.checks import wants_functions, wants_number
 from ..arrays.spec import is_inexact
 from ..arrays.tensor import Tensor, tensor
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..arrays.value import Value
+from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..ops import elementwise as pointwise
 from ..ops import reducing
 from ..settings import enable_grad
@@ -58,6 +61,7 @@ def gradcheck(
     >>> bool(pb.gradcheck(lambda x: pb.sin(x) * x, np.array([0.5, 1.5])))
     True
     """
+    wants_functions("gradcheck", f)
     _check_numbers(eps, rtol, atol)
     inputs = [_prepared(a, i) for i, a in enumerate(arrays)]
     weights: list[np.ndarray[Any, Any]] = []
@@ -88,6 +92,7 @@ def gradgradcheck(
     >>> bool(pb.gradgradcheck(lambda x: pb.exp(x) * x, np.array([0.5, 1.5])))
     True
     """
+    wants_functions("gradgradcheck", f)
 
     weights: list[Any] = []
 
@@ -106,18 +111,26 @@ def gradgradcheck(
 
 
 def _check_numbers(eps: float, rtol: float, atol: float) -> None:
-    if not (math.isfinite(eps) and eps > 0):
-        raise ArgumentError(f"gradcheck: eps must be a positive number, got {eps}.")
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ArgumentError(f"gradcheck: {name} must be a number from 0 up, got {value}.")
+    wants_number("gradcheck: eps", eps, above=0)
+    wants_number("gradcheck: rtol", rtol, least=0)
+    wants_number("gradcheck: atol", atol, least=0)
 
 
 def _prepared(array: Any, i: int) -> np.ndarray[Any, Any]:
-    value = np.array(array.detach().numpy() if isinstance(array, Tensor) else array)
+    """A bare copy of an argument. A tuple is no array: made into one, it would be an argument of another function."""
+    if isinstance(array, (tuple, dict)) or (isinstance(array, list) and any(map(_is_array_like, array))):
+        raise ArgumentTypeError(
+            f"gradcheck: argument {i} is a {type(array).__name__} of arrays.\n"
+            "  Pass the arrays one after the other: pb.gradcheck(f, x, y)."
+        )
+    value = np.array(array.detach().numpy() if isinstance(array, Tensor) else as_array(array))
     if is_inexact(value.dtype) and value.dtype not in (np.float64, np.complex128):
         raise DtypeError(f"gradcheck: argument {i} is {value.dtype}; differences need float64 or complex128.")
     return value
+
+
+def _is_array_like(x: Any) -> bool:
+    return isinstance(x, (Value, tuple)) or is_array(x)
 
 
 def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Tensor:

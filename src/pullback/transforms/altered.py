@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
@@ -106,6 +107,7 @@ def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     >>> hard(0.3), pb.grad(lambda x: 2.0 * hard(x))(0.3)
     (array(1.), array(2.))
     """
+    wants_functions("straight_through", f)
 
     @functools.wraps(f)
     def passed(x: Any, /) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import spec_of
 from ..arrays.tensor import another
 from ..arrays.trees import flatten, listed, paths, unflatten
@@ -15,7 +16,7 @@ from ..ops.dispatch import ndim, shape
 from ..ops.indexing import getitem
 from ..ops.shaping import expand_dims, reshape
 from .border import scalars_become_arrays
-from .carry import alike, as_arrays, wants_functions
+from .carry import alike, as_arrays
 
 __all__ = ["associative_scan"]
 

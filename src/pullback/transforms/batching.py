@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -71,6 +72,10 @@ class Batched(Value):
             return tuple(Batched(x, a, scope, op.name) for x, a in zip(out, axis, strict=True))
         return Batched(out, axis, scope, op.name)
 
+    @property
+    def is_tracked(self) -> bool:
+        return isinstance(self.value, Value) and self.value.is_tracked
+
     def __bool__(self) -> bool:
         if self.axis is None:
             return bool(self.value)
@@ -122,6 +127,7 @@ def vmap(
     >>> pb.vmap(lambda x, w: pb.sum(x * w), (0, None))(np.ones((2, 3)), np.arange(3.0))
     array([3., 3.])
     """
+    wants_functions("vmap", f)
 
     @functools.wraps(f)
     def batched(*args: Any, **kwargs: Any) -> Any:

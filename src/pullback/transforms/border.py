@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.node import Node
+from ..arrays.node import Node, call_of
 from ..arrays.scope import Scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
@@ -15,7 +15,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, GraphError, LeakError, PullbackError
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
-from ..tape.sweep import call_of, deepest_first, leaves_of, others
+from ..tape.sweep import deepest_first, leaves_of, others
 
 __all__ = [
     "as_float",

@@ -10,22 +10,13 @@ from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import another
 from ..arrays.trees import flatten, listed, paths, unflatten
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..ops.families import result_dtype
 from ..ops.shaping import astype
 from .border import fresh, scalars_become_arrays
 from .masks import NUMBERS, own
 
-__all__ = ["Carry", "alike", "as_arrays", "wants_functions"]
-
-
-def wants_functions(what: str, *functions: Any) -> None:
-    """Raise where a value stands in the place of a function."""
-    for function in functions:
-        if not callable(function):
-            raise ArgumentError(
-                f"{what}: wants a function, got a {type(function).__name__}.\n  To choose between values, use pb.where."
-            )
+__all__ = ["Carry", "alike", "as_arrays"]
 
 
 class Carry:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, another
 from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
@@ -21,11 +22,13 @@ from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
 from ..ops.families import result_dtype
 from .batching import Batched
-from .carry import Carry, wants_functions
+from .carry import Carry
 from .masks import Mask, among_live, entering, integer, narrowed, one_integer, one_truth, own, taking_part, truth
 from .staged import is_staged, is_staging, staged_branch, staged_rounds, staged_while
 
 __all__ = ["cond", "fori_loop", "switch", "while_loop"]
+
+_WHERE = "\n  To choose between values, use pb.where."
 
 
 def cond(predicate: Any, true_function: Callable[..., Any], false_function: Callable[..., Any], *operands: Any) -> Any:
@@ -39,7 +42,7 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
     >>> pb.vmap(pb.grad(f))(np.array([4.0, -3.0]))
     array([ 0.25, -1.  ])
     """
-    wants_functions("cond", true_function, false_function)
+    wants_functions("cond", true_function, false_function, hint=_WHERE)
     if is_staged(predicate):
         which = one_truth(predicate, "cond: the predicate")
         names = "false_function", "true_function"
@@ -66,7 +69,7 @@ def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) 
     functions = list(functions)
     if not functions:
         raise ArgumentError("switch: wants at least one function.")
-    wants_functions("switch", *functions)
+    wants_functions("switch", *functions, hint=_WHERE)
     if is_staged(index):
         names = [f"functions[{i}]" for i in range(len(functions))]
         return staged_branch("switch", names, one_integer(index, "switch: the index"), functions, operands)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..arrays.backends import namespace_on
+from ..arrays.checks import wants_functions
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import LEAF, flatten
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -34,6 +35,7 @@ def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callab
     >>> pb.laplacian(lambda x: pb.sum(x**3))(np.array([1.0, 2.0]))
     array(18.)
     """
+    wants_functions("laplacian", f)
     _check_batch_size(batch_size, "laplacian")
 
     @functools.wraps(f)
@@ -61,6 +63,7 @@ def divergence(f: Callable[..., Any], *, batch_size: int | None = None) -> Calla
     >>> pb.divergence(lambda x: x**2 + pb.flip(x))(np.array([1.0, 2.0]))
     array(6.)
     """
+    wants_functions("divergence", f)
     _check_batch_size(batch_size, "divergence")
 
     @functools.wraps(f)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arrays.backends import is_array
+from ..arrays.checks import wants_functions
 from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
@@ -79,8 +80,15 @@ class Dual(Value):
             return tuple(_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
         return _dual(out, pushed, scope)
 
+    @property
+    def is_tracked(self) -> bool:
+        return self.along is not None or (isinstance(self.primal, Value) and self.primal.is_tracked)
+
     def __bool__(self) -> bool:
         return bool(self.primal)
+
+    def __format__(self, form: str) -> str:
+        return format(self.primal, form) if form else str(self)
 
     def refusal(self, what: str) -> ConversionError:
         """A bare number would lose the tangent."""
@@ -146,6 +154,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     >>> pb.jvp(lambda x: pb.sin(x) * x, (np.array(2.0),), (np.array(1.0),))
     (array(1.81859485), array(0.07700375))
     """
+    wants_functions("jvp", f)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentError("jvp: primals and tangents are tuples, with one entry for each argument of the function.")
     if len(primals) != len(tangents):
@@ -201,6 +210,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     >>> push(np.array(1.0)), push(np.array(2.0))
     (array(0.07700375), array(0.15400751))
     """
+    wants_functions("linearize", f)
     leaves, structure = flatten(primals)
     values = [as_float(x, "linearize", structure, i) for i, x in enumerate(leaves)]
     values = [settled(x) if is_array(x) else x for x in values]  # the program keeps them

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_argnums, wants_functions
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError
 from .directions import Flat, taken
@@ -24,6 +25,8 @@ def jacfwd(
     array([[2., 0.],
            [0., 4.]])
     """
+    wants_functions("jacfwd", f)
+    wants_argnums("jacfwd", argnums)
     return _jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
 
 
@@ -37,6 +40,8 @@ def jacrev(
     array([[1., 1.],
            [3., 2.]])
     """
+    wants_functions("jacrev", f)
+    wants_argnums("jacrev", argnums)
     return _jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
 
 
@@ -61,6 +66,8 @@ def jacobian(
     array([[4., 0.],
            [3., 2.]])
     """
+    wants_functions("jacobian", f)
+    wants_argnums("jacobian", argnums)
     return _jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
 
 
@@ -84,6 +91,8 @@ def hessian(
     array([[6., 4.],
            [4., 0.]])
     """
+    wants_functions("hessian", f)
+    wants_argnums("hessian", argnums)
     planner = Planner("hessian", f, _checked(mode, HESSIANS, "hessian"), in_bytes(memory_budget, "hessian"))
 
     @functools.wraps(f)

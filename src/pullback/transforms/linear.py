@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros
@@ -34,6 +35,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
     >>> pb.linear_transpose(lambda x: 2.0 * x[1:] - x[:-1], np.zeros(3))(np.array([1.0, 1.0]))
     (array([-1.,  1.,  2.]),)
     """
+    wants_functions("linear_transpose", f)
     leaves, structure = flatten(primals)
     specs = [
         x if isinstance(x, Spec) else spec_of(as_float(x, "linear_transpose", structure, i))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, listed, paths, unflatten
@@ -14,7 +15,7 @@ from ..ops.axes import whole
 from ..ops.dispatch import shape
 from ..ops.shaping import reshape
 from ..ops.specialise import write_down
-from .carry import Carry, alike, as_arrays, wants_functions
+from .carry import Carry, alike, as_arrays
 from .masks import own
 from .staged import is_staged, is_staging, staged_scan
 

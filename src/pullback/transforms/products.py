@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
@@ -26,6 +27,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     >>> pb.hvp(lambda x: pb.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))
     array([6., 0.])
     """
+    wants_functions("hvp", f)
     floats = _floats(primals, tangents, "hvp")
     product = jvp(grad(f, floats), primals, tangents)[1]
     return _in_place(product, floats, len(primals))

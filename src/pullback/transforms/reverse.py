@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, sign_back, user_line
+from ..arrays.checks import wants_argnums, wants_functions
+from ..arrays.node import Node, running_calls, sign_back, user_line
 from ..arrays.protect import settled
 from ..arrays.scope import Scope, running
 from ..arrays.spec import ones, spec_of, zeros
@@ -20,7 +21,6 @@ from ..errors import ArgumentError, DtypeError, LeakError
 from ..ops import elementwise as pointwise
 from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
-from ..tape.sweep import running_calls
 from .batching import Batched
 from .border import as_float, fresh, has_leaves, scalars_become_arrays, with_aux
 
@@ -197,6 +197,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pull(np.array([1.0, 10.0]))
     (array([ 2., 60.]),)
     """
+    wants_functions("vjp", f)
     leaves, structure = flatten(primals)
     xs = [as_float(x, "vjp", structure, i) for i, x in enumerate(leaves)]
     found: dict[str, Any] = {"aux": None}
@@ -230,6 +231,8 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     >>> pb.grad(lambda x: x * pb.grad(lambda y: x + y)(2.0))(1.0)
     array(1.)
     """
+    wants_functions("grad", f)
+    wants_argnums("grad", argnums)
 
     @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -246,6 +249,8 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
     >>> pb.value_and_grad(lambda x: pb.sum(x * x))(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
     """
+    wants_functions("value_and_grad", f)
+    wants_argnums("value_and_grad", argnums)
 
     @functools.wraps(f)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -333,6 +338,8 @@ def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., A
     >>> pb.elementwise_grad(pb.square)(np.array([1.0, 2.0, 3.0]))
     array([2., 4., 6.])
     """
+    wants_functions("elementwise_grad", f)
+    wants_argnums("elementwise_grad", argnums)
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
-from ..arrays.node import Node
+from ..arrays.node import Node, call_of
 from ..arrays.protect import read_only, settled
 from ..arrays.scope import aside
 from ..arrays.spec import Spec, spec_of, zeros
@@ -25,7 +25,6 @@ from ..ops.indexing import getitem
 from ..ops.op import Op, Terms
 from ..ops.shaping import astype
 from ..settings import switched
-from ..tape.sweep import call_of
 from .linear import transposed
 
 __all__ = ["CALL", "Unknown", "bare_results", "captured", "carries", "custom_record", "guarded"]

@@ -49,6 +49,10 @@ class Series(Value):
         return self.known[0]
 
     @property
+    def is_tracked(self) -> bool:
+        return self.moves
+
+    @property
     def moves(self) -> bool:
         return self.grow is not None or len(self.known) > 1
 

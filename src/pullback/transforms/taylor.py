@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.scope import Scope
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, listed, unflatten
@@ -34,6 +35,7 @@ def jet(f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) ->
     >>> pb.jet(lambda x: x**3, (np.array(2.0),), ([1.0, None, None],))
     (array(8.), [array(12.), array(12.), array(6.)])
     """
+    wants_functions("jet", f)
     given = _checked_lists(primals, series)
     order = max(map(len, given), default=0)
     scope = series_scope()

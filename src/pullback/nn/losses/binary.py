@@ -9,7 +9,19 @@ from ...arrays.node import signed
 from ...errors import ArgumentError
 from ...ops import reducing
 from ...ops.dispatch import as_value, ndim
-from ...ops.elementwise import add, divide, exp, greater, log, multiply, negative, softplus, subtract, where
+from ...ops.elementwise import (
+    add,
+    divide,
+    exp,
+    greater,
+    log,
+    multiply,
+    negative,
+    softplus,
+    stop_gradient,
+    subtract,
+    where,
+)
 from ...ops.known import bare, is_known
 from ..arguments import of_rank, paired, reduced, rescaled
 
@@ -20,18 +32,23 @@ __all__ = [
 
 #: The least logarithm of a probability, so that a sure mistake costs much and not infinitely much.
 _LEAST = -100.0
+#: The slope of a logarithm that is held, as PyTorch has it.
+_STEEPEST = 1e12
 
 
 def _held_log(p: Any) -> Any:
-    """log p, and a constant where it would be below `_LEAST`."""
+    """log p, and `_LEAST` where it would be below that; there the slope is `_STEEPEST`, so that a sure mistake still
+    learns.
+    """
     enough = greater(p, math.exp(_LEAST))
-    return where(enough, log(where(enough, p, 1.0)), _LEAST)
+    held = add(multiply(subtract(p, stop_gradient(p)), _STEEPEST), _LEAST)
+    return where(enough, log(where(enough, p, 1.0)), held)
 
 
 @signed
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
-    """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is held at -100 or above, and does
-    not move where it is held. Scores go to `binary_cross_entropy_with_logits`, which has no such corner.
+    """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is held at -100 or above, with a
+    slope of 1e12 where it is held. Scores go to `binary_cross_entropy_with_logits`, which has no such corner.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.binary_cross_entropy(np.array([0.25, 1.0]), np.array([1.0, 0.0]), reduction="none")

@@ -15,18 +15,17 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..families import general
 from ..op import Op
 from . import rank
+from .hermitian import told_by
 from .matrices import (
     adjoint,
     by_lapack,
     column,
     eps,
     float_dtype,
-    hermitian,
     matrix,
     narrowed,
     product,
     real_dtype,
-    square,
 )
 from .singular import svdvals
 
@@ -102,7 +101,7 @@ def _batch_pinv(op: Any, size: int, args: Any, axes: Any) -> tuple[Any, int]:
 @signed
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero. Its derivative is the one
-    among matrices of the same rank.
+    among matrices of the same rank. With `hermitian` the lower triangle tells the matrix, as in NumPy.
 
     >>> import numpy as np, pullback as pb
     >>> pb.linalg.pinv(np.array([[2.0], [0.0]]))
@@ -111,11 +110,8 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     a = matrix(a, "pinv")
     if rcond is not None and rtol is not None:
         raise ArgumentError("pinv: rcond and rtol are two names of one thing.\n  Give one of them.")
-    return apply(_pinv, _symmetric(a) if hermitian else a, _cutoff(a, rtol if rcond is None else rcond))
-
-
-def _symmetric(x: Any) -> Any:
-    return hermitian(square(x, "pinv"))
+    told = told_by(a, "L", "pinv") if hermitian else a
+    return apply(_pinv, told, _cutoff(a, rtol if rcond is None else rcond))
 
 
 def _cutoff(a: Any, rtol: Any) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 from ...arrays.node import signed
 from ...arrays.spec import spec_of, zeros
 from ...errors import ArgumentError, SingularError
-from .. import arranging
+from .. import arranging, reducing
+from .. import elementwise as pointwise
 from ..dispatch import apply, shape
 from ..families import general
 from ..op import Op
@@ -25,11 +26,23 @@ __all__ = ["expm", "logm", "sqrtm"]
 
 
 def _along(op: Op, x: Any, direction: Any) -> Any:
-    """The derivative of a matrix function at x along a direction."""
+    """The derivative of a matrix function at x along a direction, which is brought to the size of x: the derivative is
+    linear in it, and a block far larger than the others would drown them.
+    """
     n = shape(x)[-1]
-    upper = arranging.concat([x, direction], axis=-1)
+    scale = _ratio(direction, x)
+    upper = arranging.concat([x, pointwise.divide(direction, scale)], axis=-1)
     lower = arranging.concat([zeros(spec_of(x)), x], axis=-1)
-    return apply(op, arranging.concat([upper, lower], axis=-2))[..., :n, n:]
+    return pointwise.multiply(apply(op, arranging.concat([upper, lower], axis=-2))[..., :n, n:], scale)
+
+
+def _ratio(direction: Any, x: Any) -> Any:
+    """How many times larger than x a direction is, 1 where one of them is zero; a constant to every derivative."""
+    if not spec_of(x).size:
+        return 1.0
+    above, below = (reducing.max(pointwise.abs(z), axis=(-2, -1), keepdims=True) for z in (direction, x))
+    known = pointwise.logical_and(pointwise.greater(above, 0), pointwise.greater(below, 0))
+    return pointwise.stop_gradient(pointwise.where(known, above, 1.0) / pointwise.where(known, below, 1.0))
 
 
 def _each(function: Callable[[Any], Any], name: str, xp: Any, x: Any) -> Any:
@@ -43,6 +56,11 @@ def _each(function: Callable[[Any], Any], name: str, xp: Any, x: Any) -> Any:
             found = by_lapack(function, name, double[i])
         if not xp.isfinite(found).all():
             raise SingularError(f"{name}: not finite, since an eigenvalue is zero or too large.")
+        if name == "sqrtm" and not _is_root(xp, found, double[i]):
+            raise SingularError(
+                "sqrtm: the matrix has no square root, or, being singular, a root that has no derivative there.\n"
+                "  Move its zero eigenvalues away: a + delta * eye(n)."
+            )
         if dtype.kind != "c" and found.dtype.kind == "c":
             if xp.abs(found.imag).max(initial=0) > 1e3 * np.finfo(found.dtype).eps * xp.abs(found).max(initial=0):
                 raise ArgumentError(
@@ -52,6 +70,14 @@ def _each(function: Callable[[Any], Any], name: str, xp: Any, x: Any) -> Any:
             found = found.real
         out[i] = found
     return out
+
+
+def _is_root(xp: Any, root: Any, x: Any) -> bool:
+    """Whether a square root has any digit right: its error is about eps |root|^2 / |x| (Higham, Functions of Matrices,
+    6.4), and where there is no root the growth |root|^2 / |x| knows no bound.
+    """
+    largest, size = float(xp.abs(root).max(initial=0)), float(xp.abs(x).max(initial=0))
+    return largest * largest * float(np.finfo(np.float64).eps) <= 0.01 * size
 
 
 def _expm_value(xp: Any, x: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...arrays.node import signed
+from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import arranging, contracting, reducing, shaping
 from .. import elementwise as pointwise
@@ -32,11 +33,12 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     x1, x2 = as_value(x1), as_value(x2)
     if not ndim(x1) or not ndim(x2):
         raise ShapeError(f"vecdot: wants arrays of one axis or more, got shapes {shape(x1)} and {shape(x2)}.")
-    if shape(x1)[axis] != shape(x2)[axis]:
+    if shape(x1)[one_axis(axis, ndim(x1), "vecdot")] != shape(x2)[one_axis(axis, ndim(x2), "vecdot")]:
         raise ShapeError(f"vecdot: shapes {shape(x1)} and {shape(x2)} differ along axis {axis}.")
     if axis >= 0 and ndim(x1) != ndim(x2):
         raise ArgumentError("vecdot: with arrays of different rank, count the axis from the end.")
-    return reducing.sum(pointwise.multiply(pointwise.conj(x1) if is_complex(x1) else x1, x2), axis=axis)
+    products = pointwise.multiply(pointwise.conj(x1) if is_complex(x1) else x1, x2)
+    return reducing.sum(products, axis=axis, dtype=spec_of(products).dtype)
 
 
 @signed

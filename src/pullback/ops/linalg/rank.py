@@ -31,7 +31,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     A = pointwise.stop_gradient(as_value(A))
     if ndim(A) < 2:
         return shaping.astype(reducing.any(pointwise.not_equal(A, 0)), np.int64)
-    s = pointwise.abs(symmetric.eigvalsh(A)) if hermitian else singular.svdvals(A)
+    s = pointwise.abs(symmetric.eigvalsh(A, "L")) if hermitian else singular.svdvals(A)
     if not shape(s)[-1]:
         return shaping.astype(reducing.sum(s, axis=-1), np.int64)
     bound = as_value(tol) if tol is not None else _bound(A, s, rtol)

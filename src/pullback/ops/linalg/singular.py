@@ -30,6 +30,7 @@ from .gauge import (
     unequal,
     uneven,
 )
+from .hermitian import told_by
 from .matrices import (
     adjoint,
     antihermitian,
@@ -279,13 +280,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     >>> pb.linalg.svd(np.array([[3.0, 0.0], [0.0, 4.0]])).S
     array([4., 3.])
     """
-    a = _symmetric(a) if hermitian else matrix(a, "svd")
+    a = told_by(a, "L", "svd") if hermitian else matrix(a, "svd")
     return SVD(*apply(_svd, a, full=bool(full_matrices), vectors=True)) if compute_uv else svdvals(a)
-
-
-def _symmetric(a: Any) -> Any:
-    a = matrix(a, "svd")
-    return hermitian(a)
 
 
 @signed

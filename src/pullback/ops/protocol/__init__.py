@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
+from ...arrays.views import as_view
 from ...errors import ArgumentError, UnsupportedFunction
 from ..shaping import broadcast_to
 from . import table, ufuncs
@@ -19,6 +20,12 @@ from . import table, ufuncs
 __all__ = ["array_function", "array_ufunc", "register_numpy"]
 
 _functions: dict[Any, Callable[..., Any]] = {}
+#: Functions whose results are views in NumPy, so that writing to them is refused while their source lives.
+_VIEWS = frozenset((
+    np.reshape, np.ravel, np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.squeeze, np.expand_dims, np.flip,
+    np.fliplr, np.flipud, np.rot90, np.diagonal, np.real, np.imag, np.split, np.array_split, np.hsplit, np.vsplit,
+    np.dsplit, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to,
+))  # fmt: skip
 #: Types that were found to be ours or NumPy's; asking a set is quicker than asking each class.
 _friends: set[type] = {Tensor, np.ndarray}
 
@@ -53,7 +60,14 @@ def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: An
     ours = _functions.get(function)
     if ours is None:
         ours = _functions[function] = _with_out(table.ours_for(function), function)
-    return ours(*args, **kwargs)
+    found = ours(*args, **kwargs)
+    return _noted_as_views(found, args[0]) if function in _VIEWS and args else found
+
+
+def _noted_as_views(found: Any, source: Any) -> Any:
+    for part in found if isinstance(found, (list, tuple)) else (found,):
+        as_view(part, source)
+    return found
 
 
 def _with_out(ours: Callable[..., Any], function: Any) -> Callable[..., Any]:

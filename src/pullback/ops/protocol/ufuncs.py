@@ -15,6 +15,7 @@ from .. import arithmetic, arranging, contracting, curves, indexing, reducing, r
 from .. import elementwise as pointwise
 from ..axes import all_axes, one_axis
 from ..dispatch import as_value, ndim, shape
+from ..families import is_complex
 from ..known import bare
 from .refusing import NOT_GIVEN, library, refuse, unknown
 
@@ -52,7 +53,8 @@ def _power(x: Any, y: Any) -> Any:
 
 def _vecdot(x: Any, y: Any) -> Any:
     """The inner product along the last axes, the first argument conjugated."""
-    return reducing.sum(pointwise.multiply(pointwise.conj(x), y), axis=-1)
+    products = pointwise.multiply(pointwise.conj(x) if is_complex(x) else x, y)
+    return reducing.sum(products, axis=-1, dtype=spec_of(products).dtype)
 
 
 def _matvec(x: Any, y: Any) -> Any:
@@ -173,6 +175,7 @@ def _reduce(
         x = pointwise.where(where, x, neutral)
     axes = all_axes(axis, ndim(x), f"{ufunc.__name__}.reduce")
     found = _SUMS[ufunc](x, axis=axes, keepdims=keepdims) if ufunc in _SUMS else _folded(ufunc, x, axes, keepdims)
+    found = reducing.in_asked_dtype(found, dtype)
     return found if initial in (NOT_GIVEN, None) else function_of(ufunc)(initial, found)
 
 
@@ -200,7 +203,7 @@ def _accumulate(ufunc: Any, array: Any, axis: int = 0, dtype: Any = None) -> Any
         x = shaping.astype(x, dtype)
     axis = one_axis(axis, ndim(x), f"{ufunc.__name__}.accumulate")
     if ufunc in (np.add, np.multiply):
-        return (scanning.cumulative_sum if ufunc is np.add else scanning.cumulative_prod)(x, axis=axis)
+        return (scanning.cumulative_sum if ufunc is np.add else scanning.cumulative_prod)(x, axis=axis, dtype=dtype)
     parts = _parts(x, axis)
     if not parts:
         return shaping.unchanged(x)

@@ -10,13 +10,13 @@ from ...arrays.node import signed
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from .. import indexing, reducing, shaping
-from ..axes import one_axis, shape_tuple
+from ..axes import one_axis, shape_tuple, whole
 from ..dispatch import apply, as_value
 from ..elementwise import add, divide, equal, less, log, stop_gradient, subtract
 from ..functions import softmax
 from . import draws
-from .keys import key_on
-from .samplers import Draw, gumbel
+from .keys import key_on, no_key
+from .samplers import Draw, constants, gumbel
 
 __all__ = [
     "bernoulli", "binomial", "bits", "categorical", "choice", "gumbel_softmax", "integers", "permutation", "poisson",
@@ -32,6 +32,7 @@ def bits(size: Any = (), *, width: int = 32, key: Any = None) -> Any:
     """
     if width not in (32, 64):
         raise ArgumentError(f"random.bits: width must be 32 or 64, got {width}.")
+    no_key(size, "bits", "size")
     found = key_on(key, "cpu", "bits", np)
     return apply(draws.random_bits, found, shape=shape_tuple(size, "random.bits"), width=width)
 
@@ -67,7 +68,7 @@ def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None) -> Any:
     >>> pb.random.bernoulli(1.0, size=2, key=pb.random.key(0))
     array([ True,  True])
     """
-    draw = Draw("bernoulli", (p,), size, key, None)
+    draw = Draw("bernoulli", (p,), size, key, None, discrete=True)
     return less(draw.unit(), draw.parameters[0])
 
 
@@ -78,7 +79,7 @@ def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None) -> Any:
     >>> pb.random.poisson(0.0, size=2, key=pb.random.key(0))
     array([0, 0])
     """
-    draw = Draw("poisson", (lam,), size, key, np.float64)
+    draw = Draw("poisson", (lam,), size, key, np.float64, discrete=True)
     return apply(draws.whole_poisson, draw.unit(), draw.parameters[0])
 
 
@@ -89,7 +90,7 @@ def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None) -> Any:
     >>> pb.random.binomial(3, 1.0, size=2, key=pb.random.key(0))
     array([3, 3])
     """
-    draw = Draw("binomial", (n, p), size, key, np.float64)
+    draw = Draw("binomial", (n, p), size, key, np.float64, discrete=True)
     return apply(draws.whole_binomial, draw.unit(), *draw.parameters)
 
 
@@ -100,7 +101,8 @@ def categorical(logits: Any, size: Any = None, *, axis: int = -1, key: Any = Non
     >>> pb.random.categorical(np.array([0.0, -np.inf]), size=3, key=pb.random.key(0))
     array([0, 0, 0])
     """
-    logits = stop_gradient(as_value(logits))
+    logits = as_value(no_key(logits, "categorical", "logits"))
+    constants("categorical", logits)
     own = spec_of(logits).shape
     axis = one_axis(axis, len(own), "random.categorical") - len(own)
     whole = own if size is None else (*shape_tuple(size, "random.categorical"), *own)
@@ -123,7 +125,7 @@ def gumbel_softmax(logits: Any, temperature: Any = 1.0, *, axis: int = -1, hard:
     >>> pb.random.gumbel_softmax(np.array([0.0, -100.0]), hard=True, key=pb.random.key(0))
     array([1., 0.])
     """
-    logits = as_value(logits)
+    logits = as_value(no_key(logits, "gumbel_softmax", "logits"))
     noisy = add(logits, _gumbel_like(logits, spec_of(logits).shape, key))
     soft = softmax(divide(noisy, as_value(temperature)), axis=axis)
     if not hard:
@@ -140,10 +142,10 @@ def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     >>> sorted(pb.random.permutation(4, key=pb.random.key(0)).tolist())
     [0, 1, 2, 3]
     """
-    x = as_value(x)
+    x = as_value(no_key(x, "permutation", "x"))
     found = spec_of(x)
     if not found.shape:
-        return _order(int(x), key)
+        return _order(whole(x, "random.permutation: x"), key)
     axis = one_axis(axis, len(found.shape), "random.permutation")
     return indexing.take(x, _order(found.shape[axis], key), axis=axis)
 
@@ -159,10 +161,12 @@ def choice(a: Any, size: Any = (), *, replace: bool = True, p: Any = None, axis:
     >>> sorted(pb.random.choice(np.array([7, 8, 9]), 3, replace=False, key=pb.random.key(0)).tolist())
     [7, 8, 9]
     """
-    a = as_value(a)
+    a = as_value(no_key(a, "choice", "a"))
+    if p is not None:
+        constants("choice", as_value(p))
     found = spec_of(a)
     axis = one_axis(axis, len(found.shape), "random.choice") if found.shape else 0
-    count = found.shape[axis] if found.shape else int(a)
+    count = found.shape[axis] if found.shape else whole(a, "random.choice: a")
     index = _chosen(count, shape_tuple(size, "random.choice"), replace, p, key)
     return indexing.take(a, index, axis=axis) if found.shape else index
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.checks import short
 from ...arrays.node import show_line, user_line
 from ...arrays.scope import running
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ArgumentTypeError, DtypeError
 from .. import batching, default_stream, statics
+from ..axes import whole
 from ..default_stream import State
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
@@ -101,6 +103,17 @@ def checked(key: Any, what: str) -> Any:
     return key
 
 
+def no_key(x: Any, what: str, place: str) -> Any:
+    """x as it is, unless it is a key: as in `normal(key, (3,))`, where the key would pass for numbers."""
+    dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", ())
+    if dtype is not None and dtype == _UINT32 and len(shape) and shape[-1] == 2:
+        raise ArgumentTypeError(
+            f"random.{what}: {place} is an array like a key, uint32 of shape {tuple(shape)}.\n"
+            f"  A key goes by its name: pb.random.{what}(..., key=key). Numbers go in as another dtype."
+        )
+    return x
+
+
 def split(key: Any, num: int = 2) -> Any:
     """Independent new keys, one per row. A key that was split, or used to draw, should not be used again.
 
@@ -109,7 +122,10 @@ def split(key: Any, num: int = 2) -> Any:
     >>> bool((first == second).all())
     False
     """
-    return apply(_split, checked(key, "split"), count=int(num))
+    count = whole(num, "random.split: num")
+    if count < 0:
+        raise ArgumentError(f"random.split: num must not be negative, got {count}.")
+    return apply(_split, checked(key, "split"), count=count)
 
 
 def fold_in(key: Any, data: Any) -> Any:
@@ -119,7 +135,10 @@ def fold_in(key: Any, data: Any) -> Any:
     >>> pb.random.fold_in(pb.random.key(0), 3).shape
     (2,)
     """
-    return apply(_fold_in, checked(key, "fold_in"), as_value(data))
+    number = as_value(data)
+    if spec_of(number).dtype.kind not in "iu":
+        raise DtypeError(f"random.fold_in: data is a whole number or an array of them, got {spec_of(number)}.")
+    return apply(_fold_in, checked(key, "fold_in"), number)
 
 
 def seed(number: int, /) -> None:
@@ -157,8 +176,12 @@ def restore(state: State, /) -> None:
     >>> bool(first == pb.random.uniform())
     True
     """
-    (high, low), drawn = state
-    default_stream.write(State((int(high), int(low)), int(drawn)))
+    try:
+        (high, low), drawn = state
+        restored = State((int(high), int(low)), int(drawn))
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"random.restore: wants what pb.random.state() told, got {short(state)}.") from None
+    default_stream.write(restored)
 
 
 def next_key() -> Any:

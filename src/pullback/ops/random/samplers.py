@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import namespace_on
+from ...arrays.dtypes import as_dtype
 from ...arrays.node import signed
 from ...arrays.spec import spec_of
-from ...errors import ArgumentError, DtypeError, ShapeError
+from ...arrays.value import Value
+from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
 from .. import reducing, shaping
 from ..axes import shape_tuple
 from ..dispatch import apply, as_value
@@ -43,7 +45,7 @@ from ..functions import softmax
 from ..special.entropy import logit
 from ..special.error import log_ndtr, ndtri, ndtri_exp
 from . import draws
-from .keys import fold_in, key_on
+from .keys import fold_in, key_on, no_key
 
 __all__ = [
     "beta", "cauchy", "chi2", "dirichlet", "exponential", "gamma", "gumbel", "laplace", "logistic", "lognormal",
@@ -54,11 +56,14 @@ __all__ = [
 class Draw:
     """What a sampler was asked for: its parameters as values, the shape and dtype of the result, and its key."""
 
-    def __init__(self, what: str, parameters: Any, size: Any, key: Any, dtype: Any) -> None:
-        self.parameters = [as_value(p) for p in parameters]
+    def __init__(self, what: str, parameters: Any, size: Any, key: Any, dtype: Any, discrete: bool = False) -> None:
+        self.parameters = [as_value(no_key(p, what, "a parameter")) for p in parameters]
+        no_key(size, what, "size")
+        if discrete:
+            constants(what, *self.parameters)
         specs = [spec_of(p) for p in self.parameters]
         self.shape = _shape(what, size, [s.shape for s in specs])
-        self.dtype = np.dtype(dtype) if dtype is not None else _dtype(specs)
+        self.dtype = as_dtype(dtype) if dtype is not None else _dtype(specs)
         if self.dtype.kind != "f" and self.dtype.name != "bfloat16":
             raise DtypeError(f"random.{what}: samples are real floating-point numbers, got dtype {self.dtype}.")
         device = common_device(f"random.{what}", specs) if specs else "cpu"
@@ -79,6 +84,16 @@ class Draw:
     def answer(self, x: Any) -> Any:
         """The sample in the dtype that was asked for."""
         return x if spec_of(x).dtype == self.dtype else shaping.astype(x, self.dtype)
+
+
+def constants(what: str, *parameters: Any) -> None:
+    """Raise where a parameter of a draw that jumps carries a derivative: the draw has none, while its mean does."""
+    if any(isinstance(p, Value) and p.is_tracked for p in parameters):
+        raise GraphError(
+            f"random.{what}: a discrete draw has no derivative in its parameters, and one of them carries one.\n"
+            "  Write pb.stop_gradient(p) to hold it constant, as an estimator by log-probabilities does; or relax the "
+            "draw: pb.random.gumbel_softmax, pb.straight_through."
+        )
 
 
 def _shape(what: str, size: Any, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -146,9 +146,10 @@ def _inside(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any, Any]:
 def _in_parameters(xp: Any, j: int, k: int, a: Any, b: Any, x: Any) -> Any:
     """(d/da)^j (d/db)^k I = w T_jk, zero at both ends."""
     a, b, x = xp.broadcast_arrays(a, b, x)
-    end = (x <= 0) | (x >= 1)
+    end, unknown = (x <= 0) | (x >= 1), xp.isnan(a) | xp.isnan(b)
     a, b, x = xp.where(end, 1.0, a), xp.where(end, 1.0, b), xp.where(end, 0.5, x)
-    return xp.where(end, 0.0, _weight(xp, a, b, x) * _moments(xp, j, k, a, b, x))
+    found = xp.where(end, 0.0, _weight(xp, a, b, x) * _moments(xp, j, k, a, b, x))
+    return xp.where(unknown, xp.nan, found)
 
 
 def _density_in_parameters(j: int, k: int) -> Any:

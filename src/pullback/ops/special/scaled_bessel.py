@@ -42,7 +42,7 @@ def _i_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
     far = (size > 30) & (size > v * v)
     found = xp.where(far, _expanded(xp, k, v, xp.where(far, size, 40.0)), _combined(xp, k, v, xp.where(far, 1.0, size)))
     odd = (v + k) % 2 == 1
-    return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0, found)))
+    return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0 * size, found)))
 
 
 @by_order

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
 
 from ...arrays.backends import namespace_on
+from ...arrays.checks import wants_functions
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
@@ -149,6 +150,7 @@ def sparse_jacobian(
     array([[2., 1., 0.],
            [0., 3., 2.]])
     """
+    wants_functions("sparse_jacobian", f)
     known = _Remembered(f, "jacobian", colouring, pattern, kind)
     return lambda x: known.matrix(bare_point(x, "sparse_jacobian"), check)
 
@@ -168,6 +170,7 @@ def sparse_hessian(
            [2., 6., 4.],
            [0., 4., 0.]])
     """
+    wants_functions("sparse_hessian", f)
     known = _Remembered(f, "hessian", "auto", pattern, kind)
     return lambda x: known.matrix(bare_point(x, "sparse_hessian"), check)
 
@@ -180,6 +183,7 @@ def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     >>> pb.jacobian_diagonal(lambda x: x**2 * 3.0)(np.array([1.0, 2.0]))
     array([ 6., 12.])
     """
+    wants_functions("jacobian_diagonal", f)
     return _diagonal(f, "jacobian")
 
 
@@ -190,6 +194,7 @@ def hessian_diagonal(f: Function) -> Callable[[Any], Any]:
     >>> pb.hessian_diagonal(lambda x: pb.sum(x**3))(np.array([1.0, 2.0]))
     array([ 6., 12.])
     """
+    wants_functions("hessian_diagonal", f)
     return _diagonal(f, "hessian")
 
 

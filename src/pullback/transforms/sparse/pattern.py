@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, final
 import numpy as np
 
 from ...arrays.backends import is_array
+from ...arrays.checks import wants_functions
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
@@ -168,6 +169,7 @@ def sparsity(f: Callable[[Any], Any], x: Any, kind: Kind = "global") -> Matrix:
     array([[1, 1, 0],
            [0, 1, 1]])
     """
+    wants_functions("sparsity", f)
     if kind not in ("global", "local"):
         raise ArgumentError(f'sparsity: kind is "global" or "local", got {kind!r}.')
     return traced(f, bare_point(_detached(x), "sparsity"), kind == "local", "sparsity")[1]
