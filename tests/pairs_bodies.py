@@ -8,20 +8,22 @@ import random
 from typing import Any
 
 import numpy as np
+from pairs import GENERATOR, MATRIX, SHAPE, Body, Program, World, X, rewound
 
 import pullback as pb
-from pairs import GENERATOR, MATRIX, SHAPE, Body, Program, World, rewound
 
 KEY = pb.random.key(11)
-LABELS = np.array([2, 0, 1])
+WANTED = np.array([[0.3, 0.8, -0.5], [-1.0, 0.4, 0.6], [0.2, -0.7, 0.9]])
 ROUNDS = 3
 
 
 def folds(f: Program, world: World) -> Program:
+    """A fold along one axis, spread, and folded along the other one."""
+
     def program(x: Any) -> Any:
         y = f(x)
         rows = pb.broadcast_to(pb.sum(y, axis=1, keepdims=True), SHAPE)
-        return 0.5 * y + 0.1 * pb.sum(rows * rows, axis=0)
+        return 0.5 * y + 0.1 * pb.sum(rows, axis=0)
 
     return program
 
@@ -29,25 +31,27 @@ def folds(f: Program, world: World) -> Program:
 def folds_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         y = f(z)
-        return 0.5 * y + 0.1 * np.sum(np.sum(y, axis=1) ** 2)
+        return 0.5 * y + 0.1 * np.sum(y)
 
     return program
 
 
-def cross_entropy(f: Program, world: World) -> Program:
+def equal_widths(f: Program, world: World) -> Program:
+    """Two layers of equal widths and a loss."""
+
     def program(x: Any) -> Any:
         y = f(x)
-        return 0.5 * y + 0.3 * pb.nn.cross_entropy(pb.tanh(y @ MATRIX) @ MATRIX.T, LABELS)
+        return 0.5 * y + 0.3 * pb.nn.huber_loss(pb.tanh(X @ y) @ y, WANTED, delta=0.5)
 
     return program
 
 
-def cross_entropy_reference(f: Program, world: World) -> Program:
+def equal_widths_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         y = f(z)
-        logits = np.tanh(y @ MATRIX) @ MATRIX.T
-        logs = logits - np.log(np.sum(np.exp(logits), axis=1, keepdims=True))
-        return 0.5 * y - 0.3 * np.mean(logs[np.arange(3), LABELS])
+        away = np.tanh(X @ y) @ y - WANTED
+        large = np.where(away.real > 0, away, -away)
+        return 0.5 * y + 0.3 * np.mean(np.where(large.real < 0.5, 0.5 * away**2, 0.5 * (large - 0.25)))
 
     return program
 
@@ -56,8 +60,7 @@ def masked(f: Program, world: World) -> Program:
     def program(x: Any) -> Any:
         y = f(x)
         rows = pb.broadcast_to(pb.any(y > 0.5, axis=1, keepdims=True), SHAPE)
-        columns = pb.any(pb.logical_and(rows, y < 0.2), axis=0)
-        return pb.where(columns, y, 0.4 * y)
+        return pb.where(pb.any(rows, axis=0), y, 0.4 * y)
 
     return program
 
@@ -65,17 +68,18 @@ def masked(f: Program, world: World) -> Program:
 def masked_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         y = f(z)
-        rows = np.any(y.real > 0.5, axis=1)[:, None]
-        return np.where(np.any(rows & (y.real < 0.2), axis=0), y, 0.4 * y)
+        return y if np.any(y.real > 0.5) else 0.4 * y
 
     return program
 
 
 def pooled(f: Program, world: World) -> Program:
+    """Pooling whose result has one place, against what it was taken of."""
+
     def program(x: Any) -> Any:
-        y = f(x)
-        greatest = pb.nn.max_pool1d(y[None], 3, 1)[0]
-        return 0.4 * y * greatest + 0.3 * y * pb.nn.avg_pool1d(y[None], 3, 1)[0]
+        y = pb.reshape(f(x), (1, *SHAPE))
+        pooled = 0.4 * pb.nn.max_pool1d(y, 3, 1) + 0.3 * pb.nn.avg_pool1d(y, 3, 1)
+        return pb.reshape(y * pooled, SHAPE)
 
     return program
 
@@ -84,7 +88,7 @@ def pooled_reference(f: Program, world: World) -> Program:
     def program(z: Any) -> Any:
         y = f(z)
         greatest = np.take_along_axis(y, np.argmax(y.real, axis=1)[:, None], axis=1)
-        return 0.4 * y * greatest + 0.3 * y * np.mean(y, axis=1, keepdims=True)
+        return y * (0.4 * greatest + 0.3 * np.mean(y, axis=1, keepdims=True))
 
     return program
 
@@ -487,7 +491,7 @@ def drawing(name: str, noise: Any, **more: Any) -> Body:
 
 BODIES = [
     Body("folds", folds, folds_reference),
-    Body("cross_entropy", cross_entropy, cross_entropy_reference),
+    Body("equal_widths", equal_widths, equal_widths_reference),
     Body("mask", masked, masked_reference),
     Body("pooling", pooled, pooled_reference),
     Body("dropout_key", drop_keyed, drop_keyed_reference, like="normal_key"),

@@ -34,10 +34,12 @@ def is_quick(cell: Cell, mode: str) -> bool:
     """Whether a cell is asked in every run of the tests; the others wait for the sweep.
 
     Leading features meet in both nestings, for value and gradient; a variant is asked as the outer one, or as the inner
-    one of a body. Compiling takes a tenth of a second, so of compiled cells those with a gradient inside have values only.
+    one of a body. Derivatives are asked for their values.
     """
     if cell.inner is None:
         return not cell.compiled or mode != "second"
+    if cell.compiled and mode == "value" and any(isinstance(f, Body) for f in cell.features):
+        return any(f.name == "jit" for f in cell.features)
     if mode != ("grad" if "grad" in cell.modes and not isinstance(cell.outer, Taker) else "value"):
         return False
     variants = [bool(f.like) for f in cell.features]
@@ -58,12 +60,16 @@ def refusals() -> dict[tuple[str, str, str], str]:
 
 
 def judged(cell: Cell, mode: str, outcome: Outcome, refused: dict[tuple[str, str, str], str]) -> str:
-    """Nothing if the cell did what it must; else what is to be done."""
+    """Nothing if the cell did what it must; else what is to be done. The list of refusals and faults is exact for quick
+    cells; in the sweep a reason is enough."""
     label, wanted = f"{cell.key[0]}({cell.key[1]}) {mode}", refused.get((*cell.key, mode))
-    faults = [f.what for f in FAULTS if f.fits(cell.key, mode)]
-    if faults:
-        return "" if outcome.wrong else f"{label}: now passes: remove it from FAULTS ({faults[0]})"
+    faults = [f for f in FAULTS if f.fits(cell.key, mode)]
     reason = reason_of(cell, outcome)
+    if not is_quick(cell, mode):
+        return f"{label}: {outcome.wrong}" if outcome.wrong and not faults and not reason else ""
+    if faults:
+        passes = not outcome.wrong and all(f.strict for f in faults)
+        return f"{label}: now passes: remove it from FAULTS ({faults[0].what})" if passes else ""
     if wanted is None:
         return f"{label}: {outcome.wrong}" if outcome.wrong else ""
     if reason is None:
@@ -84,13 +90,13 @@ def outcomes(outer: Feature, quick: bool) -> Iterator[tuple[Cell, str, Outcome]]
 
 
 def write() -> list[str]:
-    """The list of refusals anew from all cells; what is wrong and has no reason is returned."""
+    """The list of refusals anew from the quick cells; what is wrong and has no reason is returned."""
     lines: dict[tuple[str, str, str], list[str]] = {}
     wrong = []
     for outer in present():
-        for cell, mode, outcome in outcomes(outer, quick=False):
+        for cell, mode, outcome in outcomes(outer, quick=True):
             if any(f.fits(cell.key, mode) for f in FAULTS):
-                wrong += [judged(cell, mode, outcome, {})] if not outcome.wrong else []
+                wrong += filter(None, [judged(cell, mode, outcome, {})])
             elif reason := reason_of(cell, outcome):
                 lines.setdefault((*cell.key, reason), []).append(mode)
             elif outcome.wrong:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from pairs import ALONG, SHAPE, WEIGHTS, Program, Taker, World, loss_of, plain
 
 import pullback as pb
-from pairs import ALONG, SHAPE, WEIGHTS, Program, Taker, World, loss_of, plain
 
 ALONG_ONLY = ("value", "grad", "forward")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pairs import SHAPE, Cell, Program, World, Wrap, loss_of, plain, restore, streams
 
 import pullback as pb
-from pairs import SHAPE, Cell, Program, World, Wrap, loss_of, plain, restore, streams
 
 TRANSFORMED = ("value", "grad", "forward", "second")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import pullback as pb
 from pairs import Cell, Taker, evaluate, threads_of_one
 from pairs_run import FEATURES, cells, is_quick, judged, modes, present, refusals
 from pairs_tables import FAULTS, IMPLICIT_OPTIONS, NO_FEATURES, NOT_YET, REASONS
+
+import pullback as pb
 
 #: Namespaces whose names are enumerated like those of the package.
 NAMESPACES = ("implicit", "interop", "memory", "tools")
