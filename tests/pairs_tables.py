@@ -1,0 +1,327 @@
+"""What the matrix says beside its cells: refusals and why, faults that are known, public names that are no features."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pullback import errors
+
+#: Every refused cell, one line each, written by `python tests/pairs_run.py --write`; only what has a reason below.
+REFUSED = Path(__file__).parent / "golden" / "data" / "pairs.txt"
+
+ANY = ".*"
+#: Checkpoints that compute all of a program again.
+RECOMPUTING = "checkpoint(_verify|_nothing|_contractions|_named|_offload)?"
+DRAWING_AGAIN = f"{RECOMPUTING}|checkpoint_sequential|checkpoint_loop"
+COMPILED = "jit(_donated|_budget)?|graph_compiled"
+STAGES = f"{COMPILED}|builder_step|stage|graph_text|graph_json|graph_gradients|graph_jvp|linearize|linear_transpose"
+STREAMS = "dropout_stream|dropout_module|normal_stream"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A refusal that is right: an error with a phrase, raised where the features say so (patterns, in either order)."""
+
+    name: str
+    error: type[errors.PullbackError]
+    phrase: str
+    features: tuple[str, str]
+    why: str
+
+    def fits(self, key: tuple[str, str], error: BaseException) -> bool:
+        text = " ".join(str(error).split())
+        return isinstance(error, self.error) and self.phrase in text and meet(self.features, key)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Cells that are known to be wrong: one feature around the other (patterns), in some modes."""
+
+    outer: str
+    inner: str
+    modes: str
+    what: str
+    #: Without it a cell of the rule may also be right; where it is wrong differs from cell to cell.
+    strict: bool = True
+
+    def fits(self, key: tuple[str, str], mode: str) -> bool:
+        return all(
+            re.fullmatch(p, s) is not None for p, s in ((self.outer, key[0]), (self.inner, key[1]), (self.modes, mode))
+        )
+
+
+def meet(features: tuple[str, str], key: tuple[str, str]) -> bool:
+    a, b = features
+    ways = ((a, b), (b, a))
+    return any(re.fullmatch(p, key[0]) and re.fullmatch(q, key[1]) for p, q in ways)
+
+
+COPIES = "deepcopy|pickle"
+TEXTS = "graph_text|graph_json"
+BUILDERS = "builder|builder_step"
+TAPES = "backward|workers|gradient_tape|persistent_tape|gradients|optimizer"
+QUIET = "no_grad|inference_mode"
+SPARSE = "sparse_jacobian|sparse_hessian|jacobian_diagonal|hessian_diagonal"
+EQUATIONS = "fixed_point|root|custom_root|argmin|least_squares|linear_solve"
+DRAWS = f"{STREAMS}|numpy_generator|numpy_global|python_random|cupy_random"
+CAPTURING = "module|batch_norm|gradients|persistent_tape|gradient_tape|function_class|custom_root"
+
+REASONS = [
+    Reason(
+        "in_place", errors.GraphError, "values never change", ("in_place", ANY), "values of transforms are immutable"
+    ),
+    Reason(
+        "not_linear", errors.ArgumentError, "clip is not", ("gradient_ops", ANY), "a clipped cotangent has no transpose"
+    ),
+    Reason(
+        "no_spec",
+        errors.ArgumentError,
+        "is not known without computing it",
+        ("function_class|custom_root", ANY),
+        "a black box has no shape before it runs",
+    ),
+    Reason(
+        "other_tape",
+        errors.ArgumentError,
+        "wants a value of this graph",
+        (BUILDERS, TAPES),
+        "a tape inside makes tensors, which are no values of the graph",
+    ),
+    Reason(
+        "no_such_op",
+        errors.ArgumentError,
+        "there is no op",
+        (TEXTS, f"custom_vjp|custom_jvp|gradient_ops|checkpoint_loop|{EQUATIONS}"),
+        "ops with functions in them are read with `ops=`",
+    ),
+    Reason("no_text", errors.ArgumentError, "cannot be read", ("graph_text", ANY), "a captured tensor has no text"),
+    Reason(
+        "no_data", errors.ArgumentError, "cannot be written down as data", ("graph_json", ANY), "a function is no data"
+    ),
+    Reason("keyless", errors.ArgumentError, "draws from keys", (ANY, STREAMS), "each call would repeat the numbers"),
+    Reason(
+        "draws_again",
+        errors.ConvergenceError,
+        "does not fulfil the equation",
+        ("custom_root", DRAWS),
+        "the user's solver and the equation draw different numbers",
+    ),
+    Reason(
+        "no_numbers",
+        errors.ConversionError,
+        "has no numbers",
+        (f"{BUILDERS}|memory_predict", "cond|switch|while_loop"),
+        "a branch on numbers that are not there",
+    ),
+    Reason(
+        "bare_array",
+        errors.ConversionError,
+        "np.asarray:",
+        (f"{BUILDERS}|optimizer", ANY),
+        "graphs are fed with numbers, and an Optimizer writes them",
+    ),
+    Reason(
+        "new_leaf",
+        errors.ConversionError,
+        "pb.tensor: this tensor carries derivatives",
+        ("backward|workers", ANY),
+        "a leaf made of a tracked tensor would be cut off from it",
+    ),
+    Reason(
+        "no_matrix",
+        errors.ConversionError,
+        "a SciPy matrix cannot follow",
+        (SPARSE, ANY),
+        "SciPy's matrices hold numbers",
+    ),
+    Reason(
+        "no_tape",
+        errors.GraphError,
+        "a SciPy matrix carries no derivatives",
+        (SPARSE, ANY),
+        "SciPy's matrices hold numbers",
+    ),
+    Reason(
+        "none",
+        errors.GraphError,
+        "GradientTape: None",
+        ("gradient_tape|persistent_tape", QUIET),
+        "nothing was recorded",
+    ),
+    Reason("unrecorded", errors.GraphError, "does not require a gradient", (QUIET, ANY), "nothing was recorded"),
+    Reason(
+        "captured",
+        errors.GraphError,
+        "would be lost",
+        ("checkpoint_loop|custom_root|root", CAPTURING),
+        "a tracked value that is no argument and cannot be found",
+    ),
+    Reason(
+        "kept_in_graph",
+        errors.GraphError,
+        "met a value of a graph",
+        (BUILDERS, "module|batch_norm"),
+        "a captured parameter belongs to the tape, a graph has variables",
+    ),
+    Reason(
+        "inference",
+        errors.GraphError,
+        "made under inference_mode",
+        ("inference_mode", ANY),
+        "such tensors never have gradients",
+    ),
+    Reason(
+        "no_copy",
+        errors.GraphError,
+        "only leaves can be copied",
+        (COPIES, ANY),
+        "a copy would be cut off from the tape",
+    ),
+    Reason(
+        "no_pickle",
+        errors.GraphError,
+        "a graph cannot be stored",
+        (COPIES, ANY),
+        "a copy would be cut off from the tape",
+    ),
+]
+
+FAULTS = [
+    # compiled: fold, spread, fold, and the residual of a broadcast
+    Fault(COMPILED, "folds", "value|grad|tape|forward", "a fold, spread and folded again"),
+    Fault(COMPILED, "mask", ANY, "a mask folded, spread and folded again"),
+    Fault(
+        "jit(_donated|_budget)?",
+        "pooling|equal_widths",
+        "grad|tape|second",
+        "what is folded is spread and folded again",
+    ),
+    # captured values and scratch buffers
+    Fault(
+        COMPILED, "numpy_generator|numpy_global|python_random", "value", "draws are frozen when the function is traced"
+    ),
+    Fault(f"{STAGES}|fixed_point|root", "scratch_buffer", ANY, "a staged program holds NumPy buffers by reference"),
+    # random streams and statistics in what runs again
+    Fault(DRAWING_AGAIN, f"{STREAMS}|python_random", "grad|tape|second", "the second run draws other numbers"),
+    Fault("checkpoint_by_size", STREAMS, "grad|tape|second", "the second run draws other numbers"),
+    Fault(
+        f"{RECOMPUTING}|checkpoint_sequential",
+        "batch_norm",
+        "grad|tape|second",
+        "the second run moves the statistics again",
+    ),
+    Fault(f"ggnvp|jacobian|hessian|{SPARSE}", DRAWS, ANY, "the function runs more than once and draws again"),
+    Fault(
+        "checkpoint_verify",
+        "checkpoint_loop",
+        "grad|tape|second",
+        "a serial number is compared with that of the first run",
+    ),
+    # statistics that stay values of a transform
+    Fault("vmap|stage|jit(_donated|_budget)?|graph_compiled|fixed_point|root", "batch_norm", ANY, "statistics leak"),
+    Fault(
+        "jvp|linearize|linear_transpose|jacobian|jacfwd|hessian|hvp|ggnvp|jet|laplacian",
+        "batch_norm",
+        ANY,
+        "statistics leak",
+    ),
+    Fault(
+        "divergence|forward_context|forward_directions|graph_gradients|graph_jvp", "batch_norm", ANY, "statistics leak"
+    ),
+    Fault(SPARSE, "batch_norm", ANY, "statistics leak"),
+    Fault(ANY, "batch_norm", "forward", "statistics leak"),
+    Fault("batch_norm", ANY, "forward", "statistics leak"),
+    # copies of tracked values
+    Fault(ANY, COPIES, ANY, "a copy of a tracked value is a constant", strict=False),
+    Fault(COPIES, ANY, ANY, "a copy of a tracked value is a constant", strict=False),
+    # others
+    Fault(
+        "checkpoint_by_size",
+        "argmin|ggnvp|graph_gradients",
+        "grad",
+        "a saved value of an inner transform is used again",
+    ),
+    Fault("checkpoint_contractions", "graph_gradients", "grad", "a saved value of an inner transform is used again"),
+    Fault(
+        "fixed_point|root", "backward|workers|gradients|gradient_tape|persistent_tape", ANY, "a tape inside an equation"
+    ),
+    Fault("linear_transpose", f"{EQUATIONS}|checkpoint_loop", ANY, "the push of an equation has no transpose"),
+    Fault("jacrev", EQUATIONS, "grad", "the pull of an equation in a batch is not differentiable"),
+    Fault("detect_anomaly", "memory_predict|graph_gradients", ANY, "asks for numbers where there are none"),
+    Fault(
+        "memory_profile", "checkpoint_contractions", "grad|tape|second", "a saving policy hides ops from the profile"
+    ),
+    Fault("gradcheck", "root", "value", "an equation that closes over a tensor returns a bare array"),
+]
+
+#: Features that are to come: once the package has them, the matrix must.
+NOT_YET = ("autocast",)
+
+#: Public names that are no ops and no features, and why.
+NO_FEATURES = {
+    "Certificate": "what certify returns",
+    "CheckReport": "what gradcheck returns",
+    "Checkpoints": "files of a training in a directory; what save and load do to a value is in the matrix",
+    "Spec": "a shape and a dtype",
+    "asarray": "makes a value",
+    "certify": "runs all transforms on a function itself, in minutes; gradcheck stands for it here",
+    "errors": "classes of errors",
+    "from_dlpack": "makes a value",
+    "get_num_threads": "a number; compiled code is the same for any (tests/test_threads_compiled.py)",
+    "load_metadata": "reads text",
+    "memory": "a namespace; its names are here one by one",
+    "register_tree": "declares containers; modules, which are such, are in the matrix",
+    "set_num_threads": "a number; compiled code is the same for any (tests/test_threads_compiled.py)",
+    "spec_of": "a shape and a dtype",
+    "interop": "a namespace; its names are here one by one",
+    "tools": "a namespace; its names are here one by one",
+    "interop.scipy": "hands derivatives of the matrix to SciPy's optimisers (tests/test_scipy_interop.py)",
+    "memory.Difference": "what memory.diff returns",
+    "memory.Explanation": "what memory.explain returns",
+    "memory.Prediction": "what memory.predict returns",
+    "memory.Profile": "what memory.profile returns",
+    "memory.assert_no_growth": "counts what is alive before and after any code",
+    "memory.diff": "compares two profiles",
+    "memory.peak_resident": "a number of the system",
+    "memory.release": "gives free pages back to the system",
+    "memory.resident": "a number of the system",
+    "tools.GradientReport": "what gradient_report returns",
+    "tools.draw": "draws a graph that is there",
+    "implicit.Report": "what a solve reports",
+    "implicit.Solution": "what a solve returns",
+    "implicit.custom_fixed_point": "custom_root of f(x) - x",
+    "implicit.solve": "the five forms with a report; they are in the matrix",
+}
+#: Solvers and policies are options of the equations in the matrix, held by tests/test_nonlinear_solvers.py and others.
+IMPLICIT_OPTIONS = frozenset(
+    [
+        "Accelerated",
+        "Anderson",
+        "Auto",
+        "BFGS",
+        "BiCGStab",
+        "Bisection",
+        "Broyden",
+        "CG",
+        "Chord",
+        "Dense",
+        "GMRES",
+        "GaussNewton",
+        "GradientDescent",
+        "Implicit",
+        "LBFGS",
+        "LSMR",
+        "LevenbergMarquardt",
+        "MINRES",
+        "Neumann",
+        "Newton",
+        "NewtonKrylov",
+        "OneStep",
+        "PhantomGradient",
+        "Picard",
+        "Sparse",
+        "Unrolled",
+    ]
+)
