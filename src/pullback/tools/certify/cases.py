@@ -17,7 +17,7 @@ from ...ops.elementwise import imag, real
 from ...ops.op import Op
 from ...ops.reducing import sum as total_of
 
-__all__ = ["Case", "cases_of", "drawn", "flat", "inner", "parts", "phaseless", "weighted"]
+__all__ = ["Case", "cases_of", "combine", "drawn", "flat", "inner", "parts", "phaseless", "weighted"]
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,7 @@ class Case:
 
     def scalar(self, *floats: Any) -> Any:
         """A weighted sum of the results: one number to differentiate, in which no direction is special."""
-        rng = np.random.default_rng(7)
-        total: Any = 0.0
-        for out in parts(self.function(*floats)):
-            total = total + weighted(out, drawn(rng, out))
-        return total
+        return combine(self.function(*floats))
 
     def direction(self, seed: int) -> list[Any]:
         """Random numbers in the shapes of the arguments that move."""
@@ -142,6 +138,15 @@ def drawn(rng: Any, like: Any) -> Any:
     """Random numbers in the shape of a value, complex where it is."""
     found = np.asarray(rng.normal(size=like.shape))
     return found + 1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else found
+
+
+def combine(outs: Any) -> Any:
+    """The same random combination of several results each time."""
+    rng = np.random.default_rng(7)
+    total: Any = 0.0
+    for out in parts(outs):
+        total = total + weighted(out, drawn(rng, out))
+    return total
 
 
 def weighted(out: Any, weights: Any) -> Any:

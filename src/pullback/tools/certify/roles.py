@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,15 +15,22 @@ import numpy as np
 
 from ...arrays.spec import spec_of
 from ...compile.jit import jit
-from ...errors import PullbackError
+from ...errors import DtypeError, PullbackError
 from ...graph import Graph, stage
 from ...transforms import grad, jvp, vjp, vmap
 from ...transforms.taylor import jet
-from .cases import Case, carries, drawn, flat, inner, parts, weighted
+from .cases import Case, carries, combine, drawn, flat, inner, parts, weighted
 from .digits import forty_digits
 from .oracles import oracle_of
+from .slopes import measure_slope
+from .stand_ins import STAND_INS
 
 __all__ = ["ROLES", "Measured", "Role", "apart"]
+
+
+#: What an error by differences is measured by, at least: a part of the largest slope, and of the largest value (in
+#: single precision more of it, since a slope of 1e-3 of the value is lost in its roundoff).
+_OF_LARGEST, _OF_VALUE, _OF_ROUNDOFF = 1e-2, 1e-3, 100.0
 
 
 class Measured(NamedTuple):
@@ -65,6 +73,12 @@ def coarse(case: Case) -> bool:
 def along(case: Case, seed: int) -> list[Any]:
     """A direction in the dtypes of the arguments."""
     return [v.astype(np.asarray(a).dtype) for v, a in zip(case.direction(seed), case.floats, strict=True)]
+
+
+def sized(case: Case, seed: int) -> list[Any]:
+    """A direction in which each argument moves by about its own size, so that no step is too large or too small."""
+    sizes = [max(1.0, float(np.abs(x).max(initial=0.0))) for x in map(np.asarray, case.floats)]
+    return [(v * size).astype(v.dtype) for v, size in zip(along(case, seed), sizes, strict=True)]
 
 
 def value(case: Case) -> Measured | None:
@@ -145,26 +159,71 @@ def differences(case: Case) -> Measured | None:
     """First and second derivative along a line, against differences; what is short of digits, against double."""
     if not smooth(case):
         return None
-    xs, v, w = case.floats, along(case, 1), along(case, 5)
+    xs, v, w = case.floats, sized(case, 1), sized(case, 5)
     if any(np.finfo(np.asarray(x).dtype).bits < 64 for x in xs):
         wide = [np.asarray(x, "float64") for x in (*xs, *v)]
         found, wanted = jvp(case.function, xs, v)[1], jvp(case.function, wide[: len(xs)], wide[len(xs) :])[1]
         return Measured(apart(found, wanted, 1.0), f"push {shown(found)}, in double precision {shown(wanted)}")
 
     def pushed(*ys: Any) -> Any:
-        return jvp(case.scalar, ys, v)[1]
+        return jvp(case.function, ys, v)[1]
 
-    step = 1e-2 if coarse(case) else 1e-6
-    found = [pushed(*xs), jvp(pushed, xs, w)[1]]
-    wanted = [_slope(case.scalar, xs, v, step), _slope(pushed, xs, w, step)]
-    error = max(apart(f, d, 1.0) for f, d in zip(found, wanted, strict=True))
-    return Measured(error, f"first and second derivative {shown(found)}, by differences {shown(wanted)}")
+    def bent(*ys: Any) -> Any:
+        return jvp(pushed, ys, w)[1]
+
+    value, slope = _meant(case, pushed, v)
+    sizes = largest_of_part(value(*xs), flat(value(*xs)))
+    found = [_against_slope(value, xs, v, pushed(*xs), sizes), _against_slope(slope, xs, w, bent(*xs), sizes)]
+    if slope is pushed:
+        with suppress(DtypeError):  # some complex ops have two derivatives and refuse the third by name
+            found.append(_against_slope(bent, xs, v, jvp(bent, xs, v)[1], sizes))
+    return max(found)
 
 
-def _slope(f: Callable[..., Any], xs: Sequence[Any], v: Sequence[Any], step: float) -> Any:
-    high = f(*(x + step * d for x, d in zip(xs, v, strict=True)))
-    low = f(*(x - step * d for x, d in zip(xs, v, strict=True)))
-    return np.asarray((high - low) / (2 * step))
+def _meant(case: Case, pushed: Callable[..., Any], v: Sequence[Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function that a case's derivatives are those of, and its slope along v: mostly its own."""
+    stand_in = None if case.op is None else STAND_INS.get(case.op.name)
+    if stand_in is None:
+        return case.function, pushed
+    value = stand_in(case)
+    return value, lambda *ys: measure_slope(line(value, ys, v), float(np.finfo(float).eps)).value
+
+
+def _against_slope(f: Callable[..., Any], xs: Sequence[Any], v: Sequence[Any], found: Any, sizes: Any) -> Measured:
+    """A derivative along v against differences. Where these are uncertain that is the error: a certificate that could
+    not have seen a mistake is none.
+    """
+    start = f(*xs)
+    eps = max((float(np.finfo(x.dtype).eps) for x in map(np.asarray, parts(start)) if carries(x)), default=0.0)
+    slope = measure_slope(line(f, xs, v), eps, sizes)
+    values = largest_of_part(start, slope.scale)
+    slopes = np.maximum(np.abs(slope.value), _OF_LARGEST * largest_of_part(start, slope.value))
+    floor = max(_OF_VALUE, _OF_ROUNDOFF * eps**0.5)
+    errors = _relative_to(flat(found) - slope.value, slope.error, np.maximum(slopes, floor * values))
+    errors = np.where(np.isfinite(flat(start)), errors, 0.0)
+    words = f"derivative {shown(found)}, by differences {shown(slope.value)}, which are sure to {shown(slope.error)}"
+    return Measured(float(errors.max(initial=0.0)), words)
+
+
+def line(f: Callable[..., Any], xs: Sequence[Any], v: Sequence[Any]) -> Callable[[float], Any]:
+    """A function along a line, as one vector of one number."""
+    return lambda t: flat(f(*(x + t * d for x, d in zip(xs, v, strict=True))))
+
+
+def _relative_to(gap: Any, unsure: Any, size: Any) -> Any:
+    """The larger of a gap and of what is unsure, relative to a size; nothing where there is neither gap nor size."""
+    with np.errstate(all="ignore"):
+        errors = np.maximum(np.abs(gap), unsure) / size
+    return np.where(np.isnan(errors), np.where((gap == 0) & (size == 0), 0.0, np.inf), errors)
+
+
+def largest_of_part(outs: Any, vector: Any) -> Any:
+    """For each number of several results in one vector, the largest of its own result."""
+    found, at = np.zeros(len(vector)), 0
+    for count in (np.size(x) for x in parts(outs)):
+        found[at : at + count] = np.abs(vector[at : at + count]).max(initial=0.0)
+        at += count
+    return found
 
 
 def smooth(case: Case) -> bool:
@@ -184,13 +243,14 @@ def transpose(case: Case) -> Measured | None:
         if (share.shape, share.dtype) != (np.shape(x), np.asarray(x).dtype):
             return Measured(np.inf, f"cotangent {spec_of(share)} of an argument {spec_of(x)}")
     left, right = inner(bars, tangent), inner(shares, v)
-    size = float(np.abs(flat(bars) * flat(tangent)).sum() + np.abs(flat(shares) * flat(v)).sum())
-    return Measured(_relative(left, right, size), f"<u, Jv> = {left:.15g}, <J^T u, v> = {right:.15g}")
+    size = _terms(bars, tangent) + _terms(shares, v)
+    return Measured(_relative(left - right, size), f"<u, Jv> = {left:.15g}, <J^T u, v> = {right:.15g}")
 
 
-def _relative(left: float, right: float, size: float) -> float:
-    gap = abs(left - right)
-    return gap / size if size and gap else gap if np.isfinite(gap) else np.inf
+def _relative(gap: Any, size: float) -> float:
+    """The largest of some gaps relative to a size; nothing is relative to nothing."""
+    worst = float(np.abs(gap).max(initial=0.0))
+    return worst / size if size and worst else worst if np.isfinite(worst) else np.inf
 
 
 def second(case: Case) -> Measured | None:
@@ -199,42 +259,59 @@ def second(case: Case) -> Measured | None:
         return None
     xs, v, w = case.floats, along(case, 4), along(case, 5)
     places = tuple(range(len(xs)))
+    slopes = grad(case.scalar, places)
 
     def pushed(*ys: Any) -> Any:
         return jvp(case.scalar, ys, v)[1]
 
     def pulled(*ys: Any) -> Any:
         total: Any = 0.0
-        for slope, d in zip(grad(case.scalar, places)(*ys), v, strict=True):
+        for slope, d in zip(slopes(*ys), v, strict=True):
             total = total + weighted(slope, d)
         return total
 
-    ways = [jvp(pushed, xs, w)[1], jvp(pulled, xs, w)[1]]
-    ways += [inner(grad(f, places)(*xs), w) for f in (pushed, pulled)]
+    rows = [grad(f, places)(*xs) for f in (pushed, pulled)]
+    ways = [jvp(pushed, xs, w)[1], jvp(pulled, xs, w)[1], *(inner(row, w) for row in rows)]
     found = np.array([float(np.asarray(x)) for x in ways])
     words = ", ".join(f"{n} {x:.15g}" for n, x in zip(("FF", "FR", "RF", "RR"), found, strict=True))
-    return Measured(apart(found, np.full(4, found[0]), 1.0), words)
+    # Terms that cancel have the roundoff of the largest of them, and a curvature that is zero that of the slope.
+    size = max(*(_terms(row, w) for row in rows), _OF_VALUE * _terms(slopes(*xs), w))
+    return Measured(_relative(found - found[0], size), words)
+
+
+def _terms(left: Any, right: Any) -> float:
+    """The sum of the sizes of an inner product's terms."""
+    return float(np.abs(flat(left) * flat(right)).sum())
 
 
 def third(case: Case) -> Measured | None:
-    """The third derivative along a line: Taylor mode, forward mode three times, reverse over forward over forward."""
+    """Derivatives to the third order along a line: Taylor mode, forward mode, reverse over forward over forward."""
     if not smooth(case):
         return None
     xs, v = case.floats, along(case, 11)
     dtype = np.asarray(xs[0]).real.dtype
 
     def of_t(t: Any) -> Any:
-        return case.scalar(*(x + t * d for x, d in zip(xs, v, strict=True)))
+        return case.function(*(x + t * d for x, d in zip(xs, v, strict=True)))
 
     def slope(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda t: jvp(f, (t,), (one,))[1]
 
+    def of_scalar(t: Any) -> Any:
+        return slope(slope(lambda t: combine(of_t(t))))(t)
+
     start, one = np.zeros((), dtype), np.ones((), dtype)
-    taylor = jet(of_t, (start,), ([one, None, None],))[1][2]
-    ways = [taylor, slope(slope(slope(of_t)))(start), grad(slope(slope(of_t)))(start)]
-    found = np.array([float(np.asarray(x)) for x in ways])
-    words = ", ".join(f"{n} {x:.15g}" for n, x in zip(("jet", "FFF", "RFF"), found, strict=True))
-    return Measured(apart(found, np.full(3, found[1]), 1.0), words)
+    value, taylor = jet(of_t, (start,), ([one, None, None],))
+    nested = [of_t, slope(of_t), slope(slope(of_t)), slope(slope(slope(of_t)))]
+    wanted = [flat(f(start)) for f in nested]
+    sizes = [largest_of_part(value, x) for x in wanted]
+    sizes = [np.max([size, *(_OF_VALUE * lower for lower in sizes[:k])], axis=0) for k, size in enumerate(sizes)]
+    pairs = zip([value, *taylor], wanted, sizes, strict=True)
+    errors = [float(_relative_to(flat(found) - x, 0.0, size).max(initial=0.0)) for found, x, size in pairs]
+    reverse, forward = float(grad(of_scalar)(start)), float(np.asarray(combine(nested[3](start))))
+    errors.append(_relative(reverse - forward, float(np.sum(sizes[3]))))
+    words = f"jet {shown(taylor[2])}, FFF {shown(wanted[3])}; of their sum RFF {reverse:.15g}, FFF {forward:.15g}"
+    return Measured(max(errors), words)
 
 
 def batch(case: Case) -> Measured | None:
@@ -287,9 +364,9 @@ ROLES = (
     Role("value", "the value against an independent oracle", value, 1e-13, 1e-5),
     Role("spec", "shape and dtype said without computing", spec, 0.0, 0.0),
     Role("transpose", "jvp against vjp, <u, Jv> = <J^T u, v>", transpose, 1e-12, 1e-4),
-    Role("differences", "first and second derivative against differences", differences, 1e-6, 1e-3),
-    Role("second", "the four second-order compositions against each other", second, 1e-10, 1e-2),
-    Role("third", "Taylor mode, forward mode and reverse mode to third order", third, 1e-9, None),
+    Role("differences", "first and second derivative against differences", differences, 1e-8, 1e-3),
+    Role("second", "the four second-order compositions against each other", second, 1e-12, 1e-3),
+    Role("third", "Taylor mode, forward mode and reverse mode to third order", third, 1e-11, None),
     Role("batch", "vmap against a loop", batch, 1e-12, 1e-5),
     Role("staged", "the program written down against the eager call", staged, 1e-13, 1e-5),
     Role("compiled", "value, pull and push in compiled form against the eager calls", compiled, 1e-12, 1e-3),

@@ -28,10 +28,7 @@ _WITHOUT_NUMBERS = ("batch", "staged", "compiled")
 
 #: What is not held against an op, by its name: the roles, and why. Nothing else is excused anywhere.
 EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
-    "stop_gradient": (("differences",), "its derivative is zero by definition, whatever the value does"),
-    "straight_through_round": (("differences",), "its derivative is that of the identity by definition"),
     "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops"),
-    "log_gamma_draw": (("differences",), "its slope is at a fixed probability, while the value is at fixed bits"),
 }
 
 
