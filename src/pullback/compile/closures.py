@@ -38,7 +38,7 @@ from ..arrays.node import Hooks
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
-from ..checkpoint.streams import global_state, same, stream_of
+from ..checkpoint.streams import STREAMS, same, stream_of
 from ..ops.specialise import owner_of
 from .places import MISSING, CellPlace, ItemPlace, Place, SlotPlace, content_of
 
@@ -51,7 +51,7 @@ MOST_PLACES = 1 << 16
 
 _LIBRARIES = frozenset(("pullback", "numpy", "scipy", "optree", "cupy", "llvmlite", "ml_dtypes"))
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice, np.generic, np.dtype, CodeType)
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 #: Methods that Python calls without naming them are taken for named, but not these, which run when no op does.
 _SELDOM = frozenset(("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__"))
 _GRADIENT = vars(Tensor)["_grad"]
@@ -287,8 +287,8 @@ class _Walk:
             self._visit(thing)
 
     def _streams(self) -> None:
-        self.found.streams.append((global_state, global_state(), "NumPy's global random stream (np.random)"))
-        self.found.streams.append((random.getstate, random.getstate(), "Python's random module"))
+        for stream in STREAMS:
+            self.found.streams.append((stream.get, stream.get(), f"the global random stream of {stream.name}"))
 
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, Value):
@@ -388,7 +388,7 @@ class _Walk:
     def _special(self, thing: Any) -> None:
         """Things of Python, NumPy and ours that hold others in a way of their own; else an object with attributes."""
         if isinstance(thing, _GENERATORS):
-            state = stream_of(thing)[0]
+            state = stream_of(thing).get
             self.found.streams.append((state, state(), f"a random generator ({type(thing).__name__})"))
         elif isinstance(thing, ContextVar):
             self.found.variables.append((thing, thing.get(MISSING)))

@@ -152,13 +152,18 @@ def freed(node: Node) -> GraphError:
     )
 
 
+def _numbers_of(x: Any) -> Any:
+    """The bare array below tapes, duals and batches; None where there are no numbers, as in a program being traced."""
+    while isinstance(x, Value):
+        x = getattr(x, "value", getattr(x, "primal", None))
+    return x if is_array(x) else None
+
+
 def check_finite(node: Node, shares: tuple[Any, ...], nan_only: bool) -> None:
     """Raise at the first NaN (or infinity) among the shares of a node."""
     for i, share in enumerate(shares):
-        value = plain_bar(share)
-        while hasattr(value, "value"):
-            value = value.value
-        if value is None or not hasattr(value, "dtype"):
+        value = _numbers_of(plain_bar(share))
+        if value is None:
             continue
         bad = pointwise.isnan(value) if nan_only else pointwise.logical_not(pointwise.isfinite(value))
         if bad.any():

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arrays.checks import wants_functions
-from ..arrays.spec import spec_of
-from ..arrays.trees import flatten
+from ..arrays.spec import spec_of, zeros
+from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
 from .border import at_places
@@ -46,10 +46,13 @@ def ggnvp(
     array([ 8., 32.])
     """
     floats = _floats(primals, tangents, "ggnvp")
-    out, along = jvp(model, primals, tangents)  # J v
+    moving = at_places(model, primals, floats)
+    dots = tuple(tangents[i] for i in floats)
+    # the model runs once, on duals on the tape: a second run could draw other random numbers
+    (out, along), pull = vjp(lambda *xs: jvp(moving, xs, dots), *(primals[i] for i in floats))  # J v
     curved = hvp(loss, (out,), (along,))  # H J v
-    _, pull = vjp(at_places(model, primals, floats), *(primals[i] for i in floats))
-    return _in_place(pull(curved), floats, len(primals))  # J^T H J v
+    still = map_tree(lambda x: zeros(spec_of(x)), along)
+    return _in_place(pull((curved, still)), floats, len(primals))  # J^T H J v
 
 
 def _floats(primals: Any, tangents: Any, what: str) -> tuple[int, ...]:

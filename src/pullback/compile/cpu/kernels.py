@@ -95,7 +95,8 @@ class _Renderer:
         self.text = Text(vector_bytes)
         self.access = Access()
         self.values = Values(self.text, self.domain, self.access)
-        self.phases = 1 + max([x.phase for x in (*self.used, *kernel.stores)], default=0)
+        phases = [line.phase for line in self.used] + [store.phase for store in kernel.stores]
+        self.phases = 1 + max(phases, default=0)
         self.kept = Kept(self.domain, self.used, self.phases)
 
     def render(self) -> Rendered:
