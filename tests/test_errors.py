@@ -19,6 +19,7 @@ BUILT_IN = {
     "LeakError": RuntimeError,
     "ConvergenceError": RuntimeError,
     "MemoryBudgetError": MemoryError,
+    "MiscompiledError": AssertionError,
     "RecomputeError": RuntimeError,
     "StorageError": OSError,
     "FormatError": ValueError,

@@ -393,7 +393,7 @@ def judged(f, args):
     graph = entry.graph
     steps = lowered(graph.inputs, graph.equations, graph.outputs, {})
     verify_steps(steps)
-    Judge(graph, steps, steps, native._Arena(), {}).run(arrays, lambda arrays: None)
+    Judge(graph, steps, steps, native._Arena(), {}).run_stages(arrays)
 
 
 def random_programs(first, last):

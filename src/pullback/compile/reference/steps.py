@@ -138,11 +138,12 @@ def _product(step: Product, regions: Regions) -> None:
     left, right = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(all="ignore"):
         found = step.alpha * (left @ right)
-        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, target.dtype)
+        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, found, target.dtype)
         if step.beta:
             there, before = target.read(elements(step.out))
             found = found + step.beta * there
-            noise = noise + abs(step.beta) * before + unit(target.dtype) * (np.abs(found) + abs(step.beta * there))
+            own = np.where(np.isfinite(found), np.abs(found) + np.abs(step.beta * there), 0.0)
+            noise = noise + abs(step.beta) * before + unit(target.dtype) * own
     where = elements(step.out)
     if len(np.unique(where)) < where.size:
         raise MiscompiledError("a product has one place for several elements of its result.")
