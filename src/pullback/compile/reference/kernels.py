@@ -275,7 +275,7 @@ def _applied(line: Line, args: Sequence[Number]) -> Number:
 
     def call(*numbers: Any) -> Any:
         found = to_dtype(np.asarray(kernel(Words(computed), *numbers)), line.dtype)
-        return found.reshape(np.broadcast_shapes(found.shape, *(x.shape for x in numbers)))
+        return np.broadcast_to(found, np.broadcast_shapes(found.shape, *(x.shape for x in numbers)))
 
     with np.errstate(all="ignore"):
         found = call(*given)
