@@ -21,6 +21,7 @@ BUILT_IN = {
     "ArgumentTypeError": TypeError,
     "AxisError": IndexError,
     "MemoryBudgetError": MemoryError,
+    "MiscompiledError": AssertionError,
     "RecomputeError": RuntimeError,
     "StorageError": OSError,
     "FormatError": ValueError,

@@ -255,6 +255,7 @@ CHECKED = {
     "scan": (pb.grad(lambda x: pb.sum(pb.scan(lambda c, r: (pb.tanh(c + r @ W), c), x[0], x)[1])), (X,)),
     "while": (lambda x: pb.while_loop(lambda c: pb.sum(c) < 50.0, lambda c: c * 2 + 1, x), (np.abs(X),)),
     "cond": (lambda x: pb.cond(pb.sum(x) > 0, pb.sin, lambda x: x * 2, x), (X,)),
+    "imaginary": (lambda x: pb.imag(x) + 1.0, (X,)),
     "solve": (lambda w, x: pb.linalg.solve(w, x.T), (W, X)),
     "blocks": (lambda x: (pb.sum(pb.exp(pb.sin(x)), axis=0), pb.sum(x * x)), (RNG.normal(size=(300, 200)),)),
 }
@@ -402,7 +403,7 @@ def judged(f, args):
     graph = entry.graph
     steps = lowered(graph.inputs, graph.equations, graph.outputs, {})
     verify_steps(steps)
-    Judge(graph, steps, steps, native._Arena(), {}).run(arrays, lambda arrays: None)
+    Judge(graph, steps, steps, native._Arena(), {}).run_stages(arrays)
 
 
 def random_programs(first, last):

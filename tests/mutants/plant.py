@@ -1,4 +1,4 @@
-"""Mutants of the compiler against the judges: `PYTHONPATH=src python tests/mutants/plant.py [--most N] [--seed S] [module…]`.
+"""Mutants of the compiler against the judges: `python tests/mutants/plant.py [--most N] [--seed S] [module…]`.
 
 Each mutant lives in a forked child, which runs the battery until a check fails. A child that dies or hangs is caught.
 """

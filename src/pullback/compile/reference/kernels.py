@@ -34,7 +34,7 @@ from .memory import Region
 from .noise import noise_of_call, noise_of_fold
 from .words import FOLDS, Words, identity, to_dtype
 
-__all__ = ["Regions", "run_kernel"]
+__all__ = ["Regions", "moved", "run_kernel"]
 
 Regions = Callable[[Buffer], Region]
 Box = tuple[range, ...]
@@ -48,6 +48,11 @@ class Number:
     noise: Any
 
 
+def moved(regions: Regions, moves: dict[Buffer, int]) -> Regions:
+    """The same memory, further on in some buffers."""
+    return lambda buffer: regions(buffer).moved(moves.get(buffer, 0))
+
+
 def run_kernel(kernel: Kernel, regions: Regions) -> None:
     """Run a kernel on the memory that `regions` finds for its buffers."""
     box = tuple(range(n) for n in kernel.extents)
@@ -59,10 +64,8 @@ def run_kernel(kernel: Kernel, regions: Regions) -> None:
     size = kernel.extents[cut.axis]
     for block in range(cut.blocks):
         part = range(block * size // cut.blocks, (block + 1) * size // cut.blocks)
-        own = {b: regions(b).moved(block * step) for b, step in cut.apart.items()}
-        walk = _Walk(
-            kernel, (*box[: cut.axis], part, *box[cut.axis + 1 :]), lambda b, own=own: own.get(b) or regions(b)
-        )  # type: ignore[misc]
+        own = moved(regions, {b: block * step for b, step in cut.apart.items()})
+        walk = _Walk(kernel, (*box[: cut.axis], part, *box[cut.axis + 1 :]), own)
         walk.run()
         touched.add(block, walk)
 
@@ -146,6 +149,8 @@ class _Walk:
         numbers, noise = (np.broadcast_to(a, shape) for a in (to_dtype(x.numbers, line.dtype), x.noise))
         rows = (*shape[:outer], math.prod(sizes[outer:]))
         numbers, noise = numbers.reshape(rows), noise.reshape(rows)
+        if not rows[-1]:  # a block without points
+            numbers, noise = np.full((*rows[:-1], 1), identity(line.word, line.dtype)), np.zeros((*rows[:-1], 1))
         reduce = lambda function, x: function.reduce(x, axis=-1)  # noqa: E731
         found = _fold(line.word, reduce, numbers)
         noise = noise_of_fold(line.word, reduce, numbers, noise, rows[-1], found)
@@ -203,7 +208,8 @@ class _Walk:
                 if target.bytes is not origin.bytes or not _meet(target.places(where), origin.places(source)):
                     continue
                 same = target.dtype.itemsize == origin.dtype.itemsize and line.kind == "load" and not store.args
-                same = same and np.array_equal(*np.broadcast_arrays(target.places(where), origin.places(source)))
+                there, here = np.broadcast_arrays(target.places(where), origin.places(source))
+                same = same and np.array_equal(there, here)
                 if self.kernel.inner or store.word or not same:
                     raise MiscompiledError(f"{origin.name} is read at points other than those that write to it.")
 
@@ -267,7 +273,7 @@ def _applied(line: Line, args: Sequence[Number]) -> Number:
 
     def call(*numbers: Any) -> Any:
         found = to_dtype(np.asarray(kernel(Words(computed), *numbers)), line.dtype)
-        return found.reshape(np.broadcast_shapes(found.shape, *(x.shape for x in numbers)))
+        return np.broadcast_to(found, np.broadcast_shapes(found.shape, *(x.shape for x in numbers)))
 
     with np.errstate(all="ignore"):
         found = call(*given)

@@ -33,13 +33,13 @@ def noise_of_call(
         unknown = unknown | np.isinf(noise)
     if found.dtype.kind not in "fc":
         return np.where(unknown, np.inf, 0.0)
-    total = max(unit(found.dtype), unit(computed)) * np.abs(found).astype(np.float64)
+    total = max(unit(found.dtype), unit(computed)) * np.abs(np.where(np.isfinite(found), found, 0)).astype(np.float64)
     total += np.finfo(found.dtype).smallest_subnormal  # what is lost below the smallest numbers
     for i, (x, noise) in enumerate(zip(args, noises, strict=True)):
         if x.dtype.kind == "f" and noise.any():
             moved = [[*args[:i], (x + sign * noise).astype(x.dtype), *args[i + 1 :]] for sign in (1, -1)]
             total = total + np.maximum(*(_distance(call(*other), found) for other in moved))
-    return np.where(unknown | ~np.isfinite(total) & np.isfinite(found), np.inf, np.where(np.isnan(total), 0.0, total))
+    return np.where(unknown | np.isnan(total), np.inf, total)
 
 
 def _distance(a: Any, b: Any) -> Any:
@@ -63,13 +63,19 @@ def noise_of_fold(word: str, fold: Callable[..., Any], numbers: Any, noise: Any,
             total = most - fold(np.multiply, size) + own * count * np.abs(found)
         else:
             total = fold(np.maximum, noise)
-    return np.where(unknown | np.isnan(total) & np.isfinite(found), np.inf, np.where(np.isnan(total), 0.0, total))
+    return _settled(total, unknown, found)
 
 
-def noise_of_product(left: Any, right: Any, of_left: Any, of_right: Any, dtype: np.dtype[Any]) -> Any:
+def noise_of_product(left: Any, right: Any, of_left: Any, of_right: Any, found: Any, dtype: np.dtype[Any]) -> Any:
     """The noise of a matrix product: that of a sum of products."""
+    unknown = np.isinf(of_left).any(axis=-1, keepdims=True) | np.isinf(of_right).any(axis=-2, keepdims=True)
     left, right = np.abs(left), np.abs(right)
     with np.errstate(all="ignore"):
         own = unit(dtype) * np.sqrt(left.shape[-1] + 1.0) * (left @ right)
         total = own + of_left @ right + left @ of_right
-    return np.where(np.isnan(total), np.inf, total)
+    return _settled(total, unknown, found)
+
+
+def _settled(total: Any, unknown: Any, found: Any) -> Any:
+    """A sum that is infinite or NaN is so in any order, unless a term is unknown."""
+    return np.where(unknown | np.isnan(total) & np.isfinite(found), np.inf, np.where(np.isfinite(found), total, 0.0))

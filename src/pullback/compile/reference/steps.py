@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import numpy as np
 from ...errors import MiscompiledError
 from ..fuse import Step, Steps
 from ..loops import Blocks, Host, Kernel, Layout, Loop, Product
-from .kernels import Regions, run_kernel
+from .kernels import Regions, moved, run_kernel
 from .memory import Memory, Region
 from .noise import noise_of_product, unit
 
-__all__ = ["Machine", "Plan", "describe", "elements"]
+__all__ = ["Machine", "Plan", "describe", "elements", "factors"]
 
 #: How the steps of a program run: the steps, and the bytes of the arena they share; None if each buffer is alone.
 Plan = Callable[[Steps], tuple[Sequence[Step], int | None]]
@@ -54,9 +55,9 @@ class Machine:
 
     def _blocks(self, step: Blocks, regions: Regions) -> None:
         for block in range(step.count):
-            moved = {b: regions(b).moved(block * by) for b, by in step.moves.items()}
+            further = moved(regions, {b: block * by for b, by in step.moves.items()})
             for inner in step.steps:
-                self.step(inner, lambda b, moved=moved: moved.get(b) or regions(b))  # type: ignore[misc]
+                self.step(inner, further)
 
     def _loop(self, step: Loop, regions: Regions) -> None:
         if step.kind == "iterate":
@@ -131,22 +132,32 @@ def _one(layout: Layout, regions: Regions) -> Any:
     return regions(layout.buffer).read(elements(layout).reshape(-1))[0][0]
 
 
+def factors(step: Product) -> tuple[Layout, Layout]:
+    """The left and right matrices of a product. Result and depth say their sizes: inside of blocks a layout may be that
+    of the whole, of which each block takes the first rows from where it is moved to.
+    """
+    batch, rows, columns = step.out.shape
+    depth = step.left.shape[2]
+    return replace(step.left, shape=(batch, rows, depth)), replace(step.right, shape=(batch, depth, columns))
+
+
 def _product(step: Product, regions: Regions) -> None:
     """out = alpha * left @ right + beta * out; in float64, rounded once."""
-    target = regions(step.out.buffer)
-    (left, of_left), (right, of_right) = (regions(x.buffer).read(elements(x)) for x in (step.left, step.right))
+    target, sources = regions(step.out.buffer), factors(step)
+    (left, of_left), (right, of_right) = (regions(x.buffer).read(elements(x)) for x in sources)
     left, right = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(all="ignore"):
         found = step.alpha * (left @ right)
-        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, target.dtype)
+        noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, found, target.dtype)
         if step.beta:
             there, before = target.read(elements(step.out))
             found = found + step.beta * there
-            noise = noise + abs(step.beta) * before + unit(target.dtype) * (np.abs(found) + abs(step.beta * there))
+            own = np.where(np.isfinite(found), np.abs(found) + np.abs(step.beta * there), 0.0)
+            noise = noise + abs(step.beta) * before + unit(target.dtype) * own
     where = elements(step.out)
     if len(np.unique(where)) < where.size:
         raise MiscompiledError("a product has one place for several elements of its result.")
-    for x in (step.left, step.right):
+    for x in sources:
         source = regions(x.buffer)
         if source.bytes is target.bytes and np.intersect1d(source.places(elements(x)), target.places(where)).size:
             raise MiscompiledError(f"a product is written over {source.name}, which it reads.")
@@ -157,8 +168,8 @@ def _host(step: Host, regions: Regions) -> None:
     given = [regions(a.buffer).read(elements(a)) if isinstance(a, Layout) else (a, None) for a in step.args]
     found = step.call(*(x for x, _ in given))
     found = found if type(found) is tuple else (found,)
-    moved = _moved(step, given) if step.steady else found
-    for value, other, layout in zip(found, moved, step.outs, strict=True):
+    others = _moved(step, given) if step.steady else found
+    for value, other, layout in zip(found, others, step.outs, strict=True):
         value = np.broadcast_to(np.asarray(value), layout.shape).astype(layout.buffer.dtype)
         regions(layout.buffer).write(elements(layout), value, _noise_of_host(value, other))
 

@@ -17,7 +17,7 @@ from ...errors import MiscompiledError
 from ..fuse import Step, Steps
 from ..legality import check_legality
 from ..loops import Blocks, Buffer, Host, Kernel, Layout, Line, Loop, Product, Store
-from .steps import describe, elements
+from .steps import describe, elements, factors
 
 __all__ = ["verify_arena", "verify_steps"]
 
@@ -60,7 +60,7 @@ class _Written:
             if math.prod(step.extents):
                 self._kernel(step, moves)
         elif isinstance(step, Product):
-            for layout in (step.left, step.right, *([step.out] if step.beta else [])):
+            for layout in (*factors(step), *([step.out] if step.beta else [])):
                 self.need(layout, moves)
             self.put(step.out, moves)
         elif isinstance(step, Blocks):
