@@ -2,7 +2,8 @@
 
 A tolerance is absolute, so a residual may be small because the equation is, or because it falls towards infinity. Two
 answers are suspicious: the start itself, and one so large that its own rounding exceeds the tolerance. For these the
-distance to the root is estimated along the residual r: a step d with F'(x) d = -r has the length |r|^2 / |F'(x) r|.
+distance to the root is estimated along the residual r: a step d with F'(x) d = -r has the length |r|^2 / |F'(x) r|. A
+large answer with no residual at all is none if half of it has none either.
 A gradient is zero at maxima and saddles too: at a minimum no eigenvalue of the Hessian is negative.
 """
 
@@ -36,14 +37,18 @@ def is_far(problem: Any, start: Any, x: Any, left: Any, known: Any = None) -> An
     small = pointwise.less_equal(left, problem.tolerance)
     doubtful = pointwise.logical_and(pointwise.logical_or(unmoved, lost), small)
 
-    def estimate(x: Any, size: Any, left: Any) -> Any:
-        residual, exact = problem.residual(x) if known is None else known, pointwise.equal(left, 0)
-        along = pointwise.where(exact, x, residual) / pointwise.where(exact, size, left)
-        slope = norm(problem.push(x, along)[1])
-        constant = pointwise.less_equal(slope * size, problem.tolerance)
-        return pointwise.where(exact, constant, left > _FAR * slope * pointwise.maximum(size, 1.0))
+    def is_constant(x: Any, size: Any, left: Any) -> Any:
+        return pointwise.less_equal(norm(problem.residual(0.5 * x)), problem.tolerance)
 
-    return cond(doubtful, estimate, lambda x, size, left: pointwise.less(left, 0), x, size, left)
+    def is_step_long(x: Any, size: Any, left: Any) -> Any:
+        along = (problem.residual(x) if known is None else known) / left
+        slope = norm(problem.push(x, along)[1])
+        return left > _FAR * slope * pointwise.maximum(size, 1.0)
+
+    def look(x: Any, size: Any, left: Any) -> Any:
+        return cond(pointwise.equal(left, 0), is_constant, is_step_long, x, size, left)
+
+    return cond(doubtful, look, lambda x, size, left: pointwise.less(left, 0), x, size, left)
 
 
 def lowest_curvature(problem: Any, x: Any) -> tuple[Any, Any] | None:
