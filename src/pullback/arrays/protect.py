@@ -14,7 +14,7 @@ from .backends import is_array
 __all__ = ["base_of", "lent", "locked", "owned_copy", "read_only", "settled"]
 
 #: What NumPy puts between an array and its view by `as_strided`.
-_Strided = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
+_Strided: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
 _guard = threading.Lock()
 _locks: dict[int, _Lock] = {}

@@ -33,7 +33,10 @@ class Fingerprint:
     def __init__(self, array: Any) -> None:
         self._dtype = array.dtype
         self._sample = _sample(array)
-        self._layout, self._words = _words(array) if array.size > _SAMPLE else (None, 0)
+        self._layout: Any = None
+        self._words: Any = 0
+        if array.size > _SAMPLE:
+            self._layout, self._words = _words(array)
         if isinstance(array, (np.ndarray, np.generic)):
             self._sample = self._sample.tobytes()
 

@@ -75,10 +75,11 @@ def checkpoint_loop(
     wants_functions("checkpoint_loop", step, *(() if until is None else (until,)))
     limit = _limit(n, until)
     tiers = _tiers(limit, snapshots, ram, disk, directory)
-    carry = Carry("checkpoint_loop", x0)
+    captures = Captures((step, until))
+    carry = Carry("checkpoint_loop", x0, [*flatten(params)[0], *captures.values])
     if not carry.leaves:
         raise ArgumentError("checkpoint_loop: x0 holds no arrays.")
-    given = _Given(carry, params, Captures((step, until)))
+    given = _Given(carry, params, captures)
     leaves = [*carry.leaves, *given.arrays]
     chain = given.chain(limit, until is not None, tiers, leaves)
     if not modes().grad and all(type(x) is Tensor and x.level == 1 for x in leaves if isinstance(x, Value)):

@@ -19,6 +19,8 @@ __all__ = ["GENERATORS", "Reach", "is_generator"]
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 #: How far to look into what a function closes over: functions in functions, objects in lists.
 _DEPTH = 3
+#: Containers with more entries hold data; each call of a checkpoint would go through them.
+_MANY = 4096
 #: Classes whose objects hold nothing to look into; it grows, since every call of a checkpoint searches.
 _hollow: set[type] = {int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(len)}
 
@@ -72,16 +74,16 @@ def _inside(holder: Any) -> Iterable[Any]:
     if kind is functools.partial:
         return holder.func, *holder.args, *holder.keywords.values()
     if kind in (list, tuple, set, frozenset):
-        return holder  # type: ignore[no-any-return]
+        return holder if len(holder) <= _MANY else ()
     if kind is dict:
-        return list(holder.values())
+        return list(holder.values()) if len(holder) <= _MANY else ()
     if isinstance(holder, (type, ModuleType)):
         return ()
     return _in_object(holder)
 
 
 def _in_object(holder: Any) -> list[Any]:
-    kind = type(holder)
+    kind: Any = type(holder)
     found = list(vars(holder).values()) if hasattr(holder, "__dict__") else []
     slots = _slots(kind)
     if not slots and not hasattr(holder, "__dict__"):

@@ -159,7 +159,7 @@ class Equation:
         """The root itself, if its residual is small enough; noted in the report."""
         report = self.report
         report.residual = float(largest(left))
-        report.converged = report.residual <= self.tolerance
+        report.converged = report.residual <= self.tolerance and not report.doubt
         if steps is not None:
             report.steps = int(largest(steps))
         if self.strict and not report.converged:

@@ -19,6 +19,7 @@ from .drive import largest
 from .equation import Equation
 from .linear import norm, pulled_along
 from .linear_methods import Auto
+from .policies import checked_tolerance
 from .report import Report
 from .vectors import Layout
 
@@ -41,6 +42,8 @@ def custom_root(F: Function, *, adjoint: Any = None, tol: float = 1e-6) -> Calla
     >>> np.round(pb.grad(lambda a: pb.sum(solver(a)))(np.array([0.7])), 6)
     array([0.601948])
     """
+
+    checked_tolerance(tol, "custom_root: tol")
 
     def decorate(solver: Function) -> Function:
         @functools.wraps(solver)

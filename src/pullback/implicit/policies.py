@@ -15,6 +15,8 @@ __all__ = [
     "OneStep",
     "PhantomGradient",
     "Unrolled",
+    "adjoint_tolerance",
+    "checked_relative",
     "checked_steps",
     "checked_tolerance",
     "default_tolerance",
@@ -26,6 +28,14 @@ def checked_tolerance(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 < value < math.inf:
         raise ArgumentError(f"{what} must be a positive number, got {value!r}.")
     return float(value)
+
+
+def checked_relative(value: Any, what: str) -> float:
+    """A positive number below 1, or an error: with 1 and more, zero would count as a solution."""
+    found = checked_tolerance(value, what)
+    if found >= 1:
+        raise ArgumentError(f"{what} is relative and must be below 1, got {value!r}.")
+    return found
 
 
 def checked_steps(max_steps: Any, what: str) -> int:
@@ -40,6 +50,14 @@ def default_tolerance(dtype: Any) -> float:
     return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
 
 
+def adjoint_tolerance(tol: float | None, dtype: Any) -> float:
+    """That of the linear systems of derivatives, relative to their right sides, where only that of the equation is
+    said: an absolute one may be any number, a relative one of 1 would take zero for a solution.
+    """
+    coarsest = 1e-6 if np.dtype(dtype).itemsize >= 8 else 1e-4
+    return default_tolerance(dtype) if tol is None else min(float(tol), coarsest)
+
+
 def _positive(value: Any, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ArgumentError(f"{what} must be a positive integer, got {value!r}.")
@@ -49,7 +67,8 @@ def _positive(value: Any, what: str) -> None:
 class Implicit:
     """By the implicit function theorem: exact, in memory that does not depend on the number of steps.
 
-    `adjoint` solves the linear system, `tol` is that of its residual relative to the right side.
+    `adjoint` solves the linear system, `tol` is that of its residual relative to the right side, below 1. Without one,
+    it is that of the equation, but at most 1e-6 (1e-4 in single precision).
 
     >>> import numpy as np, pullback as pb
     >>> policy = pb.implicit.Implicit(adjoint=pb.implicit.GMRES(), tol=1e-12)
@@ -63,7 +82,7 @@ class Implicit:
 
     def __post_init__(self) -> None:
         if self.tol is not None:
-            checked_tolerance(self.tol, "Implicit: tol")
+            checked_relative(self.tol, "Implicit: tol")
 
 
 @dataclass(frozen=True)

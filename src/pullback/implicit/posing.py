@@ -13,7 +13,7 @@ from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..errors import ArgumentError, ConvergenceError
+from ..errors import ArgumentError, ConvergenceError, DtypeError
 from ..ops import elementwise as pointwise
 from ..transforms.border import at_places, scalars_become_arrays
 from ..transforms.rules import carries
@@ -25,6 +25,7 @@ from .policies import (
     OneStep,
     PhantomGradient,
     Unrolled,
+    adjoint_tolerance,
     checked_steps,
     checked_tolerance,
     default_tolerance,
@@ -56,6 +57,10 @@ def posed_and_solved(
     """Lay the problem out in vectors, find what it depends on, and run the op that solves it."""
     layout, leaves = Layout.of(x0, what, scalar=True)
     start = layout.joined([_constant(x) for x in leaves])
+    if layout.dtype.itemsize < 4:
+        raise DtypeError(
+            f"{what}: unknowns of {layout.dtype} are too coarse to solve for.\n  Solve in float32, and cast the answer."
+        )
     given, structure = flatten(params)
     p = [scalars_become_arrays(x, what) for x in given]
 
@@ -77,7 +82,7 @@ def posed_and_solved(
     mapped = function if what == "fixed_point" else None
     posed = Equation(
         function if mapped is None else _less_unknown(function), method, policy.adjoint or Auto(), tolerance,
-        policy.tol or wishes.tol or default_tolerance(layout.dtype), checked_steps(wishes.max_steps, what), what,
+        policy.tol or adjoint_tolerance(wishes.tol, layout.dtype), checked_steps(wishes.max_steps, what), what,
         report, wishes.strict, wishes.callback, {"symmetric": symmetric}, opened,
         mapped=mapped, chosen=wishes.solver is None, scalar=layout.scalar, size=layout.size,
     )  # fmt: skip

@@ -17,7 +17,7 @@ class Report:
     `functions` and `products` count evaluations of the equation and products with its Jacobian. `contraction` estimates
     by how much a step reduces the error, from the last steps. `amplification`, of a linear system A x = b, is
     |x| / |b|: an estimate from below of how far a residual may be enlarged, |A^-1|. `adjoint` is the report of the
-    latest solve for a derivative, filled in when one was asked for.
+    latest solve for a derivative, filled in when one was asked for. `doubt` says why a small residual was not enough.
     """
 
     method: str
@@ -30,6 +30,7 @@ class Report:
     amplification: float | None = None
     converged: bool = False
     note: str = ""
+    doubt: str = ""
     adjoint: Report | None = None
     history: list[float] = field(default_factory=list, repr=False)
 
@@ -55,6 +56,8 @@ class Report:
             lines.append(f"  contraction     about {self.contraction:.4g} a step")
         if self.amplification is not None:
             lines.append(f"  amplification   {self.amplification:.3g} at least, from a right side to the solution")
+        if self.doubt:
+            lines.append(f"  doubt           {self.doubt}")
         if self.note:
             lines.append(f"  note            {self.note}")
         if self.adjoint is not None:

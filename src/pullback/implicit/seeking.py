@@ -14,12 +14,18 @@ from ..ops import elementwise as pointwise
 from ..transforms.border import bare_of
 from ..transforms.rules import captured, carries
 from ..transforms.staged import is_staged
+from . import descent_methods
+from .assurance import is_far, lowest_curvature, way_down
 from .drive import drive
 from .linear import norm
 from .problem import Problem
 from .single import found_by_secants
 
 __all__ = ["sought"]
+
+#: So often a search goes on from beside a maximum or saddle.
+_ESCAPES = 5
+_NO_ROOT = "the residual is small, but no root is near: the equation itself is small, or falls towards infinity"
 
 
 def sought(equation: Any, start: Any, p: tuple[Any, ...]) -> tuple[Any, Any, Any]:
@@ -39,14 +45,58 @@ def sought(equation: Any, start: Any, p: tuple[Any, ...]) -> tuple[Any, Any, Any
     ours = type(equation.method).__module__.startswith(__package__)
     x, steps, left = _driven(equation, problem, equation.up(start))
     if is_staged(x) and ours and left is not None:  # our own methods hold the residual at their answer
-        return equation.down(x), pointwise.where(pointwise.isnan(left), math.inf, left), steps
+        wrong = pointwise.logical_or(pointwise.isnan(left), is_far(problem, equation.up(start), x, left))
+        return equation.down(x), pointwise.where(wrong, math.inf, left), steps
     residual = problem.at_answer(x, ours)
     if carries(residual) and (not carries(x) or residual.level > x.level):
         raise captured(equation.what)
     left = norm(residual)
-    if not is_staged(steps):
+    if not is_staged(steps, x):
+        x, left, steps = _assured(equation, problem, equation.up(start), x, residual, steps)
         _count(equation, problem, steps)
     return equation.down(x), pointwise.where(pointwise.isnan(left), math.inf, left), steps
+
+
+def _assured(equation: Any, problem: Problem, start: Any, x: Any, residual: Any, steps: int) -> tuple[Any, Any, int]:
+    """The answer, its residual and the steps, after what speaks against it was looked into: where no root is near, the
+    method goes on with a tolerance of its own; beside a maximum or a saddle it goes on from lower down.
+    """
+    left = norm(residual)
+    far = is_far(problem, start, x, left, residual)
+    if not is_array(x):
+        if bool(bare_of(far).any()):
+            equation.report.doubt = _NO_ROOT
+        return x, left, steps
+    if bool(far):
+        wanted = problem.tolerance
+        problem.tolerance = float(left) * math.sqrt(float(np.finfo(problem.dtype).eps))
+        x, more, _ = _driven(equation, problem, x)
+        problem.tolerance, steps = wanted, steps + more
+        left = norm(problem.residual(x))
+        equation.report.doubt = _NO_ROOT if bool(is_far(problem, x, x, left)) else ""
+    if problem.objective is not None and _descends(equation.method):
+        return _lowered(equation, problem, x, left, steps)
+    return x, left, steps
+
+
+def _descends(method: Any) -> bool:
+    """Whether a method looks for minima; the others find whatever point has a gradient of zero."""
+    return type(method).__module__ == descent_methods.__name__
+
+
+def _lowered(equation: Any, problem: Problem, x: Any, left: Any, steps: int) -> tuple[Any, Any, int]:
+    for _ in range(_ESCAPES):
+        found = lowest_curvature(problem, x) if bool(left <= problem.tolerance) else None
+        if found is None:
+            return x, left, steps
+        there = way_down(problem, x, found[1])
+        if there is None:
+            break
+        x, more, _ = _driven(equation, problem, there)
+        left, steps = norm(problem.residual(x)), steps + more
+    if (found := lowest_curvature(problem, x)) is not None:
+        equation.report.doubt = f"a maximum or saddle: the Hessian has the eigenvalue {found[0]:.3g}"
+    return x, left, steps
 
 
 def _driven(equation: Any, problem: Problem, start: Any) -> tuple[Any, Any, Any]:

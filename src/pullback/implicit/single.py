@@ -44,4 +44,6 @@ def found_by_secants(problem: Any, start: np.ndarray, is_map: bool) -> tuple[np.
             return None
         history.append(abs(here))
         step = -here / slope
-    return (at, history, slope) if abs(here) <= problem.tolerance else None
+    # an answer that may be none (see `assurance`) is left to the general method
+    unsure = (not history and here != 0) or abs(at.item()) * np.finfo(problem.dtype).eps > problem.tolerance
+    return (at, history, slope) if abs(here) <= problem.tolerance and not unsure else None

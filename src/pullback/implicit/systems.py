@@ -20,7 +20,7 @@ from ..transforms.linear import refuse_offset
 from .closed import closed
 from .linear import Operator, solved
 from .linear_methods import Auto
-from .policies import checked_steps, checked_tolerance, default_tolerance
+from .policies import checked_relative, checked_steps, default_tolerance
 from .report import Report, Solution
 from .vectors import Layout
 
@@ -130,4 +130,4 @@ def _sparse_product(A: Any) -> CustomOp:
 
 
 def _tolerance(tol: float | None, dtype: Any) -> float:
-    return default_tolerance(dtype) if tol is None else checked_tolerance(tol, "linear_solve: tol")
+    return default_tolerance(dtype) if tol is None else checked_relative(tol, "linear_solve: tol")

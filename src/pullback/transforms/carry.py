@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.backends import namespace_on
+from ..arrays.backends import is_array, namespace_on
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import another
 from ..arrays.trees import flatten, listed, paths, unflatten
@@ -24,10 +24,11 @@ class Carry:
 
     __slots__ = ("leaves", "specs", "structure", "what")
 
-    def __init__(self, what: str, init: Any) -> None:
+    def __init__(self, what: str, init: Any, near: Sequence[Any] = ()) -> None:
+        """Python numbers among the leaves become arrays where those beside them are, or else those `near`."""
         given, self.structure = flatten(init)
         self.what = what
-        self.leaves = [another(x) for x in as_arrays(given, what)]
+        self.leaves = [another(x) for x in as_arrays(given, what, near)]
         self.specs = [spec_of(x) for x in self.leaves]
 
     def tree(self, leaves: Sequence[Any]) -> Any:
@@ -67,13 +68,14 @@ def alike(a: Spec, b: Spec) -> bool:
     return a.shape == b.shape and bool(a.dtype == b.dtype)
 
 
-def as_arrays(leaves: Sequence[Any], what: str) -> list[Any]:
+def as_arrays(leaves: Sequence[Any], what: str, near: Sequence[Any] = ()) -> list[Any]:
     """Leaves as values. A Python float or complex number takes the precision of the floating-point arrays beside it,
     float64 if there are none; a bool or an int becomes a 0-d array of its own dtype.
     """
     values = [x if type(x) in NUMBERS else scalars_become_arrays(x, what) for x in leaves]
     beside = [spec_of(x) for x in values if type(x) not in NUMBERS]
-    xp = namespace_on(beside[0].device if beside else "cpu")
+    around = [spec.device for spec in (*beside, *(spec_of(x) for x in near if is_array(x) or isinstance(x, Value)))]
+    xp = namespace_on(around[0] if around else "cpu")
     floats = [spec for spec in beside if spec.inexact]
 
     def array(x: Any) -> Any:

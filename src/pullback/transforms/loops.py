@@ -54,8 +54,8 @@ def _scanned(
     what: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool
 ) -> tuple[Any, Any]:
     wants_functions(what, f)
-    carry = Carry(what, init)
     given, structure = flatten(xs)
+    carry = Carry(what, init, given)
     sequences = as_arrays(given, what)
     count = _length(what, sequences, structure, length)
     if not count:
