@@ -75,8 +75,8 @@ def test_every_op_says_what_its_static_parameters_may_be():
 
 def test_mutated_graphs_are_refused_or_read():
     """Thousands of them: errors of ours alone, which is all that `read` lets through."""
-    accepted = sum(hostile.read(seed) is not None for seed in range(6000))
-    assert 1000 < accepted < 3000
+    accepted = sum(hostile.read(seed) is not None for seed in range(4000))
+    assert 600 < accepted < 2000
 
 
 def campaign(place, first, count):
@@ -91,7 +91,7 @@ def campaign(place, first, count):
 @pytest.mark.parametrize("place", ["start", "end"])
 def test_mutated_graphs_stay_inside_their_memory(place):
     pytest.importorskip("llvmlite")
-    campaign(place, 100_000 if place == "start" else 200_000, 500)
+    campaign(place, 100_000 if place == "start" else 200_000, 250)
 
 
 @pytest.mark.sweep
