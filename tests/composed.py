@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ.setdefault("PULLBACK_CACHE_DIR", "off")
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 from composed_modes import DERIVATIVES, VALUES, find_fault
 from composed_programs import SHAPES, chains, drawn, drawn_chain
 from composed_shrinking import reproduction, shrink
@@ -48,10 +49,11 @@ def enumerated(kind):
 
 
 def modes_of(number):
-    """The value in one mode and a derivative in another, which take turns."""
-    values, derivatives = list(VALUES), list(DERIVATIVES)
-    first = "value" if number % 2 else values[number // 2 % len(values)]
-    return first, derivatives[number % len(derivatives)]
+    """The value in one mode and a derivative in another. They are drawn: numbers in turn would go with the order in
+    which programs are enumerated, and a mode never meet programs of every second kind.
+    """
+    rng = np.random.default_rng([3, number])
+    return str(rng.choice(["value", *VALUES])), str(rng.choice(list(DERIVATIVES)))
 
 
 def try_program(program, number, extra=True):
