@@ -57,12 +57,12 @@ def modes_of(number):
 
 
 def try_program(program, number, extra=True):
-    """The faults of a program in the modes of its turn; every eighth is also held against differences."""
-    modes = [
-        *modes_of(number),
-        *(("eager",) if extra else ()),
-        *(("differences",) if extra and number % 8 == 0 else ()),
-    ]
+    """The faults of a program in the modes of its turn: with `extra` also of the eager call, every eighth time against
+    differences; without, of the value or of the derivative alone.
+    """
+    modes = [*modes_of(number), "eager", *(("differences",) if number % 8 == 0 else ())]
+    if not extra:
+        modes = [modes[int(np.random.default_rng([4, number]).integers(2))]]
     return [fault for mode in modes if (fault := find_fault(program, mode)) is not None]
 
 
