@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ.setdefault("PULLBACK_CACHE_DIR", "off")
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 from composed_modes import DERIVATIVES, VALUES, find_fault
 from composed_programs import SHAPES, chains, drawn, drawn_chain
 from composed_shrinking import reproduction, shrink
@@ -48,19 +49,20 @@ def enumerated(kind):
 
 
 def modes_of(number):
-    """The value in one mode and a derivative in another, which take turns."""
-    values, derivatives = list(VALUES), list(DERIVATIVES)
-    first = "value" if number % 2 else values[number // 2 % len(values)]
-    return first, derivatives[number % len(derivatives)]
+    """The value in one mode and a derivative in another. They are drawn: numbers in turn would go with the order in
+    which programs are enumerated, and a mode never meet programs of every second kind.
+    """
+    rng = np.random.default_rng([3, number])
+    return str(rng.choice(["value", *VALUES])), str(rng.choice(list(DERIVATIVES)))
 
 
 def try_program(program, number, extra=True):
-    """The faults of a program in the modes of its turn; every eighth is also held against differences."""
-    modes = [
-        *modes_of(number),
-        *(("eager",) if extra else ()),
-        *(("differences",) if extra and number % 8 == 0 else ()),
-    ]
+    """The faults of a program in the modes of its turn: with `extra` also of the eager call, every eighth time against
+    differences; without, of the value or of the derivative alone.
+    """
+    modes = [*modes_of(number), "eager", *(("differences",) if number % 8 == 0 else ())]
+    if not extra:
+        modes = [modes[int(np.random.default_rng([4, number]).integers(2))]]
     return [fault for mode in modes if (fault := find_fault(program, mode)) is not None]
 
 

@@ -211,7 +211,7 @@ def gather_at(x, y):
     """Rows at computed places."""
     if y.dtype.kind == "i" and y.ndim <= 2 and x.ndim and x.shape[0] and y.size * x.size <= LARGEST * 8:
         yield _move(f"M.take($0, $1 % {x.shape[0]}, axis=0)", brief=True, exact=True)
-        yield _move(f"$0[$1 % {x.shape[0]}]", exact=True)
+        yield _move(f"pb.getitem($0, $1 % {x.shape[0]})", f"$0[$1 % {x.shape[0]}]", exact=True)
         if x.ndim == 2 and y.ndim == 1 and y.shape[0] == x.shape[0] and x.shape[1]:
             yield _move(f"M.take_along_axis($0, ($1 % {x.shape[1]})[:, None], axis=1)", exact=True)
 

@@ -238,7 +238,41 @@ def jit_hvp(run, f, jit):
     return jit(lambda point, dots: pb.jvp(slopes, point, dots)[1])(run.point, run.dots)
 
 
-VALUES = {"value": value, "donated": donated, "captured": captured, "beside": beside}
+def nested(run, f, jit):
+    """A compiled function inside of another, beside the same ops written out."""
+    return [x for part in jit(lambda *args: (jit(f)(*args), f(*args)))(*run.args) for x in part]
+
+
+def scan_of(f):
+    """A loop whose body is the program."""
+    return lambda *rows: pb.scan(lambda carry, row: (carry + 1.0, f(*row)), 0.0, rows)[1]
+
+
+def scanned(run, f, jit):
+    return jit(scan_of(f))(*batch_of(run))
+
+
+def jit_scanned_grad(run, f, jit):
+    return jit(pb.grad(summed(scan_of(f)), argnums=all_of(run.point)))(*batch_of(run))
+
+
+def choice_of(f):
+    """The program as one branch, and twice its results as the other."""
+    return lambda flag, *point: pb.cond(flag, f, lambda *point: tuple(v * 2 for v in f(*point)), *point)
+
+
+def branched(run, f, jit):
+    compiled = jit(choice_of(f))
+    return [*compiled(np.array(True), *run.point), *compiled(np.array(False), *run.point)]
+
+
+def branched_grad_jit(run, f, jit):
+    compiled = jit(choice_of(f))
+    slopes = pb.grad(lambda *point: summed(compiled)(np.array(False), *point), argnums=all_of(run.point))
+    return slopes(*run.point)
+
+
+VALUES = {"value": value, "donated": donated, "captured": captured, "beside": beside, "nested": nested}
 DERIVATIVES = {
     "jit_vjp": jit_vjp,
     "vjp_jit": vjp_jit,
@@ -252,13 +286,17 @@ DERIVATIVES = {
     "vmap_jit": vmap_jit,
     "jit_vmap_grad": jit_vmap_grad,
     "jit_hvp": jit_hvp,
+    "scanned": scanned,
+    "jit_scanned_grad": jit_scanned_grad,
+    "branched": branched,
+    "branched_grad_jit": branched_grad_jit,
 }
 MODES = {**VALUES, **DERIVATIVES, "eager": None, "differences": None}
 
 
 def wanted_by(run, mode):
     """What a mode shall give: values by plain NumPy, derivatives by eager calls."""
-    if mode in ("jit_vmap", "vmap_jit"):
+    if mode in ("jit_vmap", "vmap_jit", "scanned"):
         plain = run.narrowed(run.program.function(True, run.floats))
         rows = [plain(*point) for point in zip(*batch_of(run), strict=True)]
         return [np.stack(parts) for parts in zip(*rows, strict=True)]

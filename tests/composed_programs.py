@@ -13,6 +13,8 @@ __all__ = ["Input", "Line", "Program", "chains", "drawn", "drawn_chain"]
 
 #: Vector widths and their neighbours, squares, one and two: sizes at which different axes look alike.
 SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 17)
+#: Sizes at which kernels are cut into blocks, rows are walked in pieces and products are made of tiles.
+LARGE = (2, 3, 33, 64, 65, 128, 256, 257)
 SHAPES = (
     (2, 2),
     (3, 3),
@@ -140,15 +142,15 @@ def laid_out(a, layout):
     return a
 
 
-def is_tame(value):
-    """Whether a value is of moderate size, in elements and in numbers."""
-    if value.size > LARGEST or value.ndim > 4:
+def is_tame(value, most):
+    """Whether a value has at most so many elements, and moderate numbers."""
+    if value.size > most or value.ndim > 4:
         return False
     with np.errstate(all="ignore"):
         return value.dtype.kind == "b" or bool(np.all(np.abs(value) <= GREATEST))  # False for NaN
 
 
-def computed(line_or_move, *operands):
+def computed(line_or_move, *operands, most=LARGEST):
     """One line by plain NumPy, or None where it cannot be computed or gives numbers that say nothing."""
     text = line_or_move.plain
     for j in range(len(operands)):
@@ -156,7 +158,7 @@ def computed(line_or_move, *operands):
     names = {f"_{j}": o for j, o in enumerate(operands)}
     with np.errstate(all="ignore"):
         value = np.asarray(eval(text, {"np": np, "ref": ref, **names}))
-    return value if is_tame(value) else None
+    return value if is_tame(value, most) else None
 
 
 class Growing:
@@ -166,9 +168,10 @@ class Growing:
         self.start = Program(tuple(inputs), (), (), seed, whole)
         self.values = self.start.values()
         self.lines = []
+        self.most = max([LARGEST, *(2 * v.size for v in self.values)])
 
     def add(self, move, *operands):
-        value = computed(move, *(self.values[o] for o in operands))
+        value = computed(move, *(self.values[o] for o in operands), most=self.most)
         if value is None:
             return False
         self.lines.append(Line(move.form, move.code, move.plain, operands))
@@ -179,9 +182,9 @@ class Growing:
         return Program(self.start.inputs, tuple(self.lines), tuple(outputs), self.start.seed, self.start.whole)
 
 
-def drawn_inputs(rng):
+def drawn_inputs(rng, large):
     """One to four arguments whose sizes coincide: all axes are of one or two sizes, or one."""
-    palette = [int(n) for n in rng.choice(SIZES, size=rng.integers(1, 3))]
+    palette = [int(n) for n in rng.choice(LARGE if large else SIZES, size=rng.integers(1, 3))]
     if rng.random() < 0.03:
         palette.append(0)
     single = rng.random() < 0.25
@@ -202,7 +205,7 @@ def drawn_inputs(rng):
             if single and kind < 0.85
             else "float64"
         )
-        inputs.append(Input(shape[:1] if dtype == "int64" else shape, dtype, str(rng.choice(LAYOUTS))))
+        inputs.append(Input(shape[:1] if dtype.startswith("int") else shape, dtype, str(rng.choice(LAYOUTS))))
     return inputs
 
 
@@ -210,7 +213,7 @@ def drawn(seed, least=4, most=12):
     """A random program: lines prefer newer values, outputs are the last values and some of those between."""
     rng = np.random.default_rng([7, seed])
     whole = seed % 4 == 1
-    growing = Growing(drawn_inputs(rng), seed, whole)
+    growing = Growing(drawn_inputs(rng, seed % 9 == 4), seed, whole)
     forms = list(FORMS)
     count, tries = int(rng.integers(least, most + 1)), 0
     while len(growing.lines) < count and tries < 20 * count:
