@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
+from ..arrays.node import UNTYPED, typed
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import PullbackError
@@ -71,13 +72,15 @@ def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
-    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's stands."""
+    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's does."""
     try:
         if op.spec is not None and op.family != "custom":  # an error in the user's own function stands
             op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
     except PullbackError as ours:
         raise ours from None
-    raise error
+    if op.family == "custom" or not isinstance(error, UNTYPED) or isinstance(error, IndexError):
+        raise error  # an index out of range is worded where the index is known
+    raise typed(op.name, error)
 
 
 def as_value(x: Any) -> Any:
