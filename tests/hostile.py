@@ -24,6 +24,10 @@ TEMPLATES = [
     (X, 0, I, X), (X, "float32"), (lambda c, x: (c + x, c), 0.0, X), (pb.add, X), (lambda x: x, X),
     (True, lambda: X, lambda: X), (0, [lambda: X]), (0, 3, lambda i, c: c + 1.0, 0.0),
     (lambda c: c < 3, lambda c: c + 1, 0.0), ([B], [X], 0.0), (X, [B], [np.sin]), (pb.sum, 0, M), (M[None, None], 1),
+    (M, "a b -> b a"), (M, "a b -> a", "sum"), (X, "a -> a b"), (I, M), (X, B, 0.0), (X, B, X), (X, 0, I, X, "sum"),
+    (M[None], M[None][:, :, :1]), (M[None, None, None], M[None, None, None]), (M[None], 2.0, 2), (M[None, None], 2.0, 2),
+    (M[None, None, None], 2.0, 2), ([np.sin, np.cos], X), (pb.sin, pb.sum, (X,), (X,)), (pb.sin, (X,), ((X,),)),
+    (M, M, M), (M, M, M, M), (M, M, M, M, X[:2], X[:2]), (M[None], (1, 1, 2, 2)), (M, (2, 2), (1, 1)),
     ([0], [1]), (X, 0, I, 5.0), (X, 0, I, X, "mean"), (M, ((0, 0), (1, 1))), (X, 0, (3, 1)), (M, (1,), (1,)),
 ]  # fmt: skip
 
