@@ -9,10 +9,10 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError, IndexingError
 from ..settings import modes
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "sign",
     "sign_back",
     "signed",
+    "typed",
     "user_line",
 ]
 
@@ -255,6 +256,36 @@ def sign_back(node: Any, line: tuple[CodeType, int]) -> None:
         stack += [parent for parent in node.parents if is_ours(parent.code)]
 
 
+#: What arguments that make no sense end in, where no check was made before.
+UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, AssertionError)
+
+
+def typed(what: str, error: Exception) -> Exception:
+    """An error out of the middle of a function of ours as one of our own; a user's function has errors of its own."""
+    own = type(error).__module__ not in ("builtins", "numpy._core._exceptions", "numpy.exceptions")
+    if own or not _is_raised_by_us(error.__traceback__):
+        return error
+    kind = IndexingError if isinstance(error, IndexError) else ArgumentTypeError
+    made = kind(f"{what}: the arguments do not fit: {error}.")
+    made.__cause__ = error
+    return made
+
+
+def _is_raised_by_us(step: TracebackType | None) -> bool:
+    """Whether the innermost line that is no library's is ours."""
+    ours = False
+    while step is not None:
+        if str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in (
+            "numpy",
+            "scipy",
+            "cupy",
+            "cupyx",
+        ):
+            ours = is_ours(step.tb_frame.f_code)
+        step = step.tb_next
+    return ours
+
+
 def signed(function: Callable[P, R]) -> Callable[P, R]:
     """For functions of ours that call ops: the nodes they make get the user's line instead of ours.
 
@@ -263,7 +294,10 @@ def signed(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def composite(*args: P.args, **kwargs: P.kwargs) -> R:
-        out = function(*args, **kwargs)
+        try:
+            out = function(*args, **kwargs)
+        except UNTYPED as error:
+            raise typed(function.__name__, error)  # noqa: B904 - it is the error itself, or has its cause
         node = getattr(out, "node", None)
         if node is not None and is_ours(node.code):
             sign_back(node, user_line(sys._getframe(1)))

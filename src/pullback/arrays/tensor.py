@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ConversionError, DeviceError, DtypeError, GraphError, PullbackError, ShapeError
+from ..errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConversionError,
+    DeviceError,
+    DtypeError,
+    GraphError,
+    PullbackError,
+    ShapeError,
+)
 from ..settings import modes
 from .advice import instead_of_conversion
 from .backends import as_array, current_on, device_of, is_array, namespace_on
 from .dtypes import NAMES, as_dtype
 from .namespace import checked_device
-from .node import Handle, Node, call_of, depends_on_running_call, has_derivative, leaf_node
+from .node import Handle, Node, call_of, depends_on_running_call, has_derivative, leaf_node, signed
 from .protect import lent, read_only, settled
 from .scope import Scope, outwards, running
 from .spec import Spec, spec_of
@@ -488,6 +497,7 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
     return shared
 
 
+@signed
 def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor from any library that speaks DLPack. Copies unless `copy=False`.
 
@@ -497,6 +507,8 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
     """
     if isinstance(source, Tensor):
         return asarray(source, device=device, copy=copy)
+    if not hasattr(source, "__dlpack_device__"):
+        raise ArgumentTypeError(f"from_dlpack: a {type(source).__name__} has no __dlpack__.\n  Use pb.asarray.")
     try:
         on_cpu = source.__dlpack_device__()[0] == 1
         array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
 from .advice import instead_of_conversion
@@ -24,6 +25,7 @@ class Value:
     __slots__ = ("__weakref__", "_sources")
     __array_priority__ = 1000
     spec: Spec
+    _sources: tuple[ref[Any], ...]
     #: Whether a compiled function is to run op by op on this value, because what it is for lies in the single ops.
     looks_inside = False
 

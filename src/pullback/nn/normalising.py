@@ -134,6 +134,7 @@ def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float
     return _as_given(_scaled(_standardised(widened(x), tuple(range(2, ndim(x))), eps), w, b), x)
 
 
+@signed
 def batch_norm(
     x: Any,
     /,

@@ -62,6 +62,7 @@ def _pairs(x: Any, width: int, halves: bool) -> tuple[Any, Any]:
     return getitem(x, (Ellipsis, first)), getitem(x, (Ellipsis, second))
 
 
+@signed
 def alibi_bias(heads: int, length: int, keys: int | None = None, *, dtype: Any = np.float32) -> Any:
     """A bias of shape (heads, T, S) for the scores of attention: minus a slope of each head times the distance.
 
@@ -91,6 +92,7 @@ def _slopes(heads: int) -> list[float]:
     return found
 
 
+@signed
 def sinusoidal_positions(length: int, width: int, *, base: float = 10000.0, dtype: Any = np.float32) -> Any:
     """An array of shape (length, width) with sin(t base^(-2 i / width)) in column 2 i and its cosine in column 2 i + 1.
 

@@ -64,6 +64,7 @@ def _listed(arrays: Any, what: str) -> list[Any]:
     return [as_value(x) for x in arrays]
 
 
+@signed
 def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
@@ -80,6 +81,7 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     return out if dtype is None else shaping.astype(out, dtype)
 
 
+@signed
 def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
     """Arrays of one shape joined along a new axis.
 
@@ -126,6 +128,7 @@ _split: Op = linear(
 )
 
 
+@signed
 def split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """x cut along an axis, into equal sections or before the given indices, as a list.
 
@@ -226,6 +229,7 @@ def tile(x: Any, repetitions: Any, /) -> Any:
     return shaping.reshape(spread, tuple(t * n for t, n in zip(times, sizes, strict=True)))
 
 
+@signed
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """Each element repeated along an axis: all as often, or each by its own count.
 

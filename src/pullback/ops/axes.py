@@ -46,8 +46,9 @@ def shape_tuple(shape: Any, what: str) -> tuple[int, ...]:
     """A shape as a tuple of integers; a single number is one axis."""
     if type(shape) is tuple and all(type(n) is int for n in shape):
         return shape
-    entries = shape if isinstance(shape, Iterable) else (shape,)
-    return tuple(whole(n, f"{what}: shape") for n in entries)
+    if not isinstance(shape, Iterable) or getattr(shape, "ndim", 1) == 0:
+        shape = (shape,)
+    return tuple(whole(n, f"{what}: shape") for n in shape)
 
 
 def filled_shape(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:

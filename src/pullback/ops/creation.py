@@ -105,7 +105,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     tensor([0, 1, 2], dtype=int64)
     """
     start, stop = (0, start) if stop is None else (start, stop)
-    if not step:
+    if isinstance(step, (int, float)) and not step:
         raise ArgumentError("arange: step must not be zero.")
     return _made("arange", device, lambda xp: xp.arange(start, stop, step, dtype=_dtype(dtype)))
 

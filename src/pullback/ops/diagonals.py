@@ -21,6 +21,7 @@ from .layouts import ravel
 __all__ = ["block_diag", "diag", "diag_embed", "diagflat", "fill_diagonal", "trace", "tri"]
 
 
+@signed
 def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> Any:
     """Ones on and below the k-th diagonal, zeros above.
 

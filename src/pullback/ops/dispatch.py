@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
+from ..arrays.node import UNTYPED, typed
 from ..arrays.size import recorder_of, unknowns_in
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, GraphError, IndexingError, PullbackError
+from ..errors import GraphError, IndexingError, PullbackError
 from .op import Op
 
 __all__ = ["apply", "as_value", "compute", "ndim", "run", "shape"]
@@ -76,27 +77,17 @@ def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
-    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's stands."""
+    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's does."""
     try:
         if op.spec is not None and op.family != "custom":  # an error in the user's own function stands
             op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
     except PullbackError as ours:
         raise ours from None
-    if op.family == "custom" or isinstance(error, np.linalg.LinAlgError):
+    if op.family == "custom" or not isinstance(error, UNTYPED):
         raise error
-    for kind, typed in _TYPED:
-        if isinstance(error, kind):
-            shapes = ", ".join(str(np.shape(x)) for x in arrays)
-            raise typed(f"{op.name}: {error}.\n  Its arguments have shapes {shapes}.") from None
-    raise error
-
-
-#: What NumPy raises, and the class of ours that is one too.
-_TYPED: tuple[tuple[type[Exception], type[PullbackError]], ...] = (
-    (IndexError, IndexingError),
-    (TypeError, DtypeError),
-    (ValueError, ArgumentError),
-)
+    if isinstance(error, IndexError):
+        raise IndexingError(f"{op.name}: {error}.") from None
+    raise typed(op.name, error)
 
 
 def as_value(x: Any) -> Any:

@@ -277,7 +277,7 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except GraphError:
         return _broadcast_unknown(name, shapes)
-    except ValueError:
+    except (TypeError, ValueError):
         listed = " and ".join(map(str, shapes))
         raise ShapeError(f"{name}: shapes {listed} do not broadcast together.") from None
 
@@ -313,7 +313,11 @@ def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:
 
 def result_dtype(specs: Sequence[Spec]) -> Any:
     """NumPy 2's promotion over the arguments, Python scalars being weak, also beside bfloat16."""
-    return np.result_type(*(d() if isinstance(d, type) else d for d in _promotable(specs)))
+    try:
+        return np.result_type(*(d() if isinstance(d, type) else d for d in _promotable(specs)))
+    except TypeError:
+        listed = ", ".join(str(s.dtype) for s in specs)
+        raise DtypeError(f"dtypes {listed} have nothing in common.") from None
 
 
 def _promotable(specs: Sequence[Spec]) -> list[Any]:

@@ -386,6 +386,7 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return pointwise.conj(rfft(a, n, axis, _OPPOSITE[_normed(norm, "ihfft")]))
 
 
+@signed
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each coefficient of `fft`, for points at distance `d`.
 
@@ -396,6 +397,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     return _frequencies(np.fft.fftfreq(_points(n, "fftfreq"), d), dtype, device, "fftfreq")
 
 
+@signed
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each coefficient of `rfft`, for points at distance `d`.
 

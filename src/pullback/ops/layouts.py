@@ -158,6 +158,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
     return tuple(shaping.broadcast_together(*(as_value(x) for x in arrays))) if arrays else ()
 
 
+@signed
 def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
     """One grid for each vector: its values along its own axis, repeated along the others.
 
@@ -192,6 +193,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(shaping.squeeze(part, axis) for part in arranging.split(x, size, axis=axis))
 
 
+@signed
 def tensor_split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """x cut along an axis before the given indices, or into sections whose sizes differ by one at most.
 

@@ -75,6 +75,7 @@ def _refuse(what: str, kind: Any, order: Any) -> None:
         raise ArgumentError(f"{what}: kind must be quicksort, mergesort, heapsort or stable, got {kind!r}.")
 
 
+@signed
 def argsort(
     x: Any,
     /,
@@ -138,6 +139,7 @@ def _places(kth: Any, size: int, what: str) -> tuple[int, ...]:
     return tuple(k % size for k in places)
 
 
+@signed
 def argpartition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
     """The indices that put the kth elements in their sorted places, the lesser before and the greater after them.
 
@@ -195,6 +197,7 @@ def kthvalue(x: Any, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tu
     return (value, place) if keepdims else (shaping.squeeze(value, axis), shaping.squeeze(place, axis))
 
 
+@signed
 def lexsort(keys: Any, /, axis: int = -1) -> Any:
     """The indices that sort by several keys, the last one first in rank.
 
@@ -285,6 +288,7 @@ def _known(x: Any, what: str) -> Any:
     return x
 
 
+@signed
 def unique(
     x: Any,
     /,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.backends import as_array, is_array
 from ..arrays.checks import wants_functions, wants_number
+from ..arrays.node import signed
 from ..arrays.spec import is_inexact
 from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
@@ -49,6 +50,7 @@ class CheckReport:
         )
 
 
+@signed
 def gradcheck(
     f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-7, seed: int = 0
 ) -> CheckReport:
@@ -83,6 +85,7 @@ def gradcheck(
     return _compare(lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol)
 
 
+@signed
 def gradgradcheck(
     f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-6, seed: int = 0
 ) -> CheckReport:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.checks import wants_functions
+from ..arrays.node import signed
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
@@ -65,6 +66,7 @@ def _replaced_batch(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> 
     return _replaced(lead(x, axes[0], size), lead(y, axes[1], size)), 0
 
 
+@signed
 def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:
     """x itself; on the way back its cotangent is held between bounds. Forward mode has no such thing and raises.
 
@@ -77,6 +79,7 @@ def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:
     return _clipped(x, low=float(min), high=float(max))
 
 
+@signed
 def scale_gradient(x: Any, /, factor: float) -> Any:
     """x itself, with its derivative multiplied by a factor.
 
@@ -89,6 +92,7 @@ def scale_gradient(x: Any, /, factor: float) -> Any:
     return _scaled(x, factor=float(factor))
 
 
+@signed
 def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
     """x itself, with its derivative turned round: what is trained on one side of it is untrained on the other.
 

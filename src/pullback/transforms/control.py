@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..arrays.checks import wants_functions
+from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, another
 from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
@@ -57,6 +58,7 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
     return _chosen("cond", ways, operands)
 
 
+@signed
 def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`functions[index](*operands)`. Inside a `vmap` each element has its own index. An index outside of
     0 .. len(functions) - 1 is an error.

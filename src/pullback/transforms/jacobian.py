@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.checks import wants_argnums, wants_functions
+from ..arrays.node import signed
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError
 from .directions import Flat, taken
@@ -15,6 +16,7 @@ from .schedule import HESSIANS, JACOBIANS, Planner, in_bytes
 __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 
 
+@signed
 def jacfwd(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
 ) -> Callable[..., Any]:
@@ -30,6 +32,7 @@ def jacfwd(
     return _jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
 
 
+@signed
 def jacrev(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
 ) -> Callable[..., Any]:
@@ -45,6 +48,7 @@ def jacrev(
     return _jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
 
 
+@signed
 def jacobian(
     f: Callable[..., Any],
     argnums: Any = 0,
@@ -71,6 +75,7 @@ def jacobian(
     return _jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
 
 
+@signed
 def hessian(
     f: Callable[..., Any],
     argnums: Any = 0,

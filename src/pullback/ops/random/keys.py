@@ -105,7 +105,8 @@ def checked(key: Any, what: str) -> Any:
 
 def no_key(x: Any, what: str, place: str) -> Any:
     """x as it is, unless it is a key: as in `normal(key, (3,))`, where the key would pass for numbers."""
-    dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", ())
+    dtype = getattr(x, "dtype", None)
+    shape: tuple[int, ...] = getattr(x, "shape", ())
     if dtype is not None and dtype == _UINT32 and len(shape) and shape[-1] == 2:
         raise ArgumentTypeError(
             f"random.{what}: {place} is an array like a key, uint32 of shape {tuple(shape)}.\n"
