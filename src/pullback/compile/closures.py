@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import itertools
 import os
 import random
 import sys
@@ -459,7 +460,7 @@ class _Walk:
 
 _ITERATORS = (
     type(iter([])), type(iter(())), type(iter({})), type(iter(range(0))), type(reversed([])), zip, map, filter,
-    enumerate, *(type(x) for x in (__import__("itertools").count(), __import__("itertools").cycle([]))),
+    enumerate, itertools.count, itertools.cycle, itertools.chain, itertools.islice, itertools.repeat,
 )  # fmt: skip
 
 
