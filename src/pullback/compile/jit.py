@@ -262,6 +262,7 @@ class Entry:
         self.structure = shape_of_result[-1]
         self.states = found.states
         self.staged, self.captured = hoisted(found)
+        self.watched.guard_large(self.captured)
         self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
         self.watched.forget([s.place for s in self.states if s.specs])
         self.after = self.watched if self.watched.is_same() else watched(jitted.f, *(value for _, value in static))

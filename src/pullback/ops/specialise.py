@@ -128,7 +128,7 @@ def _has_content(x: Any, other: Any) -> bool:
         return False
     if not isinstance(x, np.ndarray):
         return bool((x == other).all())
-    return x.tobytes() == other.tobytes()
+    return bool(x.tobytes() == other.tobytes())
 
 
 class Symbol(Value):
