@@ -126,7 +126,7 @@ class Jitted:
         made by `@pb.jit` is looked up by its name, as functions are.
         """
         name = getattr(self.f, "__qualname__", "")
-        found = sys.modules.get(getattr(self.f, "__module__", None) or "")
+        found: Any = sys.modules.get(getattr(self.f, "__module__", None) or "")
         for part in name.split("."):
             found = getattr(found, part, None)
         if found is self:

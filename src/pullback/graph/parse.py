@@ -114,7 +114,7 @@ class _Parser:
     def _symbol(self, line: _Line) -> Symbol:
         name = line.name()
         line.take(":")
-        symbol = Symbol(line.spec(), self.scope, [], {})
+        symbol = Symbol(line.spec(), self.scope, [], None)
         self._define(name, symbol)
         return symbol
 
@@ -144,7 +144,7 @@ class _Parser:
         args: list[Any] = []
         static: dict[str, Any] = {}
         line.until(")", lambda: self._given(line, args, static))
-        results = tuple(Symbol(spec, self.scope, [], {}) for _, spec in names)
+        results = tuple(Symbol(spec, self.scope, [], None) for _, spec in names)
         for (name, _), symbol in zip(names, results, strict=True):
             self._define(name, symbol)
         return Equation(results, op, tuple(args), static)

@@ -190,7 +190,7 @@ class _Reader:
         return inputs, equations, outputs
 
     def symbol(self, said: Any) -> Symbol:
-        symbol = Symbol(_spec_from(said), self.scope, [], {})
+        symbol = Symbol(_spec_from(said), self.scope, [], None)
         self.symbols.append(symbol)
         return symbol
 

@@ -144,7 +144,7 @@ class Symbol(Value):
         self.level = scope.level
         self.equations = equations
         self.constants = constants
-        self.now: Symbol | None = None  # what it was pointed at by `x += y`; equations hold the symbols themselves
+        self.now: Symbol | None = None  # the symbol it stands for since `x += y`, whose equation has that one's name
 
     def point_at(self, new: Any, what: str) -> None:
         found = new if isinstance(new, Symbol) else None
@@ -155,8 +155,9 @@ class Symbol(Value):
         self.now = current(found)
 
     def alias(self) -> Symbol:
-        alias: Symbol = self.scope.lift(self.scope, current(self)) if self.scope.open else self
-        return alias
+        twin = Symbol(self.spec, self.scope, self.equations, self.constants)
+        twin.now = current(self)
+        return twin
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
