@@ -15,6 +15,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import weakref
 import zlib
 from collections import deque
@@ -297,13 +298,13 @@ class _Walk:
         self.wanted = names
         self.names: frozenset[str] = names
         self.stores: frozenset[str] = stores
+        self.globals: frozenset[str] = frozenset()
         self._seen: set[int] = set()
         self._stack: list[Any] = []
         self._count = 0
 
     def run(self, roots: Sequence[Any]) -> None:
         self._stack += roots
-        self._streams()
         while self._stack and self._count < MOST_PLACES:
             thing = self._stack.pop()
             if isinstance(thing, _PLAIN) or id(thing) in self._seen:
@@ -312,8 +313,11 @@ class _Walk:
             self.found.held.append(thing)  # ids stay valid while their objects live
             self._count += 1
             self._visit(thing)
+        if "random" in self.names | self.globals or threading.active_count() == 1:
+            self._streams()
 
     def _streams(self) -> None:
+        """The global streams. Other threads may draw from them too, so then they count only where they are named."""
         self.found.streams.append((global_state, global_state(), "NumPy's global random stream (np.random)"))
         self.found.streams.append((random.getstate, random.getstate(), "Python's random module"))
 
@@ -366,6 +370,7 @@ class _Walk:
         facts = _facts(function.__code__)
         self.names |= facts.attributes
         self.stores |= facts.stores
+        self.globals |= facts.globals
         self.found.functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
         self._stack += [x for x in (function.__defaults__, function.__kwdefaults__) if x]
         self.found.cells += zip(function.__closure__ or (), contents, strict=True)
