@@ -108,7 +108,10 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, order: Any, sizes: Any, devi
     if not isinstance(fill, Value):
         fill = tensor(fill)
     whole = shaping.broadcast_to(fill, wanted) if wanted else shaping.unchanged(fill)
-    return whole if isinstance(whole, Tensor) else tensor(whole)  # to be written to, inside of a trace as well
+    higher = isinstance(a, Value) and isinstance(whole, Value) and a.level > whole.level
+    return (
+        tensor(whole) if higher and type(whole) is not Tensor else whole
+    )  # what is like `a` may be set to parts of it
 
 
 def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *,
