@@ -493,10 +493,30 @@ def _():
     return lambda x: x @ a, functools.partial(a.__setitem__, (0, 0), 5.0)
 
 
-@row("NumPy's arithmetic on an array of more than 64 KiB", "not seen", "comparing it would take longer than the call")
+@row("NumPy's arithmetic on an array of more than 64 KiB")
 def _():
     a = np.full((3, 10_000), 2.0)
     return lambda x: x @ (2 * a), functools.partial(a.__setitem__, (0, 0), 5.0)
+
+
+@row(
+    "NumPy's arithmetic on an array of more than 64 KiB that ops use as it is besides", "not seen",
+    "comparing it would take longer than the call; use `pb` functions on it, or pass it as an argument",
+)  # fmt: skip
+def _():
+    a = np.full((3, 10_000), 2.0)
+    return lambda x: x @ a * float(a[0, 0]), functools.partial(a.__setitem__, (slice(None), 0), [5.0, 2.0, 2.0])
+
+
+@row("an array of more than 64 KiB that the function writes to", "refused")
+def _():
+    a = np.zeros((3, 10_000))
+
+    def f(x):
+        a[0] += 1.0
+        return x @ a
+
+    return f, None
 
 
 @row("an array in an attribute, replaced")

@@ -3,7 +3,7 @@
 import os
 import warnings
 
-import hostile
+import hostile_arguments as hostile
 import pytest
 
 from pullback import errors

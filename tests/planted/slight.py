@@ -1,4 +1,4 @@
-"""Slight mistakes in every rule of every op, a factor of 1 + 1e-6: `PYTHONPATH=src python tests/planted/slight.py [op…]`
+"""Slight mistakes in every rule of every op, a factor of 1 + 1e-6: `python tests/planted/slight.py [op…]`
 prints which role sees them, and what none sees.
 """
 

@@ -67,7 +67,7 @@ class Tensor(Value):
     def is_traced(self) -> bool:
         """Whether this comes from outside of a program that `jit` traces here, which reads it anew at each call."""
         trace = modes().tracing
-        return trace is not None and self.level < trace.level
+        return trace is not None and self.level < trace.level and trace.scope.open
 
     def note_numbers(self) -> None:
         """Have a trace know that it holds only while this tensor has the numbers that it has now."""
@@ -399,7 +399,7 @@ def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
 def another(x: Any) -> Any:
     """The same value under a variable of its own, so that writing to one leaves the other alone."""
     if type(x) is not Tensor:
-        return x
+        return x.alias() if isinstance(x, Value) else x
     if x.is_traced:
         scope = modes().tracing.scope
         symbol = scope.lift(scope, x)
@@ -461,6 +461,7 @@ def _over(data: Value, dtype: Any) -> Tensor:
     if isinstance(data, Tensor):
         data._untracked("pb.tensor")
         data = data.value
+    data = data.alias()
     if dtype is not None and data.dtype != as_dtype(dtype):
         data = data.astype(dtype)
     return wrap(data, data.spec)

@@ -143,11 +143,25 @@ class Value:
         """The values as a read-only NumPy array."""
         raise self.refusal("numpy()")
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise GraphError(
-            "x[index] = value: x is a value of a running transform, and values never change.\n"
-            "  Make a variable of it first, x = pb.tensor(x), or use pb.set_at(x, index, value)."
+    #: Whether `x += y` and `x[i] = v` can point this wrapper at a new value, as they do a tensor.
+    is_variable = False
+
+    def point_at(self, new: Any, what: str) -> None:
+        """Make this wrapper stand for another value of its shape and dtype. Whatever was computed from it stays."""
+        raise self.unmovable(what)
+
+    def alias(self) -> Any:
+        """The value that this wrapper stands for now, under a wrapper that no user can point at another one."""
+        return self
+
+    def unmovable(self, what: str) -> GraphError:
+        return GraphError(
+            f"{what}: {self!r} is a value of a running transform that cannot be pointed at this one.\n"
+            "  Make a variable of it first, x = pb.tensor(x), or use x = x + y, pb.set_at(x, index, value)."
         )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise self.unmovable("x[index] = value")
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Only tensors have a tape to go back on."""

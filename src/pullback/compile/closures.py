@@ -15,7 +15,9 @@ import itertools
 import os
 import random
 import sys
+import threading
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -73,6 +75,7 @@ class Watched:
         self.targets: list[tuple[weakref.ref[Any], Any]] = []
         self.arrays: list[tuple[Any, bytes, Any, Any]] = []
         self.large: list[tuple[Any, Any, Any]] = []
+        self.sums: list[tuple[Any, int]] = []  # of the large ones, to see whether a trace writes to them
         self.tensors: list[tuple[Tensor, Any]] = []
         self.streams: list[tuple[Callable[[], Any], Any, str]] = []
         self.iterators: list[tuple[Any, Any]] = []
@@ -148,6 +151,13 @@ class Watched:
         held = {id(x) for place in places for x in flatten(place.get())[0]}
         self.arrays = [row for row in self.arrays if id(row[0]) not in held]
 
+    def guard_large(self, used: Sequence[Any]) -> None:
+        """Have large arrays that are no inputs of the program compared by content: they were read in another way."""
+        inputs = {id(x) for array in used for x in (array, owner_of(array))}
+        for array, shape, dtype in self.large:
+            if id(array) not in inputs and id(owner_of(array)) not in inputs:
+                self.arrays.append((array, array.tobytes(), shape, dtype))
+
     def changes(self) -> Iterator[tuple[Place, Any]]:
         """The places where something else stands by now, each with what stood there."""
         for cell, value in self.cells:
@@ -165,7 +175,8 @@ class Watched:
 
     def written(self) -> list[Any]:
         """Arrays whose content is not what it was."""
-        return [array for array, content, *_ in self.arrays if array.tobytes() != content]
+        small = [array for array, content, *_ in self.arrays if array.tobytes() != content]
+        return small + [array for array, then in self.sums if _sum(array) != then]
 
     def drawn(self) -> str | None:
         """What was drawn from meanwhile, in words: a random stream or an iterator."""
@@ -182,6 +193,10 @@ class Watched:
         return frozenset(id(x) for array in arrays for x in (array, owner_of(array)))
 
 
+def _sum(array: Any) -> int:
+    return 0 if array.dtype.hasobject else zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
 def _keys(container: tuple[Any, list[Any], list[Any]]) -> Sequence[Any]:
     holder, keys, items = container
     return keys if isinstance(holder, dict) else range(len(items))
@@ -191,9 +206,12 @@ def _holds(holder: Any, keys: list[Any], items: list[Any]) -> bool:
     """Whether a container holds the very same things in the same order."""
     if len(holder) != len(items):
         return False
-    if isinstance(holder, dict):
-        return all(map(is_, holder.values(), items)) and all(map(is_, holder, keys))
-    return all(map(is_, holder, items))
+    try:
+        if isinstance(holder, dict):
+            return all(map(is_, holder.values(), items)) and all(map(is_, holder, keys))
+        return all(map(is_, holder, items))
+    except RuntimeError:  # another thread changes it
+        return False
 
 
 def _changed_items(holder: Any, keys: list[Any], items: list[Any]) -> Iterator[tuple[Place, Any]]:
@@ -219,6 +237,7 @@ def watched(*roots: Any) -> Watched:
         walk = _Walk(names, stores)
         walk.run(roots)
         if walk.names == names:
+            walk.found.sums = [(array, _sum(array)) for array, *_ in walk.found.large]
             return walk.found
         names, stores = walk.names, walk.stores
 
@@ -237,7 +256,11 @@ class _Facts(NamedTuple):
 
 @functools.lru_cache(4096)
 def _facts(code: CodeType) -> _Facts:
-    names, attributes, chains, imports, stores = set(), set(), set(), set(), set()
+    names: set[str] = set()
+    attributes: set[str] = set()
+    chains: set[tuple[str, str]] = set()
+    imports: set[str] = set()
+    stores: set[str] = set()
     last: list[str] = []
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
@@ -256,10 +279,15 @@ def _facts(code: CodeType) -> _Facts:
             imports.add(step.argval)
         elif step.opname not in ("CACHE", "PUSH_NULL"):
             last = []
-    attributes |= {c for c in code.co_consts[1:] if isinstance(c, str) and c.isidentifier() and len(c) < 40}
+    attributes |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier() and len(c) < 40}
     inner = [_facts(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return _Facts(*(frozenset(own).union(*(f[i] for f in inner)) for i, own in
-                    enumerate((names, attributes, chains, imports, stores))))  # fmt: skip
+    return _Facts(
+        frozenset(names).union(*(f.globals for f in inner)),
+        frozenset(attributes).union(*(f.attributes for f in inner)),
+        frozenset(chains).union(*(f.chains for f in inner)),
+        frozenset(imports).union(*(f.imports for f in inner)),
+        frozenset(stores).union(*(f.stores for f in inner)),
+    )
 
 
 class _Walk:
@@ -270,13 +298,13 @@ class _Walk:
         self.wanted = names
         self.names: frozenset[str] = names
         self.stores: frozenset[str] = stores
+        self.globals: frozenset[str] = frozenset()
         self._seen: set[int] = set()
         self._stack: list[Any] = []
         self._count = 0
 
     def run(self, roots: Sequence[Any]) -> None:
         self._stack += roots
-        self._streams()
         while self._stack and self._count < MOST_PLACES:
             thing = self._stack.pop()
             if isinstance(thing, _PLAIN) or id(thing) in self._seen:
@@ -285,8 +313,11 @@ class _Walk:
             self.found.held.append(thing)  # ids stay valid while their objects live
             self._count += 1
             self._visit(thing)
+        if "random" in self.names | self.globals or threading.active_count() == 1:
+            self._streams()
 
     def _streams(self) -> None:
+        """The global streams. Other threads may draw from them too, so then they count only where they are named."""
         for stream in STREAMS:
             self.found.streams.append((stream.get, stream.get(), f"the global random stream of {stream.name}"))
 
@@ -339,6 +370,7 @@ class _Walk:
         facts = _facts(function.__code__)
         self.names |= facts.attributes
         self.stores |= facts.stores
+        self.globals |= facts.globals
         self.found.functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
         self._stack += [x for x in (function.__defaults__, function.__kwdefaults__) if x]
         self.found.cells += zip(function.__closure__ or (), contents, strict=True)
@@ -403,7 +435,7 @@ class _Walk:
         elif isinstance(thing, functools.cached_property):
             self._stack.append(thing.func)
         elif type(thing) is type(os.environ):
-            self._stack.append(thing._data)
+            self._stack.append(vars(thing)["_data"])
         elif isinstance(thing, Hooks):
             self._stack.append(thing.entries)
         elif isinstance(thing, (GeneratorType, *_ITERATORS)):
@@ -458,9 +490,9 @@ class _Walk:
                     self._count += 1
 
 
-_ITERATORS = (
+_ITERATORS: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter({})), type(iter(range(0))), type(reversed([])), zip, map, filter,
-    enumerate, *(itertools.count, itertools.cycle),
+    enumerate, itertools.count, itertools.cycle, itertools.chain, itertools.islice, itertools.repeat,
 )  # fmt: skip
 
 

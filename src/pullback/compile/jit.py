@@ -137,7 +137,7 @@ class Jitted:
         made by `@pb.jit` is looked up by its name, as functions are.
         """
         name = getattr(self.f, "__qualname__", "")
-        found = sys.modules.get(getattr(self.f, "__module__", None) or "")
+        found: Any = sys.modules.get(getattr(self.f, "__module__", None) or "")
         for part in name.split("."):
             found = getattr(found, part, None)
         if found is self:
@@ -275,6 +275,7 @@ class Entry:
         self.structure = shape_of_result[-1]
         self.states = found.states
         self.staged, self.captured = hoisted(found)
+        self.watched.guard_large(self.captured)
         self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
         self.watched.forget([s.place for s in self.states if s.specs])
         self.after = self.watched if self.watched.is_same() else watched(jitted.f, *(value for _, value in static))

@@ -118,7 +118,6 @@ def _round(
     restorers = [_saved(state.place) for state in states]
     given = [spec for state in states for spec in state.specs]
     left: list[list[Any]] = []
-    found: list[State] = []
     scopes: list[Scope] = []
 
     def run(*symbols: Symbol) -> list[Any]:
@@ -140,11 +139,19 @@ def _round(
     try:
         with switched(**asdict(PLAIN)):
             inputs, equations, outputs = write_down(run, *specs, *given, name="jit", constants=constants, lines=lines)
-    finally:
+        found, leaks = _set_meanwhile(seen, scopes[0], states)
+    except BaseException:  # also when f fails nothing of the trace is left behind
         for scope in scopes:
-            found = _set_meanwhile(seen, scope, states, name)
+            _set_meanwhile(seen, scope, states)
+        raise
+    finally:
         for restore in restorers:
             restore()
+    if leaks:
+        raise LeakError(
+            f"jit: {name} adds a traced value to a list that outlives the call.\n"
+            "  A compiled function runs no Python at later calls: return the value instead."
+        )
     return Traced(inputs, equations, list(outputs), states, constants), found
 
 
@@ -174,21 +181,21 @@ def _saved(place: Place) -> Callable[[], None]:
     return restore
 
 
-def _set_meanwhile(seen: Watched, scope: Scope, states: Sequence[State], name: str) -> list[State]:
-    """The places that hold values of the trace and are no state yet, put back to what they held before."""
+def _set_meanwhile(seen: Watched, scope: Scope, states: Sequence[State]) -> tuple[list[State], bool]:
+    """The places that hold values of the trace and are no state yet, put back to what they held before; and whether
+    some were added to a list, which cannot be done again at each call.
+    """
     known = {state.place.key for state in states}
     found: list[State] = []
+    added = False
     for place, was in list(seen.changes()):
         if place.key not in known and _holds_any(place.get(), scope):
-            if isinstance(place, ItemPlace) and isinstance(place.holder, list) and was is MISSING:
-                place.put(MISSING)
-                raise LeakError(
-                    f"jit: {name} adds a traced value to a list that outlives the call.\n"
-                    "  A compiled function runs no Python at later calls: return the value instead."
-                )
             place.put(was)
-            found.append(_state(place, was))
-    return found + _rebound(scope, known)
+            if isinstance(place, ItemPlace) and isinstance(place.holder, list) and was is MISSING:
+                added = True
+            else:
+                found.append(_state(place, was))
+    return found + _rebound(scope, known), added
 
 
 def _rebound(scope: Scope, known: set[Any]) -> list[State]:

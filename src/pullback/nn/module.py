@@ -184,7 +184,8 @@ class Module:
 
     def merge(self, other: Self) -> Self:
         """This module with what stands in the other one where this one has None."""
-        return _merged(self, other)
+        merged: Self = _merged(self, other)
+        return merged
 
     def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
         """Call `hook(module, args)` before each forward; what it returns, unless None, replaces the arguments."""

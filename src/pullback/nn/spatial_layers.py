@@ -12,6 +12,7 @@ from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops import random
+from ..ops.elementwise import stop_gradient
 from ..ops.random.keys import next_key
 from . import init
 from .convolution import conv1d, conv2d, conv3d
@@ -100,7 +101,9 @@ class Conv3d(_Convolution):
 
 def _constant(x: Any) -> Any:
     """A statistic without the graph that made it, which would grow with every step."""
-    return x.detach() if isinstance(x, Value) else x
+    if isinstance(x, Tensor):
+        return x.detach()
+    return stop_gradient(x) if isinstance(x, Value) else x
 
 
 class BatchNorm(Module):

@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from ..arrays.namespace import VERSIONS
 from ..arrays.node import signed
+from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..arrays.views import as_view, is_view, refuse_write
-from ..errors import ArgumentError, ArgumentTypeError, GraphError
+from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
 from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
 from . import elementwise as pointwise
 from .dispatch import as_value
@@ -91,6 +94,40 @@ def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return operator
 
 
+def _in_place_of_wrapper(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """On a value of a transform: it stands for the result from then on, wherever it is known, as a NumPy array would.
+    Values that cannot do that (of a graph that is being built, say) hand out the result.
+    """
+
+    @signed
+    def operator(self: Value, other: Any) -> Any:
+        if not is_operand(other):
+            return NotImplemented
+        new = function(self, other)
+        return _pointed(self, new, f"in-place {name}") if self.is_variable else new
+
+    return operator
+
+
+def _pointed(self: Value, new: Any, what: str) -> Value:
+    found = spec_of(new)
+    if found.shape != self.shape:
+        raise ShapeError(f"{what}: the result has shape {found.shape}, the value has {self.shape} and keeps it.")
+    if found.dtype != self.dtype or found.weak:
+        if not np.can_cast(found.dtype, self.dtype, casting="same_kind"):
+            raise DtypeError(f"{what}: a {found.dtype} result does not fit into a {self.dtype} value.")
+        new = shaping.astype(new, self.dtype)
+    self.point_at(new, what)
+    return self
+
+
+def _set_item_of_wrapper(self: Value, index: Any, value: Any) -> None:
+    _refuse_lost(self)
+    if not self.is_variable:
+        raise self.unmovable("x[index] = value")
+    _pointed(self, indexing.set_at(self, index, value), "x[index] = value")
+
+
 @signed
 def power(x: Any, y: Any) -> Any:
     """x ** y, with the square, the root and the reciprocal by their own ops."""
@@ -128,12 +165,16 @@ def _iterate(self: Value) -> Iterator[Any]:
 
 
 def _set_item(self: Tensor, index: Any, value: Any) -> None:
-    if sys.getrefcount(self) <= _HELD_BY_NOBODY:
+    _refuse_lost(self)
+    self.rebind(indexing.set_at(self, index, value), "x[index] = value")
+
+
+def _refuse_lost(x: Value) -> None:
+    if sys.getrefcount(x) <= _HELD_BY_NOBODY + 1:  # one more for this call
         raise GraphError(
             "this assignment would be lost: `x[i]` is a new value, not a window into x.\n"
             "  Write x[i, j] = v instead of x[i][j] = v."
         )
-    self.rebind(indexing.set_at(self, index, value), "x[index] = value")
 
 
 def _references_to_a_temporary() -> int:
@@ -206,7 +247,8 @@ def install() -> None:
     for name, function in _BINARY.items():
         setattr(Value, f"__{name}__", operator_of(function.op) if hasattr(function, "op") else _forward(function))
         setattr(Value, f"__r{name}__", _reflected(function))
-        setattr(Value, f"__i{name}__", _in_place(function, name))
+        setattr(Value, f"__i{name}__", _in_place_of_wrapper(function, name))
+        setattr(Tensor, f"__i{name}__", _in_place(function, name))
     for name, function in _COMPARE.items():
         setattr(Value, f"__{name}__", _forward(function))
     for name, function in _METHODS.items():
@@ -216,17 +258,19 @@ def install() -> None:
         "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
-        "__ipow__": _in_place(power, "pow"), "reshape": _reshape,
+        "reshape": _reshape,
         "T": property(_viewing(shaping.permute_dims)), "mT": property(_viewing(shaping.matrix_transpose)),
         "real": property(_viewing(pointwise.real)), "imag": property(_viewing(pointwise.imag)),
         "flatten": _flattened, "ravel": _viewing(_flattened), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": shaping.variable, "__array_namespace__": _namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
+        "__setitem__": _set_item_of_wrapper, "__ipow__": _in_place_of_wrapper(power, "pow"),
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
     own = {
         "__setitem__": _set_item,
+        "__ipow__": _in_place(power, "pow"),
         "fill_": _fill,
         "copy": functions.copied,
         "__copy__": functions.copied,

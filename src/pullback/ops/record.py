@@ -26,7 +26,7 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
     """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
     level = top.level
     mode = modes()
-    if mode.tracing is not None and level < mode.tracing.level:
+    if mode.tracing is not None and level < mode.tracing.level and mode.tracing.scope.open:
         return mode.tracing.interpret(op, args, static)  # on captured tensors alone: a line of the traced program
     values: list[Any] = []
     needs: list[int] = []
@@ -121,8 +121,8 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
                 )
             if given.status == "shared":
                 value = locked(value)
-        elif not isinstance(value, Value):
-            value = settled(value)
+        else:
+            value = value.alias() if isinstance(value, Value) else settled(value)
     keeper = mode.keeper
     if keeper is None or isinstance(value, (bool, int, float, complex)):
         return value

@@ -128,14 +128,15 @@ def _has_content(x: Any, other: Any) -> bool:
         return False
     if not isinstance(x, np.ndarray):
         return bool((x == other).all())
-    return x.tobytes() == other.tobytes()
+    return bool(x.tobytes() == other.tobytes())
 
 
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
-    __slots__ = ("constants", "equations", "level", "scope", "spec")
+    __slots__ = ("constants", "equations", "level", "now", "scope", "spec")
     level: int
+    is_variable = True
 
     def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:
         self.spec = spec.guarded()
@@ -143,6 +144,20 @@ class Symbol(Value):
         self.level = scope.level
         self.equations = equations
         self.constants = constants
+        self.now: Symbol | None = None  # the symbol it stands for since `x += y`, whose equation has that one's name
+
+    def point_at(self, new: Any, what: str) -> None:
+        found = new if isinstance(new, Symbol) else None
+        if found is None and (not isinstance(new, Value) or new.level < self.level):
+            found = self.scope.lift(self.scope, new)
+        if found is None or found.scope is not self.scope:
+            raise self.unmovable(what)
+        self.now = current(found)
+
+    def alias(self) -> Symbol:
+        twin = Symbol(self.spec, self.scope, self.equations, self.constants)
+        twin.now = current(self)
+        return twin
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
@@ -151,6 +166,7 @@ class Symbol(Value):
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
         constants = self.constants
+        args = [current(x) for x in args]
         kept = tuple(args) if constants is None else tuple([constants.keep(x) for x in args])
         self.equations.append(Equation(results, op, kept, static))
         return results if type(made) is tuple else results[0]
@@ -182,6 +198,11 @@ class _Located(list[Equation]):
         self.lines[id(equation.results[0])] = user_line(sys._getframe(1))
 
 
+def current(x: Any) -> Any:
+    """What a symbol was last pointed at; anything else as it is."""
+    return x if type(x) is not Symbol or x.now is None else x.now
+
+
 def write_down(
     function: Callable[..., Any],
     *specs: Spec,
@@ -208,6 +229,7 @@ def write_down(
         inputs = [Symbol(spec, scope, equations, constants) for spec in specs]
         with switched(tracing=inputs[0]) if name == "jit" and inputs else nullcontext():
             out = function(*inputs)
+        out = [current(x) for x in out] if isinstance(out, (list, tuple)) else current(out)
     scope.lift = _itself  # what was written down points back at its list no more: no cycle is left
     for symbol in (*inputs, *(s for e in equations for s in e.results)):
         symbol.equations, symbol.constants = [], None

@@ -13,6 +13,7 @@ from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.tensor import another
 from ..arrays.trees import flatten, paths, spread, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, ShapeError
@@ -32,6 +33,7 @@ class Batched(Value):
 
     __slots__ = ("axis", "level", "made_by", "scope", "spec", "value")
     level: int
+    is_variable = True
 
     def __init__(self, value: Any, axis: int | None, scope: Scope, made_by: str = "an argument") -> None:
         self.value = value
@@ -45,6 +47,17 @@ class Batched(Value):
         self.scope = scope
         self.level = scope.level
         self.made_by = made_by
+
+    def point_at(self, new: Any, what: str) -> None:
+        if isinstance(new, Value) and new.level >= self.level:
+            if type(new) is not Batched or new.scope is not self.scope:
+                raise self.unmovable(what)
+            self.value, self.axis, self.made_by = new.value, new.axis, new.made_by
+        else:
+            self.value, self.axis = new, None
+
+    def alias(self) -> Batched:
+        return Batched(self.value, self.axis, self.scope, self.made_by)
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Hand the op its arguments with their batch axes; its record says how to run them at once."""
@@ -137,7 +150,8 @@ def vmap(
         asked = _per_argument(in_axes, args) + [0] * (len(leaves) - len(flatten(args)[0]))
         axes = [_axis_of(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
         scope = batch_scope(_size(values, axes, structure, axis_size))
-        inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(values, axes, strict=True)]
+        own = [another(v) for v in values]  # f may point its own at new values
+        inputs = [v if a is None else Batched(v, a, scope) for v, a in zip(own, axes, strict=True)]
         with scope:
             given = unflatten(structure, inputs)  # inside: modules that are put together here are the transform's own
             out = f(*given[0], **(given[1] if kwargs else {}))

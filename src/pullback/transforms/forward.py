@@ -10,7 +10,7 @@ from ..arrays.checks import wants_functions
 from ..arrays.protect import settled
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor, wrap
+from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.trees import flatten, listed, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
@@ -29,6 +29,7 @@ class Dual(Value):
 
     __slots__ = ("along", "level", "primal", "scope", "spec")
     level: int
+    is_variable = True
 
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
@@ -37,6 +38,17 @@ class Dual(Value):
         self.spec: Spec = spec.guarded_twin or spec.guarded()
         self.scope = scope
         self.level = scope.level
+
+    def point_at(self, new: Any, what: str) -> None:
+        if isinstance(new, Value) and new.level >= self.level:
+            if type(new) is not Dual or new.scope is not self.scope:
+                raise self.unmovable(what)
+            self.primal, self.along = new.primal, new.along
+        else:
+            self.primal, self.along = new, None
+
+    def alias(self) -> Dual:
+        return Dual(self.primal, self.along, self.scope)
 
     @property
     def tangent(self) -> Any:
@@ -182,11 +194,11 @@ def _moving(primal: Any, tangent: Any, scope: Scope) -> Any:
     """One argument as duals, leaf by leaf."""
     leaves, structure = flatten(primal)
     if tangent is None:
-        return unflatten(structure, [as_value(x) for x in leaves])
+        return unflatten(structure, [another(as_value(x)) for x in leaves])
     duals = []
     for i, (x, t) in enumerate(zip(leaves, listed(structure, tangent, "jvp"), strict=True)):
-        x = as_float(x, "jvp", structure, i)
-        duals.append(Dual(x, checked_tangent(x, t, "jvp"), scope))
+        x = another(as_float(x, "jvp", structure, i))
+        duals.append(Dual(x, another(checked_tangent(x, t, "jvp")), scope))
     return unflatten(structure, duals)
 
 

@@ -169,7 +169,7 @@ def _variable(x: Any, scope: Scope | None) -> Tensor:
         return linked
     if isinstance(x, Tensor):
         return _leaf(x.value, x.spec)
-    value = x if isinstance(x, Value) else settled(x)  # the caller may write to it before pulling back
+    value = x.alias() if isinstance(x, Value) else settled(x)  # the caller may write to it before pulling back
     return _leaf(value, spec_of(value))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
+from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.tensor import asarray as as_tensor
-from ...arrays.tensor import tensor, wrap
 from ...arrays.value import Value
 from .. import creation, shaping
 from ..dispatch import as_value
@@ -107,7 +107,11 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, order: Any, sizes: Any, devi
     fill = shaping.astype(as_value(fill), spec.dtype if dtype is None else dtype)
     if not isinstance(fill, Value):
         fill = tensor(fill)
-    return shaping.broadcast_to(fill, wanted) if wanted else shaping.unchanged(fill)
+    whole = shaping.broadcast_to(fill, wanted) if wanted else shaping.unchanged(fill)
+    higher = isinstance(a, Value) and isinstance(whole, Value) and a.level > whole.level
+    return (
+        tensor(whole) if higher and type(whole) is not Tensor else whole
+    )  # what is like `a` may be set to parts of it
 
 
 def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *,
