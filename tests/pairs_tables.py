@@ -15,7 +15,7 @@ ANY = ".*"
 #: Checkpoints that compute all of a program again.
 RECOMPUTING = "checkpoint(_verify|_nothing|_contractions|_named|_offload)?"
 DRAWING_AGAIN = f"{RECOMPUTING}|checkpoint_sequential|checkpoint_loop"
-COMPILED = "jit(_donated|_budget)?|graph_compiled"
+COMPILED = "jit(_donated|_budget|_check)?|graph_compiled"
 STAGES = f"{COMPILED}|builder_step|stage|graph_text|graph_json|graph_gradients|graph_jvp|linearize|linear_transpose"
 STREAMS = "dropout_stream|dropout_module|normal_stream"
 
@@ -189,15 +189,6 @@ REASONS = [
 ]
 
 FAULTS = [
-    # compiled: fold, spread, fold, and the residual of a broadcast
-    Fault(COMPILED, "folds", "value|grad|tape|forward", "a fold, spread and folded again"),
-    Fault(COMPILED, "mask", ANY, "a mask folded, spread and folded again"),
-    Fault(
-        "jit(_donated|_budget)?",
-        "pooling|equal_widths",
-        "grad|tape|second",
-        "what is folded is spread and folded again",
-    ),
     # captured values and scratch buffers
     Fault(
         COMPILED, "numpy_generator|numpy_global|python_random", "value", "draws are frozen when the function is traced"
@@ -220,7 +211,7 @@ FAULTS = [
         "a serial number is compared with that of the first run",
     ),
     # statistics that stay values of a transform
-    Fault("vmap|stage|jit(_donated|_budget)?|graph_compiled|fixed_point|root", "batch_norm", ANY, "statistics leak"),
+    Fault(f"vmap|stage|{COMPILED}|fixed_point|root", "batch_norm", ANY, "statistics leak"),
     Fault(
         "jvp|linearize|linear_transpose|jacobian|jacfwd|hessian|hvp|ggnvp|jet|laplacian",
         "batch_norm",
