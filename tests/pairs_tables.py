@@ -14,9 +14,8 @@ REFUSED = Path(__file__).parent / "golden" / "data" / "pairs.txt"
 ANY = ".*"
 #: Checkpoints that compute all of a program again.
 RECOMPUTING = "checkpoint(_verify|_nothing|_contractions|_named|_offload)?"
-DRAWING_AGAIN = f"{RECOMPUTING}|checkpoint_sequential|checkpoint_loop"
-COMPILED = "jit(_donated|_budget)?|graph_compiled"
-STAGES = f"{COMPILED}|builder_step|stage|graph_text|graph_json|graph_gradients|graph_jvp|linearize|linear_transpose"
+JIT = "jit(_donated|_budget|_check)?"
+TAPES_INSIDE = "backward|workers|gradients|gradient_tape|persistent_tape"
 STREAMS = "dropout_stream|dropout_module|normal_stream"
 
 
@@ -101,6 +100,14 @@ REASONS = [
         "no_data", errors.ArgumentError, "cannot be written down as data", ("graph_json", ANY), "a function is no data"
     ),
     Reason("keyless", errors.ArgumentError, "draws from keys", (ANY, STREAMS), "each call would repeat the numbers"),
+    Reason("drawn_once", errors.GraphError, "would do only once", (JIT, DRAWS), "each call would repeat the numbers"),
+    Reason(
+        "statistics",
+        errors.LeakError,
+        "would be set to",
+        ("batch_norm", ANY),
+        "statistics that differ by element, or are no numbers yet, have no place in a module",
+    ),
     Reason(
         "draws_again",
         errors.ConvergenceError,
@@ -155,7 +162,7 @@ REASONS = [
         "captured",
         errors.GraphError,
         "would be lost",
-        ("checkpoint_loop|custom_root|root", CAPTURING),
+        ("checkpoint_loop|custom_root|root|fixed_point", CAPTURING),
         "a tracked value that is no argument and cannot be found",
     ),
     Reason(
@@ -172,71 +179,23 @@ REASONS = [
         ("inference_mode", ANY),
         "such tensors never have gradients",
     ),
-    Reason(
-        "no_copy",
-        errors.GraphError,
-        "only leaves can be copied",
-        (COPIES, ANY),
-        "a copy would be cut off from the tape",
-    ),
-    Reason(
-        "no_pickle",
-        errors.GraphError,
-        "a graph cannot be stored",
-        (COPIES, ANY),
-        "a copy would be cut off from the tape",
-    ),
+    Reason("no_pickle", errors.GraphError, "a graph cannot be stored", ("pickle", ANY), "files hold numbers"),
+    Reason("no_numbers_yet", errors.ConversionError, "pickle:", ("pickle", ANY), "files hold numbers"),
 ]
 
 FAULTS = [
-    # compiled: fold, spread, fold, and the residual of a broadcast
-    Fault(COMPILED, "folds", "value|grad|tape|forward", "a fold, spread and folded again"),
-    Fault(COMPILED, "mask", ANY, "a mask folded, spread and folded again"),
-    Fault(
-        "jit(_donated|_budget)?",
-        "pooling|equal_widths",
-        "grad|tape|second",
-        "what is folded is spread and folded again",
-    ),
-    # captured values and scratch buffers
-    Fault(
-        COMPILED, "numpy_generator|numpy_global|python_random", "value", "draws are frozen when the function is traced"
-    ),
-    Fault(f"{STAGES}|fixed_point|root", "scratch_buffer", ANY, "a staged program holds NumPy buffers by reference"),
-    # random streams and statistics in what runs again
-    Fault(DRAWING_AGAIN, f"{STREAMS}|python_random", "grad|tape|second", "the second run draws other numbers"),
-    Fault("checkpoint_by_size", STREAMS, "grad|tape|second", "the second run draws other numbers"),
     Fault(
         f"{RECOMPUTING}|checkpoint_sequential",
         "batch_norm",
         "grad|tape|second",
         "the second run moves the statistics again",
     ),
-    Fault(f"ggnvp|jacobian|hessian|{SPARSE}", DRAWS, ANY, "the function runs more than once and draws again"),
-    Fault(
-        "checkpoint_verify",
-        "checkpoint_loop",
-        "grad|tape|second",
-        "a serial number is compared with that of the first run",
-    ),
-    # statistics that stay values of a transform
-    Fault("vmap|stage|jit(_donated|_budget)?|graph_compiled|fixed_point|root", "batch_norm", ANY, "statistics leak"),
-    Fault(
-        "jvp|linearize|linear_transpose|jacobian|jacfwd|hessian|hvp|ggnvp|jet|laplacian",
-        "batch_norm",
-        ANY,
-        "statistics leak",
-    ),
-    Fault(
-        "divergence|forward_context|forward_directions|graph_gradients|graph_jvp", "batch_norm", ANY, "statistics leak"
-    ),
-    Fault(SPARSE, "batch_norm", ANY, "statistics leak"),
-    Fault(ANY, "batch_norm", "forward", "statistics leak"),
-    Fault("batch_norm", ANY, "forward", "statistics leak"),
-    # copies of tracked values
-    Fault(ANY, COPIES, ANY, "a copy of a tracked value is a constant", strict=False),
-    Fault(COPIES, ANY, ANY, "a copy of a tracked value is a constant", strict=False),
-    # others
+    Fault(SPARSE, DRAWS, ANY, "the function runs more than once and draws again"),
+    Fault("jacobian|hessian", "numpy_generator|numpy_global|python_random", ANY, "planning draws numbers"),
+    Fault("checkpoint.*", "ggnvp", "grad", "the second run is taken for another one, now and then", strict=False),
+    Fault("ggnvp", "batch_norm", "value", "statistics that carry derivatives"),
+    Fault("fixed_point|root", "checkpoint_loop", "grad|tape|second", "the loop is told that its numbers changed"),
+    Fault(JIT, "checkpoint_loop", ANY, "a value of the trace stays in the loop"),
     Fault(
         "checkpoint_by_size",
         "argmin|ggnvp|graph_gradients",
@@ -244,15 +203,9 @@ FAULTS = [
         "a saved value of an inner transform is used again",
     ),
     Fault("checkpoint_contractions", "graph_gradients", "grad", "a saved value of an inner transform is used again"),
-    Fault(
-        "fixed_point|root", "backward|workers|gradients|gradient_tape|persistent_tape", ANY, "a tape inside an equation"
-    ),
+    Fault("fixed_point|root", TAPES_INSIDE, ANY, "a tape inside an equation"),
     Fault("linear_transpose", f"{EQUATIONS}|checkpoint_loop", ANY, "the push of an equation has no transpose"),
     Fault("jacrev", EQUATIONS, "grad", "the pull of an equation in a batch is not differentiable"),
-    Fault("detect_anomaly", "memory_predict|graph_gradients", ANY, "asks for numbers where there are none"),
-    Fault(
-        "memory_profile", "checkpoint_contractions", "grad|tape|second", "a saving policy hides ops from the profile"
-    ),
     Fault("gradcheck", "root", "value", "an equation that closes over a tensor returns a bare array"),
 ]
 

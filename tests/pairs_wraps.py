@@ -182,11 +182,11 @@ def compiled_graph(f: Program) -> Program:
 
 
 def copied(f: Program) -> Program:
-    return lambda x: f(copy.deepcopy(x))
+    return lambda x: f(copy.deepcopy(x * 1.0))
 
 
 def pickled(f: Program) -> Program:
-    return lambda x: f(pickle.loads(pickle.dumps(x)))
+    return lambda x: f(pickle.loads(pickle.dumps(x * 1.0)))
 
 
 def saved(f: Program, world: World) -> Program:
@@ -279,6 +279,7 @@ WRAPS = [
     Wrap("jit", apply(pb.jit), compiled=True, covers=("jit",)),
     Wrap("jit_donated", apply(donated), compiled=True, like="jit"),
     Wrap("jit_budget", apply(functools.partial(pb.jit, memory_budget="1 MiB")), compiled=True, like="jit"),
+    Wrap("jit_check", apply(functools.partial(pb.jit, check=True)), compiled=True, like="jit"),
     checkpoint("checkpoint", "checkpoint"),
     checkpoint("checkpoint_verify", verify=True),
     checkpoint("checkpoint_nothing", "save_nothing", policy=pb.save_nothing, like="checkpoint"),
