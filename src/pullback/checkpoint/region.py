@@ -234,9 +234,11 @@ class Region:
         ]
         second = SecondRun(self._saved, self._decisions, self._variables)
         keeper = _Fulfilling(self, len(self._log) if self.verify is True else wanted[-1], self._log, self._promises)
-        args, kwargs = self._arguments.again()  # a region around may have to run again for these, so before any lock
-        with self._streams.rewound(), reopened(self._scopes):
-            self._context.copy().run(self._again, args, kwargs, keeper, second)
+        with reopened(self._scopes):
+            # a region around may have to run again for the arguments, so they come before any stream is held
+            args, kwargs = self._context.copy().run(self._arguments.again)
+            with self._streams.rewound():
+                self._context.copy().run(self._again, args, kwargs, keeper, second)
         if keeper.count < len(self._log) and (self.verify is True or keeper.count <= keeper.last):
             raise self._ended_early(keeper.count)
 
