@@ -9,12 +9,14 @@ import zlib
 import mpmath as mp
 import numpy as np
 import pytest
-from special_oracles import FUNCTIONS, PRECISION
 
 import pullback as pb
 from pullback import special
 from pullback.ops import everything
 from pullback.ops.eager import entry
+from pullback.tools.certify.oracles.scalars import PRECISION, mpmath_functions
+
+FUNCTIONS = mpmath_functions()
 
 
 def flat(low, high):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from mutations import OWN, SWAPS, every_mutation, planted
 from plant import caught, sweep
+from slight import every_slight, slight, unseen
 
 import pullback as pb
+from pullback.ops import everything
 from pullback.tools.certify import certify_ops
 
 ALL = every_mutation()
@@ -30,6 +34,37 @@ def test_wrong_rules_are_caught(part):
 @pytest.mark.sweep
 def test_every_wrong_rule_is_caught():
     assert sweep(ALL) == []
+
+
+@functools.cache
+def every_slight_mistake():
+    return every_slight()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_rules_off_by_one_part_in_a_million_are_seen(part):
+    some = every_slight_mistake()[3::37]
+    assert len({m.op for m in some}) >= 50
+    assert unseen(some[part::4]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.sweep
+@pytest.mark.parametrize("size", [1e-4, 1e-6])
+def test_every_rule_off_by_a_little_is_seen(size):
+    mistakes = every_slight(size)
+    assert len(mistakes) > 2500
+    assert unseen(mistakes) == []
+
+
+@pytest.mark.parametrize("name", ["sin", "matmul", "solve", "logm", "gammainc", "fft", "max", "convolution"])
+def test_all_modes_off_alike_are_seen_by_differences(name):
+    """Both modes agree with each other to the last digit, so that nothing but differences can tell."""
+    (mutation,) = (m for m in slight(everything()[name]) if m.kind == "both")
+    with planted(mutation):
+        row = certify_ops([name], ["float64"]).rows[name]
+    assert row["differences"].failures > 0
+    assert row["transpose"].failures == 0
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ...transforms import grad, jvp, vjp, vmap
 from ...transforms.taylor import jet
 from .cases import Case, carries, combine, drawn, flat, inner, parts, weighted
 from .digits import forty_digits
+from .edges import edges_of, turn_memory
 from .oracles import oracle_of
 from .slopes import measure_slope
 from .stand_ins import STAND_INS
@@ -31,6 +32,8 @@ __all__ = ["ROLES", "Measured", "Role", "apart"]
 #: What an error by differences is measured by, at least: a part of the largest slope, and of the largest value (in
 #: single precision more of it, since a slope of 1e-3 of the value is lost in its roundoff).
 _OF_LARGEST, _OF_VALUE, _OF_ROUNDOFF = 1e-2, 1e-3, 100.0
+#: What is left uncertain by differences that settle.
+_SURE = 1e-9
 
 
 class Measured(NamedTuple):
@@ -75,18 +78,39 @@ def along(case: Case, seed: int) -> list[Any]:
     return [v.astype(np.asarray(a).dtype) for v, a in zip(case.direction(seed), case.floats, strict=True)]
 
 
-def sized(case: Case, seed: int) -> list[Any]:
-    """A direction in which each argument moves by about its own size, so that no step is too large or too small."""
-    sizes = [max(1.0, float(np.abs(x).max(initial=0.0))) for x in map(np.asarray, case.floats)]
+def sized(case: Case, seed: int, least: float = 1.0) -> list[Any]:
+    """A direction in which each argument moves by about its own size, or by `least` if that is more."""
+    sizes = [max(least, float(np.abs(x).max(initial=0.0))) or 1.0 for x in map(np.asarray, case.floats)]
     return [(v * size).astype(v.dtype) for v, size in zip(along(case, seed), sizes, strict=True)]
 
 
 def value(case: Case) -> Measured | None:
     oracle = oracle_of(case)
-    if oracle is None:
+    return None if oracle is None else _against_oracle(oracle, case)
+
+
+def edges(case: Case) -> Measured | None:
+    """The value of the same numbers in another order of memory, and at relatives of a sample against the oracle."""
+    if case.op is None or case.kinds == "c" or coarse(case):
         return None
-    found, wanted = case.call(*case.args), oracle()
-    return Measured(apart(found, wanted), f"value {shown(found)}, oracle {shown(wanted)}")
+    found, wanted = case.call(*turn_memory(case).args), case.call(*case.args)
+    worst = Measured(apart(found, wanted), f"other strides: value {shown(found)}, before {shown(wanted)}")
+    for name, relative in edges_of(case):
+        oracle = oracle_of(relative)
+        if oracle is not None:
+            measured = _against_oracle(oracle, relative)
+            worst = max(worst, Measured(measured.error, f"{name}: {measured.words}"))
+    return worst
+
+
+def _against_oracle(oracle: Callable[[Any], Any], case: Case) -> Measured:
+    """Each result against what its oracle says, relative to its own size."""
+    found = case.call(*case.args)
+    worst = Measured(0.0, "")
+    for left, right in oracle(found):
+        error = apart(left, right) if np.shape(left) == np.shape(right) else np.inf
+        worst = max(worst, Measured(error, f"value {shown(left)}, oracle {shown(right)}"))
+    return worst
 
 
 def spec(case: Case) -> Measured | None:
@@ -159,7 +183,8 @@ def differences(case: Case) -> Measured | None:
     """First and second derivative along a line, against differences; what is short of digits, against double."""
     if not smooth(case):
         return None
-    xs, v, w = case.floats, sized(case, 1), sized(case, 5)
+    xs, least = case.floats, _least_movement(case)
+    v, w = sized(case, 1, least), sized(case, 5, least)
     if any(np.finfo(np.asarray(x).dtype).bits < 64 for x in xs):
         wide = [np.asarray(x, "float64") for x in (*xs, *v)]
         found, wanted = jvp(case.function, xs, v)[1], jvp(case.function, wide[: len(xs)], wide[len(xs) :])[1]
@@ -178,6 +203,15 @@ def differences(case: Case) -> Measured | None:
         with suppress(DtypeError):  # some complex ops have two derivatives and refuse the third by name
             found.append(_against_slope(bent, xs, v, jvp(bent, xs, v)[1], sizes))
     return max(found)
+
+
+def _least_movement(case: Case) -> float:
+    """How far an argument moves at least: 1, unless that is so far for a user's function that no step is short."""
+    if case.op is not None:
+        return 1.0
+    slope = measure_slope(line(case.function, case.floats, sized(case, 1)), float(np.finfo(float).eps))
+    sure = slope.error <= _SURE * np.maximum(np.abs(slope.value).max(initial=0.0), _OF_VALUE * slope.scale)
+    return 1.0 if sure.all() else 0.0
 
 
 def _meant(case: Case, pushed: Callable[..., Any], v: Sequence[Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -361,7 +395,8 @@ def shown(values: Any) -> str:
 
 
 ROLES = (
-    Role("value", "the value against an independent oracle", value, 1e-13, 1e-5),
+    Role("value", "the value against an independent oracle", value, 1e-13, 1e-6),
+    Role("edges", "the value at ties, infinities, NaN and other strides against the oracle", edges, 1e-13, None),
     Role("spec", "shape and dtype said without computing", spec, 0.0, 0.0),
     Role("transpose", "jvp against vjp, <u, Jv> = <J^T u, v>", transpose, 1e-12, 1e-4),
     Role("differences", "first and second derivative against differences", differences, 1e-8, 1e-3),

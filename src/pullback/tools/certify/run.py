@@ -57,10 +57,21 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
         raise DtypeError("certify: no argument is a float, so there is nothing to check.\n  Give one as 2.0, not 2.")
     if not any(carries(x) for x in parts(body(*leaves))):
         raise DtypeError("certify: the function returns no float, so it has no derivative to check.")
-    report = Certificate(tuple(role.name for role in ROLES))
-    for outcome in outcomes(case, getattr(f, "__name__", "function"), "at the arguments given", ROLES):
+    report, name = Certificate(tuple(role.name for role in ROLES)), getattr(f, "__name__", "function")
+    for outcome in outcomes(case, name, "at the arguments given", ROLES):
+        report.add(outcome)
+    for outcome in _in_double(case, name):
         report.add(outcome)
     return report
+
+
+def _in_double(case: Case, name: str) -> Iterator[Outcome]:
+    """Differences have few digits in single precision; a function that follows its arguments is asked in double."""
+    if all(np.finfo(np.asarray(x).dtype).bits >= 64 for x in case.floats):
+        return
+    wide = case.cast("float64")
+    if _raised(lambda: coarse(wide)) is False:
+        yield from outcomes(wide, name, "in double precision", [r for r in ROLES if r.name == "differences"])
 
 
 def _bare(x: Any) -> Any:

@@ -13,7 +13,7 @@ __all__ = ["Slope", "measure_slope"]
 _ENOUGH = 1e-10
 _FIRST, _LEVELS, _COLUMNS = 0.125, 30, 7
 #: One difference by a short step keeps long ones honest: those over many corners can agree with each other by chance.
-_SHORT, _LEEWAY = 2.0**-17, (1e-3, 1e-6)
+_SHORT, _LEEWAY = 2.0**-20, (1e-3, 1e-6)
 #: A difference may be off by so many ulps of the values over its step.
 _ULPS = 4.0
 

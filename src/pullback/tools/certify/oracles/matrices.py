@@ -1,0 +1,209 @@
+"""Matrices: laws that a factorization or a solve satisfies, and functions of matrices by their definition."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LAWS", "MATRICES", "Law", "product"]
+
+#: Arguments and results in, pairs of arrays that must be equal out.
+Law = Callable[..., list[tuple[Any, Any]]]
+
+
+def product(x: Any, y: Any) -> Any:
+    """The product of matrices as a sum over products of elements, without BLAS."""
+    return (x[..., :, :, None] * y[..., None, :, :]).sum(-2)
+
+
+def adjoint(x: Any) -> Any:
+    return np.conj(np.swapaxes(x, -1, -2))
+
+
+def symmetric_part(x: Any) -> Any:
+    return (x + adjoint(x)) / 2
+
+
+def unit(x: Any) -> Any:
+    """The unit matrix of the size of a square one."""
+    return np.broadcast_to(np.eye(x.shape[-1]), x.shape)
+
+
+def orthonormal(x: Any) -> tuple[Any, Any]:
+    found = product(adjoint(x), x)
+    return found, unit(found)
+
+
+def diagonal(values: Any, rows: int, columns: int) -> Any:
+    out = np.zeros((*values.shape[:-1], rows, columns), values.dtype)
+    for i in range(min(rows, columns)):
+        out[..., i, i] = values[..., i]
+    return out
+
+
+def falling(values: Any) -> tuple[Any, Any]:
+    return values, np.sort(np.abs(values), axis=-1)[..., ::-1]
+
+
+def _cholesky(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    (lower,) = found
+    diagonals = np.einsum("...ii->...i", lower)
+    return [
+        (product(lower, adjoint(lower)), symmetric_part(x)),
+        (lower, np.tril(lower)),
+        (diagonals, np.abs(diagonals)),
+    ]
+
+
+def _qr(found: Any, x: Any, complete: bool) -> list[tuple[Any, Any]]:
+    q, r = found
+    return [(product(q, r), x), orthonormal(q), (r, np.triu(r))]
+
+
+def _eigh(found: Any, x: Any, vectors: bool) -> list[tuple[Any, Any]]:
+    w, v = found
+    return [(product(v * w[..., None, :], adjoint(v)), symmetric_part(x)), orthonormal(v), (w, np.sort(w, axis=-1))]
+
+
+def _eig(found: Any, x: Any, vectors: bool) -> list[tuple[Any, Any]]:
+    w, v = found
+    lengths = np.sqrt((np.abs(v) ** 2).sum(-2))
+    return [
+        (product(x, v), v * w[..., None, :]),
+        (lengths, np.ones_like(lengths)),
+        (w.sum(-1), np.einsum("...ii->...", x)),
+        (np.prod(w, axis=-1), leibniz(x)),
+    ]
+
+
+def _svd(found: Any, x: Any, full: bool, vectors: bool) -> list[tuple[Any, Any]]:
+    u, s, vh = found
+    middle = diagonal(s, u.shape[-1], vh.shape[-2])
+    return [(product(product(u, middle), vh), x), orthonormal(u), orthonormal(adjoint(vh)), falling(s)]
+
+
+def _lu(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    p, q, lower, upper = found
+    both = product(lower, upper)
+    return [
+        (np.take_along_axis(both, p[..., :, None], axis=-2), x),
+        (both, np.take_along_axis(x, q[..., :, None], axis=-2)),
+        (lower, np.tril(lower, -1) + np.eye(*lower.shape[-2:])),
+        (upper, np.triu(upper)),
+        (np.maximum(np.abs(lower), 1.0), np.ones(lower.shape)),
+    ]
+
+
+def _pinv(found: Any, x: Any, rtol: Any) -> list[tuple[Any, Any]]:
+    """Penrose's four equations."""
+    (inverse,) = found
+    left, right = product(x, inverse), product(inverse, x)
+    return [(product(left, x), x), (product(right, inverse), inverse), (left, adjoint(left)), (right, adjoint(right))]
+
+
+def _triangular_solve(found: Any, a: Any, b: Any, lower: bool, unit: bool) -> list[tuple[Any, Any]]:
+    part = np.tril(a, -1) if lower else np.triu(a, 1)
+    part = part + (np.eye(a.shape[-1]) if unit else a * np.eye(a.shape[-1]))
+    return [(product(part, found[0]), np.broadcast_to(b, found[0].shape))]
+
+
+def _solve(found: Any, a: Any, b: Any) -> list[tuple[Any, Any]]:
+    return [(product(a, found[0]), np.broadcast_to(b, found[0].shape))]
+
+
+def _inv(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    return [(product(x, found[0]), unit(x)), (product(found[0], x), unit(x))]
+
+
+def _logm(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    """Of all logarithms the one whose eigenvalues lie between -pi i and pi i."""
+    turns = np.linalg.eigvals(found[0]).imag
+    return [(exponential(found[0]), x), (np.maximum(np.abs(turns), np.pi), np.full(turns.shape, np.pi))]
+
+
+def _sqrtm(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    """Of all roots the one whose eigenvalues have no negative real part."""
+    real = np.linalg.eigvals(found[0]).real
+    return [(product(found[0], found[0]), x), (real, np.abs(real))]
+
+
+def _lift(found: Any, x: Any) -> list[tuple[Any, Any]]:
+    """With W Z^H and the rest added, singular values that vanish are as large as the largest, or 1 of a matrix 0."""
+    n, r = x.shape[-1], min(x.shape[-1], 3)
+    w, z, rest = (np.split(found[0], [r, 2 * r], axis=-1)) if n else (found[0],) * 3
+    before = np.linalg.svd(x, compute_uv=False)
+    top = before[..., :1]
+    raised = np.where(before <= 1e-8 * top, np.where(top > 0, top, 1.0), before)
+    after = np.linalg.svd(x + product(w, adjoint(z)) + rest, compute_uv=False)
+    return [(after, np.sort(raised, axis=-1)[..., ::-1]), orthonormal(z)]
+
+
+LAWS: dict[str, Law] = {
+    "lift": _lift,
+    "cholesky": _cholesky,
+    "qr": _qr,
+    "eigh": _eigh,
+    "eig": _eig,
+    "svd": _svd,
+    "lu": _lu,
+    "pinv": _pinv,
+    "solve": _solve,
+    "triangular_solve": _triangular_solve,
+    "inv": _inv,
+    "logm": _logm,
+    "sqrtm": _sqrtm,
+}
+
+
+def leibniz(x: Any) -> Any:
+    """The determinant as the sum over permutations."""
+    n = x.shape[-1]
+    total = np.zeros(x.shape[:-2], x.dtype)
+    for order in itertools.permutations(range(n)):
+        sign = (-1) ** sum(a > b for a, b in itertools.combinations(order, 2))
+        total = total + sign * np.prod([x[..., i, j] for i, j in enumerate(order)], axis=0)
+    return total
+
+
+def exponential(x: Any) -> Any:
+    """The power series of a matrix that was halved until it is small, squared as often."""
+    halvings = max(0, int(np.ceil(np.log2(max(float(np.abs(x).sum(-1).max(initial=0.0)), 1e-3)))) + 4)
+    small, out = x / 2**halvings, unit(x)
+    for k in range(20, 0, -1):
+        out = unit(x) + product(small, out) / k
+    for _ in range(halvings):
+        out = product(out, out)
+    return out
+
+
+def _slogdet(x: Any) -> Any:
+    found = leibniz(x)
+    return found / np.abs(found), np.log(np.abs(found))
+
+
+def _einsum(*xs: Any, labels: tuple[str, ...], result: str) -> Any:
+    """A sum of products over every choice of an index for every label."""
+    sizes: dict[str, int] = {}
+    for letters, x in zip(labels, xs, strict=True):
+        sizes |= dict(zip(letters, x.shape, strict=True))
+    out = np.zeros([sizes[c] for c in result], np.result_type(*xs))
+    for place in np.ndindex(*sizes.values()):
+        at = dict(zip(sizes, place, strict=True))
+        term = 1
+        for letters, x in zip(labels, xs, strict=True):
+            term = term * x[tuple(at[c] for c in letters)]
+        out[tuple(at[c] for c in result)] += term
+    return out
+
+
+MATRICES: dict[str, Callable[..., Any]] = {
+    "matmul": product,
+    "matvec": lambda x, y: product(x, y[..., None])[..., 0],
+    "einsum": _einsum,
+    "det": leibniz,
+    "slogdet": _slogdet,
+    "expm": exponential,
+}
