@@ -1,11 +1,6 @@
-<<<<<<< HEAD
-"""Slight mistakes in every rule of every op, a factor of 1 + 1e-6: `python tests/planted/slight.py [op…]`
-prints which role sees them, and what none sees.
-=======
 """Slight mistakes in every rule of every op, a factor of 1 + 1e-6, and which role sees them.
 
 `PYTHONPATH=src python tests/planted/slight.py [op…]` prints what none sees.
->>>>>>> cert
 """
 
 from __future__ import annotations

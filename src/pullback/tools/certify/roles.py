@@ -202,7 +202,8 @@ def differences(case: Case) -> Measured | None:
     if slope is pushed:
         with suppress(DtypeError):  # some complex ops have two derivatives and refuse the third by name
             found.append(_against_slope(bent, xs, v, jvp(bent, xs, v)[1], sizes))
-    return max(found)
+    worst: Measured | None = max(found)
+    return worst
 
 
 def _least_movement(case: Case) -> float:

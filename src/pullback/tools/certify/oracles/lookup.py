@@ -53,7 +53,7 @@ def oracle_of(case: Case) -> Callable[[Any], Pairs] | None:
 
 
 def _function(name: str, args: Any) -> Callable[..., Any]:
-    found = _VALUES.get(name) or _OF_DTYPE.get(name)
+    found: Callable[..., Any] | None = _VALUES.get(name) or _OF_DTYPE.get(name)
     if found is not None:
         return found
     exact, precise = EXACT.get(name), mpmath_function(name)

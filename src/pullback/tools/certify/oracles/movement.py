@@ -94,7 +94,8 @@ def each_place(shape: Place, index: tuple[Any, ...]) -> tuple[Place, Iterator[tu
     arrays = [i for i, e in enumerate(entries) if isinstance(e, np.ndarray)]
     together = [i for i, e in enumerate(entries) if isinstance(e, (np.ndarray, int))] if arrays else []
     walk = np.broadcast_shapes(*(np.shape(entries[i]) for i in together))
-    ranges, axes = [], {}
+    axes: dict[int, int] = {}
+    ranges = []
     for i, e in enumerate(entries):
         axes[i] = len(axes) - sum(entries[j] is None for j in range(i)) if e is not None else -1
         if i not in together:
