@@ -265,7 +265,7 @@ def test_a_routine_that_does_not_fit_is_refused():
     text = graph.text().replace("carries=1", "carries=2")
     with pytest.raises(errors.PullbackError):
         pb.Graph.parse(text)
-    with pytest.raises(errors.PullbackError, match="wants a routine"):
+    with pytest.raises(errors.PullbackError, match="must be a routine"):
         pb.Graph.parse(graph.text().replace("body=r1", "body=3"))
 
 
