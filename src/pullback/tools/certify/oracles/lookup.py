@@ -21,11 +21,11 @@ __all__ = ["Pairs", "has_oracle", "knows_edges", "oracle_of"]
 #: What was found beside what it must be equal to.
 Pairs = list[tuple[Any, Any]]
 
-_VALUES = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
+_VALUES: dict[str, Callable[..., Any]] = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
 _LAWS = {**LAWS, **MOVEMENT_LAWS}
 _EDGED = {*EXACT, *MOVEMENT, *MOVEMENT_LAWS, *GRIDS, "matmul", "matvec", "einsum"} - {"fft", "rfft", "irfft", "sinc"}
 #: Ops whose result is about the digits of the dtype itself.
-_OF_DTYPE = {"nextafter": lambda x, y: _step(x, y), "spacing": lambda x: _gap(x)}
+_OF_DTYPE: dict[str, Callable[..., Any]] = {"nextafter": lambda x, y: _step(x, y), "spacing": lambda x: _gap(x)}
 
 
 def has_oracle(op: Op) -> bool:
@@ -53,7 +53,7 @@ def oracle_of(case: Case) -> Callable[[Any], Pairs] | None:
 
 
 def _function(name: str, args: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] | None = _VALUES.get(name) or _OF_DTYPE.get(name)
+    found = _VALUES.get(name) or _OF_DTYPE.get(name)
     if found is not None:
         return found
     exact, precise = EXACT.get(name), mpmath_function(name)
