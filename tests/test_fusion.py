@@ -263,6 +263,20 @@ def test_a_fork_while_another_thread_compiles():
     assert done.returncode == 0, done.stderr
 
 
+UNPICKLED = """
+import numpy as np, pullback as pb
+x = np.ones(3, np.dtype(float, copy=True))  # a dtype object of its own, as unpickling in another process makes them
+assert x.dtype is not np.dtype(float)
+assert pb.jit(lambda x: pb.sum(x**2))(x) == 3
+assert np.array_equal(pb.grad(pb.jit(lambda x: pb.sum(x**2)))(x), [2, 2, 2])
+"""
+
+
+def test_a_first_call_with_an_array_from_another_process():
+    done = run_script(UNPICKLED)
+    assert done.returncode == 0, done.stderr
+
+
 FIRST = """
 import threading, numpy as np, pullback as pb
 failed, barrier = [], threading.Barrier(4)

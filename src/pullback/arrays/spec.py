@@ -22,6 +22,12 @@ def is_inexact(dtype: Any) -> bool:
     return bool(dtype.kind in "fc" or dtype.name == "bfloat16")
 
 
+def _own(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's own object for a dtype, by which compiled code knows it: unpickling makes others that are equal."""
+    own: np.dtype[Any] = np.dtype(dtype.type)
+    return own if own == dtype else dtype
+
+
 class Spec:
     """Shape, dtype and device. `weak` is the Python type of a scalar, which gives way in promotion.
 
@@ -33,7 +39,7 @@ class Spec:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
         self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
+        self.dtype = _own(np.dtype(dtype))
         self.device = device
         self.weak = weak
         self.inexact = is_inexact(self.dtype)
