@@ -1,8 +1,8 @@
 """Compiled programs with all their memory beside pages that nobody may touch; run by `test_guard_pages.py`.
 
 `python guarded.py PLACE MACHINE FIRST STEP PROGRAMS`: memory at the "start" or the "end" of its pages, code for one of
-MACHINES, every STEP-th sample of the ops from FIRST on, and so many random programs. A touch kills the process; its
-last line says what ran.
+MACHINES, every STEP-th sample of the ops from FIRST on, and so many random and composed programs. A touch kills the
+process; its last line says what ran.
 """
 
 import ctypes
@@ -117,6 +117,25 @@ def programs(count):
         yield f"gradient of program {seed}", pb.grad(scalar, argnums=tuple(range(len(args)))), args
 
 
+def composed(count):
+    """Chains of forms and random programs of the generators, with the gradients of those that have one."""
+    from composed_modes import Run, all_of, weighed
+    from composed_programs import drawn, drawn_chain
+
+    import pullback as pb
+
+    for number in range(count):
+        for kind, found in (("chain", drawn_chain(number)), ("composed", drawn(number, 3, 8))):
+            run = Run(found)
+            yield f"{kind} {number}", run.f, run.args
+            if run.is_smooth():
+                yield (
+                    f"gradient of {kind} {number}",
+                    pb.grad(weighed(run.smooth, run.bars()), all_of(run.point)),
+                    run.point,
+                )
+
+
 def products():
     """Matrix products by tiles, with rows, columns and depths that fill no vector."""
     rng = np.random.default_rng(0)
@@ -135,7 +154,7 @@ def main(place, machine, first, step, count):
 
     build_for(machine)
     guarded = Guarded(place)
-    for what, f, args in (*products(), *samples(int(first), int(step)), *programs(int(count))):
+    for what, f, args in (*products(), *samples(int(first), int(step)), *programs(int(count)), *composed(int(count))):
         print(what, flush=True)
         args = [np.asarray(a) for a in args]
         wanted = f(*args)
