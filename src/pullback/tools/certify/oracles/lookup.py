@@ -24,8 +24,11 @@ Pairs = list[tuple[Any, Any]]
 _VALUES: dict[str, Callable[..., Any]] = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
 _LAWS = {**LAWS, **MOVEMENT_LAWS}
 _EDGED = {*EXACT, *MOVEMENT, *MOVEMENT_LAWS, *GRIDS, "matmul", "matvec", "einsum"} - {"fft", "rfft", "irfft", "sinc"}
+<<<<<<< HEAD
 #: Ops whose result is about the digits of the dtype itself.
 _OF_DTYPE: dict[str, Callable[..., Any]] = {"nextafter": lambda x, y: _step(x, y), "spacing": lambda x: _gap(x)}
+=======
+>>>>>>> cert
 
 
 def has_oracle(op: Op) -> bool:
@@ -47,13 +50,12 @@ def oracle_of(case: Case) -> Callable[[Any], Pairs] | None:
     args, name = [_widen(a) for a in case.args], case.op.name
     if name in _LAWS:
         return lambda found: _LAWS[name]([_widen(x) for x in parts(found)], *args, **case.static)
-    function = _function(name, case.args if name in _OF_DTYPE else args)
-    given = case.args if name in _OF_DTYPE else args
+    function, given = _function(name), case.args if name in _OF_DTYPE else args
     return lambda found: list(zip(parts(found), parts(function(*given, **case.static)), strict=True))
 
 
-def _function(name: str, args: Any) -> Callable[..., Any]:
-    found = _VALUES.get(name) or _OF_DTYPE.get(name)
+def _function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] | None = _VALUES.get(name) or _OF_DTYPE.get(name)
     if found is not None:
         return found
     exact, precise = EXACT.get(name), mpmath_function(name)
@@ -88,3 +90,7 @@ def _step(x: Any, y: Any) -> Any:
     tiny = np.copysign(np.finfo(x.dtype).smallest_subnormal, y)
     stepped = np.where(x == 0, tiny, (bits + np.where(away, 1, -1).astype(whole)).view(x.dtype))
     return np.where(x == y, y, np.where(np.isnan(x) | np.isnan(y), np.nan, stepped))
+
+
+#: Ops whose result is about the digits of the dtype itself.
+_OF_DTYPE: dict[str, Callable[..., Any]] = {"nextafter": _step, "spacing": _gap}

@@ -91,9 +91,10 @@ def each_place(shape: Place, index: tuple[Any, ...]) -> tuple[Place, Iterator[tu
     where the first of them stood, or in front if something else stands between two of them.
     """
     entries = _with_all_axes(index, len(shape))
-    arrays = [i for i, e in enumerate(entries) if isinstance(e, np.ndarray)]
-    together = [i for i, e in enumerate(entries) if isinstance(e, (np.ndarray, int))] if arrays else []
+    has_arrays = any(isinstance(e, np.ndarray) for e in entries)
+    together = [i for i, e in enumerate(entries) if has_arrays and isinstance(e, (np.ndarray, int))]
     walk = np.broadcast_shapes(*(np.shape(entries[i]) for i in together))
+<<<<<<< HEAD
     axes: dict[int, int] = {}
     ranges = []
     for i, e in enumerate(entries):
@@ -104,19 +105,37 @@ def each_place(shape: Place, index: tuple[Any, ...]) -> tuple[Place, Iterator[tu
     apart = bool(together) and together != list(range(together[0], together[-1] + 1))
     before = 0 if apart or not together else sum(i < together[0] for i, _ in kept)
     sizes = [len(r) for _, r in kept]
+=======
+    alone = _ranges(entries, shape, together)
+    kept = [i for i in alone if not isinstance(entries[i], int)]
+    is_apart = bool(together) and together != list(range(together[0], together[-1] + 1))
+    before = 0 if is_apart or not together else sum(i < together[0] for i in kept)
+    sizes = [len(alone[i]) for i in kept]
+>>>>>>> cert
     out = (*sizes[:before], *walk, *sizes[before:])
 
     def pairs() -> Iterator[tuple[Place, Place]]:
         for place in np.ndindex(out):
             step = place[before : before + len(walk)]
+            at = {i: r[0] for i, r in alone.items() if i not in kept}
             rest = place[:before] + place[before + len(walk) :]
-            at = {i: r[0] for i, r in ranges if isinstance(entries[i], int)}
-            at |= {i: r[n] for (i, r), n in zip(kept, rest, strict=True)}
+            at |= {i: alone[i][n] for i, n in zip(kept, rest, strict=True)}
             at |= {i: int(np.broadcast_to(entries[i], walk)[step]) for i in together}
             source = [at[i] for i in range(len(entries)) if entries[i] is not None]
             yield place, tuple(i % n for i, n in zip(source, shape, strict=True))
 
     return out, pairs()
+
+
+def _ranges(entries: list[Any], shape: Place, together: list[int]) -> dict[int, Sequence[int]]:
+    """What each entry that acts on its own axis walks over."""
+    found: dict[int, Sequence[int]] = {}
+    left = iter(shape)
+    for i, e in enumerate(entries):
+        size = 1 if e is None else next(left)
+        if i not in together:
+            found[i] = [e] if isinstance(e, int) else range(size)[slice(None) if e is None else e]
+    return found
 
 
 def _with_all_axes(index: tuple[Any, ...], ndim: int) -> list[Any]:

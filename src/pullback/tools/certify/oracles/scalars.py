@@ -237,6 +237,7 @@ def _elementary(mp: Any) -> dict[str, Scalar]:
         "kl_div": lambda x, y: x * mp.log(x / y) - x + y if x else y,
         "xlogy": lambda x, y: x * mp.log(y) if x else x,
         "xlog1py": lambda x, y: x * mp.log1p(y) if x else x,
+        "log_ratio": lambda x: mp.log(x) / (1 - x),
         "logit": lambda p: mp.log(p / (1 - p)),
         "log_expit": lambda x: -mp.log1p(mp.exp(-x)),
     }
@@ -356,7 +357,7 @@ def _of_polynomials(mp: Any) -> dict[str, Scalar]:
 
 
 #: Ops that are made by order: of which function they are the derivative, in which arguments, and over what.
-_ORDERED = {
+_ORDERED: dict[str, tuple[str, tuple[int, ...], Scalar | None]] = {
     "gamma_moment": ("gammainc", (0,), lambda mp, a, x: x**a * mp.exp(-x) / mp.gamma(a)),
     "gammainc_in_parameter": ("gammainc", (0,), None),
     "betainc_in_parameters": ("betainc", (0, 1), None),
@@ -378,7 +379,11 @@ def _of_order(name: str) -> Scalar | None:
         return None
     base, places, over = _ORDERED[found[1]]
     orders = tuple(int(n) for n in found.groups()[1:] if n is not None)
+<<<<<<< HEAD
     function: Scalar = mpmath_functions().get(base, lambda x: mp.log(x) / (1 - x))
+=======
+    function = mpmath_functions()[base]
+>>>>>>> cert
     moved = places[: len(orders)]
 
     def derivative(*args: Any) -> Any:
