@@ -201,13 +201,8 @@ def differences(case: Case) -> Measured | None:
     found = [_against_slope(value, xs, v, pushed(*xs), sizes), _against_slope(slope, xs, w, bent(*xs), sizes)]
     if slope is pushed:
         with suppress(DtypeError):  # some complex ops have two derivatives and refuse the third by name
-<<<<<<< HEAD
-            found.append(_against_slope(bent, xs, v, jvp(bent, xs, v)[1], sizes))
-    worst: Measured | None = max(found)
-=======
             found += [_against_slope(bent, xs, v, jvp(bent, xs, v)[1], sizes)]
     worst: Measured = max(found)
->>>>>>> cert
     return worst
 
 

@@ -51,11 +51,7 @@ def _fold_in(key: Any, data: Any) -> Any:
 
 def _unit(bits: int, width: int = 64, digits: int = 52) -> float:
     """The middle of one of 2^52 equal parts of the line from 0 to 1, or of fewer where a dtype has fewer digits."""
-<<<<<<< HEAD
-    return float(((bits >> (width - digits)) + 0.5) / 2**digits)
-=======
     return ((bits >> (width - digits)) + 0.5) / 2.0**digits
->>>>>>> cert
 
 
 def _random_unit(bits: Any, dtype: Any) -> Any:

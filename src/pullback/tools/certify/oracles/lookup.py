@@ -21,14 +21,9 @@ __all__ = ["Pairs", "has_oracle", "knows_edges", "oracle_of"]
 #: What was found beside what it must be equal to.
 Pairs = list[tuple[Any, Any]]
 
-_VALUES: dict[str, Callable[..., Any]] = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
+_VALUES = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
 _LAWS = {**LAWS, **MOVEMENT_LAWS}
 _EDGED = {*EXACT, *MOVEMENT, *MOVEMENT_LAWS, *GRIDS, "matmul", "matvec", "einsum"} - {"fft", "rfft", "irfft", "sinc"}
-<<<<<<< HEAD
-#: Ops whose result is about the digits of the dtype itself.
-_OF_DTYPE: dict[str, Callable[..., Any]] = {"nextafter": lambda x, y: _step(x, y), "spacing": lambda x: _gap(x)}
-=======
->>>>>>> cert
 
 
 def has_oracle(op: Op) -> bool:

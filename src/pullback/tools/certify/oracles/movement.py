@@ -94,24 +94,11 @@ def each_place(shape: Place, index: tuple[Any, ...]) -> tuple[Place, Iterator[tu
     has_arrays = any(isinstance(e, np.ndarray) for e in entries)
     together = [i for i, e in enumerate(entries) if has_arrays and isinstance(e, (np.ndarray, int))]
     walk = np.broadcast_shapes(*(np.shape(entries[i]) for i in together))
-<<<<<<< HEAD
-    axes: dict[int, int] = {}
-    ranges = []
-    for i, e in enumerate(entries):
-        axes[i] = len(axes) - sum(entries[j] is None for j in range(i)) if e is not None else -1
-        if i not in together:
-            ranges.append((i, [0] if e is None else [e] if isinstance(e, int) else range(shape[axes[i]])[e]))
-    kept = [(i, r) for i, r in ranges if not isinstance(entries[i], int)]
-    apart = bool(together) and together != list(range(together[0], together[-1] + 1))
-    before = 0 if apart or not together else sum(i < together[0] for i, _ in kept)
-    sizes = [len(r) for _, r in kept]
-=======
     alone = _ranges(entries, shape, together)
     kept = [i for i in alone if not isinstance(entries[i], int)]
     is_apart = bool(together) and together != list(range(together[0], together[-1] + 1))
     before = 0 if is_apart or not together else sum(i < together[0] for i in kept)
     sizes = [len(alone[i]) for i in kept]
->>>>>>> cert
     out = (*sizes[:before], *walk, *sizes[before:])
 
     def pairs() -> Iterator[tuple[Place, Place]]:

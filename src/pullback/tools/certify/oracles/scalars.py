@@ -379,11 +379,7 @@ def _of_order(name: str) -> Scalar | None:
         return None
     base, places, over = _ORDERED[found[1]]
     orders = tuple(int(n) for n in found.groups()[1:] if n is not None)
-<<<<<<< HEAD
-    function: Scalar = mpmath_functions().get(base, lambda x: mp.log(x) / (1 - x))
-=======
     function = mpmath_functions()[base]
->>>>>>> cert
     moved = places[: len(orders)]
 
     def derivative(*args: Any) -> Any:
