@@ -19,7 +19,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shaping import astype
-from ..settings import no_grad
+from ..settings import modes, no_grad
 from .describing import shown, table
 from .fields import Shape, collected, filled, rebuilt, slot_names, split, walked
 
@@ -92,10 +92,14 @@ class Module:
             if scope.name in _DRY_RUNS:
                 return
             value = _brought_out(self, name, value, scope)
+        if (watcher := modes().watcher) is not None:
+            watcher.setting(self, name)
         object.__setattr__(self, name, value)
         vars(self).pop(_SHAPE, None)
 
     def __delattr__(self, name: str) -> None:
+        if (watcher := modes().watcher) is not None:
+            watcher.setting(self, name)
         object.__delattr__(self, name)
         vars(self).pop(_SHAPE, None)
 
