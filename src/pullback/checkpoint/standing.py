@@ -7,7 +7,7 @@ the user's classes do not, so their attributes are copied before a run and compa
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from ..arrays.tensor import Tensor
@@ -33,7 +33,11 @@ class Standing:
         """What a function can reach, and may read or change."""
         for tensor in reach.tensors:
             self.note_tensor(tensor)
-        self._copies = [(holder, dict(vars(holder))) for holder in reach.objects]
+        self.note_objects(reach.objects)
+
+    def note_objects(self, objects: Iterable[Any]) -> None:
+        """All attributes of objects of the user's; `settle` tells which were set."""
+        self._copies = [(holder, dict(vars(holder))) for holder in objects]
 
     def note_tensor(self, tensor: Tensor) -> None:
         found = self._tensors.get(id(tensor))

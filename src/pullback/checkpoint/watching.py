@@ -7,7 +7,8 @@ that a policy saves. The second run starts from the same, and puts everything ba
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..arrays.node import Handle
@@ -20,11 +21,12 @@ from ..ops.dispatch import compute, run
 from ..ops.keeping import Watcher
 from ..ops.op import Op
 from ..ops.specialise import Symbol
+from ..settings import switched
 from .arguments import anew
 from .policies import Policy
 from .standing import Standing
 
-__all__ = ["FirstRun", "Saved", "SecondRun"]
+__all__ = ["FirstRun", "Saved", "SecondRun", "undone"]
 
 
 class SavedResult(NamedTuple):
@@ -210,3 +212,17 @@ class SecondRun(Watcher):
             tensor._grad = gradient
         for handle in self._handles:
             handle.remove()
+
+
+@contextmanager
+def undone(objects: Iterable[Any]) -> Iterator[None]:
+    """Code that runs again: tensors, gradients, hooks, modules and these objects are afterwards as they are now."""
+    before = Standing()
+    before.note_objects(objects)
+    second = SecondRun({}, [], Standing())
+    try:
+        with switched(watcher=second), second:
+            yield
+    finally:
+        before.settle(())
+        before.restore()
