@@ -12,8 +12,6 @@ from pullback import errors
 REFUSED = Path(__file__).parent / "golden" / "data" / "pairs.txt"
 
 ANY = ".*"
-#: Checkpoints that compute all of a program again.
-RECOMPUTING = "checkpoint(_verify|_nothing|_contractions|_named|_offload)?"
 JIT = "jit(_donated|_budget|_check)?"
 TAPES_INSIDE = "backward|workers|gradients|gradient_tape|persistent_tape"
 STREAMS = "dropout_stream|dropout_module|normal_stream"
@@ -184,25 +182,9 @@ REASONS = [
 ]
 
 FAULTS = [
-    Fault(
-        f"{RECOMPUTING}|checkpoint_sequential",
-        "batch_norm",
-        "grad|tape|second",
-        "the second run moves the statistics again",
-    ),
     Fault(SPARSE, DRAWS, ANY, "the function runs more than once and draws again"),
     Fault("jacobian|hessian", "numpy_generator|numpy_global|python_random", ANY, "planning draws numbers"),
-    Fault("checkpoint.*", "ggnvp", "grad", "the second run is taken for another one, now and then", strict=False),
     Fault("ggnvp", "batch_norm", "value", "statistics that carry derivatives"),
-    Fault("fixed_point|root", "checkpoint_loop", "grad|tape|second", "the loop is told that its numbers changed"),
-    Fault(JIT, "checkpoint_loop", ANY, "a value of the trace stays in the loop"),
-    Fault(
-        "checkpoint_by_size",
-        "argmin|ggnvp|graph_gradients",
-        "grad",
-        "a saved value of an inner transform is used again",
-    ),
-    Fault("checkpoint_contractions", "graph_gradients", "grad", "a saved value of an inner transform is used again"),
     Fault("fixed_point|root", TAPES_INSIDE, ANY, "a tape inside an equation"),
     Fault("linear_transpose", f"{EQUATIONS}|checkpoint_loop", ANY, "the push of an equation has no transpose"),
     Fault("jacrev", EQUATIONS, "grad", "the pull of an equation in a batch is not differentiable"),

@@ -23,13 +23,17 @@ W = RNG.normal(size=(4, 4))
 
 
 class Counted:
-    """A function that counts how often it runs."""
+    """A function that counts how often it runs: in a list, since attributes are put back after a second run."""
 
     def __init__(self, function):
-        self.function, self.runs = function, 0
+        self.function, self._calls = function, []
+
+    @property
+    def runs(self):
+        return len(self._calls)
 
     def __call__(self, *args, **kwargs):
-        self.runs += 1
+        self._calls.append(None)
         return self.function(*args, **kwargs)
 
 
@@ -1166,3 +1170,98 @@ def test_the_function_is_found_whatever_was_imported_first():
 
     importlib.import_module("pullback.checkpoint.policies")
     assert callable(pb.checkpoint)
+
+
+# State that the function sets
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"verify": True}, {"policy": pb.save_contractions}, {"policy": pb.save_named("middle")}],
+    ids=["plain", "verify", "contractions", "named"],
+)
+def test_running_statistics_of_a_layer_advance_once(options):
+    x = np.linspace(-1, 1, 9).reshape(3, 3)
+
+    def trained(around):
+        layer = pb.nn.BatchNorm(3, dtype=np.float64)
+        f = around(lambda x: pb.name(pb.sin(0.5 * layer(pb.tanh(x @ x))), "middle") * 1.0)
+        gradient = pb.grad(lambda x: pb.sum(f(x)))(x)
+        return gradient.detach().numpy(), np.asarray(layer.mean), np.asarray(layer.variance)
+
+    for mine, plain in zip(trained(lambda f: pb.checkpoint(f, **options)), trained(lambda f: f), strict=True):
+        same(mine, plain)
+
+
+def test_attributes_of_the_users_objects_are_put_back_after_the_second_run():
+    class Net:
+        steps = 0
+
+        def __call__(self, x):
+            self.steps += 1
+            self.seen = pb.tanh(x) * self.steps
+            return pb.sin(x * x) * self.steps
+
+    net, x = Net(), leaf()
+    y = pb.sum(pb.checkpoint(net)(x))
+    assert net.steps == 1
+    left, net.steps = net.seen, 5
+    y.backward()
+    assert net.steps == 5
+    assert net.seen is left
+    same(x.grad, 2 * X * np.cos(X * X))
+
+
+def test_an_attribute_that_the_second_run_makes_is_gone_afterwards():
+    class Cached(pb.nn.Module):
+        def forward(self, x):
+            if not hasattr(self, "scale"):
+                self.scale = pb.exp(x)
+            return self.scale * pb.sin(x)
+
+    net, x = Cached(), leaf()
+    y = pb.sum(pb.checkpoint(net)(x))
+    made = net.scale
+    y.backward()
+    assert net.scale is made
+    same(x.grad, pb.grad(lambda x: pb.sum(pb.exp(x) * pb.sin(x)))(X))
+
+
+def test_a_saved_result_is_not_handed_to_another_op():
+    switch = [True]
+
+    def f(x):
+        y = x @ x if switch[0] else pb.sin(x) * 2.0
+        return pb.exp(y)
+
+    x = leaf(np.eye(3))
+    y = pb.sum(pb.checkpoint(f, policy=pb.save_contractions)(x))
+    switch[0] = False
+    with pytest.raises(RecomputeError, match=r"(?s)saved the result of matmul.*recomputed: sin"):
+        y.backward()
+
+
+@pytest.mark.parametrize("policy", [lambda op, nbytes: True, pb.save_contractions])
+def test_a_policy_saves_nothing_of_the_transforms_inside(policy):
+    def f(x):
+        inner = pb.argmin(lambda z, y: pb.sum(0.5 * z * z + 0.05 * z**4 - z * y), np.zeros((3, 3)), x)
+        staged = pb.stage(lambda x: pb.sum(x @ x))(pb.spec_of(x)).gradients(wrt=0).run(x)
+        return inner + staged + pb.jvp(lambda x: pb.sin(x @ x), (x,), (x,))[1]
+
+    x = np.linspace(0.1, 1, 9).reshape(3, 3)
+    np.testing.assert_allclose(
+        pb.grad(scalar(pb.checkpoint(f, policy=policy)))(x), pb.grad(scalar(f))(x), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_a_pass_goes_the_same_way_at_each_run():
+    """The roots of a pass once came in the order of their addresses."""
+    x = np.linspace(0.1, 1, 3)
+
+    def core(x):
+        return pb.sin(x), pb.tanh(x) * 0.8, pb.exp(-x), pb.cos(x)
+
+    f = pb.checkpoint(lambda x: pb.ggnvp(core, lambda ys: sum(pb.sum(y * y) for y in ys), (x,), (x,)), verify=True)
+    plain = pb.grad(lambda x: pb.sum(pb.ggnvp(core, lambda ys: sum(pb.sum(y * y) for y in ys), (x,), (x,))))(x)
+    for _ in range(10):
+        same(pb.grad(scalar(f))(x), plain)

@@ -17,7 +17,7 @@ import pytest
 import pullback as pb
 from pullback.checkpoint import disk, offload
 from pullback.checkpoint.schedules import Levels, fastest, fewest_advances, first_snapshots, repetitions, split, touches
-from pullback.errors import ArgumentError, DtypeError, GraphError, ShapeError, StorageError
+from pullback.errors import ArgumentError, DtypeError, GraphError, RecomputeError, ShapeError, StorageError
 
 X0, A = np.array([0.3, 0.7]), np.array([1.1, 0.9])
 
@@ -723,3 +723,72 @@ def test_sizes_and_directories_are_checked():
     with pytest.raises(StorageError, match="no directory"):
         pb.offload_to_disk("/nowhere/at/all")
     assert tempfile.gettempdir() == disk.Disk(None).directory
+
+
+# One loop that runs on other numbers
+
+
+def _mixing(z, snapshots=2):
+    return pb.checkpoint_loop(lambda i, c, p: 0.6 * pb.sin(c) + 0.3 * p, z, 3, z, snapshots=snapshots)
+
+
+def test_a_compiled_loop_may_start_from_other_numbers_at_the_next_call():
+    f, x = pb.jit(_mixing), np.linspace(0.1, 1, 3)
+    for scale in (1.0, 0.9, 1.0):
+        np.testing.assert_allclose(f(scale * x), _mixing(scale * x), rtol=1e-14)
+    slope = pb.jit(pb.grad(lambda x: pb.sum(_mixing(x))))
+    for scale in (1.0, 0.9):
+        np.testing.assert_allclose(slope(scale * x), pb.grad(lambda x: pb.sum(_mixing(x)))(scale * x), rtol=1e-14)
+
+
+def test_an_equation_may_run_a_loop_at_every_guess():
+    def f(mixed):
+        return lambda x: pb.sum(pb.fixed_point(lambda z, x: 0.2 * pb.tanh(mixed(z)) + x, np.zeros(3), x))
+
+    def unrolled(z):
+        c = z
+        for _ in range(3):
+            c = 0.6 * pb.sin(c) + 0.3 * z
+        return c
+
+    x = np.linspace(0.1, 1, 3)
+    np.testing.assert_allclose(pb.grad(f(_mixing))(x), pb.grad(f(unrolled))(x), rtol=1e-7)
+
+
+def test_a_loop_that_reads_what_changed_is_noticed_after_runs_from_other_numbers():
+    scale = [0.6]
+    x = pb.tensor([0.2, 0.4], requires_grad=True)
+
+    def run(start):
+        return pb.checkpoint_loop(lambda i, c: scale[0] * pb.sin(c), start, 5, snapshots=2)
+
+    kept = run(x)
+    run(x * 2.0)
+    scale[0] = 0.5
+    with pytest.raises(RecomputeError, match="other numbers"):
+        pb.sum(kept).backward()
+
+
+def _in_python(step, x):
+    for i in range(4):
+        x = step(i, x)
+    return x
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda f, x: pb.grad(lambda x: pb.sum(f(x)))(x),
+        lambda f, x: pb.jvp(f, (x,), (x,)),
+        lambda f, x: pb.hvp(lambda x: pb.sum(f(x)), (x,), (x,)),
+    ],
+    ids=["grad", "jvp", "hvp"],
+)
+def test_running_statistics_in_a_step_advance_once(taken):
+    x, found = np.linspace(-1, 1, 9).reshape(3, 3), []
+    for loop in (_in_python, lambda step, x: pb.checkpoint_loop(step, x, 4, snapshots=2)):
+        layer = pb.nn.BatchNorm(3, dtype=np.float64).arrays()
+        taken(lambda x, loop=loop, layer=layer: loop(lambda i, c: pb.sin(layer(c)), x), x)
+        found.append(np.asarray(layer.mean))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-14)
+    assert abs(found[0]).max() > 0

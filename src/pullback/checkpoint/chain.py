@@ -17,7 +17,7 @@ from ..transforms.captures import Unchanged
 from ..transforms.forward import jvp
 from .randomness import Replay
 from .snapshots import Tiers
-from .trail import Trail
+from .trail import Trail, Trails
 
 __all__ = ["Chain"]
 
@@ -29,8 +29,10 @@ class Chain:
     `moving` are the places of leaves that derivatives go through: floating-point states, and parameters that carry any.
     `until` answers whether to stop before step i; `n` is the number of steps, or the most with `until`. `streams` are
     the random ones it may draw from, `modes` what was switched on, `tracked` whether anybody may want to go back,
-    `watched` the arrays that the step closes over, `trail` the states it went through (of the tangent chain, its first
-    ones, which are the same), `batches` the sizes of the batches around it.
+    `watched` the arrays that the step closes over, `trails` the states it went through (of the tangent chain, its first
+    ones, which are the same), `primal` picks the leaves that these followed from, `batches` the
+    sizes of the batches around it, `objects` those that a step may set attributes of. What a step does beside computing
+    it did when the loop ran, so a chain that runs its steps `again`, for a derivative, leaves no trace.
     """
 
     step: Callable[..., tuple[Any, ...]]
@@ -44,8 +46,11 @@ class Chain:
     modes: Modes
     tracked: bool
     watched: Unchanged
-    trail: Trail
+    trails: Trails
     batches: tuple[int, ...] = ()
+    primal: Callable[[Sequence[Any]], Sequence[Any]] = list
+    objects: Sequence[Any] = ()
+    again: bool = False
 
     @property
     def moving_states(self) -> tuple[int, ...]:
@@ -60,6 +65,10 @@ class Chain:
         if self.n is not None and i >= self.n:
             return False
         return self.until is None or not bool(self.until(i, *state, *params))
+
+    def trail(self, leaves: Sequence[Any]) -> Trail | None:
+        """Of the run from these leaves, where somebody may want to go back."""
+        return self.trails.of(self.primal(leaves)) if self.tracked else None
 
     def tangent(self) -> Chain:
         """The chain that carries tangents along: leaves are (states, their tangents, parameters, their tangents)."""
@@ -79,9 +88,11 @@ class Chain:
         def until(i: int, *leaves: Any) -> Any:
             return self.until(i, *apart(leaves)[0])  # type: ignore[misc]
 
-        stop = None if self.until is None else until
-        width = self.width + len(self.moving)
-        return replace(self, step=step, until=stop, states=first, width=width, moving=self._doubled())
+        return replace(
+            self, step=step, until=None if self.until is None else until, states=first,
+            width=self.width + len(self.moving), moving=self._doubled(), again=True,
+            primal=lambda xs: self.primal(apart(xs)[0]),
+        )  # fmt: skip
 
     def _doubled(self) -> tuple[int, ...]:
         """Where what moves, and its tangents, stand among the leaves of the tangent chain."""
@@ -107,10 +118,10 @@ class Chain:
     def in_batch(self, axes: tuple[int | None, ...], size: int) -> Chain:
         """The chain of a batch, with its elements along `axes` of the leaves; one that is done stays as it is."""
         run, done = self.step, self.until
-        batches, trail = (size, *self.batches), Trail(self.states)
+        batches, trails = (size, *self.batches), Trails(self.states)
         if done is None:
             whole = lambda i, *leaves: vmap(functools.partial(run, i), axes)(*leaves)  # noqa: E731
-            return replace(self, step=whole, batches=batches, trail=trail)
+            return replace(self, step=whole, batches=batches, trails=trails, primal=list)
 
         def one(i: int, *leaves: Any) -> tuple[Any, ...]:
             over = done(i, *leaves)
@@ -123,4 +134,4 @@ class Chain:
         def until(i: int, *leaves: Any) -> Any:
             return reducing.all(vmap(functools.partial(done, i), axes)(*leaves))
 
-        return replace(self, step=step, until=until, batches=batches, trail=trail)
+        return replace(self, step=step, until=until, batches=batches, trails=trails, primal=list)

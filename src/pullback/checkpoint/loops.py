@@ -40,7 +40,7 @@ from .reach import Reach, is_generator
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth
-from .trail import Trail
+from .trail import Trails
 
 __all__ = ["checkpoint_loop"]
 
@@ -157,13 +157,13 @@ class _Given:
         """The loop as `sweeps` run it."""
         states = len(self._carry.leaves)
         moving = [i for i, x in enumerate(leaves) if spec_of(x).inexact and (i < states or carries(x))]
-        streams = Replay(Reach(self._captures.functions, self._leaves).generators)
+        reach = Reach(self._captures.functions, self._leaves)
         tracked = any(map(carries, leaves))
         watched = Unchanged(self._captures.arrays if tracked else ())
         return Chain(
             step=self.step, until=self.until if ends else None, n=n, states=states, width=len(leaves),
-            moving=tuple(moving), tiers=tiers, streams=streams, modes=modes(), tracked=tracked,
-            watched=watched, trail=Trail(states),
+            moving=tuple(moving), tiers=tiers, streams=Replay(reach.generators), modes=modes(), tracked=tracked,
+            watched=watched, trails=Trails(states), objects=reach.objects,
         )  # fmt: skip
 
 

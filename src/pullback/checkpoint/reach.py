@@ -1,4 +1,4 @@
-"""Function in, the random generators and tensors that it can reach out: what it closes over, names, and holds."""
+"""Function in, the random generators, tensors and objects that it can reach out: what it closes over, names, holds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def is_generator(x: Any) -> bool:
 
 
 class Reach:
-    """The generators and tensors found, each once."""
+    """The generators, tensors and objects with attributes of the user's found, each once."""
 
-    __slots__ = ("_generators", "_seen", "_tensors")
+    __slots__ = ("_generators", "_seen", "_tensors", "objects")
 
     def __init__(self, functions: Iterable[Any], leaves: Sequence[Any] = ()) -> None:
         self._generators: dict[int, Any] = {id(leaf): leaf for leaf in leaves if is_generator(leaf)}
         self._tensors: dict[int, Tensor] = {}
         self._seen: set[int] = set()
+        self.objects: list[Any] = []
         for function in functions:
             self._search(function, _DEPTH)
 
@@ -52,6 +53,8 @@ class Reach:
 
     def _search(self, holder: Any, depth: int) -> None:
         self._seen.add(id(holder))
+        if _is_users_object(holder):
+            self.objects.append(holder)
         for value in _inside(holder):
             kind = type(value)
             if kind in _hollow:
@@ -62,6 +65,18 @@ class Reach:
                 self._generators[id(value)] = value
             elif depth and id(value) not in self._seen:
                 self._search(value, depth - 1)
+
+
+def _is_users_object(holder: Any) -> bool:
+    """Whether it has attributes that a function may set; objects of libraries, ours too, keep caches in theirs, and
+    modules tell when one is set.
+    """
+    return (
+        type(holder) is not FunctionType
+        and not isinstance(holder, (type, ModuleType))
+        and hasattr(holder, "__dict__")
+        and not _is_library(type(holder))
+    )
 
 
 def _inside(holder: Any) -> Iterable[Any]:

@@ -30,8 +30,9 @@ from .arguments import Arguments
 from .fingerprint import Fingerprint, fingerprint
 from .policies import Policy
 from .reach import Reach
+from .standing import Standing
 from .streams import Streams
-from .watching import FirstRun, Saved, SecondRun, Variables, note_all
+from .watching import FirstRun, Saved, SecondRun
 
 __all__ = ["Region"]
 
@@ -137,7 +138,7 @@ class Region:
 
     __slots__ = (
         "_arguments", "_around", "_begun", "_context", "_decisions", "_function", "_handed", "_last", "_log",
-        "_promises", "_saved", "_scopes", "_streams", "_variables", "given", "lock", "running", "verify",
+        "_promises", "_saved", "_scopes", "_start", "_streams", "given", "lock", "running", "verify",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool | None) -> None:
@@ -153,8 +154,8 @@ class Region:
         self._promises: list[weakref.ref[Promise] | None] = []
         self._saved: Saved = {}
         self._decisions: list[bool] = []
-        self._variables: Variables = {}
-        note_all(self._variables, reach.tensors)
+        self._start = Standing()
+        self._start.note_reached(reach)
         self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self.given = arguments.nodes()
         self.lock = threading.RLock()
@@ -163,7 +164,7 @@ class Region:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], policy: Policy) -> Any:
         """The first run: the function's own results, on its own graph."""
-        watcher = FirstRun(modes().watcher, policy, self._saved, self._decisions, self._variables, self._kept_so_far)
+        watcher = FirstRun(modes().watcher, policy, self._saved, self._decisions, self._start, self._kept_so_far)
         try:
             with self._streams.recorded(), switched(keeper=_Promising(self), watcher=watcher):
                 out = self._function(*args, **kwargs)
@@ -232,7 +233,7 @@ class Region:
         wanted = [
             i for i, r in enumerate(self._promises) if r is not None and (p := r()) is not None and p.at_hand() is None
         ]
-        second = SecondRun(self._saved, self._decisions, self._variables)
+        second = SecondRun(self._saved, self._decisions, self._start)
         keeper = _Fulfilling(self, len(self._log) if self.verify is True else wanted[-1], self._log, self._promises)
         with reopened(self._scopes):
             # a region around may have to run again for the arguments, so they come before any stream is held

@@ -19,13 +19,19 @@ from ..transforms.rules import carries
 from .chain import Chain
 from .schedules import Levels, fastest, first_snapshots, split, touches
 from .snapshots import NO_TICKET, Run, Shelf, Snapshot, found_run
+from .trail import Trail
+from .watching import undone
 
 __all__ = ["back", "forth"]
 
 
 def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The state after all steps, and the ticket of what was left for the way back."""
-    with _as_at_first(chain), chain.streams.from_start():
+    with (
+        _as_at_first(chain),
+        chain.streams.from_start(),
+        undone(chain.objects) if chain.again else contextlib.nullcontext(),
+    ):
         state, run = _Forth(chain, leaves).all()
         chain.watched.check()
         return (*state, np.broadcast_to(NO_TICKET if run is None else run.ticket(), chain.batches))
@@ -35,7 +41,7 @@ def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
     chain.watched.check()
-    with _as_at_first(chain), chain.streams.from_start():
+    with _as_at_first(chain), chain.streams.from_start(), undone(chain.objects):
         left = found_run(ticket)
         if left is None:
             left = _Forth(chain, leaves).all_but_value()
@@ -53,11 +59,13 @@ def _as_at_first(chain: Chain) -> Iterator[None]:
         switch_to(now)
 
 
-def _advanced(chain: Chain, i: int, state: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...]:
+def _advanced(
+    chain: Chain, trail: Trail | None, i: int, state: Sequence[Any], params: Sequence[Any]
+) -> tuple[Any, ...]:
     """The state after step i, as bare arrays."""
     outs = tuple(_bare(x) for x in chain.step(i, *(wrap(x, spec_of(x)) for x in (*state, *params))))
-    if chain.tracked:
-        chain.trail.see(i, outs)
+    if trail is not None:
+        trail.see(i, outs)
     return outs
 
 
@@ -76,7 +84,7 @@ class _Forth:
     """The sweep to the end, which takes the first snapshots."""
 
     def __init__(self, chain: Chain, leaves: Sequence[Any]) -> None:
-        self._chain = chain
+        self._chain, self._trail = chain, chain.trail(leaves)
         self._state, self._params = tuple(leaves[: chain.states]), leaves[chain.states :]
         self._shelf = Shelf(chain.tiers)
         self._at_hand: Snapshot | None = None
@@ -144,7 +152,7 @@ class _Forth:
         return chain.goes_on(i, state, params)
 
     def _advance(self, i: int) -> None:
-        self._state = _advanced(self._chain, i, self._state, self._params)
+        self._state = _advanced(self._chain, self._trail, i, self._state, self._params)
 
     def _snapshot(self, i: int) -> Snapshot:
         return Snapshot(i, self._state, self._chain.streams.states(), None)
@@ -162,7 +170,7 @@ class _Back:
     """The sweep from the end to the start: one step with a tape at a time, and steps forward to where it is."""
 
     def __init__(self, chain: Chain, leaves: Sequence[Any], left: tuple[Shelf, Snapshot | None, int]) -> None:
-        self._chain = chain
+        self._chain, self._trail = chain, chain.trail(leaves)
         self._leaves = leaves
         self._params = leaves[chain.states :]
         self._shelf, self._at_hand, self._end = left
@@ -204,7 +212,7 @@ class _Back:
         state = start.leaves()
         self._chain.streams.rewind(start.states)
         for i in range(start.step, step):
-            state = _advanced(self._chain, i, state, self._params)
+            state = _advanced(self._chain, self._trail, i, state, self._params)
         return Snapshot(step, state, self._chain.streams.states(), None)
 
     def _pulled(self, here: Snapshot, bars: list[Any]) -> list[Any]:
@@ -218,7 +226,8 @@ class _Back:
             for k, x in zip(chain.moving, moving, strict=True):
                 filled[k] = x
             outs = chain.step(here.step, *filled)
-            chain.trail.see(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
+            if self._trail is not None:
+                self._trail.see(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
             return [outs[k] for k in chain.moving_states]
 
         pullback = Pullback(step, [leaves[k] for k in chain.moving], None)

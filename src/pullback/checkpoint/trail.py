@@ -13,7 +13,32 @@ from ..arrays.backends import device_of
 from ..errors import RecomputeError
 from .fingerprint import Fingerprint, epsilon
 
-__all__ = ["Trail"]
+__all__ = ["Trail", "Trails"]
+
+#: So many runs are remembered; a compiled program or an equation runs one loop on other arrays each time.
+_RUNS = 16
+
+
+class Trails:
+    """The trails of a loop, one for the arrays that it starts from."""
+
+    __slots__ = ("_found", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._found: dict[int, Trail] = {}
+
+    def of(self, leaves: Sequence[Any]) -> Trail:
+        """The trail of a run from these arrays: a new one if there was none."""
+        if any(device_of(x) != "cpu" for x in leaves):
+            return Trail(self._width)
+        mark = _mark([Fingerprint(x) for x in leaves])
+        found = self._found.get(mark)
+        if found is None:
+            found = self._found[mark] = Trail(self._width)
+            for oldest in list(self._found)[:-_RUNS]:
+                del self._found[oldest]
+        return found
 
 
 class Trail:
@@ -35,7 +60,7 @@ class Trail:
         if self._loose or step > len(self._hashes) or any(device_of(x) != "cpu" for x in seen):
             return
         prints = [Fingerprint(x) for x in seen]
-        mark = hash(tuple([(p.words(), p.sample()) for p in prints]))
+        mark = _mark(prints)
         if step == len(self._hashes):
             self._hashes.append(mark)
             self._totals.append(_total(prints)[0])
@@ -53,6 +78,10 @@ class Trail:
             "  Likely causes: something that it reads changed in between (a global, a closed-over list or object), or\n"
             "  it counts its calls, reads a clock or an iterator. Pass what it depends on as params, or in the state."
         )
+
+
+def _mark(prints: Sequence[Fingerprint]) -> int:
+    return hash(tuple([(p.words(), p.sample()) for p in prints]))
 
 
 def _total(prints: Sequence[Fingerprint]) -> tuple[float, float]:

@@ -7,62 +7,79 @@ that a policy saves. The second run starts from the same, and puts everything ba
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from ..arrays.node import Handle
-from ..arrays.spec import spec_of
+from ..arrays.scope import fresh_level
+from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten
+from ..errors import RecomputeError
 from ..ops.dispatch import compute, run
 from ..ops.keeping import Watcher
 from ..ops.op import Op
 from ..ops.specialise import Symbol
+from ..settings import switched
 from .arguments import anew
 from .policies import Policy
+from .standing import Standing
 
-__all__ = ["FirstRun", "Saved", "SecondRun", "Variables", "note_all"]
+__all__ = ["FirstRun", "Saved", "SecondRun", "undone"]
 
-#: For the number of an op, how to get its result back, and the number of the op that follows.
-Saved = dict[int, tuple[Callable[[], Any], int]]
-#: Where variables stood before they were rebound.
-Variables = dict[int, tuple["weakref.ref[Tensor]", tuple[Any, ...]]]
+
+class SavedResult(NamedTuple):
+    """The result of an op: how to get it back, the number of the op that follows, and what it was computed of."""
+
+    back: Callable[[], Any]
+    following: int
+    op: Op
+    given: tuple[Spec, ...]
+
+    def check(self, op: Op, values: Sequence[Any]) -> None:
+        """Raise unless the op that asks for it is the one that computed it."""
+        if op is not self.op or _specs(values) != self.given:
+            raise RecomputeError(
+                "checkpoint: the recomputation differs from the first run.\n"
+                f"  first run: saved the result of {_shown(self.op, self.given)}\n"
+                f"  recomputed: {_shown(op, _specs(values))} in its place\n"
+                "  Likely causes: an `if` on something that changed in between, such as a global variable or a random "
+                "number. Pass what the function depends on as arguments."
+            )
+
+
+#: By the number of the op.
+Saved = dict[int, SavedResult]
+
+
+def _specs(values: Sequence[Any]) -> tuple[Spec, ...]:
+    return tuple(map(spec_of, values))
+
+
+def _shown(op: Op, given: Sequence[Spec]) -> str:
+    return f"{op.name}({', '.join(map(str, given))})"
 
 
 def _below(op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
     return compute(op, values, static) if level == 1 else run(op, values, static)
 
 
-def _note(variables: Variables, tensor: Tensor) -> None:
-    """Where a variable stands now, unless that is noted already."""
-    found = variables.get(id(tensor))
-    if found is None or found[0]() is not tensor:
-        state = tensor.value, tensor.spec, tensor.node, tensor.status
-        variables[id(tensor)] = weakref.ref(tensor), state
-
-
-def note_all(variables: Variables, tensors: Iterable[Tensor]) -> None:
-    """Where the variables stand that a function can reach: it reads them, or rebinds them."""
-    for tensor in tensors:
-        _note(variables, tensor)
-
-
-def _put_back(variables: Variables) -> None:
-    for reference, (value, spec, node, status) in variables.values():
-        tensor = reference()
-        if tensor is not None:
-            tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
-
-
-def _has_moved(tensor: Tensor | None, state: tuple[Any, ...]) -> bool:
-    """Those that stand where they stood are left alone: other threads may use them."""
-    return tensor is not None and (tensor.value is not state[0] or tensor.node is not state[2])
-
-
 class FirstRun(Watcher):
     """Notes what a second run will need; what lies around may be a second run itself, and hears of it too."""
 
-    __slots__ = ("_count", "_decisions", "_kept_so_far", "_made", "_outer", "_policy", "_saved", "_variables", "saving")
+    __slots__ = (
+        "_count",
+        "_decisions",
+        "_kept_so_far",
+        "_level",
+        "_made",
+        "_outer",
+        "_policy",
+        "_saved",
+        "_start",
+        "saving",
+    )
 
     def __init__(
         self,
@@ -70,27 +87,28 @@ class FirstRun(Watcher):
         policy: Policy,
         saved: Saved,
         decisions: list[bool],
-        variables: Variables,
+        start: Standing,
         kept_so_far: Callable[[], int],
     ) -> None:
         self._outer, self._policy = outer, policy
-        self._saved, self._decisions, self._variables = saved, decisions, variables
+        self._saved, self._decisions, self._start = saved, decisions, start
         self._kept_so_far = kept_so_far
         self._count = 0
-        self._made: dict[int, tuple[Any, int, int]] = {}
+        self._made: dict[int, tuple[Any, int, int, Op, tuple[Spec, ...]]] = {}
+        self._level = fresh_level()  # transforms that begin in the run have higher ones
         self.saving = bool(policy.asks or policy.names)
 
     def computing(self, op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
         """Compute, and save the result where the policy says so. A result during which values of lower levels were kept
-        must be computed again for their sake.
+        must be computed again for their sake, and one of a transform inside is of no use when that is over.
         """
         number, before = self._count, self._kept_so_far()
         self._count += 1
         out = _below(op, values, static, level)
-        if type(out) is tuple or self._kept_so_far() != before:
+        if type(out) is tuple or self._kept_so_far() != before or getattr(out, "level", 0) > self._level:
             return out
         if self._policy.asks and self._policy.saves(op, spec_of(out).nbytes):
-            self._saved[number] = self._policy.storage.put(out), self._count
+            self._saved[number] = SavedResult(self._policy.storage.put(out), self._count, op, _specs(values))
         if self._policy.names:
             self._find_named(op, static, values, out, number)
         return out
@@ -100,14 +118,20 @@ class FirstRun(Watcher):
         if op.name == "name" and static["name"] in self._policy.names:
             found = self._made.get(id(values[0]))
             if found is not None and found[0]() is values[0]:
-                self._saved[found[1]] = self._policy.storage.put(values[0]), found[2]
+                back = self._policy.storage.put(values[0])
+                self._saved[found[1]] = SavedResult(back, *found[2:])
         else:
-            self._made[id(out)] = _reference(out), number, self._count
+            self._made[id(out)] = _reference(out), number, self._count, op, _specs(values)
 
     def rebinding(self, tensor: Tensor) -> None:
-        _note(self._variables, tensor)
+        self._start.note_tensor(tensor)
         if self._outer is not None:
             self._outer.rebinding(tensor)
+
+    def setting(self, holder: Any, name: str) -> None:
+        self._start.note_attribute(holder, name)
+        if self._outer is not None:
+            self._outer.setting(holder, name)
 
     def grading(self, tensor: Tensor) -> None:
         if self._outer is not None:
@@ -125,11 +149,7 @@ class FirstRun(Watcher):
     def settle(self, inputs: Sequence[Any], out: Any) -> None:
         """The run is over: what counts are variables that live on, but not those handed in or out."""
         self._made.clear()
-        if self._variables:
-            passed = {id(x) for x in (*inputs, *flatten(out)[0])}
-            for key, (reference, _) in list(self._variables.items()):
-                if reference() is None or key in passed:
-                    del self._variables[key]
+        self._start.settle({id(x) for x in (*inputs, *flatten(out)[0])})
 
 
 def _reference(value: Any) -> Callable[[], Any]:
@@ -146,27 +166,32 @@ class SecondRun(Watcher):
     everything is as before.
     """
 
-    __slots__ = ("_count", "_decisions", "_gradients", "_handles", "_saved", "_start", "_variables", "saving")
+    __slots__ = ("_count", "_decisions", "_gradients", "_handles", "_now", "_saved", "_start", "saving")
 
-    def __init__(self, saved: Saved, decisions: list[bool], start: Variables) -> None:
+    def __init__(self, saved: Saved, decisions: list[bool], start: Standing) -> None:
         self._saved, self._start = saved, start
         self._decisions = iter(decisions)
         self._count = 0
         self._handles: list[Handle] = []
         self._gradients: dict[int, tuple[Tensor, Tensor | None]] = {}
-        self._variables: Variables = {}
+        self._now = Standing()
         self.saving = bool(saved)
 
     def computing(self, op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
         number = self._count
         self._count += 1
         if number in self._saved:
-            back, self._count = self._saved[number]
-            return anew(back())
+            saved = self._saved[number]
+            saved.check(op, values)
+            self._count = saved.following
+            return anew(saved.back())
         return _below(op, values, static, level)
 
     def rebinding(self, tensor: Tensor) -> None:
-        _note(self._variables, tensor)
+        self._now.note_tensor(tensor)
+
+    def setting(self, holder: Any, name: str) -> None:
+        self._now.note_attribute(holder, name)
 
     def grading(self, tensor: Tensor) -> None:
         self._gradients.setdefault(id(tensor), (tensor, tensor.grad))
@@ -178,16 +203,26 @@ class SecondRun(Watcher):
         return next(self._decisions, found)
 
     def __enter__(self) -> SecondRun:
-        moved = {
-            key: (reference, state) for key, (reference, state) in self._start.items() if _has_moved(reference(), state)
-        }
-        note_all(self._variables, [tensor for reference, _ in moved.values() if (tensor := reference()) is not None])
-        _put_back(moved)
+        self._now = self._start.restore()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _put_back(self._variables)
+        self._now.restore()
         for tensor, gradient in self._gradients.values():
             tensor._grad = gradient
         for handle in self._handles:
             handle.remove()
+
+
+@contextmanager
+def undone(objects: Iterable[Any]) -> Iterator[None]:
+    """Code that runs again: tensors, gradients, hooks, modules and these objects are afterwards as they are now."""
+    before = Standing()
+    before.note_objects(objects)
+    second = SecondRun({}, [], Standing())
+    try:
+        with switched(watcher=second), second:
+            yield
+    finally:
+        before.settle(())
+        before.restore()

@@ -19,7 +19,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shaping import astype
-from ..settings import no_grad
+from ..settings import modes, no_grad
 from .describing import shown, table
 from .fields import Shape, collected, filled, rebuilt, slot_names, split, walked
 
@@ -92,10 +92,14 @@ class Module:
             if scope.name in _DRY_RUNS:
                 return
             value = _brought_out(self, name, value, scope)
+        if (watcher := modes().watcher) is not None:
+            watcher.setting(self, name)
         object.__setattr__(self, name, value)
         vars(self).pop(_SHAPE, None)
 
     def __delattr__(self, name: str) -> None:
+        if (watcher := modes().watcher) is not None:
+            watcher.setting(self, name)
         object.__delattr__(self, name)
         vars(self).pop(_SHAPE, None)
 
@@ -279,18 +283,24 @@ def _foreign_scope(module: Module, value: Any) -> Scope | None:
 
 
 def _brought_out(module: Module, name: str, value: Any, scope: Scope) -> Any:
-    """What a constant of a transform stands for outside; anything else would be of no use when that is over."""
-    inside = value
-    while type(inside) is Tensor and inside.node is None:
-        inside = inside.value
-    found = scope.lower(inside)
-    if found is inside or (isinstance(found, Value) and _foreign_scope(module, found) is not None):
-        raise LeakError(
-            f"{type(module).__name__}.{name} would be set to {value!r}, a value of a {scope.name} that the module does "
-            "not belong to.\n  Give the module to the function as an argument and return it, or call net.eval() if its "
-            "state is not to change."
-        )
-    return found
+    """What a constant of a transform, and of those around it, stands for outside; anything else would be of no use when
+    that is over. A buffer is a constant of the tapes between them too.
+    """
+    is_buffer, inside, around = name in type(module).buffers, value, scope
+    while True:
+        while type(inside) is Tensor and (is_buffer or inside.node is None):
+            inside = inside.value
+        found = around.lower(inside)
+        if found is inside:
+            raise LeakError(
+                f"{type(module).__name__}.{name} would be set to {value!r}, a value of a {scope.name} that the module "
+                "does not belong to.\n  Give the module to the function as an argument and return it, or call "
+                "net.eval() if its state is not to change."
+            )
+        outer = _foreign_scope(module, found)
+        if outer is None:
+            return found.detach() if is_buffer and type(found) is Tensor else found
+        inside, around = found, outer
 
 
 def _joined(path: str, name: str) -> str:

@@ -63,6 +63,10 @@ class Watcher(ABC):
         """A variable is about to be pointed at a new value."""
 
     @abstractmethod
+    def setting(self, holder: Any, name: str) -> None:
+        """An attribute of an object is about to be set or deleted."""
+
+    @abstractmethod
     def grading(self, tensor: Tensor) -> None:
         """The gradient of a tensor is about to be written."""
 

@@ -233,8 +233,8 @@ def deepest_first(roots: Iterable[Node], floor: int = 0) -> list[Node]:
     """Every node of depth `floor` or more that leads to the roots. A node is always deeper than its parents, so this is
     the order to go in.
     """
-    seen = set(roots)
-    found = list(seen)
+    found = list(dict.fromkeys(roots))  # in their order: the same function must go the same way at each run
+    seen = set(found)
     for node in found:  # grows as it goes
         for parent in above(floor, node.parents) if floor else node.parents:
             if parent not in seen:
