@@ -8,6 +8,7 @@ function, so that a forked child can be the package with this one mistake in it.
 from __future__ import annotations
 
 import ast
+import collections
 import copy
 import importlib
 import random
@@ -38,7 +39,7 @@ _SWAPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One mistake: in which function of which module, what was done, and the line it was done to."""
+    """One mistake: in which function of which module, what was done, the line it was done to, all lines around."""
 
     module: str
     function: str
@@ -46,6 +47,7 @@ class Mutant:
     kind: str
     line: int
     text: str
+    body: range
 
     @property
     def key(self) -> str:
@@ -75,9 +77,10 @@ def every_mutant(most: int | None = None, seed: int = 0) -> list[Mutant]:
 def _mutants_of(module: str) -> Iterator[Mutant]:
     source, tree = _parsed(module)
     for name, node in _functions(tree):
+        body = range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
         for number, (kind, place) in enumerate(_places(node)):
             text = " ".join((ast.get_source_segment(source, place) or "").split())[:90]
-            yield Mutant(module, name, number, kind, place.lineno, text)
+            yield Mutant(module, name, number, kind, place.lineno, text, body)
 
 
 def _parsed(module: str) -> tuple[str, ast.Module]:
@@ -100,7 +103,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 def _places(function: ast.FunctionDef) -> list[tuple[str, Any]]:
     """What can be done wrong in a function: kinds of mistakes, and the nodes they are made in."""
     found: list[tuple[str, Any]] = []
-    for node in ast.walk(function):
+    for node in _nodes(function):
         if isinstance(node, (ast.If, ast.IfExp, ast.While)):
             found.append(("negated", node.test))
         elif isinstance(node, ast.comprehension):
@@ -116,6 +119,18 @@ def _places(function: ast.FunctionDef) -> list[tuple[str, Any]]:
         elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load) and len(node.elts) > 2:
             found += [("entry forgotten", e) for e in node.elts if not isinstance(e, (ast.Constant, ast.Starred))]
     return found
+
+
+def _nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """All that runs: nothing of annotations and decorators."""
+    todo = collections.deque(ast.iter_child_nodes(function))
+    silent = {id(x) for x in (function.returns, *function.decorator_list) if x is not None}
+    while todo:
+        node = todo.popleft()
+        if id(node) not in silent:
+            yield node
+            kept = {k: v for k, v in ast.iter_fields(node) if k not in ("annotation", "returns")}
+            todo.extend(x for v in kept.values() for x in (v if isinstance(v, list) else [v]) if isinstance(x, ast.AST))
 
 
 class _Change(ast.NodeTransformer):

@@ -1,6 +1,7 @@
 """Mutants of the compiler against the judges: `python tests/mutants/plant.py [--most N] [--seed S] [module…]`.
 
-Each mutant lives in a forked child, which runs the battery until a check fails. A child that dies or hangs is caught.
+Each mutant lives in a forked child, which runs the checks that reach the changed line until one fails. A child that
+dies or hangs is caught. What each check reaches is recorded first, by the package without a mistake.
 """
 
 from __future__ import annotations
@@ -8,13 +9,20 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
+import importlib
 import os
+import pickle
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PULLBACK_CACHE_DIR"] = os.environ.get("MUTANTS_CACHE") or tempfile.mkdtemp(prefix="pullback-mutants-")
@@ -23,32 +31,115 @@ os.environ.setdefault("PULLBACK_NUM_THREADS", "2")
 
 import battery
 from explained import EXPLAINED
-from mutations import Mutant, every_mutant, plant
+from mutations import MODULES, Mutant, every_mutant, plant
 
 from pullback.compile.cpu import link
 
-__all__ = ["judge", "sweep"]
+__all__ = ["Survey", "judge", "survey", "sweep"]
 
-#: Seconds that a child may take: three times what the whole battery takes on a busy machine.
-LIMIT = 600
+#: Seconds that a child may take beyond ten times what its checks take without a mistake.
+PATIENCE = 20
+
+Place = tuple[str, int]
 
 
-def run_battery() -> tuple[str, str] | None:
-    """The first judge that notices something, and what; None if all is well."""
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One check: its judge, what it is, the lines it reached (file and line), the seconds it took."""
+
+    judge: str
+    check: Callable[[], None]
+    lines: frozenset[Place]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    reaches: list[Reach]
+
+    def of(self, mutant: Mutant) -> list[Reach]:
+        """The checks that come to the mutant's line, or into its function where a line is not told apart."""
+        file = _file(mutant.module)
+        at_line = [r for r in self.reaches if (file, mutant.line) in r.lines]
+        return at_line or [r for r in self.reaches if any((file, n) in r.lines for n in mutant.body)]
+
+
+@functools.cache
+def _file(module: str) -> str:
+    return importlib.import_module(f"pullback.{module}").__file__ or ""
+
+
+def survey(judges: Iterable[str] = battery.JUDGES) -> Survey:
+    """Run every check on the package as it is, in a child, and note which lines of the compiler each comes to."""
+    checks = [(name, check) for name in judges for check in battery.JUDGES[name]()]
     link.EFFORT = ((), 0)
-    for name, checks in battery.JUDGES.items():
+    link._llvm()  # what every child would start
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reached"
+        result = _in_child(lambda: path.write_bytes(pickle.dumps([_reached(check) for _, check in checks])) and "well")
+        if result[0] != "well":
+            sys.exit(f"the package itself does not pass the battery: {' '.join(result)}")
+        found = pickle.loads(path.read_bytes())
+    return Survey([Reach(name, check, *rest) for (name, check), rest in zip(checks, found, strict=True)])
+
+
+def _reached(check: Callable[[], None]) -> tuple[frozenset[Place], float]:
+    files, lines = {_file(module) for module in MODULES}, set()
+
+    def enter(frame: Any, event: str, arg: Any) -> Any:
+        if (file := frame.f_code.co_filename) not in files:
+            return None
+
+        def step(frame: Any, event: str, arg: Any) -> Any:
+            lines.add((file, frame.f_lineno))
+            return step
+
+        return step
+
+    start = time.monotonic()
+    threading.settrace(enter)
+    sys.settrace(enter)
+    try:
+        _quietly(check)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+    return frozenset(lines), time.monotonic() - start
+
+
+def _quietly(check: Callable[[], None]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check()
+
+
+def run_checks(reaches: Iterable[Reach]) -> str:
+    """The first judge that notices something, which check it was, and what it said; "survived" if all is well."""
+    for number, reach in enumerate(reaches):
         try:
-            for check in checks():
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    check()
+            _quietly(reach.check)
         except BaseException as error:
-            return name, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
-    return None
+            said = str(error).strip().splitlines()
+            return f"{reach.judge}\t{number}\t{type(error).__name__}: {said[0] if said else ''}"[:200]
+    return "survived"
 
 
-def judge(mutant: Mutant | None) -> str:
-    """What became of a mutant: the judge that caught it, "crash", "hang", or "" if it survived."""
+def judge(mutant: Mutant, reaches: list[Reach]) -> list[str]:
+    """What became of a mutant: the judge that caught it, "crash", "hang", "survived", or "not reached"."""
+    if not reaches:
+        return ["not reached"]
+
+    def live() -> str:
+        try:
+            plant(mutant)
+        except ValueError as error:
+            return f"not planted\t0\t{error}"
+        return run_checks(reaches)
+
+    return _in_child(live, PATIENCE + 10 * sum(r.seconds for r in reaches))
+
+
+def _in_child(work: Callable[[], str], limit: float = 1200) -> list[str]:
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -56,26 +147,19 @@ def judge(mutant: Mutant | None) -> str:
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
+        try:
+            found = work()
+        except BaseException as error:
+            found = f"failed\t0\t{type(error).__name__}: {error}"[:400]
         with contextlib.suppress(BaseException):
-            found = _of_child(mutant)
             os.write(write, found.encode())
         os._exit(0)
     os.close(write)
-    return _waited(child, read)
+    return _waited(child, read, limit)
 
 
-def _of_child(mutant: Mutant | None) -> str:
-    try:
-        if mutant is not None:
-            plant(mutant)
-    except ValueError as error:
-        return f"not planted\t{error}"
-    caught = run_battery()
-    return "survived" if caught is None else "\t".join(caught)
-
-
-def _waited(child: int, read: int) -> str:
-    end = time.monotonic() + LIMIT
+def _waited(child: int, read: int, limit: float) -> list[str]:
+    end, pause = time.monotonic() + limit, 0.001
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -84,24 +168,41 @@ def _waited(child: int, read: int) -> str:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             os.close(read)
-            return "hang"
-        time.sleep(0.02)
+            return ["hang"]
+        time.sleep(pause := min(0.02, pause * 2))
     found = os.read(read, 4096).decode()
     os.close(read)
-    return found or f"crash\tstatus {status}"
+    return found.split("\t") if found else ["crash", "0", f"status {status}"]
 
 
-def sweep(mutants: list[Mutant], shown: bool = True) -> dict[str, list[Mutant]]:
-    """Mutants by what became of them."""
+def sweep(mutants: list[Mutant], known: Survey, most: int = 10**6, shown: bool = True) -> dict[str, list[Mutant]]:
+    """Mutants by what became of them, each after at most so many checks; those that caught most so far come first."""
     found: dict[str, list[Mutant]] = collections.defaultdict(list)
+    caught: collections.Counter[int] = collections.Counter()
     for number, mutant in enumerate(mutants):
         start = time.monotonic()
-        result = judge(mutant).split("\t")
+        reaches = _chosen(known.of(mutant), caught, most)
+        result = judge(mutant, reaches)
+        if len(result) > 2 and result[0] in battery.JUDGES:
+            caught[id(reaches[int(result[1])])] += 1
         found[result[0]].append(mutant)
         if shown:
-            print(f"{number + 1}/{len(mutants)} {time.monotonic() - start:4.1f} s  {result[0]:12} {mutant}  "
-                  f"{result[1] if len(result) > 1 else ''}", flush=True)  # fmt: skip
+            print(f"{number + 1}/{len(mutants)} {time.monotonic() - start:4.1f} s  {result[0]:12} "
+                  f"{mutant} [{len(reaches)}]  {result[-1] if len(result) > 2 else ''}", flush=True)  # fmt: skip
     return found
+
+
+def _chosen(reaches: list[Reach], caught: collections.Counter[int], most: int) -> list[Reach]:
+    """The best catchers, then some of every judge in turn."""
+    best = sorted((r for r in reaches if caught[id(r)]), key=lambda r: -caught[id(r)] / (0.1 + r.seconds))[: most // 2]
+    by_judge: dict[str, list[Reach]] = collections.defaultdict(list)
+    for r in sorted(reaches, key=lambda r: r.seconds):
+        if not any(r is b for b in best):
+            by_judge[r.judge].append(r)
+    rest: list[Reach] = []
+    while len(best) + len(rest) < most and any(by_judge.values()):
+        rest += [group.pop(0) for group in by_judge.values() if group]
+    return (best + rest)[:most]
 
 
 def is_explained(mutant: Mutant) -> bool:
@@ -113,15 +214,13 @@ def main() -> None:
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--most", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checks", type=int, default=10**6, help="how many checks a mutant goes through at most")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
     asked = parser.parse_args()
     first, every = map(int, asked.part.split("/"))
     mutants = [m for m in every_mutant(asked.most, asked.seed) if not asked.modules or m.module in asked.modules]
-    well = judge(None)
-    if well != "survived":
-        sys.exit(f"the package itself does not pass the battery: {well}")
-    found = sweep(mutants[first::every])
-    missed = [m for m in found.get("survived", []) if not is_explained(m)]
+    found = sweep(mutants[first::every], survey(), asked.checks)
+    missed = [m for kind in ("survived", "not reached") for m in found.get(kind, []) if not is_explained(m)]
     counts = ", ".join(f"{name} {len(group)}" for name, group in found.items())
     print(f"{sum(map(len, found.values()))} planted: {counts}; {len(missed)} survived without an explanation")
     print(*missed, sep="\n")
