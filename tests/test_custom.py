@@ -331,8 +331,8 @@ def test_linearize(cube):
 
 @each_cube
 def test_gradcheck_and_gradgradcheck(cube):
-    assert pb.gradcheck(cube, [np.array([0.5, -1.0])])
-    assert pb.gradgradcheck(cube, [np.array([0.5, -1.0])])
+    assert pb.gradcheck(cube, np.array([0.5, -1.0]))
+    assert pb.gradgradcheck(cube, np.array([0.5, -1.0]))
 
 
 def test_one_result_that_nobody_uses():
