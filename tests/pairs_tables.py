@@ -182,9 +182,6 @@ REASONS = [
 ]
 
 FAULTS = [
-    Fault(SPARSE, DRAWS, ANY, "the function runs more than once and draws again"),
-    Fault("jacobian|hessian", "numpy_generator|numpy_global|python_random", ANY, "planning draws numbers"),
-    Fault("ggnvp", "batch_norm", "value", "statistics that carry derivatives"),
     Fault("fixed_point|root", TAPES_INSIDE, ANY, "a tape inside an equation"),
     Fault("linear_transpose", f"{EQUATIONS}|checkpoint_loop", ANY, "the push of an equation has no transpose"),
     Fault("jacrev", EQUATIONS, "grad", "the pull of an equation in a batch is not differentiable"),
