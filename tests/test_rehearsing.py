@@ -97,3 +97,17 @@ def test_a_plan_made_inside_a_checkpoint_is_not_missed_by_its_second_run():
     f = pb.checkpoint(lambda x: pb.jacobian(lambda x: pb.sin(x) if x[0] > 0 else x)(x), verify=True)
     found = pb.grad(lambda x: pb.sum(f(x)))(X)
     np.testing.assert_allclose(found, -np.sin(X), rtol=1e-12)
+
+
+def test_statistics_that_leave_nested_transforms_carry_no_derivatives():
+    x = np.linspace(-1, 1, 9).reshape(3, 3)
+    plain = pb.nn.BatchNorm(3, dtype=np.float64)
+    plain(x)
+
+    def product(layer):
+        return lambda x: pb.ggnvp(layer, lambda y: 0.5 * pb.sum(y * y), (x,), (np.ones((3, 3)),))
+
+    for taken in (lambda f: f(x), lambda f: pb.jvp(f, (x,), (x,)), lambda f: pb.grad(lambda x: pb.sum(f(x)))(x)):
+        layer = pb.nn.BatchNorm(3, dtype=np.float64)
+        taken(product(layer))
+        np.testing.assert_allclose(np.asarray(layer.mean), np.asarray(plain.mean), rtol=1e-14)
