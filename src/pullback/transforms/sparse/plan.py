@@ -202,7 +202,7 @@ class SparsePlan:
         self,
         products: Callable[[Any], Any],
         directions: Any,
-        around: Callable[[bool], AbstractContextManager[None]] = nullcontext,
+        around: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
     ) -> Any:
         """Products in all directions, a batch at a time, each inside of `around(whether it is the last)`."""
         count, step = len(directions), self._batch
