@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.checkpoint.streams import STREAMS, Stream
 from pullback.errors import ArgumentError, RecomputeError
+from pullback.ops.streams import STREAMS, Stream
 from pullback.settings import modes
 from pullback.transforms.custom import custom_op
 

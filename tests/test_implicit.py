@@ -1692,3 +1692,44 @@ def test_unrolled_steps_with_checkpoints_agree_with_those_without():
             np.testing.assert_allclose(kept.detach().numpy(), plain.detach().numpy(), rtol=1e-12, atol=1e-13)
     with pytest.raises(pb.errors.ArgumentError, match="checkpoints"):
         pb.implicit.Unrolled(3, 0)
+
+
+# Where equations meet other features
+
+
+def _settling(x):
+    return pb.fixed_point(lambda z, x: 0.1 * pb.sin(z) + x, np.zeros(3), x)
+
+
+AT = np.linspace(0.1, 1.0, 3)
+
+
+def _slope(z):
+    t = pb.tensor(z, requires_grad=True)
+    pb.sum(pb.sin(t)).backward()
+    return t.grad
+
+
+def test_a_tape_inside_an_equation():
+    found = pb.fixed_point(lambda z: 0.1 * _slope(z) + 1.0, np.zeros(3))
+    np.testing.assert_allclose(found, pb.fixed_point(lambda z: 0.1 * pb.cos(z) + 1.0, np.zeros(3)), rtol=1e-10)
+    mine = pb.grad(lambda x: pb.sum(pb.fixed_point(lambda z, x: 0.1 * _slope(z) + x, np.zeros(3), x)))(AT)
+    plain = pb.grad(lambda x: pb.sum(pb.fixed_point(lambda z, x: 0.1 * pb.cos(z) + x, np.zeros(3), x)))(AT)
+    np.testing.assert_allclose(mine, plain, rtol=1e-10)
+
+
+def test_an_equation_over_a_tensor_has_a_tensor_as_its_root():
+    t = pb.tensor(np.ones(3))
+    assert isinstance(pb.root(lambda z: 0.2 * pb.tanh(z) + t - z, np.zeros(3)), pb.Tensor)
+    assert isinstance(pb.root(lambda z: 0.2 * pb.tanh(z) + 1.0 - z, np.zeros(3)), np.ndarray)
+    assert pb.gradcheck(lambda t: pb.root(lambda z: 0.2 * pb.tanh(z) + t - z, np.zeros(3)), np.ones(3))
+
+
+def test_the_jacobian_of_an_equation_by_rows_can_be_differentiated():
+    by_rows = pb.grad(lambda x: pb.sum(pb.jacrev(_settling)(x)))(AT)
+    np.testing.assert_allclose(by_rows, pb.grad(lambda x: pb.sum(pb.jacfwd(_settling)(x)))(AT), rtol=1e-9)
+
+
+def test_the_push_of_an_equation_has_a_transpose():
+    (found,) = pb.linear_transpose(pb.linearize(_settling, AT)[1], np.zeros(3))(np.ones(3))
+    np.testing.assert_allclose(found, pb.grad(lambda x: pb.sum(_settling(x)))(AT), rtol=1e-9)

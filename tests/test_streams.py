@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.checkpoint.reach import Reach
 from pullback.errors import RecomputeError
 from pullback.ops import default_stream
+from pullback.ops.reach import Reach
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)
 ELSEWHERE = types.ModuleType("elsewhere")

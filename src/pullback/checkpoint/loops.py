@@ -28,6 +28,7 @@ from ..errors import ArgumentError
 from ..ops.batching import lead
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op, Terms
+from ..ops.reach import Reach, is_generator
 from ..settings import modes
 from ..transforms.border import fresh
 from ..transforms.captures import Captures, Unchanged
@@ -36,7 +37,6 @@ from ..transforms.masks import NUMBERS, own, truth
 from ..transforms.rules import carries, custom_record
 from .chain import Chain
 from .randomness import Replay
-from .reach import Reach, is_generator
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
 from .sweeps import back, forth

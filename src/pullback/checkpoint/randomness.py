@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..ops.default_stream import Draws, cursor, drawing
-from .streams import STREAMS, rewinding, stream_of
+from ..ops.streams import STREAMS, rewinding, stream_of
 
 __all__ = ["Replay"]
 

@@ -23,15 +23,15 @@ from ..arrays.spec import Spec, spec_of
 from ..errors import RecomputeError
 from ..ops.keeping import Keeper, Kept
 from ..ops.op import OUT, Op
+from ..ops.reach import Reach
 from ..ops.specialise import Symbol
+from ..ops.standing import Standing
+from ..ops.streams import Streams
 from ..settings import modes, switched
 from ..transforms.staged import is_staged
 from .arguments import Arguments
 from .fingerprint import Fingerprint, fingerprint
 from .policies import Policy
-from .reach import Reach
-from .standing import Standing
-from .streams import Streams
 from .watching import FirstRun, Saved, SecondRun
 
 __all__ = ["Region"]

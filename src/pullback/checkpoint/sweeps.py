@@ -13,6 +13,7 @@ from ..arrays.protect import settled
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..errors import GraphError
+from ..ops.rehearsing import Undoing, undone
 from ..settings import modes, switch_to
 from ..transforms.reverse import Pullback
 from ..transforms.rules import carries
@@ -20,7 +21,6 @@ from .chain import Chain
 from .schedules import Levels, fastest, first_snapshots, split, touches
 from .snapshots import NO_TICKET, Run, Shelf, Snapshot, found_run
 from .trail import Trail
-from .watching import undone
 
 __all__ = ["back", "forth"]
 
@@ -30,7 +30,7 @@ def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     with (
         _as_at_first(chain),
         chain.streams.from_start(),
-        undone(chain.objects) if chain.again else contextlib.nullcontext(),
+        undone(chain.objects, Undoing()) if chain.again else contextlib.nullcontext(),
     ):
         state, run = _Forth(chain, leaves).all()
         chain.watched.check()
@@ -41,7 +41,7 @@ def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
     chain.watched.check()
-    with _as_at_first(chain), chain.streams.from_start(), undone(chain.objects):
+    with _as_at_first(chain), chain.streams.from_start(), undone(chain.objects, Undoing()):
         left = found_run(ticket)
         if left is None:
             left = _Forth(chain, leaves).all_but_value()

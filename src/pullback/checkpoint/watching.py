@@ -7,8 +7,7 @@ that a policy saves. The second run starts from the same, and puts everything ba
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..arrays.node import Handle
@@ -20,13 +19,13 @@ from ..errors import RecomputeError
 from ..ops.dispatch import compute, run
 from ..ops.keeping import Watcher
 from ..ops.op import Op
+from ..ops.rehearsing import Undoing
 from ..ops.specialise import Symbol
-from ..settings import switched
+from ..ops.standing import Standing
 from .arguments import anew
 from .policies import Policy
-from .standing import Standing
 
-__all__ = ["FirstRun", "Saved", "SecondRun", "undone"]
+__all__ = ["FirstRun", "Saved", "SecondRun"]
 
 
 class SavedResult(NamedTuple):
@@ -161,20 +160,18 @@ def _reference(value: Any) -> Callable[[], Any]:
         return lambda: None
 
 
-class SecondRun(Watcher):
+class SecondRun(Undoing):
     """Supplies what was saved and decided. As a context: variables start from where they stood, and at the end
     everything is as before.
     """
 
-    __slots__ = ("_count", "_decisions", "_gradients", "_handles", "_now", "_saved", "_start", "saving")
+    __slots__ = ("_count", "_decisions", "_saved", "_start")
 
     def __init__(self, saved: Saved, decisions: list[bool], start: Standing) -> None:
+        Undoing.__init__(self)
         self._saved, self._start = saved, start
         self._decisions = iter(decisions)
         self._count = 0
-        self._handles: list[Handle] = []
-        self._gradients: dict[int, tuple[Tensor, Tensor | None]] = {}
-        self._now = Standing()
         self.saving = bool(saved)
 
     def computing(self, op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
@@ -187,18 +184,6 @@ class SecondRun(Watcher):
             return anew(saved.back())
         return _below(op, values, static, level)
 
-    def rebinding(self, tensor: Tensor) -> None:
-        self._now.note_tensor(tensor)
-
-    def setting(self, holder: Any, name: str) -> None:
-        self._now.note_attribute(holder, name)
-
-    def grading(self, tensor: Tensor) -> None:
-        self._gradients.setdefault(id(tensor), (tensor, tensor.grad))
-
-    def hooking(self, handle: Handle) -> None:
-        self._handles.append(handle)
-
     def deciding(self, found: bool) -> bool:
         return next(self._decisions, found)
 
@@ -207,22 +192,4 @@ class SecondRun(Watcher):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._now.restore()
-        for tensor, gradient in self._gradients.values():
-            tensor._grad = gradient
-        for handle in self._handles:
-            handle.remove()
-
-
-@contextmanager
-def undone(objects: Iterable[Any]) -> Iterator[None]:
-    """Code that runs again: tensors, gradients, hooks, modules and these objects are afterwards as they are now."""
-    before = Standing()
-    before.note_objects(objects)
-    second = SecondRun({}, [], Standing())
-    try:
-        with switched(watcher=second), second:
-            yield
-    finally:
-        before.settle(())
-        before.restore()
+        self.undo()

@@ -40,8 +40,8 @@ from ..arrays.node import Hooks
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
-from ..checkpoint.streams import STREAMS, same, stream_of
 from ..ops.specialise import owner_of
+from ..ops.streams import STREAMS, same, stream_of
 from .places import MISSING, CellPlace, ItemPlace, Place, SlotPlace, content_of
 
 __all__ = ["LARGEST_GUARDED", "MOST_PLACES", "Watched", "watched"]

@@ -13,6 +13,7 @@ from ..arrays.tensor import Tensor
 from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.specialise import Equation, Symbol, write_down
+from ..transforms.border import brought_out
 from ..transforms.rules import carries
 
 __all__ = ["Program", "closed"]
@@ -43,7 +44,7 @@ class Program:
     What does not depend on the unknown is no part of it: that was computed once, when the function was written down.
     """
 
-    __slots__ = ("_lines", "_out", "_values")
+    __slots__ = ("_lines", "_out", "_values", "on_tensors")
 
     def __init__(self, unknown: Symbol, found: Sequence[Any], equations: Sequence[Equation], out: Any) -> None:
         places = {id(x): i for i, x in enumerate((unknown, *found))}
@@ -55,6 +56,8 @@ class Program:
                 self._values.append(value)
             return places[id(x)]
 
+        #: Whether the function met a tensor, so that what it returned was one.
+        self.on_tensors = any(type(x) is Tensor for e in equations for x in e.args)
         placed = [([place(x, _bare(x)) for x in e.args], [place(s) for s in e.results]) for e in equations]
         self._out = place(out, _bare(out))
         last = {i: n for n, (args, _) in enumerate(placed) for i in args}
@@ -105,7 +108,9 @@ def closed(function: Callable[[Any], Any], x: Any, shared: bool = False) -> tupl
     that runs it as it stands refuses what it closes over, so no term is ever lost. `shared` is that of `write_down`.
     """
     try:
-        (unknown,), equations, out = write_down(function, spec_of(x), shared=shared)
+        (unknown,), equations, out = write_down(
+            lambda symbol: brought_out(function(symbol), symbol.scope), spec_of(x), shared=shared
+        )
     except Exception:  # whatever is wrong is said when the function runs on numbers
         return None
     own = {id(unknown), *(id(s) for e in equations for s in e.results)}

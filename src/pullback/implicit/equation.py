@@ -200,7 +200,7 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: Equation) -> tupl
     if not equation.batches and all(map(is_bare, (bar, out, *p))):
         return (None, *pulled_at_once(equation, bar, out, p))
     y = equation.solved_back(bar, out, *p)
-    return (None, *pulled_along(lambda *q: equation.residual(out, *q), p, pointwise.negative(y)))
+    return (None, *pulled_along(equation.residual, out, p, pointwise.negative(y)))
 
 
 def _pushed(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: Equation) -> Any:

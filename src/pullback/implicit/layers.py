@@ -129,7 +129,7 @@ class _Box:
 def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], equation: _Box) -> list[Any]:
     posed = equation.posed()
     y = posed.solved_back(bar, out, *xs)
-    return pulled_along(lambda *q: posed.residual(out, *q), xs, pointwise.negative(y))
+    return pulled_along(posed.residual, out, xs, pointwise.negative(y))
 
 
 def _pushed(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: _Box) -> Any:

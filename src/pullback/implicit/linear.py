@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array, namespace_on
+from ..arrays.scope import running
 from ..arrays.spec import make_spec, spec_of
 from ..errors import ConvergenceError
 from ..ops import elementwise as pointwise
@@ -27,11 +28,11 @@ from ..ops.op import Op, Terms
 from ..ops.shaping import reshape
 from ..ops.specialise import Symbol
 from ..transforms.batching import vmap
-from ..transforms.border import at_places
+from ..transforms.border import at_places, scalars_become_arrays
 from ..transforms.control import cond
 from ..transforms.forward import jvp
 from ..transforms.linear import transposed
-from ..transforms.reverse import vjp
+from ..transforms.reverse import Pullback
 from ..transforms.rules import bare_results, custom_record
 from ..transforms.staged import is_staged
 from .drive import drive, largest
@@ -308,14 +309,19 @@ def _pulled(bar: Any, out: Any, xs: tuple[Any, ...], operator: Operator) -> tupl
     y = solved(operator.turned(), bar, *p)
     if not p:
         return (y,)
-    return (y, *pulled_along(lambda *q: operator.product(out, *q), p, pointwise.negative(y)))
+    return (y, *pulled_along(operator.product, out, p, pointwise.negative(y)))
 
 
-def pulled_along(function: Callable[..., Any], p: Sequence[Any], bar: Any) -> list[Any]:
-    """The cotangents of parameters, None for those that cannot be differentiated."""
+def pulled_along(function: Callable[..., Any], out: Any, p: Sequence[Any], bar: Any) -> list[Any]:
+    """The cotangents of the parameters of function(out, *p), None for those that cannot be differentiated. `out` is a
+    variable like them, since it may belong to a transform that they do not.
+    """
     floats = [i for i, x in enumerate(p) if spec_of(x).inexact]
-    _, pull = vjp(at_places(function, p, floats), *(p[i] for i in floats))
-    found = dict(zip(floats, pull(bar), strict=True))
+    moving = at_places(function, (out, *p), [0, *(i + 1 for i in floats)])
+    pullback = Pullback(
+        lambda *xs: [scalars_become_arrays(moving(*xs), "solve")], [out, *(p[i] for i in floats)], running()
+    )
+    found = dict(zip(floats, pullback.pull([bar], only=range(1, len(floats) + 1)), strict=True))
     return [found.get(i) for i in range(len(p))]
 
 

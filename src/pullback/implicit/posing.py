@@ -36,6 +36,8 @@ from .vectors import Layout
 __all__ = ["Wishes", "posed_and_solved", "tolerance_of"]
 
 Function = Callable[..., Any]
+#: Functions of (x, *arguments), the arguments, and whether they met a tensor.
+Opened = tuple[dict[str, Function], list[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def posed_and_solved(
     named = {"equation": equation, "objective": objective, "inner": inner}
     functions = {k: on_vectors(f) for k, f in named.items() if f is not None}
     quick = _as_it_stands(functions, start, p) if layout.scalar and wishes.solver is None else None
-    opened, arguments = quick or _opened(functions, start, p)
+    opened, arguments, met_tensors = quick or _opened(functions, start, p)
     _check_policy(wishes.derivative, what)
     policy = wishes.derivative if isinstance(wishes.derivative, Implicit) else Implicit()
     method = choice(layout.size) if wishes.solver is None else wishes.solver
@@ -92,7 +94,7 @@ def posed_and_solved(
         if spec_of(error.best).shape == layout.shape:
             error.best = layout.tree(error.best)
         raise
-    if not isinstance(found, Value) and any(isinstance(x, Tensor) for x in (*leaves, *p)):
+    if not isinstance(found, Value) and (met_tensors or any(isinstance(x, Tensor) for x in (*leaves, *p))):
         found = wrap(found, spec_of(found))  # tensors in, tensors out
     return Solution(layout.tree(found), report)
 
@@ -106,7 +108,7 @@ def _constant(x: Any) -> Any:
     return x.detach() if isinstance(x, Tensor) else pointwise.stop_gradient(x) if isinstance(x, Value) else x
 
 
-def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> tuple[dict[str, Function], list[Any]]:
+def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> Opened:
     """Functions of (x, *parameters) as functions of (x, *arguments), where arguments are all that they depend on."""
     written = {name: closed(at_places(f, (start, *p), (0,)), start) for name, f in functions.items()}
     arguments: list[Any] = [] if all(written.values()) else list(p)
@@ -116,12 +118,10 @@ def _opened(functions: dict[str, Function], start: Any, p: list[Any]) -> tuple[d
         first = len(arguments) if written[name] else 0
         arguments += found if written[name] else []
         opened[name] = _picking(program, first, first + len(found))
-    return opened, arguments
+    return opened, arguments, any(program[0].on_tensors for program in written.values() if program)
 
 
-def _as_it_stands(
-    functions: dict[str, Function], start: Any, p: list[Any]
-) -> tuple[dict[str, Function], list[Any]] | None:
+def _as_it_stands(functions: dict[str, Function], start: Any, p: list[Any]) -> Opened | None:
     """The same for one number, whose function is evaluated faster than it is written down: one evaluation shows that it
     closes over nothing that carries derivatives. None where it does, or where values are not plain.
     """
@@ -133,7 +133,7 @@ def _as_it_stands(
         if isinstance(function(start, *bare), Value):
             return None
     moving = [i for i, x in enumerate(p) if carries(x)]
-    return {name: at_places(function, (start, *bare), [0, *(i + 1 for i in moving)])}, [p[i] for i in moving]
+    return {name: at_places(function, (start, *bare), [0, *(i + 1 for i in moving)])}, [p[i] for i in moving], False
 
 
 def _picking(function: Function, first: int, last: int) -> Function:

@@ -7,6 +7,7 @@ neither moves the generator nor sees what other threads drew in between, and the
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from ..errors import RecomputeError
 
-__all__ = ["Draws", "State", "cursor", "draw", "drawing", "read", "write"]
+__all__ = ["Draws", "State", "ahead", "cursor", "draw", "drawing", "read", "write"]
 
 
 class State(NamedTuple):
@@ -101,6 +102,27 @@ def drawing(draws: Draws) -> Iterator[Cursor]:
         yield mine
     finally:
         _cursor.reset(token)
+
+
+class _Coming(Draws):
+    """What the generator would hand out from some state on."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, first: State) -> None:
+        Draws.__init__(self)
+        self._first = first
+        self.count, self.complete = sys.maxsize, True
+
+    def __getitem__(self, place: int) -> State:
+        return State(self._first.words, self._first.drawn + place)
+
+
+@contextmanager
+def ahead() -> Iterator[None]:
+    """Draw what comes next, and leave the generator where it stands."""
+    with drawing(_Coming(read())):
+        yield
 
 
 def read() -> State:

@@ -18,6 +18,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.op import Op
 from ..ops.record import PartRule
+from ..ops.rehearsing import tried
 from ..tape.sweep import deepest_first
 from .reverse import Pullback
 
@@ -146,9 +147,9 @@ class Outline:
     back: int
 
 
-def sketched(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any]) -> Outline:
-    """The outline of a function of arrays. Where it cannot be run without numbers, since it branches on them, it is
-    run on the tape and its nodes are counted.
+def sketched(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], holders: Sequence[Any] = ()) -> Outline:
+    """The outline of a function of arrays; `holders` are what it may keep state in. Where it cannot be run without
+    numbers, since it branches on them, it is run on the tape and its nodes are counted.
     """
     ledger = Ledger([])
 
@@ -159,20 +160,21 @@ def sketched(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any]) -> O
         scope = Scope("planning", lift, lambda x: x)
         scope.rebound = []
         try:
-            with scope:
+            with tried(holders, xs), scope:
                 outs, _ = flat(*(Sketch(spec_of(x), scope, ledger) for x in xs))
         finally:  # a function that updates a tensor of its own must find it as it was
             for tensor, value, spec, node, status in reversed(scope.rebound):
                 tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
     except Exception:  # only advice was wanted: if the function is wrong, the run on the tape says so
-        return _from_tape(flat, xs)
+        return _from_tape(flat, xs, holders)
     roots = {x.key for x in outs if type(x) is Sketch}
     return _outline(ledger.steps, tuple(map(spec_of, outs)), roots, ledger.peak)
 
 
-def _from_tape(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any]) -> Outline:
+def _from_tape(flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], holders: Sequence[Any]) -> Outline:
     """The outline read off the graph; lives cannot be seen there, so every value counts as alive to the end."""
-    outs = Pullback(lambda *inputs: flat(*inputs)[0], list(xs), running()).outs
+    with tried(holders, xs):
+        outs = Pullback(lambda *inputs: flat(*inputs)[0], list(xs), running()).outs
     roots = [x.node for x in outs if isinstance(x, Tensor) and x.node is not None]
     nodes = deepest_first(roots)[::-1]
     keys = {node: i for i, node in enumerate(nodes)}

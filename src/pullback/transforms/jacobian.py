@@ -105,7 +105,7 @@ def hessian(
         flat = Flat(f, argnums, args, kwargs, has_aux, "hessian")
         chosen, chunk, inner = mode, None, None
         if _needs_plan(planner, flat, explain):
-            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums))
+            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
             chosen, chunk, inner = plan.choice.mode, plan.choice.chunk, plan.choice.inner
             if explain:
                 print(plan)
@@ -129,7 +129,7 @@ def _jacobian(
         flat = Flat(f, argnums, args, kwargs, has_aux, what)
         chosen, chunk = mode, None
         if _needs_plan(planner, flat, explain):
-            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums))
+            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
             chosen, chunk = plan.choice.mode, plan.choice.chunk
             if explain:
                 print(plan)

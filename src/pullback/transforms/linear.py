@@ -149,7 +149,8 @@ def _depends(op: Op, along: set[int], out: Any, values: list[Any], static: dict[
         result, bar = Moving(out, True, scope), ones(spec_of(out))
     order = sorted(along)
     specs = tuple([spec_of(x) for x in values])
-    shares = op.rule(tuple(order), len(values)).shares(order, bar, result, probes, specs, static)
+    with scope:  # transforms inside of the rule lie above it
+        shares = op.rule(tuple(order), len(values)).shares(order, bar, result, probes, specs, static)
     return any(_moves(share, scope) for share in shares)
 
 

@@ -118,7 +118,8 @@ class Pullback:
         found: Sequence[Tensor | None] = [None] * len(xs)
         if pairs and inputs:
             roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
-            tracked = any(isinstance(bar, Tensor) and bar.node is not None for bar in seeds)
+            level = max(x.level for x in inputs)  # a cotangent of a lower level is a constant of this tape
+            tracked = any(isinstance(bar, Tensor) and bar.node is not None and bar.level >= level for bar in seeds)
             linked = (tracked or self.outside) if linked is None else linked
             found = gradients(roots, inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
         return [self._handed_back(g, x) for g, x in zip(found, xs, strict=True)]

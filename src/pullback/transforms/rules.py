@@ -180,8 +180,7 @@ def _checked(value: Any, spec: Spec, what: str, name: str, rule: Terms) -> Any:
         value = as_value(value)
     except PullbackError:
         raise ArgumentError(f"{name}: {what} is a {type(value).__name__}, wanted an array.\n  {_line(rule)}") from None
-    while isinstance(value, Tensor) and value.node is None and is_array(value.value):
-        value = value.value
+    value = _unwrapped(value)
     found = spec_of(value)
     if found.shape != spec.shape:
         raise ShapeError(f"{name}: {what} has shape {found.shape}, wanted {spec.shape}.\n  {_line(rule)}")
@@ -193,6 +192,13 @@ def _checked(value: Any, spec: Spec, what: str, name: str, rule: Terms) -> Any:
         number = isinstance(value, int | float | complex)  # a weak symbol has no numbers yet
         return namespace_on(spec.device).asarray(value, spec.dtype) if number else astype(value, spec.dtype)
     return settled(value) if is_array(value) else value
+
+
+def _unwrapped(value: Any) -> Any:
+    """What a tensor that is not tracked stands for."""
+    while isinstance(value, Tensor) and value.node is None:
+        value = value.value
+    return value
 
 
 def _line(rule: Terms) -> str:
@@ -353,7 +359,7 @@ def _values_in(given: Any) -> list[Any]:
 def _refuse_higher(found: Any, given: Sequence[Any], name: str) -> None:
     """The answer may lie no higher than what it was computed from."""
     level = max((x.level for x in _values_in(given)), default=0)
-    for x in _values_in(found if isinstance(found, tuple) else [found]):
+    for x in map(_unwrapped, _values_in(found if isinstance(found, tuple) else [found])):
         if carries(x) and x.level > level:
             raise captured(name)
 

@@ -139,14 +139,18 @@ class Planner:
         except TypeError:  # f cannot be referred to weakly
             self._known = {}
 
-    def plan(self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any) -> Plan:
-        """The plan for a function of arrays; `call` is a tree of everything it was called with."""
+    def plan(
+        self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any, holders: Sequence[Any] = ()
+    ) -> Plan:
+        """The plan for a function of arrays; `call` is a tree of everything it was called with, `holders` what it may
+        keep state in.
+        """
         key = (self.what, self.mode, self.budget, *map(_fact, xs), None, *map(_fact, flatten(call)[0]))
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_PLANS:
                 self._known.clear()
-            found = self._known[key] = self._made(sketched(flat, xs), [spec_of(x).size for x in xs], xs)
+            found = self._known[key] = self._made(sketched(flat, xs, holders), [spec_of(x).size for x in xs], xs)
         return found
 
     def _made(self, outline: Outline, sizes: Sequence[int], xs: Sequence[Any]) -> Plan:

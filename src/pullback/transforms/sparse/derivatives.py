@@ -12,6 +12,7 @@ from ...arrays.checks import wants_functions
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
+from ...ops.rehearsing import tried
 from ..border import scalars_become_arrays
 from ..reverse import grad
 from .colouring import How, coloured, star_coloured
@@ -93,9 +94,11 @@ def _planned(f: Function, derivative: Derivative, x: Any, colouring: How, patter
     spec = spec_of(x)
     mapped = grad(f) if derivative == "hessian" else f
     if pattern is None:
-        value, matrix, precision = traced(mapped, x, kind == "local", what)
+        with tried((f,), (x,)):
+            value, matrix, precision = traced(mapped, x, kind == "local", what)
     else:
-        value = _value(mapped, x, what)
+        with tried((f,), (x,)):
+            value = _value(mapped, x, what)
         matrix = as_pattern(pattern, (spec_of(value).size, spec.size), what)
         precision = max(precision_of(spec), precision_of(spec_of(value)))
     out = make_spec(spec_of(value).shape, spec_of(value).dtype, spec.device)

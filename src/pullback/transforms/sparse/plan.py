@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from ...arrays.backends import namespace_on
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ...ops.rehearsing import rehearsed
 from ..batching import vmap
 from ..forward import jvp
 from ..reverse import grad, vjp
@@ -143,7 +145,9 @@ class SparsePlan:
         forward, back = self.directions()
         if not check:
             forward, back = forward[:columns], back[:rows]
-        shown = self._pushed(x, forward) if len(forward) else np.zeros((0, self.out.size), self.out.dtype)
+        shown = (
+            self._pushed(x, forward, not len(back)) if len(forward) else np.zeros((0, self.out.size), self.out.dtype)
+        )
         seen = self._pulled(x, back) if len(back) else shown[:0]
         found = shown[:columns].reshape(-1)
         found = np.concatenate((found, seen[:rows].reshape(-1))) if rows else found
@@ -169,15 +173,21 @@ class SparsePlan:
             )
         return x
 
-    def _pushed(self, x: Any, directions: Any) -> Any:
-        """Products from the right, as rows: J v for a Jacobian, H v (forward over reverse) for a Hessian."""
-        found = self._in_batches(vmap(lambda v: jvp(self._mapped, (x,), (v,))[1]), directions)
+    def _pushed(self, x: Any, directions: Any, last: bool = True) -> Any:
+        """Products from the right, as rows: J v for a Jacobian, H v (forward over reverse) for a Hessian. f runs
+        once for each batch, in the same manner; the `last` run counts.
+        """
+        pushed = vmap(lambda v: jvp(self._mapped, (x,), (v,))[1])
+        found = self._in_batches(pushed, directions, lambda end: self._around(x, end and last))
         if found.shape[1] != self.out.size:
             raise ShapeError(
                 f"plan: f returned {found.shape[1]} elements here, and {self.out.size} where the plan was made.\n"
                 "  Make a plan for this x."
             )
         return found
+
+    def _around(self, x: Any, last: bool) -> AbstractContextManager[None]:
+        return nullcontext() if last else rehearsed((self.f,), (x,))
 
     def _pulled(self, x: Any, directions: Any) -> Any:
         """Products from the left, as rows: u J."""
@@ -188,9 +198,18 @@ class SparsePlan:
     def _batch(self) -> int:
         return max(1, _MOST_AT_ONCE // max(1, *self.pattern.shape))
 
-    def _in_batches(self, products: Callable[[Any], Any], directions: Any) -> Any:
+    def _in_batches(
+        self,
+        products: Callable[[Any], Any],
+        directions: Any,
+        around: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
+    ) -> Any:
+        """Products in all directions, a batch at a time, each inside of `around(whether it is the last)`."""
         count, step = len(directions), self._batch
-        parts = [numbers_of(products(directions[i : i + step])) for i in range(0, count, step)]
+        parts = []
+        for i in range(0, count, step):
+            with around(i + step >= count):
+                parts.append(numbers_of(products(directions[i : i + step])))
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(count, math.prod(parts[0].shape[1:]))
 
     def diagonal(self, x: Any) -> Any:
@@ -199,7 +218,8 @@ class SparsePlan:
         parts = []
         for i in range(0, size, self._batch):
             block = np.eye(min(self._batch, size - i), size, i).reshape(-1, *self.spec.shape)
-            shown = self._pushed(x, namespace_on(self.spec.device).asarray(block, self.spec.dtype))
+            directions = namespace_on(self.spec.device).asarray(block, self.spec.dtype)
+            shown = self._pushed(x, directions, i + self._batch >= size)
             parts.append(np.diagonal(shown, i))
         return np.concatenate(parts or [np.zeros(0, self.out.dtype)])
 

@@ -20,9 +20,9 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..arrays.value import Value
-from ..ops.default_stream import Draws, drawing
+from .default_stream import Draws, drawing
 
-__all__ = ["STREAMS", "Stream", "Streams", "stream_of"]
+__all__ = ["STREAMS", "Stream", "Streams", "stream_of", "unmoved"]
 
 State = Any
 
@@ -79,6 +79,20 @@ class Streams:
 
     def _on_device(self) -> AbstractContextManager[None]:
         return nullcontext() if self._device is None else self._device.rewound()
+
+
+@contextmanager
+def unmoved(generators: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
+    """Every stream but our own is afterwards where it is now."""
+    device = _DeviceStream() if _on_device(leaves) else None
+    streams = [*STREAMS, *map(stream_of, generators)]
+    before = [stream.get() for stream in streams]
+    with nullcontext() if device is None else device.rewound():
+        try:
+            yield
+        finally:
+            moved = [(s, state) for s, state in zip(streams, before, strict=True) if not same(state, s.get())]
+            _put([stream for stream, _ in moved], [state for _, state in moved])
 
 
 def _put(streams: Sequence[Stream], states: Sequence[State]) -> None:
