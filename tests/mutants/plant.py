@@ -43,7 +43,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One check: its judge, what it is (of the suite: the name of a test), the lines it reached, the seconds it took."""
+    """One check: its judge, what it is (of the suite: a test's name), the lines it reached, the seconds it took."""
 
     judge: str
     check: Callable[[], None] | str
@@ -258,15 +258,16 @@ def main() -> None:
     parser.add_argument("--checks", type=int, default=10**6, help="how many checks a mutant goes through at most")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
     parser.add_argument("--suite", action="store_true", help="tests of the suite judge as well")
-    parser.add_argument("--only", default=None, help="a file that names the mutants to plant, one a line")
+    parser.add_argument("--only", default=None, help="a file of the keys of mutants to plant")
+    parser.add_argument("--judges", nargs="*", default=list(battery.JUDGES))
     asked = parser.parse_args()
     prepare()
     first, every = map(int, asked.part.split("/"))
     mutants = [m for m in every_mutant(asked.most, asked.seed) if not asked.modules or m.module in asked.modules]
     if asked.only is not None:
         named = Path(asked.only).read_text().splitlines()
-        mutants = [m for m in mutants if str(m) in named]
-    found = sweep(mutants[first::every], survey(with_suite=asked.suite), asked.checks)
+        mutants = [m for m in mutants if m.key in named]
+    found = sweep(mutants[first::every], survey(asked.judges, asked.suite), asked.checks)
     missed = [m for kind in ("survived", "not reached") for m in found.get(kind, []) if not is_explained(m)]
     counts = ", ".join(f"{name} {len(group)}" for name, group in found.items())
     print(f"{sum(map(len, found.values()))} planted: {counts}; {len(missed)} survived without an explanation")

@@ -101,7 +101,8 @@ def _overlap(a: Buffer, b: Buffer) -> bool:
 
 
 def _overwriting_problems(line: Line, source: Buffer, store: Store, kernel: Kernel) -> Iterator[str]:
-    at_the_place = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+    read, written = (source.offset, line.strides, line.offset), (store.buffer.offset, store.strides, store.offset)
+    at_the_place = line.kind == "load" and read == written
     as_long = source.dtype.itemsize == store.buffer.dtype.itemsize
     in_one_visit = not kernel.inner and not store.args and not store.word and visits_once(kernel, store.strides)
     if not (at_the_place and as_long and in_one_visit):
