@@ -1,4 +1,4 @@
-"""The fold-spread-fold fault put back: `python tests/mutants/fault.py` prints what each judge says of it.
+"""The fold-spread-fold fault put back: `python tests/mutants/fault.py JUDGE` prints what a judge says of it.
 
 A store of a row's fold belonged to the phase that folds it, and was written once a row: a fold of a fold that is spread
 over the row was added once for the row, before it was known. Each judge meets it in a process of its own; only the
@@ -7,9 +7,8 @@ judge of legality has legality.
 
 from __future__ import annotations
 
-import os
+import itertools
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+import plant
 from composed import folds, try_program
 from pairs import Cell, evaluate
 from pairs_run import FEATURES
-from plant import in_child
 
 import pullback as pb
 from pullback.compile import legality
@@ -85,7 +84,7 @@ def by_reference() -> str:
 def by_generators() -> str:
     """Every 29th chain of folds and spreads, as in each run of the tests."""
     reintroduce(legal=False)
-    for number, program in enumerate(list(folds())[::29]):
+    for number, program in enumerate(itertools.islice(folds(), 0, None, 29)):
         for fault in try_program(program, number, extra=False):
             return str(fault)
     return ""
@@ -113,14 +112,13 @@ def _said(call: Callable[[], Any]) -> str:
 
 JUDGES = {
     "legality": by_legality, "reference": by_reference, "generators": by_generators, "pairs": by_pairs,
-    "equal widths": by_equal_widths,
+    "equal_widths": by_equal_widths,
 }  # fmt: skip
 
 
 def main() -> None:
-    os.environ["PULLBACK_CACHE_DIR"] = tempfile.mkdtemp(prefix="pullback-mutants-")
-    for name, judge in JUDGES.items():
-        print(name, *in_child(lambda judge=judge: judge()[:200] or "saw nothing"), sep=": ")  # type: ignore[misc]
+    plant.prepare()
+    print(JUDGES[sys.argv[1]]() or "saw nothing")
 
 
 if __name__ == "__main__":
