@@ -120,6 +120,9 @@ def machinery() -> Iterator[Check]:
     yield _integers_out_of_range
     yield _other_dtypes
     yield _kernels_alike
+    yield _kept_rows
+    yield _mixed_products
+    yield _containers
     yield _refusals_of_budgets
     yield _disk
 
@@ -369,6 +372,14 @@ def _indices() -> None:
     x, i = np.arange(12.0).reshape(4, 3), np.array([3, 0, -1])
     f = lambda x, i: (x[i], pb.add_at(x, i, 1.0), pb.set_at(x, (i, slice(0, 2)), 0.0))  # noqa: E731
     _same(pb.jit(f)(x, i), f(x, i))
+    for f in (
+        lambda x, i: pb.set_at(pb.set_at(x, i * 2, 0.0), i, 1.0),
+        lambda x, i: pb.set_at(pb.set_at(x, i, 0.0), i * 2, 1.0),
+        lambda x, i: pb.set_at(pb.scan(lambda c, j: (pb.add_at(c, j, 1.0), c), x, i * 2)[0], i, 1.0),
+        lambda x, i: pb.scan(lambda c, j: (c + 1, c), pb.set_at(x, i * 2, 0.0), i)[0],
+    ):  # fmt: skip
+        _raises(IndexError, lambda f=f: pb.jit(f, donate_argnums=0)(x.copy(), np.array([2, 0, 1])))
+        _same(pb.jit(f, donate_argnums=0)(x.copy(), np.array([1, 0, 1])), f(x, np.array([1, 0, 1])))
     for bad in (np.array([4, 0, 0]), np.array([-5, 0, 0])):
         target = x.copy()
         try:
@@ -468,6 +479,61 @@ def _kernels_alike() -> None:
         return a, b, c, c * c
 
     _same(pb.jit(in_turn)(x, w), in_turn(x, w))
+
+
+def _kept_rows() -> None:
+    """Values of a row that a later loop over it needs, in rows that fill whole lines of the cache and do not."""
+    for n in (1, 7, 8, 16, 33):
+        x = np.random.default_rng(n).normal(size=(3, n))
+
+        def f(x: Any) -> Any:
+            a, b, c = pb.tanh(x), pb.exp(x), pb.sin(x)
+            total = pb.sum(a * b * c, axis=1, keepdims=True)
+            return a * total + b / total - c, pb.sum(b * total, axis=1), pb.max(c - total, axis=1), total
+
+        _same(pb.jit(f)(x), f(x))
+
+
+def _mixed_products() -> None:
+    """Products and convolutions of two dtypes, of single rows and columns, of one image, of groups."""
+    rng = np.random.default_rng(7)
+    wide, narrow = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)).astype(np.float32)
+    f = lambda a, b: (a @ b, b.T @ a, a[:1] @ b, b @ a[:, :1], a[:, 0] @ b, pb.sum(a[:, None] * b, axis=0))  # noqa: E731
+    _same(pb.jit(f)(wide, narrow), f(wide, narrow), 1e-5)
+    x, w = rng.normal(size=(1, 4, 6, 6)), rng.normal(size=(4, 4, 2, 2))
+    for a, b, how in ((x, w, {}), (x.astype("f4"), w, {}), (x, w.astype("f4"), {}), (x, w[:, :2], {"groups": 2})):
+        g = lambda a, b, how=how: pb.sum(pb.sin(pb.nn.conv2d(a, b, **how) * 2))  # noqa: E731
+        _same(pb.jit(pb.value_and_grad(g, (0, 1)))(a, b), pb.value_and_grad(g, (0, 1))(a, b), 1e-4)
+
+
+def _containers() -> None:
+    """One compiled function whose arrays come in containers of other kinds, one after the other, and in other dtypes."""
+
+    def f(t: Any) -> Any:
+        if t is None or not len(t):
+            return pb.ones(1) * {type(None): 1, list: 2, tuple: 3, dict: 4}[type(t)]
+        inner = list(t.values()) if isinstance(t, dict) else list(t)
+        return sum(pb.sum(x) * (i + 1) for i, x in enumerate(inner) if x is not None) + len(type(t).__name__)
+
+    a, b = np.ones(2), np.full(2, 3.0)
+    trees = [(a, b), [a, b], {"x": a, "y": b}, {"y": a, "x": b}, {"u": a, "v": b}, (a, None), (None, a), [a], (a,)]
+    nothing: list[Any] = [(), [], None, {}]
+    compiled = pb.jit(f)
+    for _ in range(2):
+        for tree in (*trees, *nothing):
+            _same(compiled(tree), f(tree))
+    nested = pb.jit(lambda t: f(t[0]) + 10 * f(t[1]))
+    for tree in ((a, b), [a, b], (), None, [], {"x": a}):
+        _same(nested(((a,), tree)), f((a,)) + 10 * f(tree))
+    positive = pb.jit(lambda x: pb.sum(x > 0))
+    for x in (
+        np.array([-1, 1]),
+        np.array([-1.5, 0.5]),
+        np.array([0.5, -1], "f4"),
+        np.array([1, 2], "u1"),
+        np.ones((2, 2)),
+    ):
+        assert int(positive(x)) == np.sum(x > 0)
 
 
 def _refusals_of_budgets() -> None:
