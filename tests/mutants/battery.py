@@ -274,7 +274,9 @@ def _long_rows() -> None:
     _same(pb.jit(f)(x, w), f(x, w))
     flat = x.reshape(-1)
     g = lambda x: (pb.sum(x), x - pb.mean(x), pb.negative(pb.broadcast_to(pb.sum(x), x.shape)))  # noqa: E731
-    _same(pb.jit(g)(flat), g(flat), 1e-9)
+    for long in (flat, flat[:-5].copy()):  # blocks of whole vectors, and a rest
+        _same(pb.jit(g)(long), g(long), 1e-9)
+        _same(pb.jit(lambda x: pb.tanh(x) * 2)(long), np.tanh(long) * 2)
 
 
 def _budget() -> None:
@@ -372,6 +374,9 @@ def _indices() -> None:
     x, i = np.arange(12.0).reshape(4, 3), np.array([3, 0, -1])
     f = lambda x, i: (x[i], pb.add_at(x, i, 1.0), pb.set_at(x, (i, slice(0, 2)), 0.0))  # noqa: E731
     _same(pb.jit(f)(x, i), f(x, i))
+    often = np.array([1, 1, 1, 2, 1, 1, 1, 1, 0, 1, 1, 1, 4, 1, 1, 1, 1])  # one place in every lane
+    add = lambda v, i: pb.add_at(v, i, v[i] + 1)  # noqa: E731
+    _same(pb.jit(add)(np.arange(5.0), often), add(np.arange(5.0), often))
     for f in (
         lambda x, i: pb.set_at(pb.set_at(x, i * 2, 0.0), i, 1.0),
         lambda x, i: pb.set_at(pb.set_at(x, i, 0.0), i * 2, 1.0),
@@ -507,7 +512,7 @@ def _mixed_products() -> None:
 
 
 def _containers() -> None:
-    """One compiled function whose arrays come in containers of other kinds, one after the other, and in other dtypes."""
+    """One compiled function whose arrays come in containers of other kinds, one after another, and in other dtypes."""
 
     def f(t: Any) -> Any:
         if t is None or not len(t):
