@@ -115,7 +115,8 @@ def test_other_versions_and_processors_have_other_keys(place, made, monkeypatch)
 
 def test_the_key_names_what_code_depends_on():
     said = " ".join(link.circumstances())
-    assert all(v in said for v in (np.__version__, pb.__version__, sys.implementation.cache_tag))
+    versions = (np.__version__, pb.__version__, sys.modules["llvmlite"].__version__, sys.implementation.cache_tag)
+    assert all(v in said for v in versions)
     assert cache.key_of("ab", "c") != cache.key_of("a", "bc")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.compile.cpu.kernels import form
 from pullback.compile.legality import check_legality
 from pullback.compile.loops import Buffer, Kernel, Line, Store
 from pullback.errors import DtypeError
@@ -215,6 +216,60 @@ def test_memory_that_is_overwritten_and_read_elsewhere():
     kernel.stores.append(Store(x, x.buffer, (1, 2)))
     with pytest.raises(AssertionError, match="written over"):
         check_legality([kernel])
+
+
+def test_memory_that_is_overwritten_a_little_further_on():
+    """Two buffers with the same strides that begin at different bytes of the arena are not one place."""
+    kernel, x, _, _ = small_kernel()
+    kernel.inner = 0
+    x.buffer = Buffer("arena", 6, x.dtype, 0, 0)
+    kernel.stores.append(Store(x, Buffer("arena", 6, x.dtype, 1, 40), (3, 1)))
+    with pytest.raises(AssertionError, match="written over"):
+        check_legality([kernel])
+    kernel.stores[0].buffer.offset = 48
+    check_legality([kernel])
+
+
+def test_a_fold_that_is_stored_before_it_is_known(monkeypatch):
+    kernel, _, total, out = small_kernel()
+    kernel.stores.append(Store(total, out, (1, 0)))
+    monkeypatch.setattr(Store, "phase", property(lambda self: self.line.phase))
+    with pytest.raises(AssertionError, match="its value is known in 1"):
+        check_legality([kernel])
+
+
+def test_kernels_that_differ_in_what_they_add_to_have_two_forms():
+    """One begins with zeros, the other with what is there."""
+    forms = []
+    for onto in (False, True):
+        kernel, x, _, out = small_kernel()
+        kernel.stores.append(Store(x, out, (0, 1), word="add", points=6, onto=onto))
+        forms.append(form(kernel)[0])
+    assert forms[0] != forms[1]
+
+
+def test_kernels_of_the_same_lines_that_store_them_in_another_order():
+    """The first stores what the product reads before the other result."""
+    x, w = RNG.normal(size=7), RNG.normal(size=(7, 7))
+
+    def f(x, w):
+        a = x + 1
+        b = a * a
+        c = w @ b + 1
+        return a, b, c, c * c
+
+    for found, wanted in zip(pb.jit(f)(x, w), f(x, w), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [7, 8, 16])
+def test_values_of_a_row_that_are_kept_side_by_side(n):
+    def f(x):
+        a, b, c = pb.tanh(x), pb.exp(x), pb.sin(x)
+        total = pb.sum(a * b * c, axis=1, keepdims=True)
+        return a * total + b / total - c
+
+    assert_same(f, RNG.normal(size=(3, n)), tolerance=1e-11)
 
 
 def test_the_right_kernel_is_legal():

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import importlib
+import itertools
 import os
 import pickle
 import signal
@@ -19,23 +20,21 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ["PULLBACK_CACHE_DIR"] = os.environ.get("MUTANTS_CACHE") or tempfile.mkdtemp(prefix="pullback-mutants-")
-os.environ["PULLBACK_VERIFY"] = "1"
-os.environ.setdefault("PULLBACK_NUM_THREADS", "2")
 
 import battery
-from explained import EXPLAINED
+import suite
+from explained import EXPLAINED, OPEN
 from mutations import MODULES, Mutant, every_mutant, plant
 
 from pullback.compile.cpu import link
 
-__all__ = ["Survey", "judge", "survey", "sweep"]
+__all__ = ["Survey", "in_child", "judge", "survey", "sweep"]
 
 #: Seconds that a child may take beyond ten times what its checks take without a mistake.
 PATIENCE = 20
@@ -45,10 +44,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One check: its judge, what it is, the lines it reached (file and line), the seconds it took."""
+    """One check: its judge, what it is (of the suite: a test's name), the lines it reached, the seconds it took."""
 
     judge: str
-    check: Callable[[], None]
+    check: Callable[[], None] | str
     lines: frozenset[Place]
     seconds: float
 
@@ -69,22 +68,62 @@ def _file(module: str) -> str:
     return importlib.import_module(f"pullback.{module}").__file__ or ""
 
 
-def survey(judges: Iterable[str] = battery.JUDGES) -> Survey:
-    """Run every check on the package as it is, in a child, and note which lines of the compiler each comes to."""
-    checks = [(name, check) for name in judges for check in battery.JUDGES[name]()]
+def survey(judges: Iterable[str] = battery.JUDGES, every: int = 1, with_suite: bool = False) -> Survey:
+    """Run checks on the package as it is, in a child, and note which lines of the compiler each comes to. Of a judge
+    with many checks it is all, or one in `every`.
+    """
+    checks: list[tuple[str, Callable[[], None] | str]] = [
+        (name, check)
+        for name in judges
+        for check in itertools.islice(battery.JUDGES[name](), 0, None, 1 if name in battery.SHORT else every)
+    ]
     link.EFFORT = ((), 0)
     link._llvm()  # what every child would start
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "reached"
-        result = _in_child(lambda: path.write_bytes(pickle.dumps([_reached(check) for _, check in checks])) and "well")
-        if result[0] != "well":
-            sys.exit(f"the package itself does not pass the battery: {' '.join(result)}")
-        found = pickle.loads(path.read_bytes())
+    found = _recorded(lambda: [_reached(check) for _, check in checks if not isinstance(check, str)])
+    if with_suite:
+        tests = _recorded(_reached_by_tests)
+        checks += [("suite", name) for name in tests]
+        found += tests.values()
     return Survey([Reach(name, check, *rest) for (name, check), rest in zip(checks, found, strict=True)])
 
 
+def _recorded(work: Callable[[], Any]) -> Any:
+    """What a child says that must end well."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "said"
+        result = in_child(lambda: path.write_bytes(pickle.dumps(work())) and "well")
+        if result[0] != "well":
+            sys.exit(f"the package itself does not pass: {' '.join(result)}")
+        return pickle.loads(path.read_bytes())
+
+
+def _reached_by_tests() -> dict[str, tuple[frozenset[Place], float]]:
+    found = {}
+
+    @contextlib.contextmanager
+    def watch(name: str) -> Iterator[None]:
+        lines: set[Place] = set()
+        start = time.monotonic()
+        with _tracing(lines):
+            yield
+        found[name] = frozenset(lines), time.monotonic() - start
+
+    failed = suite.traced(watch)
+    assert not failed, failed
+    return found
+
+
 def _reached(check: Callable[[], None]) -> tuple[frozenset[Place], float]:
-    files, lines = {_file(module) for module in MODULES}, set()
+    lines: set[Place] = set()
+    start = time.monotonic()
+    with _tracing(lines):
+        _quietly(check)
+    return frozenset(lines), time.monotonic() - start
+
+
+@contextlib.contextmanager
+def _tracing(lines: set[Place]) -> Iterator[None]:
+    files = {_file(module) for module in MODULES}
 
     def enter(frame: Any, event: str, arg: Any) -> Any:
         if (file := frame.f_code.co_filename) not in files:
@@ -96,15 +135,13 @@ def _reached(check: Callable[[], None]) -> tuple[frozenset[Place], float]:
 
         return step
 
-    start = time.monotonic()
     threading.settrace(enter)
     sys.settrace(enter)
     try:
-        _quietly(check)
+        yield
     finally:
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
-    return frozenset(lines), time.monotonic() - start
 
 
 def _quietly(check: Callable[[], None]) -> None:
@@ -113,15 +150,19 @@ def _quietly(check: Callable[[], None]) -> None:
         check()
 
 
-def run_checks(reaches: Iterable[Reach]) -> str:
+def run_checks(reaches: list[Reach]) -> str:
     """The first judge that notices something, which check it was, and what it said; "survived" if all is well."""
     for number, reach in enumerate(reaches):
+        if isinstance(reach.check, str):
+            continue
         try:
             _quietly(reach.check)
         except BaseException as error:
             said = str(error).strip().splitlines()
             return f"{reach.judge}\t{number}\t{type(error).__name__}: {said[0] if said else ''}"[:200]
-    return "survived"
+    tests = [reach.check for reach in reaches if isinstance(reach.check, str)]
+    failed = suite.run_tests(tests) if tests else ""
+    return f"suite\t-1\t{failed}"[:200] if failed else "survived"
 
 
 def judge(mutant: Mutant, reaches: list[Reach]) -> list[str]:
@@ -136,10 +177,10 @@ def judge(mutant: Mutant, reaches: list[Reach]) -> list[str]:
             return f"not planted\t0\t{error}"
         return run_checks(reaches)
 
-    return _in_child(live, PATIENCE + 10 * sum(r.seconds for r in reaches))
+    return in_child(live, PATIENCE + 10 * sum(r.seconds for r in reaches))
 
 
-def _in_child(work: Callable[[], str], limit: float = 1200) -> list[str]:
+def in_child(work: Callable[[], str], limit: float = 1200) -> list[str]:
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -183,7 +224,7 @@ def sweep(mutants: list[Mutant], known: Survey, most: int = 10**6, shown: bool =
         start = time.monotonic()
         reaches = _chosen(known.of(mutant), caught, most)
         result = judge(mutant, reaches)
-        if len(result) > 2 and result[0] in battery.JUDGES:
+        if result[0] in battery.JUDGES:
             caught[id(reaches[int(result[1])])] += 1
         found[result[0]].append(mutant)
         if shown:
@@ -209,6 +250,13 @@ def is_explained(mutant: Mutant) -> bool:
     return any(mutant.key.startswith(place) for place in EXPLAINED)
 
 
+def prepare() -> None:
+    """Steps are verified, loops are cut for two threads, and code is kept apart from that of others."""
+    os.environ["PULLBACK_CACHE_DIR"] = os.environ.get("MUTANTS_CACHE") or tempfile.mkdtemp(prefix="pullback-mutants-")
+    os.environ["PULLBACK_VERIFY"] = "1"
+    os.environ.setdefault("PULLBACK_NUM_THREADS", "2")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*")
@@ -216,13 +264,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checks", type=int, default=10**6, help="how many checks a mutant goes through at most")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
+    parser.add_argument("--every", type=int, default=1, help="of judges with many checks only one in so many")
+    parser.add_argument("--suite", action="store_true", help="tests of the suite judge as well")
+    parser.add_argument("--only", default=None, help="a file of the keys of mutants to plant")
+    parser.add_argument("--judges", nargs="*", default=list(battery.JUDGES))
     asked = parser.parse_args()
-    first, every = map(int, asked.part.split("/"))
+    prepare()
+    first, step = map(int, asked.part.split("/"))
     mutants = [m for m in every_mutant(asked.most, asked.seed) if not asked.modules or m.module in asked.modules]
-    found = sweep(mutants[first::every], survey(), asked.checks)
-    missed = [m for kind in ("survived", "not reached") for m in found.get(kind, []) if not is_explained(m)]
+    if asked.only is not None:
+        named = Path(asked.only).read_text().splitlines()
+        mutants = [m for m in mutants if m.key in named]
+    found = sweep(mutants[first::step], survey(asked.judges, asked.every, asked.suite), asked.checks)
+    alive = [m for kind in ("survived", "not reached") for m in found.get(kind, []) if not is_explained(m)]
+    missed = [m for m in alive if m.key not in OPEN]
     counts = ", ".join(f"{name} {len(group)}" for name, group in found.items())
-    print(f"{sum(map(len, found.values()))} planted: {counts}; {len(missed)} survived without an explanation")
+    total = sum(map(len, found.values()))
+    print(f"{total} planted: {counts}; {len(alive)} survived without an explanation, {len(missed)} of them new")
     print(*missed, sep="\n")
     sys.exit(bool(missed))
 

@@ -7,8 +7,8 @@ each result once; the five conditions below say so, and none of them asks whethe
 1. *A line depends on what its arguments depend on.* Its axes contain those of its arguments (of a load, those along
    which memory is walked), so a value that is taken out of a row's loop really is one number for the row.
 2. *A line is computed when its arguments are known.* A fold over the row is known only after the loop that folds it, so
-   a line's phase is at least that of each argument, and one more if the argument is a fold. A fold does not depend on
-   the row: its axes are outer ones, and they contain the outer axes of what it folds.
+   the phase of a line or a store is at least that of each argument, and one more if the argument is a fold. A fold does
+   not depend on the row: its axes are outer ones, and they contain the outer axes of what it folds.
 3. *A store writes one value to one place.* Two points of the domain with the same place must have the same value, so
    the value depends only on axes along which the place moves, and the place moves injectively along these.
 4. *A store that folds counts each element once.* Each point of the domain folds its value in, so the elements that are
@@ -72,6 +72,9 @@ def _line_problems(line: Line, wide: frozenset[int], row: frozenset[int]) -> Ite
 def _store_problems(store: Store, kernel: Kernel, wide: frozenset[int]) -> Iterator[str]:
     moving = frozenset(i for i, stride in enumerate(store.strides) if stride)
     points = math.prod(kernel.extents)
+    known = max(line.phase + (line.kind == "fold") for line in (store.line, *store.args))
+    if store.phase < known:
+        yield f"a store happens in phase {store.phase}, and its value is known in {known}"
     if store.word and store.points != points:
         yield f"{store.word}: {store.points} elements folded at {points} points of the domain"
     if not store.word and not store.args and not store.line.axes & wide <= moving:
@@ -98,7 +101,8 @@ def _overlap(a: Buffer, b: Buffer) -> bool:
 
 
 def _overwriting_problems(line: Line, source: Buffer, store: Store, kernel: Kernel) -> Iterator[str]:
-    at_the_place = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
+    read, written = (source.offset, line.strides, line.offset), (store.buffer.offset, store.strides, store.offset)
+    at_the_place = line.kind == "load" and read == written
     as_long = source.dtype.itemsize == store.buffer.dtype.itemsize
     in_one_visit = not kernel.inner and not store.args and not store.word and visits_once(kernel, store.strides)
     if not (at_the_place and as_long and in_one_visit):

@@ -56,7 +56,7 @@ def form(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     stores = [
         (
             numbers[id(s.line)], buffers.setdefault(s.buffer, len(buffers)), s.strides, s.offset, s.word,
-            tuple([numbers[id(a)] for a in s.args]), s.places, s.buffer.dtype,
+            tuple([numbers[id(a)] for a in s.args]), s.places, s.onto, s.buffer.dtype,
         )
         for s in kernel.stores
     ]  # fmt: skip
