@@ -173,7 +173,7 @@ OPEN: tuple[str, ...] = (
     "compile.results output: operand dropped: spec.shape",
     "compile.results write_donated: comparison: id(x) not in f.places",
     'compile.split _is_plain: comparison: line.kind in ("load", "number", "apply", "cast")',
-    'compile.split _is_plain: operand dropped: all(line.kind in ("load", "number", "apply", "cast") for line in lines)',  # noqa: E501
+    'compile.split _is_plain: operand dropped: all(line.kind in ("load", "number", "apply", "cast") for line in lines)',
     "compile.split _is_plain: operand dropped: not any(s.args or id(s.buffer) in read for s in kernel.stores)",
     "compile.split split: negated: cuts",
     "compile.trace State.read: operand dropped: structure == self.given",
