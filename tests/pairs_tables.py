@@ -66,7 +66,11 @@ CAPTURING = "module|batch_norm|gradients|persistent_tape|gradient_tape|function_
 
 REASONS = [
     Reason(
-        "in_place", errors.GraphError, "values never change", ("in_place", ANY), "values of transforms are immutable"
+        "in_place",
+        errors.GraphError,
+        "cannot be pointed at this one",
+        ("in_place", ANY),
+        "values of transforms are immutable",
     ),
     Reason(
         "not_linear", errors.ArgumentError, "clip is not", ("gradient_ops", ANY), "a clipped cotangent has no transpose"
