@@ -16,8 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import mutants
 import numpy as np
-import plant
 from composed import folds, try_program
 from pairs import Cell, evaluate
 from pairs_run import FEATURES
@@ -117,7 +117,7 @@ JUDGES = {
 
 
 def main() -> None:
-    plant.prepare()
+    mutants.prepare()
     print(JUDGES[sys.argv[1]]() or "saw nothing")
 
 

@@ -41,7 +41,7 @@ def test_mistakes_in_the_compiler_are_caught(tmp_path):
     chosen = tmp_path / "chosen"
     chosen.write_text("\n".join(CHOSEN))
     judges = ("legality", "machinery", "reference", "staleness")
-    done = run("plant.py", "--only", str(chosen), "--every", "8", "--judges", *judges)
+    done = run("mutants.py", "--only", str(chosen), "--every", "4", "--judges", *judges)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(CHOSEN)} planted" in done.stdout
     assert not re.search("survived [1-9]|not reached [1-9]|not planted", done.stdout), done.stdout
@@ -57,5 +57,5 @@ def test_a_fold_of_a_spread_fold_stored_before_it_is_known(judge):
 
 @pytest.mark.sweep
 def test_a_sample_of_all_mistakes_is_caught_or_explained():
-    done = run("plant.py", "--most", "420")
+    done = run("mutants.py", "--most", "420")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr

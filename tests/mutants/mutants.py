@@ -1,4 +1,4 @@
-"""Mutants of the compiler against the judges: `python tests/mutants/plant.py [--most N] [--seed S] [module…]`.
+"""Mutants of the compiler against the judges: `python tests/mutants/mutants.py [--most N] [--seed S] [module…]`.
 
 Each mutant lives in a forked child, which runs the checks that reach the changed line until one fails. A child that
 dies or hangs is caught. What each check reaches is recorded first, by the package without a mistake.
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import battery
 import suite
 from explained import EXPLAINED, OPEN
-from mutations import MODULES, Mutant, every_mutant, plant
+from mistakes import MODULES, Mutant, every_mutant, plant
 
 from pullback.compile.cpu import link
 
