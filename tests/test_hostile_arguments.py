@@ -45,7 +45,7 @@ def is_users(error):
     while step.tb_next is not None:
         step = step.tb_next
     return (
-        os.path.basename(step.tb_frame.f_code.co_filename) == "hostile.py"
+        os.path.basename(step.tb_frame.f_code.co_filename) == "hostile_arguments.py"
         and step.tb_frame.f_code.co_name == "<lambda>"
     )
 

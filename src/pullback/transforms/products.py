@@ -45,6 +45,7 @@ def ggnvp(
     >>> pb.ggnvp(model, loss, (np.array([1.0, 2.0]),), (np.array([1.0, 1.0]),))
     array([ 8., 32.])
     """
+    wants_functions("ggnvp", model, loss)
     floats = _floats(primals, tangents, "ggnvp")
     moving = at_places(model, primals, floats)
     dots = tuple(tangents[i] for i in floats)
