@@ -22,12 +22,18 @@ each result once; the five conditions below say so, and none of them asks whethe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from ..errors import MiscompiledError
 from .loops import Blocks, Buffer, Kernel, Line, Store, visits_once
 
 __all__ = ["check_legality"]
+
+#: Of kernels of more points, two buffers in one place are looked at by the corners of the walk alone.
+LARGEST = 1 << 16
 
 
 def check_legality(steps: Iterable[object]) -> None:
@@ -105,5 +111,30 @@ def _overwriting_problems(line: Line, source: Buffer, store: Store, kernel: Kern
     at_the_place = line.kind == "load" and read == written
     as_long = source.dtype.itemsize == store.buffer.dtype.itemsize
     in_one_visit = not kernel.inner and not store.args and not store.word and visits_once(kernel, store.strides)
-    if not (at_the_place and as_long and in_one_visit):
+    if not (at_the_place and as_long and in_one_visit) and _meet(line, source, store, kernel):
         yield f"{store.buffer} is written over {source}, which the kernel reads elsewhere or again"
+
+
+def _meet(line: Line, source: Buffer, store: Store, kernel: Kernel) -> bool:
+    """Whether a byte is both read and written: two parts of one buffer, such as those of a concatenation, may lie side
+    by side. Of a kernel with too many points to look at, the corners decide.
+    """
+    if line.places or store.places:  # where indices may point anywhere
+        return True
+    few = tuple(min(n, 2) if math.prod(kernel.extents) > LARGEST else n for n in kernel.extents)
+    last = [n - 1 if n > m else 1 for n, m in zip(kernel.extents, few, strict=True)]
+    read, written = (
+        _bytes_of(x.strides, x.offset, buffer, few, last) for x, buffer in ((line, source), (store, store.buffer))
+    )
+    return bool(np.intersect1d(read, written).size)
+
+
+def _bytes_of(
+    strides: tuple[int, ...], offset: int, buffer: Buffer, extents: tuple[int, ...], steps: Sequence[int]
+) -> Any:
+    """The bytes of the elements at the points of a box, whose axes go in steps."""
+    where = np.zeros(1, np.int64) + offset
+    for stride, n, step in zip(strides, extents, steps, strict=True):
+        where = (where[:, None] + np.arange(n) * step * stride).reshape(-1) if stride else where
+    start = max(buffer.offset, 0) if buffer.kind == "arena" else 0
+    return start + (where[:, None] * buffer.dtype.itemsize + np.arange(buffer.dtype.itemsize)).reshape(-1)
