@@ -86,7 +86,8 @@ def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Excep
     if op.family == "custom" or not isinstance(error, UNTYPED):
         raise error
     if isinstance(error, IndexError):
-        raise IndexingError(f"{op.name}: {error}.") from None
+        shapes = ", ".join(str(np.shape(x)) for x in arrays)
+        raise IndexingError(f"{op.name}: {error}.\n  Its arguments have shapes {shapes}.") from None
     raise typed(op.name, error)
 
 

@@ -79,6 +79,12 @@ def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         found = function(self, other)
         return self.rebind(found, f"in-place {name}") if isinstance(self, Tensor) else found
 
+    return _on_no_view(changed, name)
+
+
+def _on_no_view(changed: Callable[[Value, Any], Any], name: str) -> Callable[[Value, Any], Any]:
+    """The operator, where what it writes to is no view of a value that a variable still holds."""
+
     def operator(self: Value, other: Any) -> Any:
         # In `x[i] += v` the slice is held by no variable, and what comes is written to x at once. A slice without
         # axes is a number in NumPy, whose name alone changes.
@@ -100,13 +106,13 @@ def _in_place_of_wrapper(function: Callable[..., Any], name: str) -> Callable[..
     """
 
     @signed
-    def operator(self: Value, other: Any) -> Any:
+    def changed(self: Value, other: Any) -> Any:
         if not is_operand(other):
             return NotImplemented
         new = function(self, other)
         return _pointed(self, new, f"in-place {name}") if self.is_variable else new
 
-    return operator
+    return _on_no_view(changed, name)
 
 
 def _pointed(self: Value, new: Any, what: str) -> Value:
@@ -123,6 +129,8 @@ def _pointed(self: Value, new: Any, what: str) -> Value:
 
 def _set_item_of_wrapper(self: Value, index: Any, value: Any) -> None:
     _refuse_lost(self)
+    if is_view(self):
+        raise refuse_write("x[index] = value")
     if not self.is_variable:
         raise self.unmovable("x[index] = value")
     _pointed(self, indexing.set_at(self, index, value), "x[index] = value")

@@ -77,7 +77,7 @@ class _Written:
             self._loop(step, moves)
 
     def _kernel(self, kernel: Kernel, moves: dict[Buffer, int]) -> None:
-        check_legality([kernel])
+        check_legality([kernel], placed=False)
         _check_order(kernel)
         for store in kernel.stores:
             if store.word and not store.args and not store.onto:
