@@ -154,7 +154,12 @@ def main(place, machine, first, step, count):
 
     build_for(machine)
     guarded = Guarded(place)
-    for what, f, args in (*products(), *samples(int(first), int(step)), *programs(int(count)), *composed(int(count))):
+    for what, f, args in (
+        *products(),
+        *samples(int(first), int(step)),
+        *programs(int(count)),
+        *composed(int(count) // 3),
+    ):
         print(what, flush=True)
         args = [np.asarray(a) for a in args]
         wanted = f(*args)

@@ -75,7 +75,7 @@ def test_every_op_says_what_its_static_parameters_may_be():
 
 def test_mutated_graphs_are_refused_or_read():
     """Thousands of them: errors of ours alone, which is all that `read` lets through."""
-    accepted = sum(hostile.read(seed) is not None for seed in range(4000))
+    accepted = sum(hostile.read(seed) is not None for seed in range(2500))
     assert 600 < accepted < 2000
 
 
