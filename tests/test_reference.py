@@ -379,7 +379,7 @@ def test_a_mistake_of_memory_planning_is_seen(monkeypatch):
         pb.jit(f.f)(X, W)
     monkeypatch.setattr(native, "verify_arena", lambda steps: None)
     for module in (rendering, verify):
-        monkeypatch.setattr(module, "check_legality", lambda steps: None)
+        monkeypatch.setattr(module, "check_legality", lambda steps, placed=True: None)
     with pytest.raises(MiscompiledError, match=r"in the arena, step .* another buffer has overwritten"):
         pb.jit(f.f, check=True)(X, W)
 

@@ -64,7 +64,7 @@ def reintroduce(legal: bool) -> None:
     kernels._Renderer._phase = _old_render  # type: ignore[method-assign]
     kept.targets = rows.targets = _old_targets  # type: ignore[attr-defined]
     if not legal:
-        legality._problems = lambda kernel: iter(())
+        legality._problems = lambda kernel, placed: iter(())
 
 
 def spread_fold(x: Any) -> Any:
