@@ -67,7 +67,7 @@ class Chain:
         return self.until is None or not bool(self.until(i, *state, *params))
 
     def trail(self, leaves: Sequence[Any]) -> Trail | None:
-        """Of the run from these leaves, where somebody may want to go back."""
+        """Of the run from these leaves, where a backward pass may follow."""
         return self.trails.of(self.primal(leaves)) if self.tracked else None
 
     def tangent(self) -> Chain:

@@ -94,6 +94,6 @@ def rehearsed(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def tried(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
-    """A run of a function to see what it would do: nothing of it is kept, for a way back neither."""
+    """A run of a function to see what it would do: nothing of it is kept, also not for a backward pass."""
     with switched(keeper=None, watcher=None), rehearsed(holders, leaves):
         yield

@@ -1,6 +1,6 @@
 """Memory that knows what is in it: bytes that begin as poison, and for each which buffer wrote it last.
 
-Poison is a byte of ones: NaN as a float, a number nobody meant as an integer. Reading an element of which a byte was
+Poison is a byte of ones: NaN as a float, an unlikely number as an integer. Reading an element of which a byte was
 not written by the very buffer that is read is an error, whatever the byte holds. So memory that no step wrote shows,
 and so do two buffers that lie in the same place at the same time.
 """
