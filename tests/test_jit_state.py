@@ -586,3 +586,24 @@ def test_in_place_results_that_do_not_fit_are_refused():
 def shift_by(v, other):
     v += other
     return v
+
+
+def test_a_checked_function_is_checked_where_it_is_unpickled():
+    assert pickle.loads(pickle.dumps(pb.jit(pb.sin, check=True))).check
+
+
+def test_a_failed_trace_loses_no_compiled_form():
+    fails = [False]
+
+    def f(x):
+        if fails[0]:
+            raise ValueError("on purpose")
+        return x * 2
+
+    compiled = pb.jit(f)
+    compiled(np.ones(3))
+    forms = [list(known) for known in compiled.entries.values()]
+    fails[0] = True
+    with pytest.raises(ValueError, match="on purpose"):
+        compiled(np.ones(3))
+    assert [list(known) for known in compiled.entries.values()] == forms

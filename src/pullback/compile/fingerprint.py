@@ -14,7 +14,7 @@ from ..ops.specialise import Equation, Symbol
 
 __all__ = ["fingerprint"]
 
-_NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype, type)
+_NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype)
 
 
 class _UnknownError(Exception):
@@ -55,6 +55,8 @@ def _value(x: Any) -> Any:
     """A constant or a static parameter as something to compare: equal numbers of different types differ."""
     if isinstance(x, _NAMED):
         return type(x), repr(x)
+    if isinstance(x, type):  # two classes may have one name
+        return type, x
     if isinstance(x, (tuple, list)):
         return type(x), tuple(map(_value, x))
     if isinstance(x, slice):

@@ -142,7 +142,7 @@ class Jitted:
             found = getattr(found, part, None)
         if found is self:
             return name
-        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit)
+        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit, self.check)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
@@ -161,12 +161,13 @@ class Jitted:
         self, key: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
     ) -> Entry:  # fmt: skip
         """The compiled form for arguments of a kind and for what f reads besides, which may be as it was before."""
-        known = self.entries.pop(key, [])
+        known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
             changed = [e for e in known if e.after is not e.watched and e.after.is_same()]
             entry = Entry(self, static, structure, values, donated)
             entry.settle(changed)
+        self.entries.pop(key, None)  # the kinds that were used last stand last
         self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
         if len(self.entries) > _KINDS:
             del self.entries[next(iter(self.entries))]
