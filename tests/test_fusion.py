@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.arrays.spec import make_spec
 from pullback.compile.cpu.kernels import form
 from pullback.compile.legality import check_legality
 from pullback.compile.loops import Buffer, Kernel, Line, Store
 from pullback.errors import DtypeError
+from pullback.ops.dispatch import apply
+from pullback.ops.op import Op
 
 pytest.importorskip("llvmlite")
 
@@ -111,6 +114,28 @@ def test_one_value_as_two_results_over_donated_arguments(shape):
     poison()
     for a, b in zip(pb.jit(f, donate_argnums=(0, 1))(x.copy(), y.copy()), f(x, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+def test_an_integer_stored_as_a_float_is_not_read_back_from_it():
+    """Beyond the cut of a chain a value is read from where it is stored anyway, if nothing of it was lost there."""
+    x = np.linspace(0.5, 1, 5)
+
+    def f(x):
+        odd = pb.astype(pb.tanh(x) * 1e18, pb.int64) + 1
+        return pb.concat([odd, x]), pb.tanh(pb.astype(odd & 1, pb.float64))
+
+    joined, of_one = pb.jit(f)(x)
+    np.testing.assert_allclose(joined, np.concatenate([(np.tanh(x) * 1e18).astype(int) + 1, x]), rtol=1e-14)
+    np.testing.assert_allclose(of_one, np.tanh(1.0), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "float32"])
+def test_an_op_that_sees_bytes_as_another_dtype_is_no_view(dtype):
+    """NumPy is asked with bytes whether an op is a view, and bytes seen as int8 are."""
+    x = RNG.normal(size=(2, 3))
+    made = make_spec((2, 24 // np.dtype(dtype).itemsize), np.dtype(dtype))
+    bits = Op("bits", "general", ("x",), lambda xp, x: x.view(dtype), lambda x: made, {}, None, None, None)
+    np.testing.assert_array_equal(pb.jit(lambda x: apply(bits, x * 2))(x), (x * 2).view(dtype))
 
 
 @pytest.mark.parametrize("size", [3, 8, 15, 64])

@@ -121,6 +121,16 @@ def test_donated_arguments_are_updated_in_place():
         close(new[k], wanted[k], 1e-5)
 
 
+@pytest.mark.parametrize("number", [1j, np.array(0.5j), 2.0])
+def test_a_complex_multiple_of_a_product_beside_a_donated_argument(number):
+    """Its factor was taken for the real number that a product in place is scaled by."""
+    z, a, b = X[:, :4] + 1j, X, X.T
+    for left in (a, a * 1j):
+        close(
+            pb.jit(lambda z, a, b: z - number * (a @ b), donate_argnums=0)(z.copy(), left, b), z - number * (left @ b)
+        )
+
+
 def test_a_donated_argument_given_twice_is_copied():
     f = pb.jit(lambda x, y: (x + y, x * 1.0), donate_argnums=0)
     x = X.copy()

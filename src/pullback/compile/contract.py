@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.backends import is_array
-from ..arrays.spec import spec_of
+from ..arrays.spec import Spec, spec_of
 from ..ops import elementwise as pointwise
 from ..ops.forms import Contract
 from ..ops.specialise import Equation, Symbol
@@ -81,8 +80,9 @@ def matrix(f: Fuser, x: Any, label: str, groups: Sequence[list[str]], sizes: dic
         merged = [_merged([(sizes[c], strides.get(c, 0)) for c in group]) for group in groups]
         if all(m is not None for m in merged):
             (n, s), (rows, r), (columns, c) = merged  # type: ignore[misc]
-            fits = (r == 1 and (c >= rows or columns == 1)) or (c == 1 and (r >= columns or rows == 1))
-            fits = fits or (columns == 1 and r > 0) or (rows == 1 and c > 0) or rows == columns == 1
+            fits = (
+                (r == 1 and c >= rows) or (c == 1 and r >= columns) or (columns == 1 and r > 0) or (rows == 1 and c > 0)
+            )
             if fits or not attempt:
                 return Layout(layout.buffer, (n, rows, columns), (s, r, c), layout.offset)
         order = [c for group in groups for c in group]
@@ -146,7 +146,7 @@ def _update_of(
 ) -> tuple[Equation, float, tuple[Equation, ...]] | None:
     """x = target - c * product (or plus), where nobody else uses the product: it, -c, and the equations in between."""
     e = producer.get(id(x))
-    if e is None or e.op.kernel is None or len(e.args) != 2:
+    if e is None:
         return None
     sign = {pointwise.subtract.op: -1.0, pointwise.add.op: 1.0}.get(e.op)
     if sign is None or e.args[0] is not target or uses[id(x)] != 1:
@@ -156,10 +156,14 @@ def _update_of(
         inner = producer[id(step)]
         if isinstance(inner.op.form, Contract):
             return inner, scale, tuple(between)
-        numbers = [a for a in inner.args if not isinstance(a, Symbol) and (not is_array(a) or not a.ndim)]
+        numbers = [a for a in inner.args if not isinstance(a, Symbol) and _is_real_number(spec_of(a))]
         if inner.op is not pointwise.multiply.op or len(numbers) != 1:
             return None
         scale *= float(numbers[0])
         between.append(inner)
         step = next(a for a in inner.args if isinstance(a, Symbol))
     return None
+
+
+def _is_real_number(spec: Spec) -> bool:
+    return not spec.ndim and spec.dtype.kind != "c"

@@ -23,7 +23,7 @@ from .loops import Blocks, Buffer, Host, Kernel, Layout, Line, Loop, Product, St
 from .views import viewed
 from .words import CHEAP, Weigher, computed_in
 
-__all__ = ["Axes", "Fuser", "Made", "Step", "Steps", "by_stride", "cast", "on", "ordered", "phase"]
+__all__ = ["Axes", "Fuser", "Made", "Step", "Steps", "by_stride", "on", "ordered", "phase"]
 
 Axes = tuple[int | None, ...]
 Step = Kernel | Product | Loop | Host | Blocks
@@ -383,7 +383,7 @@ class Fuser:
         target = contiguous(Buffer("arena", source.size, np.dtype(dtype or source.buffer.dtype)), source.shape)
         step = self.new_kernel(source.shape)
         axes: Axes = tuple(range(len(source.shape)))
-        self.add_store(step, cast(self.load(source, step, axes), target.buffer.dtype), axes, target)
+        self.add_store(step, self.load(source, step, axes), axes, target)
         return target
 
     def new_kernel(self, extents: tuple[int, ...]) -> int:
@@ -399,13 +399,12 @@ class Fuser:
 
     def put(self, x: Any, target: Layout) -> None:
         """Write a value to a layout of its shape."""
-        if id(x) in self.made and self.made[id(x)].line.dtype == target.buffer.dtype:
+        if id(x) in self.made:
             self.store(x, target)
             return
         step = self.new_kernel(target.shape)
         axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(target.shape))
-        line = self.line(x, step, axes[len(axes) - spec_of(x).ndim :])
-        self.add_store(step, cast(line, target.buffer.dtype), axes, target)
+        self.add_store(step, self.line(x, step, axes[len(axes) - spec_of(x).ndim :]), axes, target)
 
     def region(self, layout: Layout, index: Any) -> Layout:
         picker = Op("region", "linear", ("x",), lambda xp, x: x[(*index, ...)], None, {}, _none, _none, _none)
@@ -440,10 +439,6 @@ def _place_of(axes: Axes, i: int) -> float:
     """Where an axis lies in a domain; one of a single element beside the axis before it."""
     before = [a for a in axes[: i + 1] if a is not None]
     return axes[i] if axes[i] is not None else (before[-1] + 0.5 if before else -1)  # type: ignore[return-value]
-
-
-def cast(line: Line, dtype: Any) -> Line:
-    return line if line.dtype == dtype else Line("cast", np.dtype(dtype), line.axes, phase((line,)), (line,))
 
 
 def phase(lines: Sequence[Line]) -> int:

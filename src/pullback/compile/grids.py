@@ -6,7 +6,7 @@ from typing import Any
 
 from ..arrays.spec import make_spec, spec_of
 from ..ops.patches import Pairs
-from .fuse import Axes, Fuser, by_stride, cast
+from .fuse import Axes, Fuser, by_stride
 from .loops import Kernel, Layout, Line, Store
 
 __all__ = ["channels_last", "filled", "grid", "inside", "place_of", "written"]
@@ -49,15 +49,14 @@ def filled(layout: Layout, number: Any) -> Kernel:
 
 
 def written(f: Fuser, x: Any, target: Layout) -> None:
-    """x written to a layout of its shape, by the kernel that makes it or in the target's order."""
-    made = f.made.get(id(x))
-    if made is not None and made.line.dtype == target.buffer.dtype:
+    """x written to a layout of its shape and dtype, by the kernel that makes it or in the target's order."""
+    if id(x) in f.made:
         f.store(x, target)
         return
     order = by_stride(target)
     step = f.new_kernel(tuple(target.shape[i] for i in order))
     axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(target.shape))
-    f.add_store(step, cast(f.line(x, step, axes), target.buffer.dtype), axes, target)
+    f.add_store(step, f.line(x, step, axes), axes, target)
 
 
 def place_of(layout: Layout, place: tuple[int, ...], many: tuple[int, ...], how: dict[str, Any]) -> Layout:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..arrays.spec import spec_of
 from ..ops.index import SLOT, axes_before, is_apart
-from ..ops.specialise import Equation, Symbol
-from .fuse import Axes, Fuser, cast, on, phase
+from ..ops.specialise import Equation
+from .fuse import Axes, Fuser, on, phase
 from .loops import Layout, Line, Store
 
 __all__ = ["gather", "scatter"]
@@ -74,13 +74,10 @@ def scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[
     seen = indexed(f, target, index, arrays)
     if not math.prod(seen.shape):
         return
-    for x in (values, *arrays):  # before the kernel is made: storing may need steps of its own
-        if isinstance(x, Symbol):
-            f.stored(x)
     step = f.new_kernel(seen.shape)
     axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(seen.shape))
     lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))
-    line = cast(f.line(values, step, axes[len(axes) - spec_of(values).ndim :]), target.buffer.dtype)
+    line = f.line(values, step, axes[len(axes) - spec_of(values).ndim :])
     kernel = f.kernel(step)
     strides = on(kernel, axes, Layout(target.buffer, seen.shape, seen.strides))
     points = math.prod(seen.shape)

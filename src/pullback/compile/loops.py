@@ -100,9 +100,9 @@ class Line:
 
 @dataclass(eq=False, slots=True)
 class Store:
-    """A line written to memory; with a `word`, folded into what is there, starting from the word's identity unless the
-    place depends on indices (`args`, with `places` as in a line) or the store says `onto`: there something else has
-    filled the memory before.
+    """A line written to memory, in the memory's dtype; with a `word`, folded into what is there, starting from the
+    word's identity unless the place depends on indices (`args`, with `places` as in a line) or the store says `onto`:
+    there something else has filled the memory before.
     """
 
     line: Line

@@ -16,7 +16,7 @@ from ..ops.specialise import Equation, Symbol
 from .contract import contract, contracts, updates
 from .convolve import convolve, convolves
 from .flow import flow
-from .fuse import Fuser, Steps, cast, phase
+from .fuse import Fuser, Steps, phase
 from .indices import gather, scatter
 from .legality import check_legality
 from .loops import Host, Kernel, Layout, Line, Store
@@ -77,7 +77,7 @@ def lower(f: Fuser, e: Equation) -> None:
         place(f, e)
     elif isinstance(form, Write):
         write(f, e)
-    elif len(e.args) == 1 and isinstance(e.args[0], Symbol) and is_view(e.op, e.args[0].spec.shape, e.static):
+    elif is_view(e) and isinstance(e.args[0], Symbol):
         view(f, e)
     else:
         host(f, e)
@@ -107,11 +107,11 @@ def fold(f: Fuser, e: Equation) -> None:
     step, axes = f.where(spec.shape, [(x, tuple(range(spec.ndim)))], whole=True)
     kernel = f.kernel(step)
     line = f.line(x, step, axes)
-    line = cast(line, result.spec.dtype)
     gone = {axes[i] for i in reduced if axes[i] is not None}
     kept = tuple(None if i in reduced else a for i, a in enumerate(axes) if keepdims or i not in reduced)
     if not gone:  # axes of size one: there is nothing to add up
-        f.keep(result, step, kernel, line, kept)
+        same = Line("cast", result.spec.dtype, line.axes, phase((line,)), (line,), weight=0)
+        f.keep(result, step, kernel, same, kept)
         return
     suffix = len(gone)
     rank = len(kernel.extents)

@@ -7,7 +7,7 @@ from typing import Any
 from ..arrays.spec import spec_of
 from ..ops.specialise import Symbol
 from .contract import contract
-from .fuse import Axes, Fuser, Made, Step, cast, on
+from .fuse import Axes, Fuser, Made, Step, on
 from .loops import Buffer, Host, Kernel, Layout, Line, Store, contiguous, row_major, visits_once
 from .words import NATIVE
 
@@ -24,7 +24,7 @@ def output(f: Fuser, number: int, x: Any) -> Buffer:
         buffer = Buffer("output", spec.size, spec.dtype, number)
         f.add_store(made.step, made.line, made.axes, contiguous(buffer, spec.shape))
         return buffer
-    layout = f.stored(x) if spec.shape or isinstance(x, Symbol) else None
+    layout = f.stored(x) if isinstance(x, Symbol) else None
     if layout is not None and layout.buffer.kind == "arena" and layout.is_whole:
         layout.buffer.kind, layout.buffer.number = "output", number
         return layout.buffer
@@ -34,7 +34,7 @@ def output(f: Fuser, number: int, x: Any) -> Buffer:
     elif spec.size:
         step = f.new_kernel(spec.shape)
         axes: Axes = tuple(range(spec.ndim))
-        f.add_store(step, cast(f.line(x, step, axes), spec.dtype), axes, contiguous(buffer, spec.shape))
+        f.add_store(step, f.line(x, step, axes), axes, contiguous(buffer, spec.shape))
     return buffer
 
 

@@ -31,15 +31,11 @@ def split(kernel: Kernel) -> list[Kernel]:
 
 
 def _is_plain(kernel: Kernel) -> bool:
-    """Whether each element is computed by itself, in near memory, and nothing is written where something is read."""
+    """Whether a kernel without rows works in near memory, and writes nothing where it reads or where indices say."""
     lines = kernel.used()
     read = {id(line.buffer) for line in lines if line.buffer is not None}
     near = all(math.prod(kernel.extents) * line.dtype.itemsize <= NEAR for line in lines)
-    return (
-        near
-        and all(line.kind in ("load", "number", "apply", "cast") for line in lines)
-        and not any(s.args or id(s.buffer) in read for s in kernel.stores)
-    )
+    return near and not any(s.args or id(s.buffer) in read for s in kernel.stores)
 
 
 def _cuts(lines: Sequence[Line], stored: set[int]) -> list[int]:
@@ -66,10 +62,11 @@ def _crossing(lines: Sequence[Line], at: int, last_use: dict[int, int], stored: 
     return sum(last_use.get(id(x), -1) >= at and id(x) not in stored for x in lines[:at])
 
 
-def _moves_with(store: Store, kernel: Kernel) -> bool:
-    """Whether the place moves along the value's own axes alone."""
+def _is_line_itself(store: Store, kernel: Kernel) -> bool:
+    """Whether what is stored can be read in place of the value: in its dtype, and along no more axes than it has."""
     wide = [i for i, n in enumerate(kernel.extents) if n != 1]
-    return all((i in store.line.axes) == bool(store.strides[i]) for i in wide)
+    moves_with = all((i in store.line.axes) == bool(store.strides[i]) for i in wide)
+    return moves_with and store.line.dtype == store.buffer.dtype
 
 
 class _Pieces:
@@ -81,8 +78,7 @@ class _Pieces:
         self.lines = lines
         self.pieces = [Kernel(kernel.extents, 0) for _ in range(len(cuts) + 1)]
         self.known: dict[tuple[int, int], Line] = {}
-        # a store that also repeats the value would be read along more axes than the value has
-        self.stores = {id(s.line): s for s in reversed(kernel.stores) if not s.word and _moves_with(s, kernel)}
+        self.stores = {id(s.line): s for s in reversed(kernel.stores) if not s.word and _is_line_itself(s, kernel)}
 
     def kernels(self) -> list[Kernel]:
         for line in self.lines:

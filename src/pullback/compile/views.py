@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.spec import spec_of
 from ..ops.forms import Gather, View
 from ..ops.op import Op
+from ..ops.specialise import Equation
 from .loops import Layout, row_major
 
 __all__ = ["axes_of_view", "is_view", "viewed"]
@@ -28,7 +30,7 @@ def viewed(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...]
     start = probe.__array_interface__["data"][0]
     layouts = []
     for result in results:
-        if not isinstance(result, np.ndarray) or result.dtype != memory.dtype:
+        if not isinstance(result, np.ndarray):
             return None
         if result.size and not np.may_share_memory(result, memory):
             return None
@@ -38,14 +40,17 @@ def viewed(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...]
     return tuple(layouts)
 
 
-def is_view(op: Op, shape: tuple[int, ...], static: dict[str, Any]) -> bool:
-    """Whether the op is a view of a contiguous argument of this shape."""
+def is_view(e: Equation) -> bool:
+    """Whether the results are views of the one argument, contiguous and of its dtype: bytes seen as others are none."""
+    if len(e.args) != 1 or any(s.spec.dtype != spec_of(e.args[0]).dtype for s in e.results):
+        return False
+    op = e.op
     if isinstance(op.form, View):
         return True
     if op.family not in ("linear", "general") or op.kernel is not None or not isinstance(op.form, Gather | None):
         return False
     try:
-        return viewed(op, _plain(shape), static) is not None
+        return viewed(op, _plain(spec_of(e.args[0]).shape), e.static) is not None
     except (TypeError, ValueError):  # an op that does not take bytes is none
         return False
 
@@ -60,7 +65,7 @@ def axes_of_view(op: Op, shape: tuple[int, ...], static: dict[str, Any]) -> tupl
     None for an axis of size one; None instead of the tuple for any other view, such as a transpose or a slice.
     """
     layouts = viewed(op, _plain(shape), static)
-    if layouts is None or len(layouts) > 1 or layouts[0].offset:
+    if layouts is None or layouts[0].offset:
         return None
     result = layouts[0]
     wide = [(i, n, s) for i, (n, s) in enumerate(zip(result.shape, result.strides, strict=True)) if s]

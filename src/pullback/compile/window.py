@@ -12,7 +12,7 @@ from ..arrays.spec import make_spec, spec_of
 from ..ops.forms import Window
 from ..ops.patches import first_inside, is_apart, slices
 from ..ops.specialise import Equation, Symbol
-from .fuse import Axes, Fuser, cast, on, phase
+from .fuse import Axes, Fuser, on, phase
 from .grids import filled, grid, inside, place_of
 from .loops import Line, Store
 
@@ -103,8 +103,6 @@ def _index(f: Fuser, e: Equation) -> None:
             f, step, "int32", lambda k, c, a, b: k.select(c, a, b), "int32", better, _number(number, "int32"), index
         )
         best = _line(f, step, dtype, lambda k, c, a, b: k.select(c, a, b), dtype, better, x, best, label="max")
-    if index.kind == "number":
-        index = _line(f, step, "int32", lambda k, i: k.positive(i), "int32", index)
     f.windows[id(e.results[0])] = best
     f.keep(e.results[0], step, f.kernel(step), index, axes)
 
@@ -152,7 +150,7 @@ def _put(f: Fuser, e: Equation) -> None:
         f.first.append(filled(out, 0))
     kernel = f.kernel(step)
     for number, (place, _) in enumerate(slices(how["window"], how["stride"], how["dilation"], shape[2:])):
-        value = cast(lines[0], result.dtype)
+        value = lines[0]
         if len(lines) > 1:
             chosen = _line(f, step, bool, lambda k, i, j: k.equal(i, j), "int32", lines[1], _number(number, "int32"))
             value = _line(
