@@ -1,5 +1,7 @@
 """Mutants that no judge can see, and why: they change how fast code is, how it is shown, or nothing at all."""
 
+from explained_lowering import LOWERING
+
 __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
@@ -60,6 +62,7 @@ EXPLAINED: dict[str, str] = {
     "compile.cpu.link circumstances: entry forgotten: sys.modules": (
         "the same in one installation; test_code_cache.py asks for it"
     ),
+    **LOWERING,
 }
 #: Survivors of the sample that are neither caught nor explained yet, by their keys.
 OPEN: tuple[str, ...] = (
@@ -75,15 +78,6 @@ OPEN: tuple[str, ...] = (
     "compile.closures Watched.is_same: comparison: content_of(cell) is not value",
     "compile.closures _Walk._function: left out: self._name(function.__globals__, name, visit=False)",
     'compile.closures _is_library: operand dropped: "dist-packages" in file',
-    "compile.contract _comes_out_in_order: comparison: c in right",
-    "compile.contract _comes_out_in_order: operand dropped: c in left",
-    "compile.contract _update_of: comparison: e.op.kernel is None",
-    "compile.contract _update_of: operand dropped: not a.ndim",
-    "compile.contract _update_of: operand dropped: sign is None",
-    "compile.contract contracts: comparison: len(e.args) == 2",
-    "compile.contract matrix: operand dropped: rows == 1",
-    'compile.convolve convolves: comparison: dtype.name in ("float32", "float64")',
-    "compile.convolve convolves: comparison: s.dtype == dtype",
     "compile.cpu.access Access.load: operand dropped: place.last != 1",
     "compile.cpu.access load_at: comparison: lanes == 1",
     'compile.cpu.access store_at: left out: words.declared.add(f"declare void @{function}({kind}, ptr, i32 immarg, <{lanes} x i1>)")',  # noqa: E501
@@ -117,19 +111,9 @@ OPEN: tuple[str, ...] = (
     "compile.fingerprint _program: comparison: id(x) not in numbers",
     "compile.fingerprint _value: entry forgotten: x.dtype.str",
     "compile.fingerprint _value: operand dropped: not x.dtype.hasobject",
-    "compile.flow _whole: operand dropped: s == t",
-    "compile.fuse Fuser.fit: operand dropped: found.setdefault(own[axis], to) != to",
-    "compile.fuse Fuser.put: operand dropped: self.made[id(x)].line.dtype == target.buffer.dtype",
-    "compile.fuse cast: comparison: line.dtype == dtype",
-    "compile.grids written: comparison: made.line.dtype == target.buffer.dtype",
-    "compile.grids written: operand dropped: made.line.dtype == target.buffer.dtype",
-    "compile.indices indexed: negated: is_apart(index)",
-    "compile.indices scatter: left out: f.stored(x)",
-    "compile.indices scatter: negated: isinstance(x, Symbol)",
     "compile.jit Jitted._sorted: left out: hash(static)",
     "compile.jit _as_argument: negated: x.dtype.isnative",
     "compile.jit _unrepeated: operand dropped: x.size < 2",
-    'compile.lower lower: operand dropped: e.op.family == "elementwise" and speaks(e.op, given, made[0])',
     "compile.memory _in_place: comparison: store.buffer in shares",
     "compile.order _first_uses: left out: found.setdefault(buffer, i)",
     "compile.order in_order: comparison: i >= len(steps)",
@@ -152,31 +136,11 @@ OPEN: tuple[str, ...] = (
     "compile.recipes Program._recipe: operand dropped: b is not buffer",
     "compile.recipes _only: comparison: len(stores) == len(step.stores)",
     "compile.residuals parted: negated: isinstance(s, Symbol)",
-    "compile.results _mentions: operand dropped: any(line.buffer is buffer for line in lines)",
-    "compile.results nobody_reads: number shifted: 1",
-    "compile.results output: comparison: spec.dtype.name not in NATIVE",
-    "compile.results output: negated: spec.dtype.name not in NATIVE",
-    "compile.results output: operand dropped: layout is not None",
-    "compile.results output: operand dropped: spec.shape",
-    "compile.results write_donated: comparison: id(x) not in f.places",
-    'compile.split _is_plain: comparison: line.kind in ("load", "number", "apply", "cast")',
-    'compile.split _is_plain: operand dropped: all(line.kind in ("load", "number", "apply", "cast") for line in lines)',
-    "compile.split _is_plain: operand dropped: not any(s.args or id(s.buffer) in read for s in kernel.stores)",
     "compile.trace State.read: operand dropped: structure == self.given",
     "compile.trace _pointed_back: operand dropped: []",
     "compile.trace _put_symbols: left out: place.put(value)",
     "compile.trace _settled_state: comparison: type(x) is Batched",
     "compile.trace _settled_state: operand dropped: x.node is None",
-    "compile.views axes_of_view: comparison: n != 1",
-    "compile.views axes_of_view: entry forgotten: s",
-    "compile.views axes_of_view: operand dropped: len(layouts) > 1",
-    'compile.views is_view: negated: op.family not in ("linear", "general") or op.kernel is not None or not isinstance(op.form,',  # noqa: E501
-    "compile.views is_view: operand dropped: not isinstance(op.form, Gather | None)",
-    "compile.views viewed: operand dropped: result.dtype != memory.dtype",
-    'compile.window _index: negated: any(map(any, how["padding"]))',
-    'compile.window _index: negated: index.kind == "number"',
-    "compile.window _own_maximum: comparison: maker.static == e.static",
-    "compile.window _put: comparison: m * s != n",
     "graph.passes plain_places: comparison: len(e.args) > 1",
     "graph.passes plain_places: operand dropped: e.results[0].spec.size != spec_of(e.args[0]).size",
 )
