@@ -24,7 +24,9 @@ Check = Callable[[], None]
 
 def lowering() -> Iterator[Check]:
     yield from (
-        _updates_by_products, _donated_and_read_later, _results_as_they_are, _results_of_no_elements, _mixed_dtypes,
+        _updates_by_products, _donated_and_read_later, _written_over, _written_over_what_names_places,
+        _folds_of_nothing, _products_of_integers, _comparisons_of_integers, _computed_again, _results_as_they_are,
+        _results_of_no_elements, _mixed_dtypes,
         _integers_beside_floats, _bytes_of_floats, _windows_of_nothing_but_the_lowest, _windows_beside_a_rest,
         _windows_of_one_place, _dtypes_of_convolutions, _scattered_values, _products_of_any_strides,
     )  # fmt: skip
@@ -84,6 +86,84 @@ def _donated_and_read_later() -> None:
     ):
         _same(_called(f, x, y, donate_argnums=(0, 1)), wanted)
         _same(_called(f, x, y, donate_argnums=0), wanted)
+
+
+def _written_over() -> None:
+    """Entries written into a donated argument, which is read before, after, by the write itself, or not at all."""
+    x, y, i, v = _random(3), _random(3) * 2, np.array([2, 0]), np.array([10.0, 20.0])
+
+    def by_hand(x: Any, index: Any, values: Any) -> Any:
+        found = x.copy()
+        found[index] = values
+        return found
+
+    turn = np.array([1, 2, 0])
+    cut, of_x, of_y = slice(0, 2), by_hand(x, i, v), by_hand(y, i, v)
+    for f, wanted in (
+        (lambda x, y, i, v: (pb.set_at(x, i, v), y), (of_x, y)),
+        (lambda x, y, i, v: (pb.set_at(x, i, v), x), (of_x, x)),
+        (lambda x, y, i, v: (pb.set_at(y, i, v), pb.set_at(x, i, v)), (of_y, of_x)),
+        (lambda x, y, i, v: (y * 2, pb.set_at(x, i, v)), (y * 2, of_x)),
+        (lambda x, y, i, v: (pb.set_at(x, i, v), x * 2), (of_x, x * 2)),
+        (lambda x, y, i, v: (x * 2, pb.set_at(x, i, v)), (x * 2, of_x)),
+        (lambda x, y, i, v: (pb.set_at(x, i, v), x[i - 1]), (of_x, x[i - 1])),
+        (lambda x, y, i, v: (pb.set_at(x, i, v), y[:2] + x[i]), (of_x, y[:2] + x[i])),
+        (lambda x, y, i, v: (pb.set_at(x, i, x[i - 1] * 2), y), (by_hand(x, i, x[i - 1] * 2), y)),
+        (lambda x, y, i, v: (pb.set_at(x, i, x[1:]), y), (by_hand(x, i, x[1:]), y)),
+        (lambda x, y, i, v: (pb.set_at(x, i, x[1:] + 1), x[:2]), (by_hand(x, i, x[1:] + 1), x[:2])),
+        (lambda x, y, i, v: (pb.set_at(x, turn, x), y), (by_hand(x, turn, x), y)),
+        (lambda x, y, i, v: (pb.set_at(x, slice(0, 2), x[1:]), y), (by_hand(x, cut, x[1:]), y)),
+        (lambda x, y, i, v: (pb.set_at(x, slice(0, 2), v), x[i]), (by_hand(x, cut, v), x[i])),
+        (lambda x, y, i, v: (pb.set_at(pb.set_at(x, i, v), 1, y[0]), x[1]), (by_hand(of_x, 1, y[0]), x[1])),
+        (lambda x, y, i, v: (pb.set_at(x, i, v) * 2, y), (of_x * 2, y)),
+        (lambda x, y, i, v: (pb.set_at(x * 2, i, v), y), (by_hand(x * 2, i, v), y)),
+    ):  # fmt: skip
+        for donated in ((0,), (0, 1), ()):
+            _same(_called(f, x, y, i, v, donate_argnums=donated), wanted)
+
+
+def _written_over_what_names_places() -> None:
+    x = np.array([1, 2, 0, 3])
+    _same(_called(lambda x: pb.set_at(x, x, 7 - x), x, donate_argnums=0), np.array([7, 6, 5, 4]))
+
+
+def _folds_of_nothing() -> None:
+    """Folds over no elements are the word's identity, or refused."""
+    for shape, axis in itertools.product(((0, 3), (3, 0), (0, 0)), (0, 1, None)):
+        x = np.ones(shape)
+        f = lambda x, a=axis: (pb.sum(x, axis=a), pb.prod(x * 2, axis=a), pb.any(x > 0, axis=a), pb.all(x > 0, axis=a))  # noqa: E731
+        wanted = x.sum(axis=axis), x.prod(axis=axis), (x > 0).any(axis=axis), (x > 0).all(axis=axis)
+        _same(_called(f, x), wanted)
+    for pool in (pb.nn.max_pool1d, pb.nn.avg_pool1d):
+        _same(_called(lambda x, pool=pool: pool(x, 2), np.ones((0, 2, 5))), np.ones((0, 2, 2)))
+
+
+def _products_of_integers() -> None:
+    """Products without a routine of their own: integers, truths, no elements, Python numbers beside arrays."""
+    n, m = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4)
+    for a, b in ((n, m), (n.astype("u1"), m.astype("u1")), (n > 2, m > 5), (n.astype("f4"), m), (n * 1j, m)):
+        _same(_called(lambda a, b: a @ b, a, b), a @ b)
+    for k in (0, 1):
+        _same(_called(lambda a, b: a @ b, np.ones((2, k)), np.ones((k, 3))), np.full((2, 3), float(k)))
+    _same(_called(lambda a, b: a @ b, np.ones((0, 2)), np.ones((2, 3))), np.ones((0, 3)))
+
+
+def _comparisons_of_integers() -> None:
+    """Signed beside unsigned integers have no dtype in common, and are compared exactly."""
+    a, b = np.array([-1, 2**62, 5]), np.array([2**64 - 1, 2**62 + 1, 5], "u8")
+    _same(_called(lambda a, b: (a < b, a == b, a >= b), a, b), (np.array([1, 1, 0], bool), np.array([0, 0, 1], bool),
+          np.array([0, 0, 1], bool)))  # fmt: skip
+
+
+def _computed_again() -> None:
+    """What a checkpoint computes once more is not shared with before."""
+    x = _random(4, 4)
+    inside = lambda x: pb.tanh(pb.tanh(x) @ x)  # noqa: E731
+    t = np.tanh(x) @ x
+    bar = 1 - np.tanh(t) ** 2
+    wanted = (bar @ x.T) * (1 - np.tanh(x) ** 2) + np.tanh(x).T @ bar
+    for f in (inside, pb.checkpoint(inside)):
+        _same(_called(pb.grad(lambda x, f=f: pb.sum(f(x))), x), wanted)
 
 
 def _results_as_they_are() -> None:
@@ -308,6 +388,11 @@ _PLANS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool, str, int | No
         "kernel loop product kernel", 64,
     ),
     "donated": (lambda x: pb.tanh(x) * 2, (_X,), True, "kernel", 0),
+    "cast": (lambda x: pb.astype(x, "f4"), (_X,), False, "kernel", 0),
+    "places written over": (lambda x, i: pb.set_at(x, i, 1.0), (_V, np.arange(2)), True, "kernel", 0),
+    "places read and written over": (lambda x, i: pb.set_at(x, i, x[i]), (_V, np.arange(2)), True, "kernel kernel", 64),
+    "a slice written over": (lambda x: pb.set_at(x, slice(0, 2), 1.0), (_V,), True, "kernel", 0),
+    "a slice written beside": (lambda x: pb.set_at(x, slice(0, 2), 1.0), (_V,), False, "kernel kernel", 0),
     "donated and turned": (lambda x: x.T + 1, (_SQUARE,), True, "kernel kernel", None),
     "update": (lambda x, a: x - 0.1 * (a @ a), (_SQUARE, _SQUARE), True, "product", 0),
     "update by a constant": (lambda x, a: x - np.array(0.1) * (a @ a), (_SQUARE, _SQUARE), True, "product", 0),
