@@ -638,6 +638,35 @@ def _():
     return lambda x: net(pb.stack([x, 2 * x])) + 0.0 * net.mean, lambda: None
 
 
+@row("an item of a list beside one that the function sets")
+def _():
+    return beside_state([np.zeros(3), 2.0], 0, 1)
+
+
+@row("an item of a dict beside one that the function sets")
+def _():
+    return beside_state({"state": np.zeros(3), "a": 2.0}, "state", "a")
+
+
+def beside_state(parts, state, other):
+    def f(x):
+        parts[state] = parts[state] * 0.5 + x
+        return x * parts[other]
+
+    return f, setting(parts, other, 5.0)
+
+
+@row("the length of a list in which the function sets an item")
+def _():
+    parts = [np.zeros(3), np.ones(3)]
+
+    def f(x):
+        parts[0] = parts[0] + x
+        return x * len(parts)
+
+    return f, lambda: parts.append(np.ones(3))
+
+
 # Settings of ours, random numbers, time
 
 
@@ -698,6 +727,18 @@ def _():
     def f(x):
         c.a += 1.0
         return x * c.a
+
+    return f, None
+
+
+@row("an array that the function replaces by what NumPy makes of it", "refused")
+def _():
+    holder = Plain()
+    holder.a = np.ones(3)
+
+    def f(x):
+        holder.a = holder.a * 2.0
+        return x * holder.a
 
     return f, None
 

@@ -304,6 +304,64 @@ def test_state_on_the_tape_carries_its_graph():
     close(*found)
 
 
+def test_what_hangs_on_no_recorded_argument_carries_no_graph():
+    """State that no result asks a derivative of grew a graph of all calls before, and a tensor lost its numbers."""
+    t, w = pb.tensor(np.zeros(3)), pb.tensor(X, requires_grad=True)
+    one = Recurrent()
+
+    def f(x):
+        nonlocal t
+        t += x
+        one.hidden = pb.stop_gradient(x) if one.hidden is None else one.hidden + pb.stop_gradient(x)
+        return pb.sum(w * x), x * 2
+
+    g = pb.jit(f)
+    for i in range(4):
+        first, second = g(X) if i < 2 else g(w)
+        assert first.requires_grad
+        assert second.requires_grad == (i >= 2)
+        assert type(one.hidden) is np.ndarray
+        close(one.hidden, (i + 1) * X)
+    assert t.requires_grad  # it hangs on w by now
+    close(t.detach().numpy(), 4 * X)
+    one.hidden = X
+    close(pb.jvp(pb.jit(lambda x: stepped(one, x)), (X,), (X,))[1], 2 * X)
+    assert type(one.hidden) is np.ndarray
+
+
+def stepped(holder, x):
+    holder.hidden = holder.hidden + pb.stop_gradient(x)
+    return x * 2
+
+
+def test_state_of_a_gradient_inside_vmap_is_refused_and_stays_whole():
+    """A value of the batch inside of a recorded tensor was left in the attribute, and failed at the next call."""
+    one = Recurrent()
+    one.hidden = X
+    with pytest.raises(LeakError, match="'hidden'"):
+        pb.vmap(pb.grad(pb.jit(lambda x: pb.sum(one(x)))))(np.stack([X, X]))
+    assert one.hidden is X
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "hidden")
+
+
+def test_an_error_of_the_second_trace_is_not_hidden_by_a_slot_that_was_never_set():
+    holder, runs = Slotted(), []
+
+    def f(x):
+        runs.append(None)
+        if len(runs) == 2:
+            raise ValueError("on purpose")
+        holder.hidden = x
+        return x * 2
+
+    with pytest.raises(ValueError, match="on purpose"):
+        pb.jit(f)(X)
+    assert not hasattr(holder, "hidden")
+
+
 def test_a_number_that_becomes_a_value():
     class Sum:
         total = 0.0

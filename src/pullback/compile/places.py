@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 from types import CellType
 from typing import Any
@@ -117,10 +116,10 @@ class SlotPlace(Place):
             return MISSING
 
     def put(self, value: Any) -> None:
-        if value is MISSING:
-            self.slot.__delete__(self.thing)
-        else:
+        if value is not MISSING:
             self.slot.__set__(self.thing, value)
+        elif self.get() is not MISSING:
+            self.slot.__delete__(self.thing)
 
     def __str__(self) -> str:
         return repr(self.slot.__name__)
@@ -140,8 +139,7 @@ class TensorPlace(Place):
         return self.tensor
 
     def put(self, value: Any) -> None:
-        is_parameter = self.tensor.node is not None and self.tensor.is_leaf
-        with no_grad() if is_parameter else nullcontext():
+        with no_grad():  # a parameter stays a leaf
             self.tensor.rebind(value, "an update inside a compiled function")
 
     def __str__(self) -> str:
