@@ -1,9 +1,12 @@
 """Mutants that no judge can see, and why: they change how fast code is, how it is shown, or nothing at all."""
 
+from explained_calls import EXPLAINED_CALLS
+
 __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
 EXPLAINED: dict[str, str] = {
+    **EXPLAINED_CALLS,
     "graph.passes optimised: left out: seen.append(graph)": (
         "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
     ),
@@ -41,12 +44,6 @@ EXPLAINED: dict[str, str] = {
     ),
     "compile.cpu.link _optimised: left out: passes.run": "how fast the code is",
     "compile.cache _of_user": "other systems than the one at hand",
-    "compile.arguments Plan.__init__: entry forgotten": (
-        "a container that does not fit its plan is taken apart by the tree package, which is slower"
-    ),
-    "compile.arguments _plan: comparison: x is None": (
-        "a container that does not fit its plan is taken apart by the tree package, which is slower"
-    ),
     "compile.jit warn_without_llvm": "only said where llvmlite is not installed",
     "compile.jit Jitted._entry: comparison: len(self.entries) > _KINDS": (
         "one kind of arguments more or less is remembered"
@@ -54,27 +51,9 @@ EXPLAINED: dict[str, str] = {
     "compile.cpu.kept targets": "what is kept of a row, and what is computed again",
     "compile.cpu.kept Kept._plan": "what is kept of a row, and what is computed again",
     "compile.split split: negated: cuts": "whether a chain of functions is cut: each piece computes the same",
-    "compile.cpu.link circumstances: entry forgotten: package": (
-        "the same in one installation; test_code_cache.py asks for it"
-    ),
-    "compile.cpu.link circumstances: entry forgotten: sys.modules": (
-        "the same in one installation; test_code_cache.py asks for it"
-    ),
 }
 #: Survivors of the sample that are neither caught nor explained yet, by their keys.
 OPEN: tuple[str, ...] = (
-    "compile.arguments taken_apart: comparison: plan.count == 0",
-    "compile.arguments taken_apart: comparison: type(x) is not plan.kind",
-    "compile.arguments taken_apart: negated: plan.count == 0",
-    "compile.cache _not_private: number shifted: 0o022",
-    "compile.cache _shrink: negated: total <= LARGEST * 3 // 4",
-    "compile.cache directory: negated: asked is not None",
-    "compile.cache directory: negated: asked.strip().lower() in _OFF",
-    "compile.closures Watched.forget: entry forgotten: item",
-    "compile.closures Watched.guard_large: operand dropped: id(owner_of(array)) not in inputs",
-    "compile.closures Watched.is_same: comparison: content_of(cell) is not value",
-    "compile.closures _Walk._function: left out: self._name(function.__globals__, name, visit=False)",
-    'compile.closures _is_library: operand dropped: "dist-packages" in file',
     "compile.contract _comes_out_in_order: comparison: c in right",
     "compile.contract _comes_out_in_order: operand dropped: c in left",
     "compile.contract _update_of: comparison: e.op.kernel is None",
@@ -94,19 +73,11 @@ OPEN: tuple[str, ...] = (
     "compile.cpu.division _later: operand dropped: domain.differs(line)",
     "compile.cpu.division _later: operand dropped: not s.word",
     "compile.cpu.domain Domain._lanes: negated: any(self.differs(a) for s in self.kernel.stores for a in s.args)",
-    "compile.cpu.executable NativeExecutable._verify: left out: verify_arena(_Arena()(self.steps)[0])",
     "compile.cpu.kernels _Renderer._is_along: operand dropped: bool(store.word)",
     "compile.cpu.kernels form: entry forgotten: kernel.inner",
     "compile.cpu.kernels form: entry forgotten: tuple((buffers[b], n) for b, n in cut.apart.items())",
     "compile.cpu.kernels lying_together: operand dropped: buffer.offset + buffer.nbytes > highest.offset + highest.nbytes",  # noqa: E501
-    'compile.cpu.link _hold_at_fork: negated: hasattr(os, "register_at_fork")',
-    "compile.cpu.link circumstances: entry forgotten: machine.triple",
-    "compile.cpu.link link: negated: code is None",
-    "compile.cpu.link loaded: left out: engine.finalize_object()",
-    "compile.cpu.link loaded: operand dropped: PARALLEL.encode() in code",
     "compile.cpu.lookup looked_up: negated: place.last",
-    'compile.cpu.nested _branch: left out: words.say(f"store i32 1, ptr {status}")',
-    "compile.cpu.program Writer.called_back: negated: isinstance(layout, Layout)",
     "compile.cpu.rows Row._vectors: operand dropped: self.domain.in_row > 0",
     'compile.cpu.values Values._compute: comparison: top.kind != "fold"',
     "compile.cpu.within _cannot: comparison: rest >= limit",
@@ -114,9 +85,6 @@ OPEN: tuple[str, ...] = (
     "compile.cpu.within within: comparison: memory.peak <= limit",
     "compile.cpu.within within: comparison: reached.peak <= limit",
     "compile.cpu.within within: negated: fit.arena > room - beside",
-    "compile.fingerprint _program: comparison: id(x) not in numbers",
-    "compile.fingerprint _value: entry forgotten: x.dtype.str",
-    "compile.fingerprint _value: operand dropped: not x.dtype.hasobject",
     "compile.flow _whole: operand dropped: s == t",
     "compile.fuse Fuser.fit: operand dropped: found.setdefault(own[axis], to) != to",
     "compile.fuse Fuser.put: operand dropped: self.made[id(x)].line.dtype == target.buffer.dtype",
@@ -126,20 +94,11 @@ OPEN: tuple[str, ...] = (
     "compile.indices indexed: negated: is_apart(index)",
     "compile.indices scatter: left out: f.stored(x)",
     "compile.indices scatter: negated: isinstance(x, Symbol)",
-    "compile.jit Jitted._sorted: left out: hash(static)",
-    "compile.jit _as_argument: negated: x.dtype.isnative",
-    "compile.jit _unrepeated: operand dropped: x.size < 2",
     'compile.lower lower: operand dropped: e.op.family == "elementwise" and speaks(e.op, given, made[0])',
     "compile.memory _in_place: comparison: store.buffer in shares",
     "compile.order _first_uses: left out: found.setdefault(buffer, i)",
     "compile.order in_order: comparison: i >= len(steps)",
     "compile.order in_order: negated: i >= len(steps)",
-    "compile.places CellPlace.put: comparison: value is MISSING",
-    "compile.places ItemPlace.get: comparison: self.name < len(self.holder)",
-    "compile.places ItemPlace.put: left out: self.holder.pop(self.name, None)",
-    "compile.places SlotPlace.put: left out: self.slot.__delete__(self.thing)",
-    "compile.places TensorPlace.put: negated: is_parameter",
-    "compile.places TensorPlace.put: operand dropped: self.tensor.is_leaf",
     "compile.ranges _points: operand dropped: any(line.args and line.places for line in step.used()) or any(s.args for s in step.stores)",  # noqa: E501
     "compile.ranges _points: operand dropped: line.places",
     "compile.ranges ranged: operand dropped: check is not None",
@@ -151,7 +110,6 @@ OPEN: tuple[str, ...] = (
     "compile.recipes Program._recipe: negated: source is buffer or source in beside",
     "compile.recipes Program._recipe: operand dropped: b is not buffer",
     "compile.recipes _only: comparison: len(stores) == len(step.stores)",
-    "compile.residuals parted: negated: isinstance(s, Symbol)",
     "compile.results _mentions: operand dropped: any(line.buffer is buffer for line in lines)",
     "compile.results nobody_reads: number shifted: 1",
     "compile.results output: comparison: spec.dtype.name not in NATIVE",
@@ -162,11 +120,6 @@ OPEN: tuple[str, ...] = (
     'compile.split _is_plain: comparison: line.kind in ("load", "number", "apply", "cast")',
     'compile.split _is_plain: operand dropped: all(line.kind in ("load", "number", "apply", "cast") for line in lines)',
     "compile.split _is_plain: operand dropped: not any(s.args or id(s.buffer) in read for s in kernel.stores)",
-    "compile.trace State.read: operand dropped: structure == self.given",
-    "compile.trace _pointed_back: operand dropped: []",
-    "compile.trace _put_symbols: left out: place.put(value)",
-    "compile.trace _settled_state: comparison: type(x) is Batched",
-    "compile.trace _settled_state: operand dropped: x.node is None",
     "compile.views axes_of_view: comparison: n != 1",
     "compile.views axes_of_view: entry forgotten: s",
     "compile.views axes_of_view: operand dropped: len(layouts) > 1",
@@ -177,6 +130,4 @@ OPEN: tuple[str, ...] = (
     'compile.window _index: negated: index.kind == "number"',
     "compile.window _own_maximum: comparison: maker.static == e.static",
     "compile.window _put: comparison: m * s != n",
-    "graph.passes plain_places: comparison: len(e.args) > 1",
-    "graph.passes plain_places: operand dropped: e.results[0].spec.size != spec_of(e.args[0]).size",
 )
