@@ -656,6 +656,17 @@ def beside_state(parts, state, other):
     return f, setting(parts, other, 5.0)
 
 
+@row("the order of a dict in which the function sets an item")
+def _():
+    parts = {"state": np.zeros(3), "a": 2.0, "b": 3.0}
+
+    def f(x):
+        parts["state"] = parts["state"] + x
+        return x * next(v for v in parts.values() if isinstance(v, float))
+
+    return f, lambda: parts.update(a=parts.pop("a"))
+
+
 @row("the length of a list in which the function sets an item")
 def _():
     parts = [np.zeros(3), np.ones(3)]

@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib
+import itertools
 import pickle
 import warnings
 
@@ -348,11 +349,10 @@ class Slotted:
 
 
 def test_an_error_of_the_second_trace_is_not_hidden_by_a_slot_that_was_never_set():
-    holder, runs = Slotted(), []
+    holder, runs = Slotted(), itertools.count()
 
     def f(x):
-        runs.append(None)
-        if len(runs) == 2:
+        if next(runs) == 1:
             raise ValueError("on purpose")
         holder.hidden = x
         return x * 2
@@ -360,6 +360,20 @@ def test_an_error_of_the_second_trace_is_not_hidden_by_a_slot_that_was_never_set
     with pytest.raises(ValueError, match="on purpose"):
         pb.jit(f)(X)
     assert not hasattr(holder, "hidden")
+
+
+def test_an_attribute_of_a_class_is_state_and_holds_no_symbol_after_a_call():
+    class Shared:
+        total = None
+
+    def f(x):
+        Shared.total = x if Shared.total is None else Shared.total + x
+        return Shared.total * 2
+
+    g = pb.jit(f)
+    for i in range(4):
+        close(g(X), (i + 1) * 2 * X)
+        close(Shared.total, (i + 1) * X)
 
 
 def test_a_number_that_becomes_a_value():
@@ -389,6 +403,26 @@ def test_a_global_counter_that_no_result_needs_does_not_compile_again_and_again(
     for _ in range(10):
         close(g(X), 2 * X)
     assert len(runs) == 2
+
+
+def test_a_counter_beside_state_is_moved_once_by_a_trace():
+    """State is found by a first trace, which does not count: it moved the counter, and each call was traced anew."""
+    parts = {"n": 0, "state": np.zeros(3)}
+
+    def f(x, scale):
+        parts["n"] += 1
+        parts["state"] = parts["state"] + x
+        return x * scale(parts["n"])
+
+    used, unused = pb.jit(lambda x: f(x, lambda n: n)), pb.jit(lambda x: f(x, lambda n: 2))
+    close(used(X), X)
+    with pytest.raises(GraphError, match="'n'"):
+        used(X)
+    parts["n"] = 0
+    for i in range(2, 6):
+        close(unused(X), 2 * X)
+        close(parts["state"], i * X)
+    assert parts["n"] == 2
 
 
 def test_writes_to_captured_arrays_are_refused():

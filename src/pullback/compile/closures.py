@@ -42,7 +42,7 @@ from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
 from ..ops.specialise import owner_of
 from ..ops.streams import STREAMS, same, stream_of
-from .places import MISSING, CellPlace, ItemPlace, Place, SlotPlace, content_of
+from .places import MISSING, CellPlace, ClassPlace, ItemPlace, Place, SlotPlace, content_of
 
 __all__ = ["LARGEST_GUARDED", "MOST_PLACES", "Watched", "watched"]
 
@@ -68,6 +68,7 @@ class Watched:
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, Any, Any, Any]] = []
         self.names: list[tuple[Any, Any, Any]] = []  # also attributes of classes
+        self.classes: dict[int, type] = {}  # by the ids of what holds their attributes
         self.containers: list[tuple[Any, list[Any], list[Any]]] = []
         self.parts: list[
             tuple[Any, Sequence[Any], list[tuple[Any, Any]]]
@@ -140,7 +141,7 @@ class Watched:
     def forget(self, places: Sequence[Place]) -> None:
         """Stop watching places that the compiled function sets itself."""
         gone = {place.key for place in places}
-        self.names = [row for row in self.names if ItemPlace(row[0], row[1]).key not in gone]
+        self.names = [row for row in self.names if self._place(row[0], row[1]).key not in gone]
         self.cells = [(c, v) for c, v in self.cells if CellPlace(c).key not in gone]
         self.slots = [(s, x, v) for s, x, v in self.slots if SlotPlace(s, x).key not in gone]
         loose = [c for c in self.containers if any(ItemPlace(c[0], k).key in gone for k in _keys(c))]
@@ -167,8 +168,8 @@ class Watched:
             if content_of(cell) is not value:
                 yield CellPlace(cell), value
         for holder, name, value in self.names:
-            if isinstance(holder, dict) and holder.get(name, MISSING) is not value:
-                yield ItemPlace(holder, name), value
+            if holder.get(name, MISSING) is not value:
+                yield self._place(holder, name), value
         for slot, thing, value in self.slots:
             if SlotPlace(slot, thing).get() is not value:
                 yield SlotPlace(slot, thing), value
@@ -177,6 +178,10 @@ class Watched:
                 yield from _changed_items(holder, keys, items)
         for holder, _, rest in self.parts:
             yield from ((ItemPlace(holder, k), x) for k, x in rest if ItemPlace(holder, k).get() is not x)
+
+    def _place(self, holder: Any, name: Any) -> Place:
+        kind = self.classes.get(id(holder))
+        return ItemPlace(holder, name) if kind is None else ClassPlace(kind, name)
 
     def written(self) -> list[Any]:
         """Arrays whose content is not what it was."""
@@ -491,6 +496,8 @@ class _Walk:
         self._seen.add(id(kind))
         for base in bases:
             known = vars(base)
+            self.found.classes[id(known)] = base
+            self.found.held.append(known)
             for name in known:
                 if name.startswith("__") and name not in _SELDOM and isinstance(known[name], FunctionType):
                     self._stack.append(known[name])

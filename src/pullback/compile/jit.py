@@ -219,8 +219,6 @@ def _in_force() -> int | None:
 
 
 def _as_argument(x: Any, f: Any) -> Any:
-    if type(x) is _ndarray or isinstance(x, Value):
-        return x
     try:
         return as_value(x)
     except Exception:
@@ -276,8 +274,12 @@ class Entry:
         self.staged, self.captured = hoisted(found)
         self.watched.guard_large(self.captured)
         self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
-        self.watched.forget([s.place for s in self.states if s.specs])
-        self.after = self.watched if self.watched.is_same() else watched(jitted.f, *(value for _, value in static))
+        places = [s.place for s in self.states if s.specs]
+        self.watched.forget(places)
+        self.after = self.watched
+        if not self.watched.is_same():
+            self.after = watched(jitted.f, *(value for _, value in static))
+            self.after.forget(places)
         self.graph = optimised(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
@@ -311,8 +313,7 @@ class Entry:
 
     def _captures_same(self, other: Entry) -> bool:
         """Whether two forms of one program run on the same arrays: f may have made new ones."""
-        pairs = zip(self.captured, other.captured, strict=True)
-        return all(a is b or (type(a) is type(b) and is_as_it_was(a, b)) for a, b in pairs)
+        return all(map(is_as_it_was, self.captured, other.captured))
 
     @lazy
     def code(self) -> Executable:
@@ -589,10 +590,10 @@ def _without_derivative(x: Any) -> Any:
 
 
 def _is_tracked(x: Any) -> bool:
-    """Whether a value carries a derivative; the graph of a tensor is not searched, which takes time."""
+    """Whether a value may carry a derivative; the graph of a tensor is not searched, which takes time."""
     if type(x) is Tensor:
         return x.node is not None or _is_tracked(x.value)
-    return isinstance(x, Value) and x.is_tracked
+    return isinstance(x, Value)
 
 
 def _passes_on(op: Op, position: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ..arrays.tensor import Tensor
 from ..settings import no_grad
 
-__all__ = ["MISSING", "CellPlace", "ItemPlace", "Place", "SlotPlace", "TensorPlace", "content_of"]
+__all__ = ["MISSING", "CellPlace", "ClassPlace", "ItemPlace", "Place", "SlotPlace", "TensorPlace", "content_of"]
 
 
 class _Missing:
@@ -96,6 +96,30 @@ class ItemPlace(Place):
 
     def __str__(self) -> str:
         return f"item {self.name} of a list" if isinstance(self.holder, list) else repr(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPlace(Place):
+    """An attribute of a class itself."""
+
+    kind: type
+    name: str
+
+    @property
+    def key(self) -> tuple[int, Any]:
+        return id(self.kind), self.name
+
+    def get(self) -> Any:
+        return vars(self.kind).get(self.name, MISSING)
+
+    def put(self, value: Any) -> None:
+        if value is not MISSING:
+            setattr(self.kind, self.name, value)
+        elif self.get() is not MISSING:
+            delattr(self.kind, self.name)
+
+    def __str__(self) -> str:
+        return repr(f"{self.kind.__name__}.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ def traced(
         if not more:
             return found
         states += more
+        for place, was in list(seen.changes()):  # a trace that does not count leaves nothing behind
+            place.put(was)
     raise GraphError(f"jit: {name} sets other attributes or variables each time it runs, so it has no fixed state.")
 
 

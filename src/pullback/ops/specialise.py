@@ -119,8 +119,8 @@ def owner_of(x: Any) -> Any:
 
 def is_as_it_was(x: Any, kept: Any) -> bool:
     """Whether a tensor or an array has the value of its stand-in."""
-    if type(x) is Tensor:
-        return x.value is kept.value and x.node is kept.node
+    if Tensor in (type(x), type(kept)):
+        return type(x) is type(kept) and x.value is kept.value and x.node is kept.node
     return x is kept or _has_content(x, kept)
 
 
