@@ -85,6 +85,20 @@ def _():
     return space["f"], functools.partial(exec, "def g(x):\n    return x * 3", space)
 
 
+@row("a variable that a function reads which is a key of a dict")
+def _():
+    a = [2.0]
+    table = {lambda x: x * a[0]: 1.0}
+    return lambda x: sum(g(x) * scale for g, scale in table.items()), setting(a, 0, 3.0)
+
+
+@row("an attribute of a module within a module")
+def _():
+    outer, inner = types.ModuleType("outer_of_a_user"), types.ModuleType("inner_of_a_user")
+    outer.inner, inner.scale = inner, 2.0
+    return lambda x: x * outer.inner.scale, functools.partial(setattr, inner, "scale", 3.0)
+
+
 @row("a variable that a helper of a helper reads")
 def _():
     a = [2.0]

@@ -33,7 +33,7 @@ from pullback.compile.places import MISSING, CellPlace, ClassPlace, ItemPlace, P
 from pullback.compile.residuals import parted
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
 from pullback.graph.ir import Graph
-from pullback.graph.passes import plain_places
+from pullback.graph.passes import merge_equal, plain_places
 from pullback.ops.specialise import Equation, write_down
 
 __all__ = ["calls"]
@@ -61,6 +61,13 @@ def calls() -> Iterator[Check]:
     yield _branches_out_of_range
     yield _ops_of_numpy_in_loops
     yield _scattered_wholly
+    yield _equal_equations
+    yield _ops_written_in_others
+    yield _batches_of_products
+    yield _results_of_two_kinds
+    yield _forms_are_kept
+    yield _captured_duals
+    yield _checked_code
     yield _kept_for_backward
     yield _arena
     yield _lock_at_fork
@@ -406,6 +413,15 @@ def _state_of_tensors() -> None:
     (eager, kinds), (compiled, others) = found.values()
     assert kinds == others
     _close(compiled, eager)
+    holder = types.SimpleNamespace(last=None)
+    fixed = pb.tensor(X)
+
+    def remembers(x: Any) -> Any:
+        holder.last = fixed
+        return x * 2
+
+    _close(pb.jit(remembers)(X), 2 * X)
+    assert holder.last is fixed
 
 
 def _state_under_transforms() -> None:
@@ -456,6 +472,11 @@ def _captured_views() -> None:
     whole += 1.0
     _close(f(X), X * [7, 9, 11])
     assert f.last is form
+    table = np.arange(60_000.0).reshape(20_000, 3)
+    g = pb.jit(lambda x: x * table[1][:3])
+    for shape in (None, (3, 20_000)):
+        table.shape = shape or table.shape
+        _close(g(X), X * table[1][:3])
 
 
 def _libraries() -> None:
@@ -513,6 +534,73 @@ def _scattered_wholly() -> None:
         wanted = np.zeros((2, 3))
         wanted[index] = bar
         _close(graph.run(bar), wanted)
+
+
+def _equal_equations() -> None:
+    """The same op on the same values is computed once, on others that only look the same it is not."""
+    one, other = np.zeros(3000), np.zeros(3000)
+    other[1500] = 1.0
+    x = np.ones(3000)
+    lines = lambda x: [x + one, x + other, x + one, x + 1, x + 1.0, x + np.float32(1)]  # noqa: E731
+    graph = Graph(*_traced(lines, x))
+    merged = merge_equal(graph)
+    assert len(merged.equations) == len(graph.equations) - 1
+    for found, wanted in zip(merged.run(x), lines(x), strict=True):
+        _close(found, wanted)
+
+
+def _ops_written_in_others() -> None:
+    """Ops that are written in other ops when they are compiled, of one result and of two."""
+    one = lambda a: pb.root(lambda y: y * y * y - a, np.ones(3))  # noqa: E731
+    two = lambda a: pb.root(lambda y: (y[0] * y[0] - a, y[1] - y[0] - 1), (np.ones(3), np.ones(3)))  # noqa: E731
+    np.testing.assert_allclose(pb.jit(one)(X), np.cbrt(X), rtol=1e-6)
+    np.testing.assert_allclose(pb.jit(two)(X), (np.sqrt(X), np.sqrt(X) + 1), rtol=1e-6)
+
+
+def _batches_of_products() -> None:
+    rng = np.random.default_rng(0)
+    for count, n in itertools.product((1, 3), (2, 5, 40, 90)):
+        a, b = rng.normal(size=(count, n, n + 1)), rng.normal(size=(count, n + 1, n))
+        np.testing.assert_allclose(pb.jit(pb.matmul)(a, b), a @ b, rtol=1e-9, atol=1e-9)
+
+
+def _results_of_two_kinds() -> None:
+    """Whole numbers beside a result with a derivative, and none."""
+    f = pb.jit(lambda x: (pb.sum(x * x), pb.argmax(x), pb.sin(x)))
+    x = pb.tensor(X, requires_grad=True)
+    total, at, sine = f(x)
+    assert int(at) == 2
+    (total + pb.sum(sine)).backward()
+    _close(x.grad.numpy(), 2 * X + np.cos(X))
+
+
+def _forms_are_kept() -> None:
+    """A function that goes back and forth between two settings is compiled once for each."""
+    setting = [2.0]
+    f = pb.jit(lambda x: x * setting[0])
+    forms = []
+    for scale in (2.0, 3.0) * 3:
+        setting[0] = scale
+        _close(f(X), scale * X)
+        forms.append(f.last)
+    assert forms[:2] * 2 == forms[2:]
+
+
+def _captured_duals() -> None:
+    """A compiled function that closes over a value of a transform around it, and names `grad`."""
+
+    def f(a: Any) -> Any:
+        return pb.jit(lambda x: pb.grad(lambda z: pb.sum(z * z * a))(x))(X)
+
+    _close(pb.jvp(f, (X,), (X,))[1], 2 * X * X)
+
+
+def _checked_code() -> None:
+    """`check=True` runs the reference beside native code, and nothing else does."""
+    plain, checked = pb.jit(pb.sin), pb.jit(pb.sin, check=True)
+    for f, kind in ((plain, executable.NativeExecutable), (checked, executable.CheckedExecutable)):
+        _close(f(X), np.sin(X))
+        assert type(f.last.code) is kind
 
 
 def _kept_for_backward() -> None:

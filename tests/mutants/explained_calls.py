@@ -7,6 +7,7 @@ EXPLAINED_CALLS: dict[str, str] = {
     "compile.cpu.link loaded: left out: engine.finalize_object()": (
         "what llvmlite asks for; LLVM does it by itself when an address is asked for"
     ),
+    "compile.residuals _computed_again: negated: i not in found": "what is kept, and what is computed again",
     "compile.jit Entry.run: operand dropped: self.limit is None": "what is kept, and what is computed again",
     "compile.jit Entry.run: comparison: self.limit is None": "what is kept, and what is computed again",
     "compile.jit Entry.run: operand dropped: ()": "said for the type checker: the state of a current form can be read",
