@@ -590,10 +590,8 @@ def _without_derivative(x: Any) -> Any:
 
 
 def _is_tracked(x: Any) -> bool:
-    """Whether a value may carry a derivative; the graph of a tensor is not searched, which takes time."""
-    if type(x) is Tensor:
-        return x.node is not None or _is_tracked(x.value)
-    return isinstance(x, Value)
+    """Whether a value may carry a derivative of its own transform; the graph of a tensor is not searched."""
+    return x.node is not None if type(x) is Tensor else isinstance(x, Value)
 
 
 def _passes_on(op: Op, position: int) -> bool:
