@@ -376,6 +376,21 @@ def test_an_attribute_of_a_class_is_state_and_holds_no_symbol_after_a_call():
         close(Shared.total, (i + 1) * X)
 
 
+class Measured(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_state_that_begins_as_an_array_of_a_subclass(layout):
+    """As a memory map is one: native code refused it, and the call asked for a report."""
+    one = Recurrent()
+    one.hidden = np.ones((2, 3), order=layout).view(Measured)
+    f = pb.jit(lambda x: stepped(one, x))
+    for i in range(3):
+        close(f(BATCH[:2]), BATCH[:2] * 2)
+        close(one.hidden, 1 + (i + 1) * BATCH[:2].astype(float), 1e-5)
+
+
 def test_a_number_that_becomes_a_value():
     class Sum:
         total = 0.0

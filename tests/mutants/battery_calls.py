@@ -372,8 +372,16 @@ def _state_that_begins() -> None:
         _close(unset, X ** (i + 1))
 
 
+def _moved_on(holder: Any, x: Any) -> Any:
+    holder.hidden = holder.hidden + x / x
+    return x * 2
+
+
 def _state_of_another_kind() -> None:
     """State that a user replaces by one of the same arrays in another container is traced anew."""
+    odd = types.SimpleNamespace(hidden=np.ones((3, 2)).T.view(_Array))
+    _close(pb.jit(lambda x: _moved_on(odd, x))(X), 2 * X)
+    _close(odd.hidden, 2 * np.ones((2, 3)))
     holder = types.SimpleNamespace(hidden=(X, X + 1))
 
     def f(x: Any) -> Any:

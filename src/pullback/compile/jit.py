@@ -630,9 +630,9 @@ def _settled(value: Any, spec: Spec) -> Any:
     """A contiguous array of the wanted dtype, and of NumPy's own object for it, which native code knows it by: there
     may be others, as `newbyteorder` and unpickling make them.
     """
-    array = np.asarray(value, spec.dtype) if not is_array(value) else value
-    if type(array) is not _ndarray:
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if is_array(value) and not isinstance(value, _ndarray):
+        return value  # another library runs the ops, on any layout
+    array = np.asarray(value) if is_array(value) else np.asarray(value, spec.dtype)
     if not array.dtype.isnative:
         array = in_native_order(array)
     elif array.dtype is not (own := np.dtype(array.dtype.type)):
