@@ -85,6 +85,20 @@ def _():
     return space["f"], functools.partial(exec, "def g(x):\n    return x * 3", space)
 
 
+@row("a variable that a function reads which is a key of a dict")
+def _():
+    a = [2.0]
+    table = {lambda x: x * a[0]: 1.0}
+    return lambda x: sum(g(x) * scale for g, scale in table.items()), setting(a, 0, 3.0)
+
+
+@row("an attribute of a module within a module")
+def _():
+    outer, inner = types.ModuleType("outer_of_a_user"), types.ModuleType("inner_of_a_user")
+    outer.inner, inner.scale = inner, 2.0
+    return lambda x: x * outer.inner.scale, functools.partial(setattr, inner, "scale", 3.0)
+
+
 @row("a variable that a helper of a helper reads")
 def _():
     a = [2.0]
@@ -638,6 +652,46 @@ def _():
     return lambda x: net(pb.stack([x, 2 * x])) + 0.0 * net.mean, lambda: None
 
 
+@row("an item of a list beside one that the function sets")
+def _():
+    return beside_state([np.zeros(3), 2.0], 0, 1)
+
+
+@row("an item of a dict beside one that the function sets")
+def _():
+    return beside_state({"state": np.zeros(3), "a": 2.0}, "state", "a")
+
+
+def beside_state(parts, state, other):
+    def f(x):
+        parts[state] = parts[state] * 0.5 + x
+        return x * parts[other]
+
+    return f, setting(parts, other, 5.0)
+
+
+@row("the order of a dict in which the function sets an item")
+def _():
+    parts = {"state": np.zeros(3), "a": 2.0, "b": 3.0}
+
+    def f(x):
+        parts["state"] = parts["state"] + x
+        return x * next(v for v in parts.values() if isinstance(v, float))
+
+    return f, lambda: parts.update(a=parts.pop("a"))
+
+
+@row("the length of a list in which the function sets an item")
+def _():
+    parts = [np.zeros(3), np.ones(3)]
+
+    def f(x):
+        parts[0] = parts[0] + x
+        return x * len(parts)
+
+    return f, lambda: parts.append(np.ones(3))
+
+
 # Settings of ours, random numbers, time
 
 
@@ -698,6 +752,18 @@ def _():
     def f(x):
         c.a += 1.0
         return x * c.a
+
+    return f, None
+
+
+@row("an array that the function replaces by what NumPy makes of it", "refused")
+def _():
+    holder = Plain()
+    holder.a = np.ones(3)
+
+    def f(x):
+        holder.a = holder.a * 2.0
+        return x * holder.a
 
     return f, None
 

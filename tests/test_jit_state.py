@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib
+import itertools
 import pickle
 import warnings
 
@@ -304,6 +305,92 @@ def test_state_on_the_tape_carries_its_graph():
     close(*found)
 
 
+def test_what_hangs_on_no_recorded_argument_carries_no_graph():
+    """State that no result asks a derivative of grew a graph of all calls before, and a tensor lost its numbers."""
+    t, w = pb.tensor(np.zeros(3)), pb.tensor(X, requires_grad=True)
+    one = Recurrent()
+
+    def f(x):
+        nonlocal t
+        t += x
+        one.hidden = pb.stop_gradient(x) if one.hidden is None else one.hidden + pb.stop_gradient(x)
+        return pb.sum(w * x), x * 2
+
+    g = pb.jit(f)
+    for i in range(4):
+        first, second = g(X) if i < 2 else g(w)
+        assert first.requires_grad
+        assert second.requires_grad == (i >= 2)
+        assert type(one.hidden) is np.ndarray
+        close(one.hidden, (i + 1) * X)
+    assert t.requires_grad  # it hangs on w by now
+    close(t.detach().numpy(), 4 * X)
+    one.hidden = X
+    close(pb.jvp(pb.jit(lambda x: stepped(one, x)), (X,), (X,))[1], 2 * X)
+    assert type(one.hidden) is np.ndarray
+
+
+def stepped(holder, x):
+    holder.hidden = holder.hidden + pb.stop_gradient(x)
+    return x * 2
+
+
+def test_state_of_a_gradient_inside_vmap_is_refused_and_stays_whole():
+    """A value of the batch inside of a recorded tensor was left in the attribute, and failed at the next call."""
+    one = Recurrent()
+    one.hidden = X
+    with pytest.raises(LeakError, match="'hidden'"):
+        pb.vmap(pb.grad(pb.jit(lambda x: pb.sum(one(x)))))(np.stack([X, X]))
+    assert one.hidden is X
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "hidden")
+
+
+def test_an_error_of_the_second_trace_is_not_hidden_by_a_slot_that_was_never_set():
+    holder, runs = Slotted(), itertools.count()
+
+    def f(x):
+        if next(runs) == 1:
+            raise ValueError("on purpose")
+        holder.hidden = x
+        return x * 2
+
+    with pytest.raises(ValueError, match="on purpose"):
+        pb.jit(f)(X)
+    assert not hasattr(holder, "hidden")
+
+
+def test_an_attribute_of_a_class_is_state_and_holds_no_symbol_after_a_call():
+    class Shared:
+        total = None
+
+    def f(x):
+        Shared.total = x if Shared.total is None else Shared.total + x
+        return Shared.total * 2
+
+    g = pb.jit(f)
+    for i in range(4):
+        close(g(X), (i + 1) * 2 * X)
+        close(Shared.total, (i + 1) * X)
+
+
+class Measured(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_state_that_begins_as_an_array_of_a_subclass(layout):
+    """As a memory map is one: native code refused it, and the call asked for a report."""
+    one = Recurrent()
+    one.hidden = np.ones((2, 3), order=layout).view(Measured)
+    f = pb.jit(lambda x: stepped(one, x))
+    for i in range(3):
+        close(f(BATCH[:2]), BATCH[:2] * 2)
+        close(one.hidden, 1 + (i + 1) * BATCH[:2].astype(float), 1e-5)
+
+
 def test_a_number_that_becomes_a_value():
     class Sum:
         total = 0.0
@@ -331,6 +418,26 @@ def test_a_global_counter_that_no_result_needs_does_not_compile_again_and_again(
     for _ in range(10):
         close(g(X), 2 * X)
     assert len(runs) == 2
+
+
+def test_a_counter_beside_state_is_moved_once_by_a_trace():
+    """State is found by a first trace, which does not count: it moved the counter, and each call was traced anew."""
+    parts = {"n": 0, "state": np.zeros(3)}
+
+    def f(x, scale):
+        parts["n"] += 1
+        parts["state"] = parts["state"] + x
+        return x * scale(parts["n"])
+
+    used, unused = pb.jit(lambda x: f(x, lambda n: n)), pb.jit(lambda x: f(x, lambda n: 2))
+    close(used(X), X)
+    with pytest.raises(GraphError, match="'n'"):
+        used(X)
+    parts["n"] = 0
+    for i in range(2, 6):
+        close(unused(X), 2 * X)
+        close(parts["state"], i * X)
+    assert parts["n"] == 2
 
 
 def test_writes_to_captured_arrays_are_refused():

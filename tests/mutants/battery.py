@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent))
 
+from battery_calls import calls
 from battery_lowering import lowering
 from composed import folds, try_program
 from composed_programs import drawn, drawn_chain
@@ -570,7 +572,7 @@ def _disk() -> None:
 
 JUDGES: dict[str, Callable[[], Iterator[Check]]] = {
     "legality": legality, "machinery": machinery, "generators": generators, "reference": reference,
-    "staleness": staleness, "networks": networks, "lowering": lowering,
+    "staleness": staleness, "networks": networks, "calls": calls, "lowering": lowering,
 }  # fmt: skip
 #: Judges whose checks are all different.
-SHORT = ("legality", "machinery", "staleness", "lowering")
+SHORT = ("legality", "machinery", "staleness", "calls", "lowering")

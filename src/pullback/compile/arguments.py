@@ -70,7 +70,7 @@ def taken_apart(x: Any, plan: Plan, leaves: list[Any]) -> bool:
     if type(x) is not plan.kind:
         return False
     if plan.count == 0:
-        return items is None or not items
+        return not items
     if len(items) != plan.count:
         return False
     if plan.keys is not None:
@@ -89,12 +89,11 @@ def taken_apart(x: Any, plan: Plan, leaves: list[Any]) -> bool:
 
 
 def order_of(tree: Any) -> Any:
-    """The keys of dicts in their order, which the structure of a tree leaves out; None where there are none."""
+    """The keys of dicts in their order, which the structure of a tree leaves out; nothing where there are none."""
     if isinstance(tree, dict):
         return (*tree, *filter(None, map(order_of, tree.values())))
     if isinstance(tree, (list, tuple)):
-        found = tuple(filter(None, map(order_of, tree)))
-        return found or None
+        return tuple(filter(None, map(order_of, tree)))
     return None
 
 

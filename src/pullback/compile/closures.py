@@ -42,7 +42,7 @@ from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
 from ..ops.specialise import owner_of
 from ..ops.streams import STREAMS, same, stream_of
-from .places import MISSING, CellPlace, ItemPlace, Place, SlotPlace, content_of
+from .places import MISSING, CellPlace, ClassPlace, ItemPlace, Place, SlotPlace, content_of
 
 __all__ = ["LARGEST_GUARDED", "MOST_PLACES", "Watched", "watched"]
 
@@ -68,8 +68,11 @@ class Watched:
         self.cells: list[tuple[CellType, Any]] = []
         self.functions: list[tuple[FunctionType, Any, Any, Any]] = []
         self.names: list[tuple[Any, Any, Any]] = []  # also attributes of classes
+        self.classes: dict[int, type] = {}  # by the ids of what holds their attributes
         self.containers: list[tuple[Any, list[Any], list[Any]]] = []
-        self.orders: list[tuple[dict[Any, Any], list[Any]]] = []
+        self.parts: list[
+            tuple[Any, Sequence[Any], list[tuple[Any, Any]]]
+        ] = []  # containers with state among their items
         self.slots: list[tuple[Any, Any, Any]] = []
         self.variables: list[tuple[ContextVar[Any], Any]] = []
         self.targets: list[tuple[weakref.ref[Any], Any]] = []
@@ -103,7 +106,7 @@ class Watched:
         """Checks of the kinds of places that there are besides variables, names and functions."""
         kinds = (
             (self.arrays, self._have_content), (self.containers, self._hold_the_same), (self.large, self._have_form),
-            (self.orders, self._have_order), (self.slots, self._slots_are_same), (self.tensors, self._have_values),
+            (self.parts, self._hold_the_rest), (self.slots, self._slots_are_same), (self.tensors, self._have_values),
             (self.variables, self._variables_are_same), (self.targets, self._targets_are_same),
         )  # fmt: skip
         return [check for rows, check in kinds if rows]
@@ -120,8 +123,8 @@ class Watched:
     def _hold_the_same(self) -> bool:
         return all(_holds(holder, keys, items) for holder, keys, items in self.containers)
 
-    def _have_order(self) -> bool:
-        return all(len(holder) == len(keys) and all(map(is_, holder, keys)) for holder, keys in self.orders)
+    def _hold_the_rest(self) -> bool:
+        return all(_holds_besides(holder, keys, rest) for holder, keys, rest in self.parts)
 
     def _slots_are_same(self) -> bool:
         return all(SlotPlace(slot, thing).get() is value for slot, thing, value in self.slots)
@@ -138,16 +141,17 @@ class Watched:
     def forget(self, places: Sequence[Place]) -> None:
         """Stop watching places that the compiled function sets itself."""
         gone = {place.key for place in places}
-        self.names = [row for row in self.names if ItemPlace(row[0], row[1]).key not in gone]
+        self.names = [row for row in self.names if self._place(row[0], row[1]).key not in gone]
         self.cells = [(c, v) for c, v in self.cells if CellPlace(c).key not in gone]
         self.slots = [(s, x, v) for s, x, v in self.slots if SlotPlace(s, x).key not in gone]
         loose = [c for c in self.containers if any(ItemPlace(c[0], k).key in gone for k in _keys(c))]
         self.containers = [c for c in self.containers if not any(c is other for other in loose)]
-        for holder, keys, items in loose:
-            self.orders += [(holder, keys)] if isinstance(holder, dict) else []
-            for key, item in zip(keys, items, strict=False):
-                if ItemPlace(holder, key).key not in gone:
-                    self.names.append((holder, key, item))
+        for container in loose:
+            holder, _, items = container
+            rest = zip(_keys(container), items, strict=True)
+            self.parts.append(
+                (holder, _keys(container), [(k, x) for k, x in rest if ItemPlace(holder, k).key not in gone])
+            )
         held = {id(x) for place in places for x in flatten(place.get())[0]}
         self.arrays = [row for row in self.arrays if id(row[0]) not in held]
 
@@ -164,14 +168,20 @@ class Watched:
             if content_of(cell) is not value:
                 yield CellPlace(cell), value
         for holder, name, value in self.names:
-            if isinstance(holder, dict) and holder.get(name, MISSING) is not value:
-                yield ItemPlace(holder, name), value
+            if holder.get(name, MISSING) is not value:
+                yield self._place(holder, name), value
         for slot, thing, value in self.slots:
             if SlotPlace(slot, thing).get() is not value:
                 yield SlotPlace(slot, thing), value
         for holder, keys, items in self.containers:
             if not _holds(holder, keys, items):
                 yield from _changed_items(holder, keys, items)
+        for holder, _, rest in self.parts:
+            yield from ((ItemPlace(holder, k), x) for k, x in rest if ItemPlace(holder, k).get() is not x)
+
+    def _place(self, holder: Any, name: Any) -> Place:
+        kind = self.classes.get(id(holder))
+        return ItemPlace(holder, name) if kind is None else ClassPlace(kind, name)
 
     def written(self) -> list[Any]:
         """Arrays whose content is not what it was."""
@@ -212,6 +222,12 @@ def _holds(holder: Any, keys: list[Any], items: list[Any]) -> bool:
         return all(map(is_, holder, items))
     except RuntimeError:  # another thread changes it
         return False
+
+
+def _holds_besides(holder: Any, keys: Sequence[Any], rest: list[tuple[Any, Any]]) -> bool:
+    """Whether a dict has its keys in the same order, a list its length, and both the very same things beside state."""
+    in_order = len(holder) == len(keys) and (isinstance(holder, list) or all(map(is_, holder, keys)))
+    return in_order and all(ItemPlace(holder, key).get() is item for key, item in rest)
 
 
 def _changed_items(holder: Any, keys: list[Any], items: list[Any]) -> Iterator[tuple[Place, Any]]:
@@ -480,6 +496,8 @@ class _Walk:
         self._seen.add(id(kind))
         for base in bases:
             known = vars(base)
+            self.found.classes[id(known)] = base
+            self.found.held.append(known)
             for name in known:
                 if name.startswith("__") and name not in _SELDOM and isinstance(known[name], FunctionType):
                     self._stack.append(known[name])

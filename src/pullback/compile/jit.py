@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from ..graph.ir import Graph
 from ..graph.passes import optimised
 from ..ops.dispatch import apply, as_value
 from ..ops.op import OPS, Op, terms
-from ..ops.specialise import Equation, Symbol, replay, write_down
+from ..ops.specialise import Equation, Symbol, is_as_it_was, replay, write_down
 from ..settings import PLAIN, modes, switched
 from ..transforms.batching import vmap
 from ..transforms.border import brought_out
@@ -218,18 +219,13 @@ def _in_force() -> int | None:
 
 
 def _as_argument(x: Any, f: Any) -> Any:
-    if type(x) is _ndarray:
-        return x if x.dtype.isnative else in_native_order(x)
-    if isinstance(x, Value):
-        return x
     try:
-        value = as_value(x)
+        return as_value(x)
     except Exception:
         raise ArgumentError(
             f"jit: arguments of {_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
             "  Name it in static_argnums (or static_argnames) if it is a setting."
         ) from None
-    return value
 
 
 def _runs_op_by_op(x: Any) -> bool:
@@ -278,8 +274,12 @@ class Entry:
         self.staged, self.captured = hoisted(found)
         self.watched.guard_large(self.captured)
         self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
-        self.watched.forget([s.place for s in self.states if s.specs])
-        self.after = self.watched if self.watched.is_same() else watched(jitted.f, *(value for _, value in static))
+        places = [s.place for s in self.states if s.specs]
+        self.watched.forget(places)
+        self.after = self.watched
+        if not self.watched.is_same():
+            self.after = watched(jitted.f, *(value for _, value in static))
+            self.after.forget(places)
         self.graph = optimised(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
@@ -303,13 +303,17 @@ class Entry:
         """
         if not before or self.after is self.watched:
             return
-        if fingerprint(self.staged) != fingerprint(before[0].staged):
+        if fingerprint(self.staged) != fingerprint(before[0].staged) or not self._captures_same(before[0]):
             places = ", ".join(str(place) for place, _ in self.watched.changes())
             raise GraphError(
                 f"jit: {self.name} changes what it reads while it runs ({places}), and computes something else each "
                 "time.\n  A compiled function runs no Python at later calls: pass the value and return the new one."
             )
         self.watched = self.after
+
+    def _captures_same(self, other: Entry) -> bool:
+        """Whether two forms of one program run on the same arrays: f may have made new ones."""
+        return all(map(is_as_it_was, self.captured, other.captured))
 
     @lazy
     def code(self) -> Executable:
@@ -357,11 +361,13 @@ class Entry:
         keeps = needs and self.limit is None  # within a budget the backward pass begins from the arguments
         op, more = self._keeping(needs) if keeps else (self.op, [])
         outs = apply(op, *every, *more)
-        return self._stored(list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs])
+        found = list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
+        tracked = sum(1 << i for i, v in enumerate(every) if _is_tracked(v))
+        pairs = zip(found, self.reaches, strict=True)
+        return self._stored([x if reach & tracked else _without_derivative(x) for x, reach in pairs])
 
     def _stored(self, outs: list[Any]) -> list[Any]:
         """The results, after what f leaves in its state has been put there."""
-        outs = [_without_derivative(x) if fixed else x for x, fixed in zip(outs, self.fixed, strict=True)]
         at = self.count
         for state in self.states:
             state.write(outs[at : at + state.count])
@@ -369,13 +375,16 @@ class Entry:
         return outs[: self.count]
 
     @functools.cached_property
-    def fixed(self) -> list[bool]:
-        """Which outputs hang on no input by a derivative: a comparison, or what is held fixed. They carry no graph."""
-        moving = {id(s) for s in self.staged.inputs if s.spec.inexact}
+    def reaches(self) -> list[int]:
+        """The inputs that each output hangs on by a derivative, one bit for each: of a comparison, or of what is held
+        fixed, there are none.
+        """
+        bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
         for e in self.staged.equations:
-            if any(id(a) in moving and _passes_on(e.op, i) for i, a in enumerate(e.args)):
-                moving |= {id(s) for s in e.results if s.spec.inexact}
-        return [id(o) not in moving for o in self.staged.outputs]
+            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if _passes_on(e.op, i)]
+            reach = functools.reduce(operator.or_, found, 0)
+            bits |= {id(s): reach for s in e.results if s.spec.inexact}
+        return [bits.get(id(o), 0) for o in self.staged.outputs]
 
     def _tracked(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The arguments that a tape at the top will ask for cotangents."""
@@ -580,6 +589,11 @@ def _without_derivative(x: Any) -> Any:
     return x.detach() if type(x) is Tensor else x
 
 
+def _is_tracked(x: Any) -> bool:
+    """Whether a value may carry a derivative of its own transform; the graph of a tensor is not searched."""
+    return x.node is not None if type(x) is Tensor else isinstance(x, Value)
+
+
 def _passes_on(op: Op, position: int) -> bool:
     """Whether a cotangent of the op's result reaches an argument."""
     return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
@@ -616,9 +630,9 @@ def _settled(value: Any, spec: Spec) -> Any:
     """A contiguous array of the wanted dtype, and of NumPy's own object for it, which native code knows it by: there
     may be others, as `newbyteorder` and unpickling make them.
     """
-    array = np.asarray(value, spec.dtype) if not is_array(value) else value
-    if type(array) is not _ndarray:
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if is_array(value) and not isinstance(value, _ndarray):
+        return value  # another library runs the ops, on any layout
+    array = np.asarray(value) if is_array(value) else np.asarray(value, spec.dtype)
     if not array.dtype.isnative:
         array = in_native_order(array)
     elif array.dtype is not (own := np.dtype(array.dtype.type)):
@@ -671,6 +685,6 @@ def _native_spec(x: Any) -> Spec:
 
 def _unrepeated(x: Any) -> Any:
     """An array without the axes along which it only repeats itself (they stay, of size one)."""
-    if type(x) is not _ndarray or x.size < 2 or any(x.strides):
+    if type(x) is not _ndarray or any(x.strides):
         return x
     return x[(slice(0, 1),) * x.ndim]

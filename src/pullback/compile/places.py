@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 from types import CellType
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ..arrays.tensor import Tensor
 from ..settings import no_grad
 
-__all__ = ["MISSING", "CellPlace", "ItemPlace", "Place", "SlotPlace", "TensorPlace", "content_of"]
+__all__ = ["MISSING", "CellPlace", "ClassPlace", "ItemPlace", "Place", "SlotPlace", "TensorPlace", "content_of"]
 
 
 class _Missing:
@@ -100,6 +99,30 @@ class ItemPlace(Place):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassPlace(Place):
+    """An attribute of a class itself."""
+
+    kind: type
+    name: str
+
+    @property
+    def key(self) -> tuple[int, Any]:
+        return id(self.kind), self.name
+
+    def get(self) -> Any:
+        return vars(self.kind).get(self.name, MISSING)
+
+    def put(self, value: Any) -> None:
+        if value is not MISSING:
+            setattr(self.kind, self.name, value)
+        elif self.get() is not MISSING:
+            delattr(self.kind, self.name)
+
+    def __str__(self) -> str:
+        return repr(f"{self.kind.__name__}.{self.name}")
+
+
+@dataclass(frozen=True, slots=True)
 class SlotPlace(Place):
     """An attribute that a class keeps in `__slots__`."""
 
@@ -117,10 +140,10 @@ class SlotPlace(Place):
             return MISSING
 
     def put(self, value: Any) -> None:
-        if value is MISSING:
-            self.slot.__delete__(self.thing)
-        else:
+        if value is not MISSING:
             self.slot.__set__(self.thing, value)
+        elif self.get() is not MISSING:
+            self.slot.__delete__(self.thing)
 
     def __str__(self) -> str:
         return repr(self.slot.__name__)
@@ -140,8 +163,7 @@ class TensorPlace(Place):
         return self.tensor
 
     def put(self, value: Any) -> None:
-        is_parameter = self.tensor.node is not None and self.tensor.is_leaf
-        with no_grad() if is_parameter else nullcontext():
+        with no_grad():  # a parameter stays a leaf
             self.tensor.rebind(value, "an update inside a compiled function")
 
     def __str__(self) -> str:

@@ -85,6 +85,8 @@ def traced(
         if not more:
             return found
         states += more
+        for place, was in list(seen.changes()):  # a trace that does not count leaves nothing behind
+            place.put(was)
     raise GraphError(f"jit: {name} sets other attributes or variables each time it runs, so it has no fixed state.")
 
 
@@ -244,16 +246,17 @@ def _holds_any(tree: Any, scope: Scope) -> bool:
 
 def _settled_state(x: Any, place: Place) -> Any:
     """What is put into a place after a call: a value of the tape as it is, of another transform none."""
-    while isinstance(x, Value) and (type(x) is not Tensor or x.node is None):
-        if type(x) is Tensor:
-            x = x.value
-        elif type(x) is Dual and x.along is None:
-            x = x.primal
-        elif type(x) is Batched and x.axis is None:
-            x = x.value
-        else:
-            raise _transformed(place)
-    return x
+    if not isinstance(x, Value):
+        return x
+    if type(x) is Tensor:
+        below = _settled_state(x.value, place)
+        if x.node is None or below is x.value:
+            return below if x.node is None else x
+    elif type(x) is Dual and x.along is None:
+        return _settled_state(x.primal, place)
+    elif type(x) is Batched and x.axis is None:
+        return _settled_state(x.value, place)
+    raise _transformed(place)
 
 
 def _lowered(x: Any, scope: Scope, place: Place) -> Any:

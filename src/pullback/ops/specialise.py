@@ -46,7 +46,8 @@ from .dispatch import apply
 from .op import OUT, Op, Rule
 
 __all__ = [
-    "Constants", "Equation", "Symbol", "owner_of", "plain_step", "pointwise_spec", "replay", "write_down",
+    "Constants", "Equation", "Symbol", "is_as_it_was", "owner_of", "plain_step", "pointwise_spec", "replay",
+    "write_down",
 ]  # fmt: skip
 
 #: What to do where Python wants a number that only the running program will know.
@@ -96,7 +97,7 @@ class Constants:
         if id(x) in self._live or id(owner_of(x)) in self._live:
             return x
         found = self._kept.get(id(x))
-        if found is not None and found[0]() is x and _is_as_it_was(x, found[1]):
+        if found is not None and found[0]() is x and is_as_it_was(x, found[1]):
             return found[1]
         kept = copy_variable(x) if type(x) is Tensor else settled(x)
         self._kept[id(x)] = weakref.ref(x), kept
@@ -106,7 +107,7 @@ class Constants:
     def origin(self, kept: Any) -> Any:
         """What a stand-in stands for, if something outside of the program still holds it as it was; else itself."""
         x = self._origins[id(kept)][1]() if id(kept) in self._origins else None
-        return x if x is not None and _is_as_it_was(x, kept) else kept
+        return x if x is not None and is_as_it_was(x, kept) else kept
 
 
 def owner_of(x: Any) -> Any:
@@ -116,9 +117,10 @@ def owner_of(x: Any) -> Any:
     return x
 
 
-def _is_as_it_was(x: Any, kept: Any) -> bool:
-    if type(x) is Tensor:
-        return x.value is kept.value and x.node is kept.node
+def is_as_it_was(x: Any, kept: Any) -> bool:
+    """Whether a tensor or an array has the value of its stand-in."""
+    if Tensor in (type(x), type(kept)):
+        return type(x) is type(kept) and x.value is kept.value and x.node is kept.node
     return x is kept or _has_content(x, kept)
 
 

@@ -1,0 +1,15 @@
+"""Mutants of the machinery around a call that no judge can see, and why."""
+
+__all__ = ["EXPLAINED_CALLS"]
+
+#: As EXPLAINED.
+EXPLAINED_CALLS: dict[str, str] = {
+    "compile.cpu.link loaded: left out: engine.finalize_object()": (
+        "what llvmlite asks for; LLVM does it by itself when an address is asked for"
+    ),
+    "compile.residuals _computed_again: negated: i not in found": "what is kept, and what is computed again",
+    "compile.jit Entry.run: operand dropped: self.limit is None": "what is kept, and what is computed again",
+    "compile.jit Entry.run: comparison: self.limit is None": "what is kept, and what is computed again",
+    "compile.jit Entry.run: operand dropped: ()": "said for the type checker: the state of a current form can be read",
+    "compile.trace _pointed_back: operand dropped: []": "said for the type checker: a scope that ran has its list",
+}
