@@ -121,7 +121,12 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
-        if last is not None and not kwargs and last.plain and (mode := modes()).keeper is mode.tracing is None:
+        if (
+            last is not None
+            and not kwargs
+            and last.plain
+            and (mode := modes()).keeper is mode.observer is mode.tracing is None
+        ):
             leaves: list[Any] = []
             if taken_apart(args, last.plan, leaves) and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
@@ -399,6 +404,8 @@ class Entry:
         found = self.code.run(arrays)
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
+        if (observer := modes().observer) is not None:
+            observer.ran(f"jit {self.name}", arrays, found, self.code.room)
         return found
 
     # To be looked at
