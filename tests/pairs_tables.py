@@ -184,9 +184,7 @@ REASONS = [
     Reason("no_numbers_yet", errors.ConversionError, "pickle:", ("pickle", ANY), "files hold numbers"),
 ]
 
-FAULTS = [
-    Fault("linear_transpose", "checkpoint_loop", ANY, "the push of a loop has no transpose"),
-]
+FAULTS: list[Fault] = []
 
 #: Features that are to come: once the package has them, the matrix must.
 NOT_YET = ("autocast",)
