@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from ..arrays.remade import remade
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
 from ..settings import modes
@@ -26,6 +27,7 @@ def checkpoint(f: Function, *, policy: Choice = ..., verify: bool | None = ...) 
 def checkpoint(
     f: None = None, *, policy: Choice = ..., verify: bool | None = ...
 ) -> Callable[[Function], Function]: ...
+@remade
 def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool | None = None) -> Any:
     """f, but on the way back what it kept is computed again from its arguments: memory for time. As a function of a
     function, or a decorator with or without options.

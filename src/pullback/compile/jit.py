@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.checks import wants_functions
+from ..arrays.remade import is_found_by_name
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -141,12 +141,8 @@ class Jitted:
         """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
         made by `@pb.jit` is looked up by its name, as functions are.
         """
-        name = getattr(self.f, "__qualname__", "")
-        found: Any = sys.modules.get(getattr(self.f, "__module__", None) or "")
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is self:
-            return name
+        if is_found_by_name(self):
+            return self.__qualname__
         return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit, self.check)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arrays.checks import wants_functions
 from ..arrays.node import signed
+from ..arrays.remade import remade
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
@@ -119,6 +120,7 @@ def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
     return scale_gradient(x, -strength)
 
 
+@remade
 def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """f in value, the identity in derivative: for steps such as rounding, whose own derivative is zero.
 

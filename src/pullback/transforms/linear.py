@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
+from ..arrays.remade import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
@@ -54,7 +55,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
         answer: tuple[Any, ...] = unflatten(structure, pull(listed(shape, bar, "linear_transpose: the cotangent")))
         return answer
 
-    return transpose
+    return Bound(transpose)
 
 
 def transposed(f: Callable[..., list[Any]], specs: Sequence[Spec], what: str) -> Callable[[Sequence[Any]], list[Any]]:
