@@ -285,6 +285,8 @@ class Entry:
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
+        self.pulling: dict[tuple[int, ...], Jitted] = {}
+        self.pushing: dict[tuple[int, ...], Jitted] = {}
         self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan = Plan(tuple, None, 0, None)
         self.flat: bool | None = None
@@ -445,7 +447,6 @@ class Entry:
 
     @lazy
     def op(self) -> Op:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
         one = len(self.graph.outputs) == 1
 
@@ -453,18 +454,19 @@ class Entry:
             found = self.compute(*xs, keep=True)  # the memory of tensors never changes
             return found[0] if one else tuple(found)
 
-        def joint(bar: Any, xs: Any) -> Any:
+        def joint(bar: Any, xs: Any, position: Any) -> Any:
             bars = [bar] if one else list(bar)
             given = [zeros(b) if isinstance(b, Spec) else b for b in bars]
-            shares = self._pull(list(xs), [given[i] for i in outs])
+            wanted = tuple(i for i in position if self.specs[i].inexact)
+            shares = self._pull(wanted)(list(xs), [given[i] for i in outs])
             found: list[Any] = [None] * len(xs)
-            for i, share in zip(floats, shares, strict=True):
+            for i, share in zip(wanted, shares, strict=True):
                 found[i] = share
             return tuple(found)
 
         def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-            moving = [zeros(spec_of(primals[i])) if tangents[i] is None else tangents[i] for i in floats]
-            found = self._push(list(primals), moving)
+            moving = tuple(i for i, t in enumerate(tangents) if t is not None and self.specs[i].inexact)
+            found = self._push(moving)(list(primals), [tangents[i] for i in moving])
             every: list[Any] = [None] * len(self.graph.outputs)
             for i, tangent in zip(outs, found, strict=True):
                 every[i] = tangent
@@ -509,10 +511,10 @@ class Entry:
         again = forward.op.joint
         assert again is not None
 
-        def joint(bar: Any, out: Any, xs: Any) -> Any:
+        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
             bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
             if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # what was kept is differentiated itself
-                return again.formula(bar, xs)
+                return again.formula(bar, xs, position)
             held = [xs[i] if where == "argument" else out[i] for where, i in parts.held]
             given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
             found: list[Any] = [None] * len(xs)
@@ -540,23 +542,24 @@ class Entry:
 
         return of_some
 
-    @lazy
-    def _pull(self) -> Jitted:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+    def _pull(self, some: tuple[int, ...]) -> Jitted:
+        """The pull to some arguments. The others are constants, which a program may want of them."""
+        if some not in self.pulling:
 
-        def pulled(xs: list[Any], bars: list[Any]) -> Any:
-            return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
+            def pulled(xs: list[Any], bars: list[Any]) -> Any:
+                return list(vjp(self._of_some(xs, some), *(xs[i] for i in some))[1](bars))
 
-        return Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
+            self.pulling[some] = Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
+        return self.pulling[some]
 
-    @lazy
-    def _push(self) -> Jitted:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+    def _push(self, some: tuple[int, ...]) -> Jitted:
+        if some not in self.pushing:
 
-        def pushed(xs: list[Any], dots: list[Any]) -> Any:
-            return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
+            def pushed(xs: list[Any], dots: list[Any]) -> Any:
+                return jvp(self._of_some(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
 
-        return Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
+            self.pushing[some] = Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
+        return self.pushing[some]
 
     def _batched(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched:
