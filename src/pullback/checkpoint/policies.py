@@ -127,7 +127,7 @@ def offload_named(*names: str, to: str | PathLike[str] = "host") -> Policy:
     ...     pb.grad(pb.checkpoint(lambda x: pb.sin(pb.name(pb.exp(x), "e")), policy=policy))(0.0)
     array(0.54030231)
     """
-    return _Named(names, OnHost() if to == "host" else OnDisk(to), "offload_named")
+    return _Named(names, OnHost() if isinstance(to, str) and to == "host" else OnDisk(to), "offload_named")
 
 
 def as_policy(policy: Any) -> Policy:

@@ -80,7 +80,10 @@ def checkpoint_sequential(
     >>> pb.grad(lambda x: pb.checkpoint_sequential([pb.sin] * 9, x, segments=3))(0.0)
     array(1.)
     """
-    steps = list(functions)
+    try:
+        steps = list(functions)
+    except TypeError:
+        steps = []
     if not steps or not all(map(callable, steps)):
         raise ArgumentError("checkpoint_sequential: wants one function or more, in a list.")
     if not flatten(x)[0]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.checks import wants_functions
+from ..arrays.checks import short, wants_functions
 from ..arrays.remade import is_found_by_name
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
@@ -19,7 +19,7 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget import Budget
 from ..checkpoint.report import bytes_of
-from ..errors import ArgumentError, GraphError
+from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
 from ..ops.dispatch import apply, as_value
@@ -82,16 +82,33 @@ def jit(
     wants_functions("jit", f)
     limit = None if memory_budget is None else bytes_of(memory_budget)
     return Jitted(
-        f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit, check
-    )
+        f, _numbers(static_argnums, "static_argnums"), _names(static_argnames),
+        _numbers(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),
+    )  # fmt: skip
 
 
-def _numbers(given: Any) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+def _numbers(given: Any, what: str) -> tuple[int, ...]:
+    return _few(given, (int, np.integer), f"{what} wants positions of arguments")
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    return _few(given, (str,), "static_argnames wants names of arguments")
+
+
+def _few(given: Any, kinds: tuple[type, ...], wanted: str) -> tuple[Any, ...]:
+    """None, one or several, as a tuple."""
+    if given is None:
+        return ()
+    found = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (given,)
+    if not all(isinstance(x, kinds) and not isinstance(x, bool) for x in found):
+        raise ArgumentTypeError(f"jit: {wanted}, one or a tuple of them, got {short(given)}.")
+    return found
+
+
+def _flag(given: Any, what: str) -> bool:
+    if not isinstance(given, (bool, np.bool_)):
+        raise ArgumentTypeError(f"jit: {what} is True or False, got {short(given)}.")
+    return bool(given)
 
 
 class Jitted:
@@ -176,7 +193,7 @@ class Jitted:
 
     def _sorted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
         """The static arguments, the leaves of the others with their structure, and which leaves are donated."""
-        places = [i + len(args) if i < 0 else i for i in self.static]
+        places = _from_the_front(self.static, len(args), "static_argnums")
         static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in sorted(places) if i < len(args))
         static += tuple((n, kwargs[n]) for n in self.names if n in kwargs)
         try:
@@ -189,7 +206,7 @@ class Jitted:
         donated: tuple[int, ...] = ()
         if self.donated:
             numbers = [i for i in range(len(args)) if i not in places]
-            given_up = [i + len(args) if i < 0 else i for i in self.donated]
+            given_up = _from_the_front(self.donated, len(args), "donate_argnums")
             at = 0
             for i, a in zip(numbers, moving, strict=True):
                 count = len(flatten(a)[0])
@@ -210,6 +227,14 @@ class Jitted:
         """The compiled form for these arguments, to be looked at: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._sorted(args, kwargs)
         return Entry(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+
+
+def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:
+    """Positions of arguments, some counted from the end; those beyond the end belong to arguments left out."""
+    for i in positions:
+        if i < -count:
+            raise ArgumentError(f"jit: {what} names argument {i}, the call has {count} positional ones.")
+    return [i + count if i < 0 else i for i in positions]
 
 
 def _in_force() -> int | None:
