@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import GraphError
 
-__all__ = ["Bound", "Recipe", "Transformed", "is_found_by_name", "make_again", "remade", "remember"]
+__all__ = ["Bound", "Recipe", "Transformed", "make_again", "name_of", "remade", "remember"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,12 +50,13 @@ def make_again(maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return maker(*args, **kwargs)
 
 
-def is_found_by_name(thing: Any) -> bool:
-    """Whether the module and name that a thing has lead to itself, as `pickle` looks for functions."""
+def name_of(thing: Any) -> str:
+    """The name under which a thing is found in its module, as `pickle` looks for functions; empty if it is not."""
+    name = str(getattr(thing, "__qualname__", ""))
     found: Any = sys.modules.get(getattr(thing, "__module__", None) or "")
-    for part in getattr(thing, "__qualname__", "").split("."):
+    for part in name.split("."):
         found = getattr(found, part, None)
-    return found is thing
+    return name if found is thing else ""
 
 
 class Transformed(functools.partial):  # type: ignore[type-arg]
@@ -67,10 +68,10 @@ class Transformed(functools.partial):  # type: ignore[type-arg]
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return self.__qualname__ if is_found_by_name(self) else (make_again, tuple(self.recipe))
+        return name_of(self) or (make_again, tuple(self.recipe))
 
     def __repr__(self) -> str:
-        return f"<{self.recipe.maker.__name__} of {self.__name__}>"
+        return f"<{self.recipe.maker.__name__} of {self.func.__name__}>"
 
 
 @remember.register(FunctionType)

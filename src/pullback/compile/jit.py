@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.checks import short, wants_functions
-from ..arrays.remade import is_found_by_name
+from ..arrays.remade import name_of
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -158,9 +158,8 @@ class Jitted:
         """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
         made by `@pb.jit` is looked up by its name, as functions are.
         """
-        if is_found_by_name(self):
-            return self.__qualname__
-        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit, self.check)
+        options = (self.static, self.names, self.donated, self.fast, self.limit, self.check)
+        return name_of(self) or (Jitted, (self.f, *options))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)

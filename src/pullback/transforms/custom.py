@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.protect import settled
-from ..arrays.remade import is_found_by_name
+from ..arrays.remade import name_of
 from ..arrays.spec import Spec, zeros
 from ..arrays.trees import flatten
 from ..arrays.value import Value
@@ -148,7 +148,7 @@ class CustomOp:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Like a function, an op made by a decorator is looked up by its name."""
-        return self.__qualname__ if is_found_by_name(self) else object.__reduce_ex__(self, protocol)
+        return name_of(self) or object.__reduce_ex__(self, protocol)
 
     def __repr__(self) -> str:
         return f"<custom op {self.name}>"
