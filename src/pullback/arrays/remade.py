@@ -33,8 +33,11 @@ def remade(maker: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(maker)
     def making(*args: P.args, **kwargs: P.kwargs) -> R:
-        found: R = remember(maker(*args, **kwargs), Recipe(making, args, kwargs))
-        return found
+        recipe = Recipe(making, args, kwargs)
+        made: Any = maker(*args, **kwargs)
+        # most are functions, which need no look at a table of classes: gradients are made anew in many a loop
+        found: Any = _transformed(made, recipe) if type(made) is FunctionType else remember(made, recipe)
+        return found  # type: ignore[no-any-return]
 
     return making
 
@@ -77,10 +80,9 @@ class Transformed(functools.partial):  # type: ignore[type-arg]
 @remember.register(FunctionType)
 def _transformed(made: FunctionType, recipe: Recipe) -> Transformed:
     found = Transformed(made)
-    vars(found).update(vars(made))
     vars(found).update(
-        recipe=recipe, __module__=made.__module__, __name__=made.__name__, __qualname__=made.__qualname__,
-        __doc__=made.__doc__,
+        vars(made), recipe=recipe, __module__=made.__module__, __name__=made.__name__, __doc__=made.__doc__,
+        __qualname__=made.__qualname__,
     )  # fmt: skip
     return found
 
