@@ -1,5 +1,6 @@
 """Public functions in, calls of them with one argument replaced by something hostile out."""
 
+import functools
 import inspect
 import itertools
 import math
@@ -31,6 +32,79 @@ TEMPLATES = [
     (M, M, M), (M, M, M, M), (M, M, M, M, X[:2], X[:2]), (M[None], (1, 1, 2, 2)), (M, (2, 2), (1, 1)),
     ([0], [1]), (X, 0, I, 5.0), (X, 0, I, X, "mean"), (M, ((0, 0), (1, 1))), (X, 0, (3, 1)), (M, (1,), (1,)),
 ]  # fmt: skip
+
+T = pb.tensor(X, requires_grad=True)
+CUBE = np.linspace(0.1, 0.8, 8).reshape(1, 1, 2, 2, 2)
+WEIGHTS = {n: np.linspace(-0.5, 0.5, 4 * n).reshape(2 * n, 2) for n in (3, 4)}  # of gates, two hidden numbers each
+
+#: Arguments of functions that accept none of these.
+OWN = {
+    "argmin": (lambda z, x: pb.sum((z - x) ** 2), X, X),
+    "checkpoint_loop": (lambda i, c, p: pb.sin(c) * p, X, 2, X),
+    "checkpoint_sequential": ([pb.sin, pb.cos], X, 2),
+    "custom_op": (lambda x: x,),
+    "fixed_point": (lambda z, x: 0.5 * pb.sin(z) + x, X, X),
+    "gradients": (T, T),
+    "index_reduce": (X, 0, I, X),
+    "jit": (lambda x: pb.sum(x * x),),
+    "least_squares": (lambda z, x: z * z - x, X, X),
+    "linear_solve": (M, X[:2]),
+    "nn.affine_grid": (np.ones((2, 2, 3)), (2, 1, 2, 2)),
+    "nn.conv_transpose1d": (M[None], M[:, None]),
+    "nn.ctc_loss": (np.log(np.full((4, 2, 3), 1 / 3)), np.array([[1, 1], [2, 1]])),
+    "nn.embedding_bag": (np.array([[0, 1], [1, 1]]), M),
+    "nn.fold": (np.ones((1, 4, 1)), (2, 2), (2, 2)),
+    "nn.fractional_max_pool2d": (np.ones((1, 1, 4, 4)), 2, 2),
+    "nn.fractional_max_pool3d": (np.ones((1, 1, 4, 4, 4)), 2, 2),
+    "nn.gru": (M[None], WEIGHTS[3], WEIGHTS[3]),
+    "nn.gru_cell": (M, M, WEIGHTS[3], WEIGHTS[3]),
+    "nn.lp_pool3d": (CUBE, 2.0, 2),
+    "nn.lstm": (M[None], WEIGHTS[4], WEIGHTS[4]),
+    "nn.lstm_cell": (M, (M, M), WEIGHTS[4], WEIGHTS[4]),
+    "nn.max_unpool1d": (M[None, :, :1], np.zeros((1, 2, 1), int), 2),
+    "nn.max_unpool2d": (np.ones((1, 1, 1, 1)), np.zeros((1, 1, 1, 1), int), 2),
+    "nn.max_unpool3d": (np.ones((1, 1, 1, 1, 1)), np.zeros((1, 1, 1, 1, 1), int), 2),
+    "nn.multi_head_attention": (M[None], M[None], M[None], 2),
+    "random.restore": (pb.random.state(),),
+    "register_multi_grad_hook": ([T], lambda grads: None),
+    "root": (lambda z, x: z * z - x, X, X),
+    "scatter_reduce": (X, 0, I, X),
+}
+#: Keyword arguments that they want besides.
+WITH = {
+    "index_reduce": {"reduce": "sum"}, "scatter_reduce": {"reduce": "sum"},
+    "nn.fractional_max_pool2d": {"key": KEY}, "nn.fractional_max_pool3d": {"key": KEY},
+}  # fmt: skip
+#: Functions that take nothing.
+BARE = ("detect_anomaly", "enable_grad", "get_num_threads", "inference_mode", "is_grad_enabled", "no_grad",
+        "random.state")  # fmt: skip
+
+
+@functools.wraps(pb.jit)
+def called_jit(f, **options):
+    """A compiled function says what is wrong with its options when it is made, or when it is called."""
+    return pb.jit(f, **options)(X)
+
+
+@functools.wraps(pb.gradients)
+def gradients_of_a_sum(outputs, inputs, *rest, **options):
+    """A graph is gone when it was differentiated, so each call has one of its own."""
+    return pb.gradients(pb.sum(T * T) if outputs is T else outputs, inputs, *rest, **options)
+
+
+@functools.wraps(pb.register_tree)
+def registered(kind, flatten, unflatten):
+    """A class can be registered once, so each call has a class of its own where one is wanted."""
+    return pb.register_tree(type("Tree", (), {}) if kind is Tree else kind, flatten, unflatten)
+
+
+class Tree:
+    """Stands for a new class."""
+
+
+#: Functions that are called in another manner, so that calls do not disturb each other and options are used.
+CALLED = {pb.gradients: gradients_of_a_sum, pb.jit: called_jit, pb.register_tree: registered}
+OWN["register_tree"] = (Tree, lambda tree: ((), None), lambda aux, children: Tree())
 
 HOSTILE = {
     "None": None,
@@ -67,7 +141,7 @@ def functions():
         for name in getattr(space, "__all__", ()):
             found = getattr(space, name)
             if callable(found) and not inspect.isclass(found) and not inspect.ismodule(found) and name not in skipped:
-                yield prefix + name, found
+                yield prefix + name, CALLED.get(found, found)
 
 
 def quietly(call):
@@ -75,11 +149,13 @@ def quietly(call):
         return call()
 
 
-def base_of(function):
+def base_of(name, function):
     """Arguments that a function accepts, or None."""
-    for args in TEMPLATES:
+    if name in BARE:
+        return ()
+    for args in [OWN[name]] if name in OWN else TEMPLATES:
         try:
-            quietly(lambda args=args: function(*args))
+            quietly(lambda args=args: function(*args, **WITH.get(name, {})))
         except Exception:
             continue
         return args
@@ -94,12 +170,20 @@ def keywords(function):
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD)]
 
 
-def calls(function, base):
+def calls(name, function, base):
     """(what, call) for each place of the base arguments and each keyword, and each hostile value."""
-    names = keywords(function)
-    free = names[len(base) :]
+    named = WITH.get(name, {})
+    free = [n for n in keywords(function) if n not in positional(function, base)]
     for place, (what, value) in itertools.product(range(len(base)), HOSTILE.items()):
         args = (*base[:place], value, *base[place + 1 :])
-        yield f"argument {place} {what}", lambda args=args: function(*args)
-    for name, (what, value) in itertools.product(free, HOSTILE.items()):
-        yield f"{name}={what}", lambda name=name, value=value: function(*base, **{name: value})
+        yield f"argument {place} {what}", lambda args=args: function(*args, **named)
+    for key, (what, value) in itertools.product(free, HOSTILE.items()):
+        yield f"{key}={what}", lambda key=key, value=value: function(*base, **{**named, key: value})
+
+
+def positional(function, base):
+    """The names of parameters that the base arguments fill."""
+    try:
+        return inspect.signature(function).bind_partial(*base).arguments.keys()
+    except (TypeError, ValueError):
+        return keywords(function)[: len(base)]

@@ -60,7 +60,6 @@ BUILDERS = "builder|builder_step"
 TAPES = "backward|workers|gradient_tape|persistent_tape|gradients|optimizer"
 QUIET = "no_grad|inference_mode"
 SPARSE = "sparse_jacobian|sparse_hessian|jacobian_diagonal|hessian_diagonal"
-EQUATIONS = "fixed_point|root|custom_root|argmin|least_squares|linear_solve"
 DRAWS = f"{STREAMS}|numpy_generator|numpy_global|python_random|cupy_random"
 CAPTURING = "module|batch_norm|gradients|persistent_tape|gradient_tape|function_class|custom_root"
 
@@ -93,13 +92,11 @@ REASONS = [
         "no_such_op",
         errors.ArgumentError,
         "there is no op",
-        (TEXTS, f"custom_vjp|custom_jvp|gradient_ops|checkpoint_loop|{EQUATIONS}"),
+        (TEXTS, "custom_vjp|custom_jvp"),
         "ops with functions in them are read with `ops=`",
     ),
     Reason("no_text", errors.ArgumentError, "cannot be read", ("graph_text", ANY), "a captured tensor has no text"),
-    Reason(
-        "no_data", errors.ArgumentError, "cannot be written down as data", ("graph_json", ANY), "a function is no data"
-    ),
+    Reason("no_data", errors.ArgumentError, "cannot be written as data", ("graph_json", ANY), "a function is no data"),
     Reason("keyless", errors.ArgumentError, "draws from keys", (ANY, STREAMS), "each call would repeat the numbers"),
     Reason("drawn_once", errors.GraphError, "would do only once", (JIT, DRAWS), "each call would repeat the numbers"),
     Reason(
@@ -184,9 +181,7 @@ REASONS = [
     Reason("no_numbers_yet", errors.ConversionError, "pickle:", ("pickle", ANY), "files hold numbers"),
 ]
 
-FAULTS = [
-    Fault("linear_transpose", "checkpoint_loop", ANY, "the push of a loop has no transpose"),
-]
+FAULTS: list[Fault] = []
 
 #: Features that are to come: once the package has them, the matrix must.
 NOT_YET = ("autocast",)

@@ -792,3 +792,54 @@ def test_running_statistics_in_a_step_advance_once(taken):
         found.append(np.asarray(layer.mean))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-14)
     assert abs(found[0]).max() > 0
+
+
+def test_the_push_of_a_loop_has_a_transpose():
+    x, bar = np.linspace(0.1, 1.0, 3), np.array([1.0, 2.0, 3.0])
+
+    def loop(x):
+        return pb.checkpoint_loop(lambda i, c, p: 0.5 * pb.sin(c) * p, x, 4, x, snapshots=2)
+
+    def transposed(x):
+        return pb.linear_transpose(lambda d: pb.jvp(loop, (x,), (d,))[1], x)(bar)[0]
+
+    def pulled(x):
+        return pb.vjp(loop, x)[1](bar)[0]
+
+    np.testing.assert_allclose(pb.linear_transpose(pb.linearize(loop, x)[1], x)(bar)[0], pulled(x), rtol=1e-14)
+    np.testing.assert_allclose(pb.jacfwd(transposed)(x), pb.jacfwd(pulled)(x), rtol=1e-13)
+    np.testing.assert_allclose(pb.jit(transposed)(x), pulled(x), rtol=1e-14)
+    stack = np.stack([x, 2 * x])
+    np.testing.assert_allclose(pb.vmap(transposed)(stack), pb.vmap(pulled)(stack), rtol=1e-14)
+    back = pb.linear_transpose(lambda b: pb.linear_transpose(pb.linearize(loop, x)[1], x)(b)[0], bar)
+    np.testing.assert_allclose(back(bar)[0], pb.jvp(loop, (x,), (bar,))[1], rtol=1e-14)
+
+
+def test_transposing_a_loop_checks_its_steps_and_names_the_one_that_is_not_linear():
+    x, bar = np.zeros(3), np.ones(3)
+
+    def halves(c):
+        return pb.checkpoint_loop(lambda i, c, p: 0.5 * c + p, c, 9, 2.0 * c, until=lambda i, c, p: i >= 2)
+
+    np.testing.assert_allclose(pb.linear_transpose(halves, x)(bar)[0], 3.25 * bar)
+    for step, name in [(lambda i, c, p: pb.sin(c), "sin"), (lambda i, c, p: c * p, "multiply")]:
+        with pytest.raises(ArgumentError, match=f"not linear: {name} is not"):
+            pb.linear_transpose(lambda c, step=step: pb.checkpoint_loop(step, c, 2, c), x)
+    with pytest.raises(ArgumentError, match="greater_equal"):
+        pb.linear_transpose(lambda c: pb.checkpoint_loop(lambda i, c: 2.0 * c, c, 2, until=lambda i, c: c[0] >= 1.0), x)
+    with pytest.raises(ArgumentError, match="multiply"):  # the pull of a loop depends on where it is taken
+        pb.linear_transpose(pb.grad(lambda c: pb.sum(pb.checkpoint_loop(lambda i, c: c * c, c, 2))), x)
+
+
+def test_transposing_a_noisy_loop_draws_what_the_loop_drew():
+    x, bar = np.linspace(0.1, 1.0, 3), np.ones(3)
+
+    def noisy(x):
+        return pb.checkpoint_loop(lambda i, c: pb.sin(c) * pb.random.normal(size=3), x, 3)
+
+    pb.random.seed(0)
+    wanted, after = pb.vjp(noisy, x)[1](bar)[0], pb.random.uniform()
+    pb.random.seed(0)
+    found = pb.linear_transpose(pb.linearize(noisy, x)[1], x)(bar)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    assert pb.random.uniform() == after

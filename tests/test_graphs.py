@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 import re
+import sys
 import xml.etree.ElementTree as ET
 from typing import NamedTuple
 
@@ -15,11 +16,14 @@ import pytest
 from records import cases, flat, name
 
 import pullback as pb
+from pullback.checkpoint.arguments import CALL
 from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, LeakError, PullbackError, ShapeError
 from pullback.graph import passes, stage
 from pullback.graph.ir import Equation, Graph, Symbol
-from pullback.graph.plain import over_scope
+from pullback.graph.plain import ops_by_name, over_scope
 from pullback.ops.dispatch import apply
+from pullback.ops.op import Op
+from pullback.transforms.custom import CustomOp
 
 
 def mixed(x):
@@ -115,7 +119,7 @@ def test_untracked_tensors_are_constants_and_tracked_ones_stay_on_the_tape():
     assert "<Tensor" in graph.text()
     with pytest.raises(ArgumentError, match="could not be written"):
         pb.Graph.parse(graph.text())
-    with pytest.raises(ArgumentError, match="equation 0, multiply: a Tensor"):
+    with pytest.raises(ArgumentError, match="equation 0, multiply: an object of class Tensor"):
         graph.to_json()
 
 
@@ -303,7 +307,7 @@ GOOD = """graph(x0: float64[3])
         ("sin(x0)", "sin(float32)", "stands where an array"),
         ("sin(x0)", "sin(__import__)", "is no value"),
         ("sin(x0)", "sin(x0, axis=1)", "equation 0, sin"),
-        ("sin(x0)", "sin(<Tensor>)", "could not be written down"),
+        ("sin(x0)", "sin(<Tensor>)", "could not be written"),
         ("t0: float64[3]", "t0: float32[3]", r"makes float64\[3\], the graph says float32\[3\]"),
         ("t0: float64[3]", "t0: float64[4]", "the graph says"),
         ("t0: float64[3]", "t0: quaternion[3]", "'quaternion' is no dtype"),
@@ -339,7 +343,7 @@ GOOD = """graph(x0: float64[3])
         ("x0: float64[3])", "x0: float64[3]) from ((x0, x0), {})", "once each"),
         ("x0: float64[3])", "x0: float64[3]) from ((2.0,), {})", "once each"),
         ("x0: float64[3])", "x0: float64[3]) from 3", "arguments are a pair"),
-        ("x0: float64[3])", "x0: float64[3]) from ((<Line>,), {})", "could not be written down"),
+        ("x0: float64[3])", "x0: float64[3]) from ((<Line>,), {})", "could not be written"),
     ],
 )
 def test_bad_text_is_refused_with_its_line(old, new, message):
@@ -944,3 +948,81 @@ def test_base64_of_the_table_is_what_it_says():
     graph = stage(lambda x: x * np.arange(9.0))(np.ones(9))
     data = re.search(r'c0 = array\(float64\[9\], "(.*)"\)', graph.text())[1]
     assert np.frombuffer(base64.b64decode(data), "<f8").tolist() == list(range(9))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: pb.scale_gradient(x, 0.5) ** 2,
+        lambda x: pb.reverse_gradient(x) ** 2,
+        lambda x: 3.0 * pb.clip_gradient(x * x, -0.5, np.inf),
+        lambda x: pb.straight_through(pb.sign)(x) * x,
+        pb.vmap(lambda x: pb.scale_gradient(x, 0.5) ** 2),
+    ],
+    ids=["scale", "reverse", "clip", "straight_through", "vmap"],
+)
+def test_ops_that_change_derivatives_are_read_back(f):
+    graph, x = pb.stage(f)(np.zeros(3)), np.array([-0.3, 0.2, 2.0])
+    for read in (pb.Graph.parse(graph.text()), pb.Graph.from_json(graph.to_json()), pickle.loads(pickle.dumps(graph))):
+        assert read.text() == graph.text()
+        np.testing.assert_array_equal(pb.grad(lambda x, g=read: pb.sum(g(x)))(x), pb.grad(lambda x: pb.sum(f(x)))(x))
+        pb.jit(read)(x)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "scale_gradient(x0, factor=inf)",
+        "scale_gradient(x0, factor=2)",
+        "scale_gradient(x0)",
+        "clip_gradient(x0, low=1.0, high=-1.0)",
+        "clip_gradient(x0, low=nan, high=1.0)",
+        "straight_through(x0, x0, factor=1.0)",
+        "straight_through(x0, 1.0)",
+        'clip_gradient(x0, low="a", high=1.0)',
+    ],
+)
+def test_what_those_ops_are_given_is_checked_when_it_is_read(wrong):
+    text = f"graph(x0: float64[3])\n  t0: float64[3] = {wrong}\n  return t0"
+    with pytest.raises(GraphError, match=f"equation 0, {wrong.split('(', 1)[0]}"):
+        pb.Graph.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("f", "op"),
+    [
+        (lambda x: pb.checkpoint_loop(lambda i, c: pb.sin(c), x, 3), "checkpoint_loop"),
+        (lambda x: pb.root(lambda z, x: z * z - x, np.ones(3), x), "root"),
+        (lambda x: pb.linear_solve(lambda v: 2.0 * v, x), "linear_solve"),
+    ],
+    ids=["checkpoint_loop", "root", "linear_solve"],
+)
+def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom_ops(f, op):
+    for graph in (
+        pb.stage(f)(np.ones(3)),
+        pb.jit(f).lower(np.ones(3)).graph,
+    ):  # compiled, they are written in other ops
+        with pytest.raises(
+            ArgumentError, match=r"line \d+: what stands in <angle brackets> could not be written.*\n.*stage it"
+        ):
+            pb.Graph.parse(graph.text())
+        with pytest.raises(ArgumentError, match=r"equation \d+, \w+, \w+: an object of class \w+ cannot be written"):
+            graph.to_json()
+    with pytest.raises(ArgumentError, match=f"equation 0, {op}, "):
+        pb.stage(f)(np.ones(3)).to_json()
+
+
+#: Ops of the package that hold functions of Python, or come only beside such ones where roots and solves are compiled.
+WITHOUT_TEXT = {
+    "attention_bands", "checkpoint_loop", "checkpoint_loop_pull", "custom_root", "dense_solve", "least_squares_fit",
+    "linear_settled", "linear_solve", "power_near", "root", "settled",
+}  # fmt: skip
+
+
+def test_every_op_of_the_package_is_found_by_its_name_or_holds_what_has_no_text():
+    modules = [m for name, m in sys.modules.items() if name.split(".")[0] == "pullback"]
+    named = [x for m in modules for x in vars(m).values()]
+    records = {x for x in named if isinstance(x, Op)} | {x.record() for x in named if isinstance(x, CustomOp)}
+    calls = {CALL}  # stands for a call where an op is asked for, and is in no program
+    known = ops_by_name(())
+    assert {o.name for o in records - calls if known.get(o.name) is not o} == WITHOUT_TEXT

@@ -342,6 +342,54 @@ def test_second_derivatives_at_equal_values_are_refused():
                 hessian(np.eye(3))
 
 
+SINGULAR = np.linalg.qr(rng(3).normal(size=(4, 4)))[0][:, :2] @ np.diag([3.0, 2.0]) @ rng(4).normal(size=(2, 3))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a: linalg.svdvals(a)[0],
+        lambda a: pb.sum(linalg.svdvals(a) ** 2),  # smooth, but the factors say of it what they say of other losses
+        lambda a: (lambda u, s, vh: pb.sum((u[:, :2] * s[:2]) @ vh[:2] * WEIGHTS[:4, :3]))(*linalg.svd(a)),
+    ],
+    ids=["the largest", "the sum of squares", "the leading part"],
+)
+def test_second_derivatives_of_leading_singular_values_of_a_singular_matrix_are_refused(loss):
+    assert np.isfinite(pb.grad(loss)(SINGULAR)).all()
+    along = rng(5).normal(size=SINGULAR.shape)
+    asked = (
+        lambda: pb.hessian(loss)(SINGULAR),
+        lambda: pb.jacrev(pb.grad(loss))(SINGULAR),
+        lambda: pb.hvp(loss, (SINGULAR,), (along,)),
+        lambda: pb.jvp(lambda a: pb.jvp(loss, (a,), (along,))[1], (SINGULAR,), (along,)),
+    )
+    for ask in asked:
+        with pytest.raises(
+            GaugeError, match=r"(?s)a second derivative where .* vanish: .*custom_root|vanishing values part"
+        ):
+            ask()
+
+
+def test_leading_singular_vectors_by_their_equations_have_second_derivatives_at_a_singular_matrix():
+    weights, along, h = rng(6).normal(size=SINGULAR.shape), rng(7).normal(size=SINGULAR.shape), 1e-4
+
+    def first(a):
+        u, s, vh = np.linalg.svd(a)
+        return u[:, 0], vh[0], s[0]
+
+    def equations(x, a):
+        u, v, s = x
+        return a @ v - s * u, pb.matrix_transpose(a) @ u - s * v, pb.sum(u * u) - 1.0
+
+    def loss(a, factors):
+        u, v, s = factors(a)
+        return pb.sum(weights * (u[:, None] * v[None, :])) * s
+
+    found = pb.hvp(lambda a: loss(a, pb.implicit.custom_root(equations)(first)), (SINGULAR,), (along,))
+    there = [loss(SINGULAR + k * h * along, first) for k in (-1, 0, 1)]
+    np.testing.assert_allclose(np.sum(found * along), (there[0] - 2 * there[1] + there[2]) / h**2, rtol=1e-5)
+
+
 def test_unused_equal_eigenvalues_do_no_harm():
     """The usual case: the leading vectors of a matrix of low rank."""
     x = rng(1).normal(size=(2, 5))

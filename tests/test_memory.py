@@ -176,6 +176,31 @@ def test_profiles_of_other_transforms_and_of_failures():
         pass
 
 
+@pytest.mark.parametrize("calls", [1, 3])
+def test_profiles_of_compiled_programs_on_bare_arrays_are_not_empty(calls):
+    compiled = pb.jit(pb.grad(chain))
+    for _ in range(calls - 1):  # the first call and later ones enter by different doors
+        compiled(np.ones(N))
+    x = np.ones(N)
+    with pb.memory.profile() as outer, pb.memory.profile() as seen:
+        out = compiled(x)
+    memory = compiled.lower(x).memory()
+    assert memory.arena > 0
+    assert seen.peak == outer.peak == memory.peak + 64  # the arena begins at a line of the cache
+    assert seen.by_op()["jit chain"] == out.nbytes
+    assert seen.by_op()["inside jit chain"] == memory.arena + memory.constants + 64
+    assert all("test_memory.py" in line for line in seen.by_line())
+
+
+def test_profiles_see_the_arena_of_compiled_programs_on_a_tape():
+    loss = pb.jit(chain)
+    x = pb.tensor(np.ones(N), requires_grad=True)
+    with pb.memory.profile() as seen:
+        loss(x).backward()
+    assert any(op.startswith("inside jit") for op in seen.by_op())
+    assert seen.by_holder()["parameter"] == SIZE
+
+
 def test_profiles_nest_and_see_the_same():
     x = pb.tensor(np.ones(N), requires_grad=True)
     with pb.memory.profile() as outer, pb.memory.profile() as inner:

@@ -11,6 +11,7 @@ from scipy import stats
 
 import pullback as pb
 from pullback import random
+from pullback.errors import GraphError
 from pullback.graph import stage
 from pullback.ops.random.threefry import threefry
 
@@ -401,3 +402,57 @@ def test_unit_numbers_never_reach_their_ends():
         low, high = apply(unit, ends, dtype=np.dtype(dtype))
         assert 0 < low < high < 1
         assert low == 1 - high
+
+
+DISCRETE = {
+    "bernoulli": lambda p: pb.random.bernoulli(p, key=KEY),
+    "poisson": lambda p: pb.random.poisson(p, key=KEY),
+    "binomial": lambda p: pb.random.binomial(5, p, key=KEY),
+    "categorical": lambda p: pb.random.categorical(p, key=KEY),
+    "choice": lambda p: pb.random.choice(3, 2, p=p / pb.sum(p), key=KEY),
+}
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_a_discrete_draw_in_a_program_refuses_derivatives_as_it_does_outside(name):
+    x = np.array([0.2, 0.5, 0.9])
+
+    def drawn(p):
+        return pb.sum(DISCRETE[name](p) * 1.0)
+
+    asked = (
+        lambda: pb.grad(drawn)(x),
+        lambda: pb.grad(pb.jit(drawn))(x),
+        lambda: pb.jit(pb.grad(drawn))(x),
+        lambda: pb.jvp(pb.jit(drawn), (x,), (x,)),
+        lambda: pb.vmap(pb.grad(pb.jit(drawn)))(np.stack([x, x])),
+        lambda: pb.grad(pb.stage(drawn)(x).run)(x),
+        lambda: pb.stage(drawn)(x).gradients(),
+    )
+    for ask in asked:
+        with pytest.raises(GraphError, match=f"random.{name}: a discrete draw has no derivative"):
+            ask()
+    assert pb.jit(drawn)(x) == drawn(x)
+
+
+def test_a_compiled_discrete_draw_has_derivatives_by_everything_but_its_parameters():
+    x, p = np.array([0.2, 0.5, 0.9]), np.array([0.3, 0.9, 0.9])
+
+    def kept(x, p):
+        return pb.sum(x**3 * pb.random.bernoulli(p, key=KEY))
+
+    mask = np.asarray(pb.random.bernoulli(p, key=KEY))
+    compiled = pb.jit(kept)
+    np.testing.assert_allclose(pb.grad(compiled)(x, p), 3 * x**2 * mask)
+    np.testing.assert_allclose(pb.jvp(lambda x: compiled(x, p), (x,), (x,))[1], np.sum(3 * x**3 * mask))
+    np.testing.assert_allclose(pb.hvp(lambda x: compiled(x, p), (x,), (x,)), 6 * x**2 * mask)
+    with pb.memory_budget("1 MiB"):
+        np.testing.assert_allclose(pb.grad(compiled)(x, p), 3 * x**2 * mask)
+    held = pb.jit(lambda p: kept(p, pb.stop_gradient(p)))
+    mask = np.asarray(pb.random.bernoulli(x, key=KEY))
+    np.testing.assert_allclose(pb.grad(held)(x), 3 * x**2 * mask)
+
+
+def test_an_order_of_no_axis_is_refused_when_a_program_is_read():
+    with pytest.raises(GraphError, match=r"random_order: wants words along an axis, got uint64\[\]"):
+        pb.Graph.parse("graph(x: uint64[])\n  y: int64[] = random_order(x)\n  return y")

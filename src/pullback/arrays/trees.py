@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
+from .checks import short, wants_functions
 from .value import Value
 
 __all__ = [
@@ -113,7 +114,13 @@ def register_tree(kind: type, flatten: Callable[[Any], tuple[Any, ...]], unflatt
     >>> pb.grad(lambda line: line.slope * 2.0 + line.height)(Line(1.0, 1.0)).slope
     array(2.)
     """
-    _optree().register_pytree_node(kind, flatten, unflatten, namespace=_NAMESPACE)
+    if not isinstance(kind, type):
+        raise ArgumentTypeError(f"register_tree: wants a class, got {short(kind)}.")
+    wants_functions("register_tree", flatten, unflatten)
+    try:
+        _optree().register_pytree_node(kind, flatten, unflatten, namespace=_NAMESPACE)
+    except ValueError:
+        raise ArgumentError(f"register_tree: {kind.__qualname__} is a tree already.") from None
     return kind
 
 

@@ -150,6 +150,9 @@ class Budget(Observer, Keeper):
     def noted(self, node: Node, out: Any) -> None:
         """What a node keeps went through `keep`."""
 
+    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+        """A program is compiled to stay within the budget by itself; its results on a tape are seen as an op's."""
+
     def began(self) -> None:
         """Nothing changes when a pass begins."""
 

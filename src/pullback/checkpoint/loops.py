@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..arrays.checks import wants_functions
@@ -39,7 +40,7 @@ from .chain import Chain
 from .randomness import Replay
 from .schedules import longest
 from .snapshots import NO_TICKET, Tiers
-from .sweeps import back, forth
+from .sweeps import back, forth, repeating
 from .trail import Trails
 
 __all__ = ["checkpoint_loop"]
@@ -251,13 +252,26 @@ def _pull_batched(size: int, axes: tuple[int | None, ...], *xs: Any, chain: Chai
     return outs, (0,) * len(outs)
 
 
-_loop: Op = custom_record(
+def _loop_followed(*leaves: Any, chain: Chain) -> list[Any]:
+    """Each state after all steps depends on itself, the ticket on nothing."""
+    with repeating(chain):
+        return [*((x,) for x in _plain(chain, list(leaves))), ()]
+
+
+def _pull_followed(*xs: Any, chain: Chain) -> list[Any]:
+    """Where the steps are linear in what moves of the leaves, cotangents depend on cotangents alone."""
+    leaves, bars = _split(xs, chain)
+    _loop_followed(*leaves, chain=chain)
+    return [bars for _ in chain.moving]
+
+
+_loop: Op = replace(custom_record(
     "checkpoint_loop", ("*leaves",), lambda xp, *leaves, chain: forth(chain, leaves),
     Terms(_loop_pulled, ("bar", "out", "leaves", "chain")), Terms(_loop_pushed, ("tangents", "leaves", "chain")),
     _loop_batched, lambda *specs, chain: (*specs[: chain.states], make_spec(chain.batches, NO_TICKET.dtype)),
-)  # fmt: skip
-_pull: Op = custom_record(
+), follow=_loop_followed)  # fmt: skip
+_pull: Op = replace(custom_record(
     "checkpoint_loop_pull", ("*xs",), lambda xp, ticket, *rest, chain: back(chain, ticket, rest),
     Terms(_pull_pulled, ("bar", "xs", "chain")), Terms(_pull_pushed, ("tangents", "xs", "chain")),
     _pull_batched, lambda *specs, chain: tuple(specs[1 + k] for k in chain.moving),
-)  # fmt: skip
+), follow=_pull_followed)  # fmt: skip

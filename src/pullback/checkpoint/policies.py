@@ -40,6 +40,9 @@ class _Nothing(Policy):
     def __repr__(self) -> str:
         return "save_nothing"
 
+    def __reduce__(self) -> str:
+        return "save_nothing"
+
 
 class _Everything(Policy):
     __slots__ = ()
@@ -49,6 +52,9 @@ class _Everything(Policy):
         return True
 
     def __repr__(self) -> str:
+        return "save_everything"
+
+    def __reduce__(self) -> str:
         return "save_everything"
 
 
@@ -87,10 +93,14 @@ class _Named(Policy):
         return self._shown
 
 
+def _is_contraction(op: Op, nbytes: int) -> bool:
+    return op.family == "contraction"
+
+
 save_nothing: Policy = _Nothing()
 save_everything: Policy = _Everything()
 save_contractions: Policy = _Chosen(
-    lambda op, nbytes: op.family == "contraction",
+    _is_contraction,
     "save_contractions",
     "A policy: keep the results of contractions (`matmul` and its like), which cost most; compute the rest again.",
 )
@@ -117,7 +127,7 @@ def offload_named(*names: str, to: str | PathLike[str] = "host") -> Policy:
     ...     pb.grad(pb.checkpoint(lambda x: pb.sin(pb.name(pb.exp(x), "e")), policy=policy))(0.0)
     array(0.54030231)
     """
-    return _Named(names, OnHost() if to == "host" else OnDisk(to), "offload_named")
+    return _Named(names, OnHost() if isinstance(to, str) and to == "host" else OnDisk(to), "offload_named")
 
 
 def as_policy(policy: Any) -> Policy:

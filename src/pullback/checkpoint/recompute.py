@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from ..arrays.remade import remade
 from ..arrays.trees import flatten
 from ..errors import ArgumentError
 from ..settings import modes
@@ -26,6 +27,7 @@ def checkpoint(f: Function, *, policy: Choice = ..., verify: bool | None = ...) 
 def checkpoint(
     f: None = None, *, policy: Choice = ..., verify: bool | None = ...
 ) -> Callable[[Function], Function]: ...
+@remade
 def checkpoint(f: Any = None, *, policy: Choice = save_nothing, verify: bool | None = None) -> Any:
     """f, but on the way back what it kept is computed again from its arguments: memory for time. As a function of a
     function, or a decorator with or without options.
@@ -78,7 +80,10 @@ def checkpoint_sequential(
     >>> pb.grad(lambda x: pb.checkpoint_sequential([pb.sin] * 9, x, segments=3))(0.0)
     array(1.)
     """
-    steps = list(functions)
+    try:
+        steps = list(functions)
+    except TypeError:
+        steps = []
     if not steps or not all(map(callable, steps)):
         raise ArgumentError("checkpoint_sequential: wants one function or more, in a list.")
     if not flatten(x)[0]:

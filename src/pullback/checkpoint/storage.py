@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import device_of, is_array, namespace_on
-from ..errors import ArgumentError
+from ..arrays.checks import short
+from ..errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["InMemory", "OnDisk", "OnHost", "Storage"]
 
@@ -66,6 +67,8 @@ class OnDisk(Storage):
     __slots__ = ("_folder",)
 
     def __init__(self, folder: str | PathLike[str]) -> None:
+        if not isinstance(folder, (str, PathLike)):
+            raise ArgumentTypeError(f"offload_named: to is 'host' or the path of a folder, got {short(folder)}.")
         self._folder = os.fspath(folder)
         if not os.path.isdir(self._folder):
             raise ArgumentError(f"offload_named: {self._folder!r} is no folder.\n  Make it first, or say to='host'.")

@@ -22,7 +22,7 @@ from .schedules import Levels, fastest, first_snapshots, split, touches
 from .snapshots import NO_TICKET, Run, Shelf, Snapshot, found_run
 from .trail import Trail
 
-__all__ = ["back", "forth"]
+__all__ = ["back", "forth", "repeating"]
 
 
 def forth(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
@@ -41,11 +41,18 @@ def back(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of what moves, from those of the last state."""
     leaves, bars = rest[: chain.width], rest[chain.width :]
     chain.watched.check()
-    with _as_at_first(chain), chain.streams.from_start(), undone(chain.objects, Undoing()):
+    with repeating(chain):
         left = found_run(ticket)
         if left is None:
             left = _Forth(chain, leaves).all_but_value()
         return _Back(chain, leaves, left).all(bars)
+
+
+@contextlib.contextmanager
+def repeating(chain: Chain) -> Iterator[None]:
+    """Steps that ran before run as they did then, and leave no trace."""
+    with _as_at_first(chain), chain.streams.from_start(), undone(chain.objects, Undoing()):
+        yield
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.node import Hooks
+from ..arrays.remade import Transformed
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, registered
 from ..arrays.value import Value
@@ -347,6 +348,8 @@ class _Walk:
             self._function(thing)
         elif isinstance(thing, MethodType):
             self._stack += [thing.__func__, thing.__self__]
+        elif isinstance(thing, Transformed):
+            self._stack.append(thing.func)
         elif isinstance(thing, functools.partial):
             self._stack += [thing.func, *thing.args, thing.keywords]
         elif isinstance(thing, BuiltinMethodType):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -13,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.checks import wants_functions
+from ..arrays.checks import short, wants_functions
+from ..arrays.remade import name_of
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget import Budget
 from ..checkpoint.report import bytes_of
-from ..errors import ArgumentError, GraphError
+from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
 from ..ops.dispatch import apply, as_value
@@ -83,16 +83,33 @@ def jit(
     wants_functions("jit", f)
     limit = None if memory_budget is None else bytes_of(memory_budget)
     return Jitted(
-        f, _numbers(static_argnums), _names(static_argnames), _numbers(donate_argnums), fast_math, limit, check
-    )
+        f, _numbers(static_argnums, "static_argnums"), _names(static_argnames),
+        _numbers(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),
+    )  # fmt: skip
 
 
-def _numbers(given: Any) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+def _numbers(given: Any, what: str) -> tuple[int, ...]:
+    return _few(given, (int, np.integer), f"{what} wants positions of arguments")
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    return _few(given, (str,), "static_argnames wants names of arguments")
+
+
+def _few(given: Any, kinds: tuple[type, ...], wanted: str) -> tuple[Any, ...]:
+    """None, one or several, as a tuple."""
+    if given is None:
+        return ()
+    found = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (given,)
+    if not all(isinstance(x, kinds) and not isinstance(x, bool) for x in found):
+        raise ArgumentTypeError(f"jit: {wanted}, one or a tuple of them, got {short(given)}.")
+    return found
+
+
+def _flag(given: Any, what: str) -> bool:
+    if not isinstance(given, (bool, np.bool_)):
+        raise ArgumentTypeError(f"jit: {what} is True or False, got {short(given)}.")
+    return bool(given)
 
 
 class Jitted:
@@ -122,7 +139,12 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self.last
-        if last is not None and not kwargs and last.plain and (mode := modes()).keeper is mode.tracing is None:
+        if (
+            last is not None
+            and not kwargs
+            and last.plain
+            and (mode := modes()).keeper is mode.observer is mode.tracing is None
+        ):
             leaves: list[Any] = []
             if taken_apart(args, last.plan, leaves) and last.watched.is_same():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
@@ -137,13 +159,8 @@ class Jitted:
         """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
         made by `@pb.jit` is looked up by its name, as functions are.
         """
-        name = getattr(self.f, "__qualname__", "")
-        found: Any = sys.modules.get(getattr(self.f, "__module__", None) or "")
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is self:
-            return name
-        return Jitted, (self.f, self.static, self.names, self.donated, self.fast, self.limit, self.check)
+        options = (self.static, self.names, self.donated, self.fast, self.limit, self.check)
+        return name_of(self) or (Jitted, (self.f, *options))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._sorted(args, kwargs)
@@ -176,7 +193,7 @@ class Jitted:
 
     def _sorted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
         """The static arguments, the leaves of the others with their structure, and which leaves are donated."""
-        places = [i + len(args) if i < 0 else i for i in self.static]
+        places = _from_the_front(self.static, len(args), "static_argnums")
         static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in sorted(places) if i < len(args))
         static += tuple((n, kwargs[n]) for n in self.names if n in kwargs)
         try:
@@ -189,7 +206,7 @@ class Jitted:
         donated: tuple[int, ...] = ()
         if self.donated:
             numbers = [i for i in range(len(args)) if i not in places]
-            given_up = [i + len(args) if i < 0 else i for i in self.donated]
+            given_up = _from_the_front(self.donated, len(args), "donate_argnums")
             at = 0
             for i, a in zip(numbers, moving, strict=True):
                 count = len(flatten(a)[0])
@@ -210,6 +227,14 @@ class Jitted:
         """The compiled form for these arguments, to be looked at: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._sorted(args, kwargs)
         return Entry(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+
+
+def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:
+    """Positions of arguments, some counted from the end; those beyond the end belong to arguments left out."""
+    for i in positions:
+        if i < -count:
+            raise ArgumentError(f"jit: {what} names argument {i}, the call has {count} positional ones.")
+    return [i + count if i < 0 else i for i in positions]
 
 
 def _in_force() -> int | None:
@@ -284,6 +309,8 @@ class Entry:
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pairs(donated)
         self.batched: dict[tuple[Any, ...], Jitted] = {}
+        self.pulling: dict[tuple[int, ...], Jitted] = {}
+        self.pushing: dict[tuple[int, ...], Jitted] = {}
         self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan = Plan(tuple, None, 0, None)
         self.flat: bool | None = None
@@ -408,6 +435,8 @@ class Entry:
         found = self.code.run(arrays)
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
+        if (observer := modes().observer) is not None:
+            observer.ran(f"jit {self.name}", arrays, found, self.code.room)
         return found
 
     # To be looked at
@@ -451,7 +480,6 @@ class Entry:
 
     @lazy
     def op(self) -> Op:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
         one = len(self.graph.outputs) == 1
 
@@ -459,18 +487,19 @@ class Entry:
             found = self.compute(*xs, keep=True)  # the memory of tensors never changes
             return found[0] if one else tuple(found)
 
-        def joint(bar: Any, xs: Any) -> Any:
+        def joint(bar: Any, xs: Any, position: Any) -> Any:
             bars = [bar] if one else list(bar)
             given = [zeros(b) if isinstance(b, Spec) else b for b in bars]
-            shares = self._pull(list(xs), [given[i] for i in outs])
+            wanted = tuple(i for i in position if self.specs[i].inexact)
+            shares = self._pull(wanted)(list(xs), [given[i] for i in outs])
             found: list[Any] = [None] * len(xs)
-            for i, share in zip(floats, shares, strict=True):
+            for i, share in zip(wanted, shares, strict=True):
                 found[i] = share
             return tuple(found)
 
         def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-            moving = [zeros(spec_of(primals[i])) if tangents[i] is None else tangents[i] for i in floats]
-            found = self._push(list(primals), moving)
+            moving = tuple(i for i, t in enumerate(tangents) if t is not None and self.specs[i].inexact)
+            found = self._push(moving)(list(primals), [tangents[i] for i in moving])
             every: list[Any] = [None] * len(self.graph.outputs)
             for i, tangent in zip(outs, found, strict=True):
                 every[i] = tangent
@@ -515,10 +544,10 @@ class Entry:
         again = forward.op.joint
         assert again is not None
 
-        def joint(bar: Any, out: Any, xs: Any) -> Any:
+        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
             bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
             if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # what was kept is differentiated itself
-                return again.formula(bar, xs)
+                return again.formula(bar, xs, position)
             held = [xs[i] if where == "argument" else out[i] for where, i in parts.held]
             given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
             found: list[Any] = [None] * len(xs)
@@ -546,23 +575,24 @@ class Entry:
 
         return of_some
 
-    @lazy
-    def _pull(self) -> Jitted:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+    def _pull(self, some: tuple[int, ...]) -> Jitted:
+        """The pull to some arguments. The others are constants, which a program may want of them."""
+        if some not in self.pulling:
 
-        def pulled(xs: list[Any], bars: list[Any]) -> Any:
-            return list(vjp(self._of_some(xs, floats), *(xs[i] for i in floats))[1](bars))
+            def pulled(xs: list[Any], bars: list[Any]) -> Any:
+                return list(vjp(self._of_some(xs, some), *(xs[i] for i in some))[1](bars))
 
-        return Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
+            self.pulling[some] = Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
+        return self.pulling[some]
 
-    @lazy
-    def _push(self) -> Jitted:
-        floats = [i for i, s in enumerate(self.specs) if s.inexact]
+    def _push(self, some: tuple[int, ...]) -> Jitted:
+        if some not in self.pushing:
 
-        def pushed(xs: list[Any], dots: list[Any]) -> Any:
-            return jvp(self._of_some(xs, floats), tuple(xs[i] for i in floats), tuple(dots))[1]
+            def pushed(xs: list[Any], dots: list[Any]) -> Any:
+                return jvp(self._of_some(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
 
-        return Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
+            self.pushing[some] = Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
+        return self.pushing[some]
 
     def _batched(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched:

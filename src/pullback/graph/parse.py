@@ -48,6 +48,9 @@ class _Parser:
         ends = [i for i, (_, line) in enumerate(self.lines) if re.match(r"\s*return\b", line)]
         if not self.lines or not ends:
             raise ArgumentError("parse: the text of a graph starts with graph(...) and ends with return ...")
+        for number, line in self.lines:
+            if "<" in line:
+                self._read(number, line, _refuse_unwritten)
         self._tables(self.lines[ends[0] + 1 :])
         inputs, arguments = self._read(*self.lines[0], self._head)
         equations = tuple(self._read(n, line, self._equation) for n, line in self.lines[1 : ends[0]])
@@ -170,6 +173,16 @@ class _Parser:
         return leaves_of(values[0] if len(values) == 1 else tuple(values))
 
 
+def _refuse_unwritten(line: _Line) -> None:
+    """An op may hold a function of Python (a loop's step, an equation); no other process could have it from a text."""
+    if ("mark", "<") in line.tokens:
+        raise ArgumentError(
+            "what stands in <angle brackets> could not be written, and cannot be read.\n"
+            "  Keep the function that was staged, and stage it again."
+        )
+    line.at = len(line.tokens) - 1
+
+
 def _array(line: _Line) -> Any:
     """A value that has a spec: an array, a number or a symbol."""
     found = line.value()
@@ -282,7 +295,7 @@ class _Line:
             return self.text()
         if kind == "name":
             return self._named(self.name(), depth)
-        if kind != "mark" or text in ")]},:=>":
+        if kind != "mark" or text in ")]},:=<>":
             self.fail("a value")
         self.next()
         return self._container(text, depth)
@@ -297,9 +310,7 @@ class _Line:
             return tuple(found)
         if mark == "[":
             return self.until("]", lambda: self.value(depth + 1))
-        if mark == "{":
-            return dict(self.until("}", lambda: self._item(depth)))
-        raise ArgumentError("what stands in <angle brackets> could not be written down, and cannot be read.")
+        return dict(self.until("}", lambda: self._item(depth)))
 
     def _item(self, depth: int) -> tuple[Any, Any]:
         key = self.text() if self.kind() == "string" else self.number()

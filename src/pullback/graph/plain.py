@@ -19,6 +19,7 @@ from ..errors import ArgumentError
 from ..ops import everything
 from ..ops.op import Op
 from ..ops.specialise import Symbol
+from ..transforms.altered import ALTERED
 from ..transforms.flow import FLOW
 
 __all__ = [
@@ -145,12 +146,16 @@ def _from_numbers(spec: Spec, numbers: Any) -> Any:
         raise ArgumentError(f"numbers that do not fit into {spec.dtype}.") from None
 
 
+def _own() -> dict[str, Op]:
+    return everything() | FLOW | ALTERED
+
+
 def ops_by_name(given: Any) -> Mapping[str, Op]:
     """Every op of the package, and those given: records, custom ops, or a dict of them by name."""
     if isinstance(given, Mapping):
-        return everything() | FLOW | {name: _record(op) for name, op in given.items()}
+        return _own() | {name: _record(op) for name, op in given.items()}
     wanted: Iterable[Any] = given if isinstance(given, (tuple, list)) else (given,)
-    return everything() | FLOW | {op.name: op for op in map(_record, wanted)}
+    return _own() | {op.name: op for op in map(_record, wanted)}
 
 
 def _record(given: Any) -> Op:

@@ -128,7 +128,10 @@ class _Writer:
         for word, mark in _MARKS.items():
             if v is mark:
                 return {"mark": word}
-        raise ArgumentError(f"{where}: a {type(v).__name__} cannot be written down as data.")
+        raise ArgumentError(
+            f"{where}: an object of class {type(v).__name__} cannot be written as data.\n"
+            "  Keep the function that was staged, and stage it again where it is needed."
+        )
 
     def place(self, array: Any) -> int:
         if id(array) not in self.places:

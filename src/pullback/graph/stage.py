@@ -9,6 +9,7 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.dtypes import NAMES
 from ..arrays.protect import settled
+from ..arrays.remade import remade
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -23,6 +24,7 @@ from .ir import Graph, _derive
 __all__ = ["stage"]
 
 
+@remade
 def stage(f: Callable[..., Any]) -> Callable[..., Graph]:
     """A function of examples (trees of arrays or of specs) that runs f on symbols and answers what it did as a graph.
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.trees import flatten, unflatten
 from ..errors import ConvergenceError, GraphError
 from ..ops import elementwise as pointwise
@@ -19,7 +20,7 @@ from .drive import largest
 from .equation import Equation
 from .linear import norm, pulled_along
 from .linear_methods import Auto
-from .policies import checked_tolerance
+from .policies import checked_method, checked_tolerance
 from .report import Report
 from .vectors import Layout
 
@@ -43,13 +44,15 @@ def custom_root(F: Function, *, adjoint: Any = None, tol: float = 1e-6) -> Calla
     array([0.601948])
     """
 
+    wants_functions("custom_root", F)
     checked_tolerance(tol, "custom_root: tol")
+    adjoint = Auto() if adjoint is None else checked_method(adjoint, "custom_root: adjoint", "GMRES()")
 
     def decorate(solver: Function) -> Function:
         @functools.wraps(solver)
         def layer(*params: Any) -> Any:
             given, structure = flatten(params)
-            box = _Box(F, solver, structure, adjoint or Auto(), tol)
+            box = _Box(F, solver, structure, adjoint, tol)
             vector = apply(_boxed, *(scalars_become_arrays(x, box.what) for x in given), equation=box)
             return box.layout.tree(vector)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.checks import short
 from ..errors import ArgumentError
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PhantomGradient",
     "Unrolled",
     "adjoint_tolerance",
+    "checked_method",
     "checked_relative",
     "checked_steps",
     "checked_tolerance",
@@ -43,6 +45,13 @@ def checked_steps(max_steps: Any, what: str) -> int:
     if not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 1:
         raise ArgumentError(f"{what}: max_steps must be a positive integer, got {max_steps!r}.")
     return int(max_steps)
+
+
+def checked_method(method: Any, what: str, example: str) -> Any:
+    """A method, which has what a solve asks it for, or an error."""
+    if isinstance(method, type) or not all(hasattr(method, name) for name in ("init", "step", "done", "value")):
+        raise ArgumentError(f"{what} must be one of pb.implicit, such as {example}, got {short(method)}.")
+    return method
 
 
 def default_tolerance(dtype: Any) -> float:
@@ -81,6 +90,8 @@ class Implicit:
     tol: float | None = None
 
     def __post_init__(self) -> None:
+        if self.adjoint is not None:
+            checked_method(self.adjoint, "Implicit: adjoint", "GMRES()")
         if self.tol is not None:
             checked_relative(self.tol, "Implicit: tol")
 

@@ -26,6 +26,7 @@ from .policies import (
     PhantomGradient,
     Unrolled,
     adjoint_tolerance,
+    checked_method,
     checked_steps,
     checked_tolerance,
     default_tolerance,
@@ -76,8 +77,7 @@ def posed_and_solved(
     _check_policy(wishes.derivative, what)
     policy = wishes.derivative if isinstance(wishes.derivative, Implicit) else Implicit()
     method = choice(layout.size) if wishes.solver is None else wishes.solver
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("init", "step", "done", "value")):
-        raise ArgumentError(f"{what}: solver must be one of pb.implicit, such as Newton(), got {method!r}.")
+    checked_method(method, f"{what}: solver", "Newton()")
     tolerance = tolerance_of(wishes, layout)
     report = Report(type(method).__name__, tolerance)
     function = opened.pop("equation")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arrays.checks import wants_functions
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
 from ..checkpoint.loops import checkpoint_loop
@@ -56,7 +57,14 @@ def fixed_point(
     return _fixed_point(f, x0, params, Wishes(solver, derivative, tol, max_steps, callback, True)).value
 
 
+def _check_functions(what: str, f: Any, wishes: Wishes) -> None:
+    wants_functions(what, f)
+    if wishes.callback is not None:
+        wants_functions(f"{what}: callback", wishes.callback)
+
+
 def _fixed_point(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
+    _check_functions("fixed_point", f, wishes)
     policy = wishes.derivative
     if isinstance(policy, Unrolled):
         return _unrolled(f, x0, params, policy, wishes)
@@ -126,6 +134,8 @@ def root(
 
 
 def _root(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
+    _check_functions("root", f, wishes)
+
     def equation(x: Any, layout: Layout, *p: Any) -> Any:
         return layout.vector(f(layout.tree(x), *p), "root")
 
@@ -163,6 +173,8 @@ def argmin(
 
 
 def _argmin(f: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
+    _check_functions("argmin", f, wishes)
+
     def objective(x: Any, layout: Layout, *p: Any) -> Any:
         return f(layout.tree(x), *p)
 
@@ -197,6 +209,8 @@ def least_squares(
 
 
 def _least_squares(residual: Function, x0: Any, params: tuple[Any, ...], wishes: Wishes) -> Solution:
+    _check_functions("least_squares", residual, wishes)
+
     def inner(x: Any, layout: Layout, *p: Any) -> Any:
         leaves = [scalars_become_arrays(r, "least_squares") for r in flatten(residual(layout.tree(x), *p))[0]]
         return Layout(None, [spec_of(r) for r in leaves]).joined(leaves)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.checks import wants_functions
 from ..arrays.spec import spec_of, zeros
 from ..arrays.value import Value
 from ..errors import DtypeError, ShapeError
@@ -20,7 +21,7 @@ from ..transforms.linear import refuse_offset
 from .closed import closed
 from .linear import Operator, solved
 from .linear_methods import Auto
-from .policies import checked_relative, checked_steps, default_tolerance
+from .policies import checked_method, checked_relative, checked_steps, default_tolerance
 from .report import Report, Solution
 from .vectors import Layout
 
@@ -60,12 +61,15 @@ def solve_linear(
     preconditioner: Callable[[Any], Any] | None, *, strict: bool,
 ) -> Solution:  # fmt: skip
     """`linear_solve` with the report; it raises only if `strict`."""
+    method = Auto() if method is None else checked_method(method, "linear_solve: method", "GMRES()")
+    if preconditioner is not None:
+        wants_functions("linear_solve: preconditioner", preconditioner)
     known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
     latest: list[Report] = []
 
     def operator(multiply: Callable[..., Any], dtype: Any) -> Operator:
         return Operator(
-            multiply, method or Auto(), _tolerance(tol, dtype), checked_steps(max_steps, "linear_solve"),
+            multiply, method, _tolerance(tol, dtype), checked_steps(max_steps, "linear_solve"),
             "linear_solve", known, reports=latest, strict=strict,
         )  # fmt: skip
 
@@ -82,9 +86,13 @@ def _by_matrix(A: Any, b: Any, operator: Callable[..., Operator]) -> Any:
             f"linear_solve: A has shape {shape(A)} and b {shape(b)}, wanted a square matrix and as many rows.\n"
             "  For a batch of systems use pb.vmap(pb.linear_solve)."
         )
-    dtype = np.result_type(spec_of(A).dtype, spec_of(b).dtype, np.float32)
-    if dtype.kind == "c":
-        raise DtypeError("linear_solve: A and b are real.\n  Solve for real and imaginary part.")
+    dtypes = spec_of(A).dtype, spec_of(b).dtype
+    if any(d.kind not in "biuf" for d in dtypes):
+        raise DtypeError(
+            f"linear_solve: A and b are real numbers, got {dtypes[0]} and {dtypes[1]}.\n"
+            "  Of a complex system, solve for real and imaginary part."
+        )
+    dtype = np.result_type(*dtypes, np.float32)
     A, b = astype(A, dtype), astype(b, dtype)
     made = operator(lambda v, matrix: matmul(matrix, v), dtype)
     if len(shape(b)) == 2:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ..arrays.size import Size
 from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
 
-__all__ = ["all_axes", "one_axis", "shape_tuple", "whole"]
+__all__ = ["all_axes", "axes_tuple", "one_axis", "shape_tuple", "whole"]
 
 
 def whole(number: Any, what: str) -> int:
@@ -40,6 +40,13 @@ def all_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
     if len(set(axes)) < len(axes):
         raise ArgumentError(f"{what}: axis {axis} names an axis twice.")
     return tuple(axes)
+
+
+def axes_tuple(axes: Any, rank: int, what: str) -> tuple[int, ...]:
+    """Axes counted from the front, in the order given; a single number is one axis."""
+    if not isinstance(axes, Iterable) or getattr(axes, "ndim", 1) == 0:
+        axes = (axes,)
+    return tuple(one_axis(a, rank, what) for a in axes)
 
 
 def shape_tuple(shape: Any, what: str) -> tuple[int, ...]:

@@ -161,6 +161,7 @@ def general(
     motion: str = "",
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
+    meet: Callable[..., None] | None = None,
 ) -> Op:
     """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
     of several arguments share their work, one `joint` formula stands for all.
@@ -172,7 +173,7 @@ def general(
         pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
         differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint), form=form,
-        statics=statics or {},
+        statics=statics or {}, meet=meet,
     )  # fmt: skip
     return enlisted(op)
 

@@ -38,6 +38,10 @@ class Observer(ABC):
         """A node was made for the result `out`; what it keeps is in place."""
 
     @abstractmethod
+    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+        """A compiled program made `outs` of `arrays`; `room` are the arrays that it works in and keeps."""
+
+    @abstractmethod
     def began(self) -> None:
         """A backward pass begins."""
 
@@ -83,6 +87,10 @@ class Together(Observer):
     def noted(self, node: Node, out: Any) -> None:
         self._outer.noted(node, out)
         self._inner.noted(node, out)
+
+    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+        self._outer.ran(name, arrays, outs, room)
+        self._inner.ran(name, arrays, outs, room)
 
     def began(self) -> None:
         self._outer.began()

@@ -70,6 +70,11 @@ class Op:
 
     `statics` says for each static parameter what it may be (`statics`), which is asked of programs that were read;
     None is a custom op's, which checks its own.
+
+    `follow(*args, **static)` belongs to an op that runs steps of its own, and runs them on values of any kind: it
+    returns for each result the values that this one is linear in, if every step is (`linear_transpose` asks).
+
+    `meet(*args, **static)` is shown the arguments wherever a program runs op by op, and may refuse them.
     """
 
     name: str
@@ -89,6 +94,8 @@ class Op:
     joint: Terms | None = None
     form: Any = None
     statics: Mapping[str, Any] | None = None
+    follow: Callable[..., Any] | None = None
+    meet: Callable[..., None] | None = None
     rules: dict[Any, Rule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:

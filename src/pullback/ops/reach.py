@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.remade import Transformed
 from ..arrays.tensor import Tensor
 
 __all__ = ["GENERATORS", "Reach", "is_generator"]
@@ -86,6 +87,8 @@ def _inside(holder: Any) -> Iterable[Any]:
         return _in_function(holder)
     if kind is MethodType:
         return holder.__func__, holder.__self__
+    if kind is Transformed:  # the function inside, as deep as it would be by itself
+        return _in_function(holder.func)
     if kind is functools.partial:
         return holder.func, *holder.args, *holder.keywords.values()
     if kind in (list, tuple, set, frozenset):

@@ -17,7 +17,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ShapeError
 from . import batching, reducing, statics
 from . import elementwise as pointwise
-from .axes import all_axes, filled_shape, one_axis, shape_tuple
+from .axes import all_axes, axes_tuple, filled_shape, one_axis, shape_tuple
 from .dispatch import apply, as_value, ndim, shape
 from .families import broadcast_shape, is_complex, linear
 from .forms import Cast, View
@@ -158,7 +158,7 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """
     x = as_value(x)
     rank = ndim(x)
-    order = tuple(range(rank))[::-1] if axes is None else tuple(one_axis(a, rank, "permute_dims") for a in axes)
+    order = tuple(range(rank))[::-1] if axes is None else axes_tuple(axes, rank, "permute_dims")
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {axes} are not an order of the {rank} axes.")
     return unchanged(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)

@@ -246,7 +246,10 @@ def replay(inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Any
     """Run what was written down, on values for its inputs: the values of its outputs."""
     known: dict[int, Any] = {id(symbol): value for symbol, value in zip(inputs, values, strict=True)}
     for equation in equations:
-        made = apply(equation.op, *(known.get(id(a), a) for a in equation.args), **equation.static)
+        args = [known.get(id(a), a) for a in equation.args]
+        if equation.op.meet is not None:
+            equation.op.meet(*args, **equation.static)
+        made = apply(equation.op, *args, **equation.static)
         made = made if type(made) is tuple else (made,)
         known |= {id(s): value for s, value in zip(equation.results, made, strict=True)}
     return [known.get(id(o), o) for o in outputs]

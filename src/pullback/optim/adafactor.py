@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.spec import make_spec, spec_of, zeros
 from ..ops import elementwise as pointwise
 from ..ops.reducing import mean
@@ -16,6 +17,7 @@ __all__ = ["adafactor"]
 Slots = dict[str, Any]
 
 
+@remade
 def adafactor(
     lr: Any = 0.01,
     decay: Any = 0.8,

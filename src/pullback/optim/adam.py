@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arrays.backends import namespace_on
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..ops import elementwise as pointwise
 from .leaves import fitted, float_steps, number, real_zeros, root, squared, zeros_like
@@ -41,6 +42,7 @@ def _missing(beta: Any, t: Any) -> Any:
     return 1 - beta ** float_steps(t)
 
 
+@remade
 def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False) -> Rule:
     """The direction of Adam, before learning rate and decay of weights; with `amsgrad` over the largest mean of
     squares so far.
@@ -66,6 +68,7 @@ def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgra
     return leafwise("adam", start, step)
 
 
+@remade
 def adam(
     lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False, weight_decay: Any = 0.0
 ) -> Rule:
@@ -79,6 +82,7 @@ def adam(
     return named("adam", *decay_of(weight_decay), scale_by_adam(betas, eps, amsgrad), scale_by_learning_rate(lr))
 
 
+@remade
 def adamw(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -103,6 +107,7 @@ def _relative(name: str, start: Callable[[Any], Slots], step: Any, lr: Any, weig
     return named(name, *decay_of(weight_decay), leafwise(name, start, step), scale_by_learning_rate(lr))
 
 
+@remade
 def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
     """Adam over the decaying maximum of the gradient's size in place of its mean square (Kingma and Ba, 2015).
 
@@ -121,6 +126,7 @@ def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weig
     return _relative("adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros(p)}, step, lr, weight_decay)
 
 
+@remade
 def nadam(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -158,6 +164,7 @@ def nadam(
     return _relative("nadam", start, step, lr, weight_decay)
 
 
+@remade
 def radam(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
     """Adam that starts as momentum until the mean of squares can be trusted (Liu et al., 2020).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.remade import remade
 from ..ops import elementwise as pointwise
 from .leaves import fitted, number, real_zeros, root, squared, zeros_like
 from .rule import Rule, leafwise, named
@@ -14,6 +15,7 @@ __all__ = ["adadelta", "adagrad", "rmsprop"]
 Slots = dict[str, Any]
 
 
+@remade
 def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0.0) -> Rule:
     """Steps over the root of the sum of all squares so far, which starts at `initial` (Duchi et al., 2011).
 
@@ -32,6 +34,7 @@ def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0
     return named("adagrad", *decay_of(weight_decay), scaled, scale_by_learning_rate(lr))
 
 
+@remade
 def rmsprop(
     lr: Any,
     decay: Any = 0.99,
@@ -73,6 +76,7 @@ def rmsprop(
     return named("rmsprop", *decay_of(weight_decay), scaled, scale_by_learning_rate(lr))
 
 
+@remade
 def adadelta(lr: Any = 1.0, decay: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> Rule:
     """Steps over the root mean square of gradients, times that of past steps (Zeiler, 2012).
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from ..arrays.remade import Recipe, make_again, remade, remember
 from ..arrays.trees import flatten, listed, map_tree
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
@@ -31,6 +32,17 @@ class Average:
     init: Callable[[Any], State]
     update: Callable[[Any, State], State]
     read: Callable[[State], Any]
+    recipe: Recipe | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> Any:
+        if self.recipe is None:
+            return Average, (self.init, self.update, self.read)
+        return make_again, tuple(self.recipe)
+
+
+@remember.register
+def _remembered(made: Average, recipe: Recipe) -> Average:
+    return replace(made, recipe=recipe)
 
 
 def _start(params: Any) -> State:
@@ -38,6 +50,7 @@ def _start(params: Any) -> State:
     return State(no_steps(leaves), {"average": map_tree(lambda p: zeros_like(as_value(p)), params)})
 
 
+@remade
 def ema(decay: Any = 0.999, debias: bool = True) -> Average:
     """An average whose weights fall by `decay` a step; with `debias` they sum to one from the first step on, without
     it the average starts at the parameters it is made with.
@@ -76,6 +89,7 @@ def ema(decay: Any = 0.999, debias: bool = True) -> Average:
     return Average(start, update, read)
 
 
+@remade
 def swa(first: int = 0, every: int = 1) -> Average:
     """The plain mean of the parameters at step `first` and every so many steps after it (Izmailov et al., 2018); steps
     are counted from 0.
@@ -104,6 +118,7 @@ def swa(first: int = 0, every: int = 1) -> Average:
     return Average(_start, update, lambda state: state.slots["average"])
 
 
+@remade
 def lookahead(rule: Rule, every: int = 6, pace: Any = 0.5) -> Rule:
     """A rule that goes ahead, and every so many steps returns to `pace` of the way from where it was then (Zhang et
     al., 2019).

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree, unflatten
 from ..ops import elementwise as pointwise
@@ -41,6 +42,7 @@ def _at_most(length: Any, bound: Any) -> Any:
     return pointwise.where(over, bound / pointwise.where(over, length, 1), length * 0 + 1)
 
 
+@remade
 def clip_by_value(limit: Any) -> Rule:
     """Bring each element into -limit .. limit.
 
@@ -59,6 +61,7 @@ def clip_by_value(limit: Any) -> Rule:
     return stateless("clip_by_value", of_leaf)
 
 
+@remade
 def clip_by_norm(limit: Any) -> Rule:
     """Shorten the gradient of each parameter to a norm of at most `limit`.
 
@@ -71,6 +74,7 @@ def clip_by_norm(limit: Any) -> Rule:
     return stateless("clip_by_norm", lambda g, p: _at_most(norm(g), fitted(bound, p)) * g)
 
 
+@remade
 def clip_by_global_norm(limit: Any) -> Rule:
     """Shorten the gradient of all parameters together to a norm of at most `limit`, keeping its direction.
 
@@ -88,6 +92,7 @@ def clip_by_global_norm(limit: Any) -> Rule:
     return Rule("clip_by_global_norm", lambda params: (), advance)
 
 
+@remade
 def adaptive_clip(limit: Any = 0.01, eps: Any = 1e-3) -> Rule:
     """Shorten the gradient of each unit (all but the last axis; of vectors, each element) to `limit` times the norm of
     its weights, taken as at least `eps` (Brock et al., 2021).
@@ -107,6 +112,7 @@ def adaptive_clip(limit: Any = 0.01, eps: Any = 1e-3) -> Rule:
     return stateless("adaptive_clip", of_leaf)
 
 
+@remade
 def centralise() -> Rule:
     """Take from each gradient of two and more axes its mean over all axes but the last (Yong et al., 2020).
 
@@ -147,6 +153,7 @@ def _with_noise(name: str, seed: int, deviation: Callable[[Any], Any]) -> Rule:
     return Rule(name, start, advance)
 
 
+@remade
 def add_noise(eta: Any, gamma: Any = 0.55, seed: int = 0) -> Rule:
     """Add normal noise of variance eta / (1 + t)^gamma to gradients (Neelakantan et al., 2015).
 
@@ -159,6 +166,7 @@ def add_noise(eta: Any, gamma: Any = 0.55, seed: int = 0) -> Rule:
     return _with_noise("add_noise", seed, lambda t: pointwise.sqrt(eta / (1 + t) ** gamma))
 
 
+@remade
 def sgld(lr: Any, temperature: Any = 1.0, seed: int = 0) -> Rule:
     """Langevin dynamics (Welling and Teh, 2011): descent with normal noise of variance 2 lr temperature, which samples
     from exp(-loss / temperature) if the rate falls.

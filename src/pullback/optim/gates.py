@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.trees import flatten, map_tree
 from ..ops import elementwise as pointwise
 from ..ops.known import is_known, stripped
@@ -22,6 +23,7 @@ def _choice(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> An
     return map_tree(lambda a, b: either(condition, a, b), yes(), no())
 
 
+@remade
 def multi_steps(rule: Rule, every: int) -> Rule:
     """Add up gradients and let the rule step with their mean every so many updates; in between, updates are zero.
 
@@ -54,6 +56,7 @@ def multi_steps(rule: Rule, every: int) -> Rule:
     return Rule("multi_steps", start, advance)
 
 
+@remade
 def apply_if_finite(rule: Rule) -> Rule:
     """The rule where all gradients are finite; where one is not, updates are zero and the state stays as it was. The
     first part of its state counts, in `steps`, the updates that were left out.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.remade import remade
 from ..ops import elementwise as pointwise
 from .adam import scale_by_adam
 from .leaves import fitted, norm, number
@@ -14,6 +15,7 @@ from .scaling import decay_of, scale_by_learning_rate
 __all__ = ["lamb", "lars", "scale_by_trust_ratio"]
 
 
+@remade
 def scale_by_trust_ratio(eps: Any = 0.0) -> Rule:
     """Multiply each update by |parameter| / |update|, by 1 where either is zero.
 
@@ -32,6 +34,7 @@ def _ratio(size: Any, length: Any, more: Any) -> Any:
     return pointwise.where(known, size / pointwise.where(known, length + more, 1), 1)
 
 
+@remade
 def lamb(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -50,6 +53,7 @@ def lamb(
     return named("lamb", *parts, scale_by_learning_rate(lr))
 
 
+@remade
 def lars(
     lr: Any,
     momentum: Any = 0.9,

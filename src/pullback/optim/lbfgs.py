@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..arrays.backends import namespace_on
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..arrays.trees import listed
 from ..errors import ArgumentError
@@ -22,6 +23,7 @@ from .rule import Rule, State, wrong_state
 __all__ = ["lbfgs"]
 
 
+@remade
 def lbfgs(lr: Any = 1.0, memory: int = 10, line_search: bool = True, trials: int = 25) -> Rule:
     """L-BFGS (Liu and Nocedal, 1989): steps by the curvature seen in the last `memory` steps. Each is `lr` long, or,
     with `line_search`, as long as the strong Wolfe conditions want, in at most so many trials from `lr` on.

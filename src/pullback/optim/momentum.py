@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.spec import ones, spec_of
 from ..errors import ArgumentError
 from ..ops import elementwise as pointwise
@@ -15,6 +16,7 @@ from .scaling import decay_of, scale_by_learning_rate
 __all__ = ["lion", "rprop", "sgd", "trace"]
 
 
+@remade
 def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:
     """Momentum: a decaying sum of the gradients so far. With `nesterov`, what the sum will be if this gradient comes
     once more.
@@ -34,6 +36,7 @@ def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:
     return leafwise("trace", lambda p: {"momentum": zeros_like(p)}, step, counted=False)
 
 
+@remade
 def sgd(lr: Any, momentum: Any = 0.0, nesterov: bool = False, weight_decay: Any = 0.0) -> Rule:
     """Steps of `lr` against the gradient, or against a decaying sum of gradients; the decay of weights is part of the
     gradient.
@@ -50,6 +53,7 @@ def sgd(lr: Any, momentum: Any = 0.0, nesterov: bool = False, weight_decay: Any 
     return named("sgd", *decay_of(weight_decay), *moving, scale_by_learning_rate(lr))
 
 
+@remade
 def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0, mask: Any = None) -> Rule:
     """Steps of one length along the signs of a blend of momentum and gradient (Chen et al., 2023), with weights that
     decay apart from the gradient.
@@ -73,6 +77,7 @@ def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0,
     return named("lion", signs, *decay_of(weight_decay, mask), scale_by_learning_rate(lr))
 
 
+@remade
 def rprop(
     lr: Any = 0.01, factors: tuple[float, float] = (0.5, 1.2), limits: tuple[float, float] = (1e-6, 50.0)
 ) -> Rule:

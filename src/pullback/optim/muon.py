@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..errors import ShapeError
 from ..ops import elementwise as pointwise
@@ -45,6 +46,7 @@ def newton_schulz(
     return matrix_transpose(x) if rows > columns else x
 
 
+@remade
 def muon(
     lr: Any,
     momentum: Any = 0.95,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, listed, unflatten
 from ..errors import ArgumentError
@@ -19,6 +20,7 @@ from .scaling import scale_by_learning_rate
 __all__ = ["natural_gradient"]
 
 
+@remade
 def natural_gradient(
     lr: Any,
     model: Callable[..., Any],

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..arrays.backends import namespace_on
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError
@@ -19,6 +20,7 @@ from .rule import Rule, State, wrong_state
 __all__ = ["reduce_on_plateau"]
 
 
+@remade
 def reduce_on_plateau(
     factor: Any = 0.1,
     patience: int = 10,

@@ -7,9 +7,10 @@ batched and differentiated like the parameters themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
+from ..arrays.remade import Recipe, make_again, remade, remember
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -48,6 +49,13 @@ class Rule:
     name: str
     start: Callable[[Any], Any]
     advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
+    recipe: Recipe | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> Any:
+        """A rule travels as the call that made it, such as `adam(1e-3)`."""
+        if self.recipe is None:
+            return Rule, (self.name, self.start, self.advance)
+        return make_again, tuple(self.recipe)
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
@@ -81,6 +89,11 @@ class Rule:
         (array(25.), array(6.25), ['sgd[0].slots.momentum.w', 'w'])
         """
         return graph_updates(self, pairs, extra)
+
+
+@remember.register
+def _remembered(made: Rule, recipe: Recipe) -> Rule:
+    return replace(made, recipe=recipe)
 
 
 def _only_trained(params: Any, updates: Any) -> Any:
@@ -127,6 +140,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
     return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
 
 
+@remade
 def chain(*rules: Rule) -> Rule:
     """One rule after the other: each gets the updates of the one before as its gradients. The state is a tuple of
     theirs.

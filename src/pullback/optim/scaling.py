@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.trees import map_tree
 from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
@@ -15,6 +16,7 @@ from .selecting import masked
 __all__ = ["add_decayed_weights", "scale", "scale_by_learning_rate"]
 
 
+@remade
 def scale(factor: Any) -> Rule:
     """Multiply updates by a number.
 
@@ -26,6 +28,7 @@ def scale(factor: Any) -> Rule:
     return stateless("scale", lambda g, p: pointwise.multiply(fitted(factor, p), g))
 
 
+@remade
 def scale_by_learning_rate(lr: Any) -> Rule:
     """Multiply updates by -lr, where lr is a number or a schedule: a function of the number of steps taken so far.
 
@@ -55,6 +58,7 @@ def scale_by_learning_rate(lr: Any) -> Rule:
     return Rule("learning rate", start, advance)
 
 
+@remade
 def add_decayed_weights(weight_decay: Any, mask: Any = None) -> Rule:
     """Add `weight_decay` times the parameter to each update; put after the scaling of Adam this decays weights apart
     from the gradient, before it the decay is part of it. `mask` is a tree of bools like the parameters (or its upper

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arrays.remade import remade
 from ..arrays.trees import flatten, paths, spread, unflatten
 from ..errors import ArgumentError
 from .leaves import zeros_like
@@ -13,6 +14,7 @@ from .rule import Rule, stateless, wrong_state
 __all__ = ["freeze", "masked", "multi_transform"]
 
 
+@remade
 def multi_transform(rules: Mapping[Any, Rule], labels: Any) -> Rule:
     """One rule for each label. `labels` is a tree like the parameters (or its upper part) with a label for each, or a
     function of the parameters that makes one.
@@ -62,6 +64,7 @@ def _by_label(what: str, rules: Mapping[Any, Rule], labels: Any) -> Rule:
     return Rule(what, start, advance)
 
 
+@remade
 def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     """The rule for parameters where the mask is True; the gradients of the others are handed on as they are.
 
@@ -74,6 +77,7 @@ def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     return _by_label("masked", {True: rule, False: stateless("nothing", lambda g, p: g)}, mask)
 
 
+@remade
 def freeze(mask: Any | Callable[[Any], Any]) -> Rule:
     """Parameters where the mask is True stay as they are. Put it last in a chain.
 

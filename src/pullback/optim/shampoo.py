@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..arrays.backends import namespace_on
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..ops.contracting import matmul, tensordot
 from ..ops.elementwise import sqrt, square
@@ -21,6 +22,7 @@ __all__ = ["shampoo"]
 Slots = dict[str, Any]
 
 
+@remade
 def shampoo(
     lr: Any,
     eps: Any = 1e-4,

@@ -13,7 +13,7 @@ from ..arrays.node import Handle, Node
 from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, another, wrap
 from ..arrays.value import Value
-from ..errors import ArgumentError, HookError
+from ..errors import ArgumentError, ArgumentTypeError, HookError
 from .cotangents import Parts, plain_bar
 
 __all__ = ["Group", "HookRun", "register_multi_grad_hook", "retain_grad"]
@@ -72,6 +72,8 @@ def register_multi_grad_hook(
         raise ArgumentError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}.")
     if not callable(hook):
         raise ArgumentError("register_multi_grad_hook: the hook must be callable.")
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(t, Tensor) for t in tensors):
+        raise ArgumentTypeError("register_multi_grad_hook: wants a list of tensors.")
     group = Group(hook, len(tensors), mode)
     nodes = [t._tracked_node("register_multi_grad_hook") for t in tensors]
     return MultiHandle([node.add_hook("multi", _Member(group, i)) for i, node in enumerate(nodes)])

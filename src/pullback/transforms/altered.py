@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arrays.checks import wants_functions
 from ..arrays.node import signed
+from ..arrays.remade import remade
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
@@ -16,9 +17,10 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise import multiply, stop_gradient
 from ..ops.functions import clip
 from ..ops.shaping import astype
+from ..ops.statics import Static
 from .custom import CustomOp, custom_op
 
-__all__ = ["clip_gradient", "reverse_gradient", "scale_gradient", "straight_through"]
+__all__ = ["ALTERED", "clip_gradient", "reverse_gradient", "scale_gradient", "straight_through"]
 
 
 @custom_op
@@ -58,12 +60,27 @@ def _as_it_is(op: CustomOp) -> None:
 _as_it_is(_clipped)
 _as_it_is(_scaled)
 _clipped.name, _scaled.name, _replaced.name = "clip_gradient", "scale_gradient", "straight_through"
-_replaced.def_spec(lambda x, y: y)
+_FACTOR = Static("a finite number", lambda v, specs, static: type(v) is float and math.isfinite(v))
+_BOUND = Static(
+    "a number, low below high", lambda v, specs, static: type(v) is float and static["low"] <= static["high"]
+)
+_clipped.statics, _scaled.statics, _replaced.statics = {"low": _BOUND, "high": _BOUND}, {"factor": _FACTOR}, {}
+
+
+@_replaced.def_spec
+def _replaced_spec(x: Spec, y: Spec) -> Spec:
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+        raise ShapeError(f"straight_through: the function made {y} of {x}, so the identity cannot be its derivative.")
+    return y
 
 
 @_replaced.def_batch
 def _replaced_batch(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> tuple[Any, int]:
     return _replaced(lead(x, axes[0], size), lead(y, axes[1], size)), 0
+
+
+#: The ops, by the names that programs have for them.
+ALTERED = {op.name: op.record() for op in (_clipped, _scaled, _replaced)}
 
 
 @signed
@@ -103,6 +120,7 @@ def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
     return scale_gradient(x, -strength)
 
 
+@remade
 def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """f in value, the identity in derivative: for steps such as rounding, whose own derivative is zero.
 

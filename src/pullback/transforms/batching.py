@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
+from ..arrays.remade import remade
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import another
@@ -128,6 +129,7 @@ def _inside(x: Any) -> Any:
     return x.value if type(x) is Batched and x.axis is None else x
 
 
+@remade
 def vmap(
     f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
 ) -> Callable[..., Any]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.protect import settled
+from ..arrays.remade import name_of
 from ..arrays.spec import Spec, zeros
 from ..arrays.trees import flatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, GraphError, PullbackError
 from ..ops.dispatch import apply, as_value
 from ..ops.op import Op, Terms
+from ..ops.statics import Static
 from .rules import bare_results, captured, carries, custom_record, guarded
 
 __all__ = ["CustomOp", "custom_op"]
@@ -56,6 +59,8 @@ class CustomOp:
         if not callable(function):
             raise ArgumentError(f"custom_op: wants a function, got a {type(function).__name__}.")
         self.name: str = getattr(function, "__name__", "custom")
+        #: What static parameters may be, where a program that was read is to be asked; None: the function asks.
+        self.statics: Mapping[str, Static] | None = None
         self._function = function
         self._signature = inspect.signature(function)
         self._args = _argument_names(self._signature, self.name)
@@ -128,10 +133,10 @@ class CustomOp:
         """The record of the op, as any other op has one."""
         if self._op is None:
             terms = self._terms
-            self._op = custom_record(
+            self._op = replace(custom_record(
                 self.name, self._args, self._value, terms.get("vjp"), terms.get("jvp"), self._rules.get("batch"),
                 self._rules.get("spec"),
-            )  # fmt: skip
+            ), statics=self.statics)  # fmt: skip
         return self._op
 
     def _value(self, xp: Any, *xs: Any, **static: Any) -> Any:
@@ -140,6 +145,10 @@ class CustomOp:
         except Exception as error:
             error.add_note(f"  in the custom op {self.name}")
             raise
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Like a function, an op made by a decorator is looked up by its name."""
+        return name_of(self) or object.__reduce_ex__(self, protocol)
 
     def __repr__(self) -> str:
         return f"<custom op {self.name}>"

@@ -8,6 +8,7 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.checks import wants_functions
 from ..arrays.protect import settled
+from ..arrays.remade import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, another, wrap
@@ -242,4 +243,4 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         return unflatten(shape, [fresh(x) for x in replay(inputs, equations, outs, checked)])
 
     shape = found.pop("structure")
-    return found.pop("value"), push
+    return found.pop("value"), Bound(push)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arrays.checks import wants_argnums, wants_functions
 from ..arrays.node import signed
+from ..arrays.remade import remade
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError
 from .directions import Flat, taken
@@ -16,6 +17,7 @@ from .schedule import HESSIANS, JACOBIANS, Planner, in_bytes
 __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 
 
+@remade
 @signed
 def jacfwd(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
@@ -32,6 +34,7 @@ def jacfwd(
     return _jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
 
 
+@remade
 @signed
 def jacrev(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
@@ -48,6 +51,7 @@ def jacrev(
     return _jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
 
 
+@remade
 @signed
 def jacobian(
     f: Callable[..., Any],
@@ -75,6 +79,7 @@ def jacobian(
     return _jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
 
 
+@remade
 @signed
 def hessian(
     f: Callable[..., Any],

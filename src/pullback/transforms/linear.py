@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.checks import wants_functions
 from ..arrays.node import show_line, user_line
+from ..arrays.remade import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
@@ -54,7 +55,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tu
         answer: tuple[Any, ...] = unflatten(structure, pull(listed(shape, bar, "linear_transpose: the cotangent")))
         return answer
 
-    return transpose
+    return Bound(transpose)
 
 
 def transposed(f: Callable[..., list[Any]], specs: Sequence[Spec], what: str) -> Callable[[Sequence[Any]], list[Any]]:
@@ -91,9 +92,11 @@ class Moving(Value):
         values = [x.value if mine else x for x, mine in zip(args, own, strict=True)]
         along = {i for i, (x, mine) in enumerate(zip(args, own, strict=True)) if mine and x.moves}
         out = run(op, values, static)
-        if along and scope.name is not _PROBE:
-            _check_step(op, along, out, values, static, scope.name)
         moves = bool(along)
+        if along and scope.name is not _PROBE:
+            if op.follow is not None:
+                return _followed(op, along, out, values, static, scope)
+            _check_step(op, along, out, values, static, scope.name)
         if type(out) is tuple:
             return tuple([Moving(part, moves, scope) for part in out])
         return Moving(out, moves, scope) if moves or op.differentiable else out
@@ -136,6 +139,16 @@ def _check_step(op: Op, along: set[int], out: Any, values: list[Any], static: di
             raise _not_linear(what, op.name)
     elif any(op.pull_of(i) is None or rule.uses(i) & (along | {OUT}) for i in along):
         raise _not_linear(what, op.name)
+
+
+def _followed(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any], scope: Scope) -> Any:
+    """The results of an op whose own steps are checked one by one; each moves if it depends on what does."""
+    assert op.follow is not None
+    inside = Scope(scope.name, _constant, _inside)
+    with inside:
+        given = [Moving(x, True, inside) if i in along else x for i, x in enumerate(values)]
+        linear_in = op.follow(*given, **static)
+    return tuple([Moving(x, any(_moves(v, inside) for v in on), scope) for x, on in zip(out, linear_in, strict=True)])
 
 
 def _depends(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any]) -> bool:

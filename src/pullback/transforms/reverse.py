@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays.checks import wants_argnums, wants_functions
 from ..arrays.node import Node, running_calls, sign_back, user_line
 from ..arrays.protect import settled
+from ..arrays.remade import Bound, remade
 from ..arrays.scope import Scope, running
 from ..arrays.spec import ones, spec_of, zeros
 from ..arrays.tensor import Tensor, another, wrap
@@ -219,9 +220,10 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return answer
 
     value = unflatten(shape, [fresh(x) for x in pullback.values()])
-    return (value, pull, pullback.beside(found["aux"])) if has_aux else (value, pull)
+    return (value, Bound(pull), pullback.beside(found["aux"])) if has_aux else (value, Bound(pull))
 
 
+@remade
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a scalar function, with respect to one argument or several (`argnums` an integer or a tuple),
     each a tree of arrays. With `has_aux`, f returns (value, aux) and the gradient comes as (gradient, aux).
@@ -243,6 +245,7 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     return gradient
 
 
+@remade
 def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Like `grad`, with the value beside the gradient: (value, gradient), or ((value, aux), gradient).
 
@@ -332,6 +335,7 @@ def positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     return chosen
 
 
+@remade
 def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
 

@@ -52,6 +52,11 @@ class Executable:
         self.out_specs = [spec_of(o) for o in program.outputs]
         self.made = [(i, s.shape, s.dtype) for i, s in enumerate(self.out_specs) if i not in donated]
 
+    @property
+    def room(self) -> list[Any]:
+        """The arrays it works in and keeps from call to call."""
+        return []
+
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """The results; None if an array is not what the program was made for."""
         found = replay(self.program.inputs, self.program.equations, self.program.outputs, arrays)
@@ -108,6 +113,10 @@ class NativeExecutable(Executable):
         self.order = [donated.get(i, -1) for i in range(len(self.out_specs))] if donated else None
         if self.order is not None:
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
+
+    @property
+    def room(self) -> list[Any]:
+        return [*([self.arena] if self.native.arena else []), *self.native.constants]
 
     def _verify(self) -> None:
         """The steps by themselves, and where they lie in the arena."""

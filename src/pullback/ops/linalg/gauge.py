@@ -94,8 +94,10 @@ _once: Op = general(
 def once(x: Any, bad: Any, what: str) -> Any:
     """x inside a rule that is right, but not to be differentiated again where a flag is set."""
     text = (
-        f"{what}: a second derivative at equal or vanishing values is not known from the factors alone.\n"
-        "  Write the loss as a function of the matrix (trace, det, inv, matrix functions), or move apart what is equal."
+        f"{what}: a second derivative where values are equal{' or vanish' if what == 'svd' else ''}: it depends on how "
+        "they part, which the factors do not tell, also if the loss looks at other values alone. The first is right.\n"
+        "  Write the loss as a function of the matrix (trace, det, inv, matrix functions), or define the values and "
+        "vectors that it looks at by their equations, with pb.implicit.custom_root."
     )
     return apply(_once, x, bad, kind="gauge", text=text)
 

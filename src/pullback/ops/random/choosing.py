@@ -16,7 +16,7 @@ from ..elementwise import add, divide, equal, less, log, stop_gradient, subtract
 from ..functions import softmax
 from . import draws
 from .keys import key_on, no_key
-from .samplers import Draw, constants, gumbel
+from .samplers import Draw, gumbel
 
 __all__ = [
     "bernoulli", "binomial", "bits", "categorical", "choice", "gumbel_softmax", "integers", "permutation", "poisson",
@@ -101,8 +101,7 @@ def categorical(logits: Any, size: Any = None, *, axis: int = -1, key: Any = Non
     >>> pb.random.categorical(np.array([0.0, -np.inf]), size=3, key=pb.random.key(0))
     array([0, 0, 0])
     """
-    logits = as_value(no_key(logits, "categorical", "logits"))
-    constants("categorical", logits)
+    logits = draws.held("categorical", as_value(no_key(logits, "categorical", "logits")))
     own = spec_of(logits).shape
     axis = one_axis(axis, len(own), "random.categorical") - len(own)
     whole = own if size is None else (*shape_tuple(size, "random.categorical"), *own)
@@ -162,8 +161,7 @@ def choice(a: Any, size: Any = (), *, replace: bool = True, p: Any = None, axis:
     [7, 8, 9]
     """
     a = as_value(no_key(a, "choice", "a"))
-    if p is not None:
-        constants("choice", as_value(p))
+    p = None if p is None else draws.held("choice", as_value(p))
     found = spec_of(a)
     axis = one_axis(axis, len(found.shape), "random.choice") if found.shape else 0
     count = found.shape[axis] if found.shape else whole(a, "random.choice: a")

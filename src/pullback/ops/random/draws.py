@@ -9,7 +9,8 @@ import numpy as np
 
 from ...arrays.backends import special_of
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import DeviceError, DtypeError
+from ...arrays.value import Value
+from ...errors import DeviceError, DtypeError, GraphError, ShapeError
 from .. import basis, batching, statics
 from ..dispatch import apply
 from ..elementwise import multiply, negative
@@ -19,7 +20,17 @@ from ..special.incomplete_gamma import gamma_moment
 from .threefry import BITS, DRAWS, HIGH, axes_of_keys, joined, threefry, words
 from .words import LONGEST, bits_in_ops, range_in_ops, unit_in_ops
 
-__all__ = ["log_gamma", "ordered", "random_bits", "ranged", "unit", "whole_binomial", "whole_poisson"]
+__all__ = [
+    "discrete_parameter",
+    "held",
+    "log_gamma",
+    "ordered",
+    "random_bits",
+    "ranged",
+    "unit",
+    "whole_binomial",
+    "whole_poisson",
+]
 
 
 def _bits(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
@@ -246,12 +257,50 @@ ranged = general(
         ((rng.integers(0, 2**64 - 1, size=4, dtype=np.uint64), np.asarray(-3), np.asarray([5, 6, 7, 8])), {})
     ],
 )
+
+
+def refuse_derivatives(*parameters: Any, what: str) -> None:
+    """Raise where a parameter of a draw that jumps carries a derivative: the draw has none, while its mean does."""
+    if any(isinstance(p, Value) and p.is_tracked for p in parameters):
+        raise GraphError(
+            f"random.{what}: a discrete draw has no derivative in its parameters, and one of them carries one.\n"
+            "  Write pb.stop_gradient(p) to hold it constant, as an estimator by log-probabilities does; or relax the "
+            "draw: pb.random.gumbel_softmax, pb.straight_through."
+        )
+
+
+discrete_parameter = general(
+    "discrete_parameter",
+    statics={"what": statics.text},
+    args=("x",),
+    doc="The value itself, which a discrete draw has for a parameter: no program may be differentiated by it.",
+    value=lambda xp, x, what: x,
+    spec=lambda x, what: x,
+    batch=lambda op, size, args, axes, static: (apply(op, args[0], **static), axes[0]),
+    samples=lambda rng: [((rng.random(shape),), {"what": "bernoulli"}) for shape in ((3,), (2, 2), ())],
+    form=Expand(lambda x, what: x),
+    meet=refuse_derivatives,
+)
+
+
+def held(what: str, p: Any) -> Any:
+    """A parameter of a discrete draw, which carries no derivative; a program that is written here remembers that."""
+    refuse_derivatives(p, what=what)
+    return apply(discrete_parameter, p, what=what) if isinstance(p, Value) and spec_of(p).inexact else p
+
+
+def _order_spec(bits: Spec) -> Spec:
+    if not bits.shape:
+        raise ShapeError(f"random_order: wants words along an axis, got {bits}.")
+    return make_spec(bits.shape, np.dtype(np.intp), bits.device)
+
+
 ordered = general(
     "random_order",
     args=("bits",),
     doc="The places of random words in ascending order along the last axis: a permutation.",
     value=lambda xp, bits: xp.argsort(bits, axis=-1, kind="stable"),
-    spec=lambda bits: make_spec(bits.shape, np.dtype(np.intp), bits.device),
+    spec=_order_spec,
     batch=_of_key,
     samples=lambda rng: [((rng.integers(0, 2**64 - 1, size=shape, dtype=np.uint64),), {}) for shape in ((4,), (2, 3))],
 )

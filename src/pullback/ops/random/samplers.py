@@ -14,8 +14,7 @@ from ...arrays.backends import namespace_on
 from ...arrays.dtypes import as_dtype
 from ...arrays.node import signed
 from ...arrays.spec import spec_of
-from ...arrays.value import Value
-from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
+from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import reducing, shaping
 from ..axes import shape_tuple
 from ..dispatch import apply, as_value
@@ -60,7 +59,7 @@ class Draw:
         self.parameters = [as_value(no_key(p, what, "a parameter")) for p in parameters]
         no_key(size, what, "size")
         if discrete:
-            constants(what, *self.parameters)
+            self.parameters = [draws.held(what, p) for p in self.parameters]
         specs = [spec_of(p) for p in self.parameters]
         self.shape = _shape(what, size, [s.shape for s in specs])
         self.dtype = as_dtype(dtype) if dtype is not None else _dtype(specs)
@@ -84,16 +83,6 @@ class Draw:
     def answer(self, x: Any) -> Any:
         """The sample in the dtype that was asked for."""
         return x if spec_of(x).dtype == self.dtype else shaping.astype(x, self.dtype)
-
-
-def constants(what: str, *parameters: Any) -> None:
-    """Raise where a parameter of a draw that jumps carries a derivative: the draw has none, while its mean does."""
-    if any(isinstance(p, Value) and p.is_tracked for p in parameters):
-        raise GraphError(
-            f"random.{what}: a discrete draw has no derivative in its parameters, and one of them carries one.\n"
-            "  Write pb.stop_gradient(p) to hold it constant, as an estimator by log-probabilities does; or relax the "
-            "draw: pb.random.gumbel_softmax, pb.straight_through."
-        )
 
 
 def _shape(what: str, size: Any, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -111,6 +111,12 @@ class Profile(Observer):
             array = getattr(value, "array", None) if isinstance(value, Kept) else value
             self._hold(array, "kept")
 
+    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+        line = self._line(user_line(sys._getframe(1)))
+        self._see(list(arrays), Origin("given", line, self._phase), "input")
+        self._see(list(room), Origin(f"inside {name}", line, self._phase), "temporary")
+        self._see(list(outs), Origin(name, line, self._phase), "temporary")
+
     def began(self) -> None:
         self._passes += 1
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
 
 from ...arrays.backends import namespace_on
 from ...arrays.checks import wants_functions
+from ...arrays.remade import Recipe, remade, remember
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
@@ -41,7 +42,11 @@ class Planned(Generic[P, Q]):
         self.plan = plan
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[Any], Matrix]:
-        return self._transform(*args, **kwargs)
+        found: Callable[[Any], Matrix] = remember(self._transform(*args, **kwargs), Recipe(self, args, kwargs))
+        return found
+
+    def __reduce__(self) -> str:
+        return self._transform.__qualname__
 
 
 def _with_plan(
@@ -178,6 +183,7 @@ def sparse_hessian(
     return lambda x: known.matrix(bare_point(x, "sparse_hessian"), check)
 
 
+@remade
 def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     """The diagonal of the Jacobian of a function whose result has as many elements as x, in the shape of x. One product
     if the function maps each element alone, a few if its Jacobian is sparse, else one for each element.
@@ -190,6 +196,7 @@ def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     return _diagonal(f, "jacobian")
 
 
+@remade
 def hessian_diagonal(f: Function) -> Callable[[Any], Any]:
     """The diagonal of the Hessian of a scalar function, in the shape of x.
 

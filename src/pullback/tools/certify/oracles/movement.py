@@ -318,7 +318,7 @@ def _same(x: Any, *flags: Any, **static: Any) -> Any:
 
 
 MOVEMENT: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("again", "name", "numbers", "checked", "once"), _same),
+    **dict.fromkeys(("again", "name", "numbers", "checked", "once", "discrete_parameter"), _same),
     "reshape": _reshape,
     "permute_dims": _permute,
     "broadcast_to": _broadcast,
