@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from battery_native import native
 from composed import folds, try_program
 from composed_programs import drawn, drawn_chain
 from networks import WAYS, drawn_network
@@ -569,7 +570,7 @@ def _disk() -> None:
 
 JUDGES: dict[str, Callable[[], Iterator[Check]]] = {
     "legality": legality, "machinery": machinery, "generators": generators, "reference": reference,
-    "staleness": staleness, "networks": networks,
+    "staleness": staleness, "networks": networks, "native": native,
 }  # fmt: skip
 #: Judges whose checks are all different.
-SHORT = ("legality", "machinery", "staleness")
+SHORT = ("legality", "machinery", "staleness", "native")

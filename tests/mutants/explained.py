@@ -1,5 +1,7 @@
 """Mutants that no judge can see, and why: they change how fast code is, how it is shown, or nothing at all."""
 
+from explained_native import EXPLAINED_NATIVE
+
 __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
@@ -60,7 +62,7 @@ EXPLAINED: dict[str, str] = {
     "compile.cpu.link circumstances: entry forgotten: sys.modules": (
         "the same in one installation; test_code_cache.py asks for it"
     ),
-}
+} | EXPLAINED_NATIVE
 #: Survivors of the sample that are neither caught nor explained yet, by their keys.
 OPEN: tuple[str, ...] = (
     "compile.arguments taken_apart: comparison: plan.count == 0",
@@ -84,36 +86,14 @@ OPEN: tuple[str, ...] = (
     "compile.contract matrix: operand dropped: rows == 1",
     'compile.convolve convolves: comparison: dtype.name in ("float32", "float64")',
     "compile.convolve convolves: comparison: s.dtype == dtype",
-    "compile.cpu.access Access.load: operand dropped: place.last != 1",
-    "compile.cpu.access load_at: comparison: lanes == 1",
-    'compile.cpu.access store_at: left out: words.declared.add(f"declare void @{function}({kind}, ptr, i32 immarg, <{lanes} x i1>)")',  # noqa: E501
-    "compile.cpu.division _can_be_in_pieces: comparison: size == store.buffer.size",
-    'compile.cpu.division _cut: comparison: line.kind == "fold"',
-    "compile.cpu.division _in_blocks: negated: time < SHORT or any(s.args or s.onto for s in kernel.stores)",
-    "compile.cpu.division _is_free: operand dropped: reads",
-    "compile.cpu.division _later: operand dropped: domain.differs(line)",
-    "compile.cpu.division _later: operand dropped: not s.word",
-    "compile.cpu.domain Domain._lanes: negated: any(self.differs(a) for s in self.kernel.stores for a in s.args)",
     "compile.cpu.executable NativeExecutable._verify: left out: verify_arena(_Arena()(self.steps)[0])",
-    "compile.cpu.kernels _Renderer._is_along: operand dropped: bool(store.word)",
-    "compile.cpu.kernels form: entry forgotten: kernel.inner",
-    "compile.cpu.kernels form: entry forgotten: tuple((buffers[b], n) for b, n in cut.apart.items())",
-    "compile.cpu.kernels lying_together: operand dropped: buffer.offset + buffer.nbytes > highest.offset + highest.nbytes",  # noqa: E501
     'compile.cpu.link _hold_at_fork: negated: hasattr(os, "register_at_fork")',
     "compile.cpu.link circumstances: entry forgotten: machine.triple",
     "compile.cpu.link link: negated: code is None",
     "compile.cpu.link loaded: left out: engine.finalize_object()",
     "compile.cpu.link loaded: operand dropped: PARALLEL.encode() in code",
-    "compile.cpu.lookup looked_up: negated: place.last",
     'compile.cpu.nested _branch: left out: words.say(f"store i32 1, ptr {status}")',
     "compile.cpu.program Writer.called_back: negated: isinstance(layout, Layout)",
-    "compile.cpu.rows Row._vectors: operand dropped: self.domain.in_row > 0",
-    'compile.cpu.values Values._compute: comparison: top.kind != "fold"',
-    "compile.cpu.within _cannot: comparison: rest >= limit",
-    "compile.cpu.within within: comparison: fit.arena > room - beside",
-    "compile.cpu.within within: comparison: memory.peak <= limit",
-    "compile.cpu.within within: comparison: reached.peak <= limit",
-    "compile.cpu.within within: negated: fit.arena > room - beside",
     "compile.fingerprint _program: comparison: id(x) not in numbers",
     "compile.fingerprint _value: entry forgotten: x.dtype.str",
     "compile.fingerprint _value: operand dropped: not x.dtype.hasobject",
@@ -130,27 +110,12 @@ OPEN: tuple[str, ...] = (
     "compile.jit _as_argument: negated: x.dtype.isnative",
     "compile.jit _unrepeated: operand dropped: x.size < 2",
     'compile.lower lower: operand dropped: e.op.family == "elementwise" and speaks(e.op, given, made[0])',
-    "compile.memory _in_place: comparison: store.buffer in shares",
-    "compile.order _first_uses: left out: found.setdefault(buffer, i)",
-    "compile.order in_order: comparison: i >= len(steps)",
-    "compile.order in_order: negated: i >= len(steps)",
     "compile.places CellPlace.put: comparison: value is MISSING",
     "compile.places ItemPlace.get: comparison: self.name < len(self.holder)",
     "compile.places ItemPlace.put: left out: self.holder.pop(self.name, None)",
     "compile.places SlotPlace.put: left out: self.slot.__delete__(self.thing)",
     "compile.places TensorPlace.put: negated: is_parameter",
     "compile.places TensorPlace.put: operand dropped: self.tensor.is_leaf",
-    "compile.ranges _points: operand dropped: any(line.args and line.places for line in step.used()) or any(s.args for s in step.stores)",  # noqa: E501
-    "compile.ranges _points: operand dropped: line.places",
-    "compile.ranges ranged: operand dropped: check is not None",
-    "compile.ranges ranged: operand dropped: not any(_points(step) for program in kernel.programs for step in program.steps)",  # noqa: E501
-    "compile.ranges ranged: operand dropped: whole",
-    "compile.recipes Program.__init__: left out: self.takers.setdefault(source, []).append(buffer)",
-    "compile.recipes Program._is_their_own: negated: i <= writers[-1]",
-    "compile.recipes Program._recipe: comparison: readers[0] > writers[-1]",
-    "compile.recipes Program._recipe: negated: source is buffer or source in beside",
-    "compile.recipes Program._recipe: operand dropped: b is not buffer",
-    "compile.recipes _only: comparison: len(stores) == len(step.stores)",
     "compile.residuals parted: negated: isinstance(s, Symbol)",
     "compile.results _mentions: operand dropped: any(line.buffer is buffer for line in lines)",
     "compile.results nobody_reads: number shifted: 1",

@@ -104,7 +104,7 @@ def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, in
             if line.kind == "load" and line.buffer in last and last[line.buffer] == i and first[line.buffer] < i
         ]
         for store in step.stores:
-            if first.get(store.buffer) != i or store.buffer in shares:
+            if first.get(store.buffer) != i:
                 continue
             for line in dying:
                 source = line.buffer

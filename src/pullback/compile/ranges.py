@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .fuse import Step
-from .loops import Kernel, Line, Loop
+from .loops import Kernel, Line
 
 __all__ = ["Ranged", "ranged"]
 
@@ -37,32 +37,19 @@ class Ranged:
         return not array.size or bool(array.min() >= -self.size and array.max() < self.size)
 
 
-def ranged(steps: Sequence[Step]) -> tuple[list[Ranged], bool]:
-    """The checks that can be made on the inputs alone, and whether these are all that the steps will make."""
+def ranged(steps: Sequence[Step]) -> list[Ranged]:
+    """The checks that can be made on the inputs alone; not of loops, whose arguments may be computed."""
     found: dict[Ranged, None] = {}
-    whole = True
     for kernel in steps:
-        if isinstance(kernel, Loop):  # what is inside reads from its own arguments, which may be computed
-            whole = whole and not any(_points(step) for program in kernel.programs for step in program.steps)
         if not isinstance(kernel, Kernel):
             continue
         pointers: list[Any] = [*(line for line in kernel.used() if line.kind == "gather"), *kernel.stores]
         for pointer in pointers:
             for index, (_, size) in zip(pointer.args, pointer.places, strict=True):
                 check = _of_input(index, kernel, size)
-                whole = whole and check is not None
                 if check is not None:
                     found[check] = None
-    return list(found), whole
-
-
-def _points(step: Any) -> bool:
-    """Whether a step, or one inside it, looks anything up by an index."""
-    if isinstance(step, Loop):
-        return any(_points(inner) for program in step.programs for inner in program.steps)
-    return isinstance(step, Kernel) and (
-        any(line.args and line.places for line in step.used()) or any(s.args for s in step.stores)
-    )
+    return list(found)
 
 
 def _of_input(index: Line, kernel: Kernel, size: int) -> Ranged | None:

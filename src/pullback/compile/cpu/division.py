@@ -129,7 +129,7 @@ def _later(kernel: Kernel, domain: Domain) -> list[Store] | None:
     """The stores of a single row that wait for its folds or have one value for it; None if something along the row
     waits for a fold: then the row is walked more than once, and is not cut.
     """
-    if any(line.phase and (domain.differs(line) or line.kind == "fold") for line in kernel.used()):
+    if any(line.phase and line.kind == "fold" for line in kernel.used()):
         return None
     later = [s for s in kernel.stores if not s.word and not domain.differs(s.line) and not any(s.strides)]
     return None if any(s.phase for s in kernel.stores if s not in later) else later

@@ -82,8 +82,8 @@ class NativeExecutable(Executable):
         buffers = [*self.steps.inputs, *fresh]
         specs = [*self.specs, *(self.out_specs[i] for i, _, _ in self.made)]
         written = {*donated.values(), *range(len(self.specs), len(specs))}
-        #: What is checked before anything is written over an input, and whether that is all there is to check.
-        self.ranges, self.sure = ranged(self.steps.steps) if donated else ([], True)
+        #: What is checked before anything is written over an input.
+        self.ranges = ranged(self.steps.steps) if donated else []
         self.size = len(buffers) + 2 + len(self.native.constants)
         whole = all(isinstance(p, str) for p in self.native.pieces)
         entries = [table[b] for b in buffers]
@@ -185,8 +185,9 @@ class NativeExecutable(Executable):
     def _check_indices(self, answer: Any) -> None:
         """The native function answers None if an index was out of range."""
         if answer is None:
-            lost = "" if self.sure else "\n  It was computed, so what was given away may have been overwritten before."
-            raise IndexingError(_OUTSIDE + lost)
+            # those that are not computed were checked before, where something was given away
+            lost = "\n  It was computed, so what was given away may have been overwritten before."
+            raise IndexingError(_OUTSIDE + (lost if self.donated else ""))
 
     def _host(self, step: Host, owners: dict[Any, Any], arena: Any) -> None:
         args = [self._array(a, owners, arena) if isinstance(a, Layout) else a for a in step.args]

@@ -63,7 +63,7 @@ def form(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     walked = frozenset(line.strides for line in kernel.used() if line.buffer is not None)
     together = frozenset(buffers[b] for b in lying_together(buffers))
     cut = kernel.division
-    blocks = None if cut is None else (cut.axis, cut.blocks, tuple((buffers[b], n) for b, n in cut.apart.items()))
+    blocks = None if cut is None else (cut.axis, cut.blocks)  # the stores say what is apart
     key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, together)
     return key, list(buffers)
 
