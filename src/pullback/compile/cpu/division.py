@@ -136,17 +136,12 @@ def _later(kernel: Kernel, domain: Domain) -> list[Store] | None:
 
 
 def _is_free(kernel: Kernel, domain: Domain, stores: list[Store], group: int) -> bool:
-    """Whether blocks along a group touch nothing of each other's: what is written differs along it or is folded into
-    pieces, and nothing is read where another block writes.
+    """Whether blocks along a group touch nothing of each other's: what is written differs along it, so that what is
+    read of it is read at the same point, or it is folded into pieces.
     """
-    used = kernel.used()
-    for store in stores:
-        along = domain.strides(store.strides)[group]
-        reads = [line for line in used if line.buffer is store.buffer]
-        same = all(r.kind == "load" and (r.strides, r.offset) == (store.strides, store.offset) for r in reads)
-        if not same or (reads and not along) or (not along and not _can_be_in_pieces(kernel, store)):
-            return False
-    return True
+    read = kernel.reads()
+    still = [s for s in stores if not domain.strides(s.strides)[group]]
+    return all(s.buffer not in read and _can_be_in_pieces(kernel, s) for s in still)
 
 
 def _can_be_in_pieces(kernel: Kernel, store: Store) -> bool:

@@ -134,7 +134,7 @@ class _Renderer:
         for store in once:  # all is read before anything is written: a result may lie where an argument lay
             for line in (store.line, *store.args):
                 self.values.of_row(line)
-        if phase.folds or phase.stores or phase.kept:
+        if phase.folds or phase.stores:
             Row(self.values, self.kept, phase, self.used).write()
         for store in once:
             self._store_once(store)
