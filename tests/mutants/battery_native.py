@@ -28,8 +28,8 @@ from pullback.compile.cpu.within import _arena as arena_of
 from pullback.compile.cpu.within import within
 from pullback.compile.explain import memory_of
 from pullback.compile.fit import fitted
-from pullback.compile.loops import Buffer, Host, Kernel, Line, Product, Store, contiguous
-from pullback.compile.recipes import Program
+from pullback.compile.loops import Blocks, Buffer, Host, Kernel, Line, Loop, Product, Store, contiguous
+from pullback.compile.recipes import Program, renamed
 from pullback.errors import IndexingError, MemoryBudgetError
 
 __all__ = ["native"]
@@ -147,6 +147,16 @@ def _check_what_is_worth_several_threads_is_divided() -> None:
     for start in (np.array([3.0]), np.array([3.0, 5.0])):
         wanted = start + np.array([float(_LONG), 0.0])[: start.size]
         _close(pb.jit(lambda v, i: pb.add_at(v, i, 1.0))(start, places), wanted)
+
+
+def _check_blocks_of_a_row_and_what_is_left_of_it() -> None:
+    """Rows of whole groups of vectors, of some vectors more, and of some elements more; each element counted once."""
+    for n in (_LONG, _LONG + 8, _LONG + 11):
+        x = _RNG.normal(size=n)
+        _close(pb.jit(pb.sum)(x), np.sum(x), 1e-8)
+        heavy = lambda x: pb.sum(pb.tanh(x) * pb.exp(x) + pb.sin(x))  # noqa: E731
+        _close(pb.jit(heavy)(x), np.sum(np.tanh(x) * np.exp(x) + np.sin(x)), 1e-7)
+        _close(pb.jit(lambda x: x * 2 + 1, donate_argnums=0)(x.copy()), x * 2 + 1)
 
 
 def _check_lanes_that_look_up_rows_of_memory() -> None:
@@ -328,6 +338,8 @@ def _check_how_memory_is_filled_once_more() -> None:
     assert Program([both, _copy(p, r), _copy(y, q), _copy(q, s)]).recipes[p].beside == (q,)
     taken = Program([both, _copy(y, q), both, _copy(p, r), _copy(q, s)]).recipes
     assert p not in taken  # between its two writers another one writes beside it
+    shown = Host("both", both.call, both.args, (contiguous(p, (4,)), contiguous(result, (4,))), True)
+    assert p not in Program([shown, _copy(p, r)]).recipes  # a result is not written twice
     unsteady = Host("once", both.call, both.args, both.outs)
     assert p not in Program([unsteady, _copy(p, r)]).recipes
     assert p not in Program([_copy(x, p), _copy(p, r), _copy(y, p)]).recipes  # read before it is complete
@@ -335,14 +347,32 @@ def _check_how_memory_is_filled_once_more() -> None:
     assert rooted[s].roots == rooted[r].roots == {p}
 
 
+def _check_steps_under_other_names() -> None:
+    x, (p, q, r, _) = Buffer("input", 4, _F8, 0), _arena()
+    places = [contiguous(b, (4,)) for b in (x, p, q)]
+    square = [contiguous(b, (1, 2, 2)) for b in (p, x, x)]
+    scan = Loop("iterate", (), (places[0], places[1]), (0, 0), (places[2],), (0,), 1, places[1])
+    for step, reads, writes in (
+        (_copy(x, p), [x], [r]), (_copy(p, q), [r], [q]), (Product(*square), [x, x], [r]), (scan, [x, r], [x, q]),
+        (Host("both", lambda a: (a, a), (places[0], 3.0), (places[1], places[2])), [x], [r, q]),
+        (Blocks(2, [_copy(x, p)], {p: 2, x: 1}), [x], [r]),
+    ):  # fmt: skip
+        found = renamed(step, {p: r})
+        assert (found.reads(), found.writes()) == (reads, writes)
+        assert not isinstance(found, Loop) or found.number == contiguous(r, (4,))
+        assert not isinstance(found, Blocks) or found.moves == {r: 2, x: 1}
+        assert renamed(step, {}) is step
+
+
 def _check_indices_are_checked_before_anything_is_overwritten() -> None:
     """Those that are arguments; of those that are computed the error says what may be lost."""
-    x, good, bad = np.arange(4.0), np.array([0, 3, -4, 1]), np.array([0, 1, 4, 2])
+    x, good, bad = np.arange(4.0), np.array([0, 3, -4, 1], "i4"), np.array([0, 1, 4, 2], "i4")
     given = lambda x, i: pb.set_at(x * 2, i, 0.0)  # noqa: E731
     for f, said in (
         (given, "Nothing was written"), (lambda x, i: given(x, i + 0), "may have been overwritten"),
         (lambda x, i: pb.scan(lambda c, j: (pb.add_at(c, j, 1.0), c[0]), x, i)[0], "may have been overwritten"),
         (lambda x, i: x[i] + x[i[::2]].sum(), "Nothing was written"),
+        (lambda x, i: x + pb.sum(x[pb.astype(i, "int64")]), "Nothing was written"),
     ):  # fmt: skip
         _close(pb.jit(f, donate_argnums=0)(x.copy(), good), f(x, good))
         for wrong in (bad, np.where(bad == 4, -5, bad)):
@@ -367,15 +397,21 @@ def _check_indices_that_are_not_used_may_be_anything() -> None:
             _close(compiled(x.copy(), i), f(x, i))
 
 
-def _check_kernels_that_differ_in_where_they_begin_to_read() -> None:
+def _check_kernels_that_differ_in_where_they_read_or_in_what_they_take() -> None:
     x, y, w = _RNG.normal(size=9), _RNG.normal(size=7), _RNG.normal(size=(7, 7))
 
-    def f(x: Any, y: Any, w: Any) -> Any:
+    def shifted(x: Any, y: Any, w: Any) -> Any:
         c = w @ (x[:7] * y)
         return w @ (x[2:] * c), c
 
-    for a, b in zip(pb.jit(f)(x, y, w), f(x, y, w), strict=True):
-        _close(a, b)
+    def turned(x: Any, y: Any, w: Any) -> Any:
+        z = x[:7]
+        c = w @ ((z - y) * z)
+        return w @ ((z - c) * c), c
+
+    for f in (shifted, turned):
+        for a, b in zip(pb.jit(f)(x, y, w), f(x, y, w), strict=True):
+            _close(a, b)
 
 
 def _out_of_range(call: Callable[[], Any]) -> str:

@@ -10,12 +10,21 @@ EXPLAINED_NATIVE: dict[str, str] = {
     ),
     "compile.recipes Program._is_their_own: comparison: i < writers[-1]": "the last writer is one of the writers",
     "compile.recipes _time": "which memory goes first where there is too little",
+    "compile.cpu.division _side_by_side: entry forgotten: wide": "a product has the columns of its result",
+    "compile.cpu.domain Domain._lanes: comparison": "how many lanes a vector has",
+    "compile.cpu.domain Domain._lanes: number shifted": "how many lanes a vector has",
+    "compile.cpu.domain Domain._lanes: operand dropped: lanes // 2": "how many lanes a vector has",
     "compile.cpu.domain _collapsed: comparison: previous >= rank - inner": "how many axes one counter walks over",
+    "compile.cpu.kernels form: entry forgotten: line.kind": "what a line has besides tells the kinds apart",
     "compile.cpu.kernels form: entry forgotten: line.phase": "it follows from the lines that a line is made of",
     "compile.cpu.kernels form: entry forgotten: kernel.inner": (
         "the axes of folds say which axes are the row; without folds each walk computes the same"
     ),
     "compile.cpu.access Access.load: operand dropped: place.last != 1": "how fast elements side by side are loaded",
     "compile.cpu.access store_at: left out: words.declared.add(": "LLVM declares intrinsics that it knows by itself",
+    "compile.cpu.access _scatter: left out: words.declared.add(": "LLVM declares intrinsics that it knows by itself",
+    "compile.cpu.access load_at: left out: words.declared.add(": "LLVM declares intrinsics that it knows by itself",
+    "compile.cpu.access gathered: left out: words.declared.add(": "LLVM declares intrinsics that it knows by itself",
+    "compile.cpu.values Values._looked_up: operand dropped: not same": "how fast lanes load from one place",
     "compile.cpu.within within: comparison: least.peak <= limit": "what fits is planned and rendered once more",
 }

@@ -148,7 +148,7 @@ def _can_be_in_pieces(kernel: Kernel, store: Store) -> bool:
     """Whether a store can go to a piece for each block: it folds, and fills its whole buffer."""
     size = math.prod(n for n, stride in zip(kernel.extents, store.strides, strict=True) if stride)
     alone = sum(s.buffer is store.buffer for s in kernel.stores) == 1
-    return bool(store.word) and alone and not store.offset and size == store.buffer.size
+    return bool(store.word) and alone and size == store.buffer.size
 
 
 def _cut(
