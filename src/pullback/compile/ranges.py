@@ -28,13 +28,11 @@ class Ranged:
     offset: int
 
     def holds(self, array: Any) -> bool:
-        """Whether all of them are in range; what is no array of integers is somebody else's to refuse."""
-        if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.flags.c_contiguous:
-            return True
+        """Whether all of them are in range, in a contiguous array of the input's spec."""
         if self.shape is not None:
             steps = tuple(s * array.itemsize for s in self.strides)
             array = np.lib.stride_tricks.as_strided(array.reshape(-1)[self.offset :], self.shape, steps)
-        return not array.size or bool(array.min() >= -self.size and array.max() < self.size)
+        return bool(array.min() >= -self.size and array.max() < self.size)
 
 
 def ranged(steps: Sequence[Step]) -> list[Ranged]:
@@ -56,7 +54,7 @@ def _of_input(index: Line, kernel: Kernel, size: int) -> Ranged | None:
     while index.kind == "cast" and index.dtype.kind in "iu" and index.args[0].dtype.itemsize <= index.dtype.itemsize:
         index = index.args[0]
     buffer = index.buffer
-    if index.kind != "load" or buffer is None or buffer.kind != "input":
+    if index.kind != "load" or buffer is None or buffer.kind != "input" or buffer.dtype.kind not in "iu":
         return None
     walked = [(n, s) for n, s in zip(kernel.extents, index.strides, strict=True) if s]
     shape, strides = tuple(n for n, _ in walked), tuple(s for _, s in walked)

@@ -115,6 +115,8 @@ class NativeExecutable(Executable):
         verify_arena(_Arena()(self.steps)[0])
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        if self.ranges and not self._fits(arrays):
+            return None  # the ranges are those of other arrays
         if not all(check.holds(arrays[check.number]) for check in self.ranges):
             raise IndexingError(f"{_OUTSIDE}\n  Nothing was written.")
         if self.parallel and POOL.idle:
@@ -124,6 +126,14 @@ class NativeExecutable(Executable):
         if (answer is not True or not self.whole) and not self._went_on(answer, arrays, outs):
             return None
         return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are what the program was made for: what native code asks too, before indices are looked at."""
+        pairs = zip(arrays, self.specs, strict=True)
+        return all(
+            type(a) is np.ndarray and (a.shape, a.dtype) == (s.shape, s.dtype) and a.flags.c_contiguous
+            for a, s in pairs
+        )
 
     def _went_on(self, answer: Any, arrays: Sequence[Any], outs: Sequence[Any]) -> bool:
         """What the native function did not do: pieces with other ops between them, or a call while another one has the
