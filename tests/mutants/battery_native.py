@@ -29,6 +29,7 @@ from pullback.compile.cpu.within import within
 from pullback.compile.explain import memory_of
 from pullback.compile.fit import fitted
 from pullback.compile.loops import Blocks, Buffer, Host, Kernel, Line, Loop, Product, Store, contiguous
+from pullback.compile.memory import taken_over
 from pullback.compile.recipes import Program, renamed
 from pullback.errors import IndexingError, MemoryBudgetError
 
@@ -100,6 +101,17 @@ def _check_a_long_row_whose_fold_is_folded_at_every_point() -> None:
     kernel = Kernel((_LONG,), 1, [line, fold], [Store(fold, target, (0,), word="add", points=_LONG)])
     assert run_natively(kernel, {source: x, target: out}, False)
     _close(out, [np.sum(x) * _LONG], 1e-7)
+
+
+def _check_a_long_row_with_a_number_stored_all_along_it() -> None:
+    x, y, out, along = _RNG.normal(size=_LONG), np.array([2.5]), np.zeros(1), np.zeros(_LONG)
+    buffers = _buffers(x, y, out, along)
+    line, number = _load(buffers[0], 1), _load(buffers[1], 0)
+    fold = _total(line)
+    kernel = Kernel((_LONG,), 1, [line, number, fold], [Store(fold, buffers[2], (0,)), Store(number, buffers[3], (1,))])
+    assert run_natively(kernel, dict(zip(buffers, (x, y, out, along), strict=True)), False)
+    _close(out, [np.sum(x)], 1e-8)
+    _close(along, np.full(_LONG, 2.5))
 
 
 def _check_rows_of_one_element_in_blocks() -> None:
@@ -364,6 +376,37 @@ def _check_steps_under_other_names() -> None:
         assert renamed(step, {}) is step
 
 
+def _check_memory_that_a_value_may_take_over() -> None:
+    """Only that of a value of its size that dies there, read once, where and whenever the new one is written."""
+    x, other = Buffer("input", 8, _F8, 0), Buffer("input", 8, _F8, 1)
+    p, q, small = Buffer("arena", 8, _F8), Buffer("arena", 8, _F8), Buffer("arena", 8, np.dtype("f4"))
+    line, index = _load(p, 1), Line("load", np.dtype("i8"), frozenset({0}), buffer=other, strides=(1,))
+    half, shifted = Line("load", _F8, frozenset({0}), buffer=p, strides=(1,), offset=4), _load(p, 2)
+    gathered = Line("gather", _F8, frozenset({0}), 0, (index,), buffer=p, strides=(1,), places=((1, 8),))
+
+    def taken(line: Line, target: Buffer = q, n: tuple[int, ...] = (8,), *rest: Store, **how: Any) -> bool:
+        store = Store(line, target, how.pop("strides", (1,)), **how)
+        steps = [Kernel((8,), 0, [], [Store(_load(x, 1), p, (1,))]), Kernel(n, 0, [], [store, *rest])]
+        found = taken_over([*steps])
+        assert found in ({}, {target: p})
+        return bool(found)
+
+    assert taken(line)
+    assert taken(Line("cast", _F8, frozenset({0}), 0, (line,)))
+    assert not taken(line, strides=(-1,), offset=7)
+    assert not taken(half, n=(4,))
+    assert not taken(half, n=(4,), offset=4)
+    assert not taken(shifted, n=(4,))
+    assert not taken(Line("load", _F8, frozenset({1}), buffer=p, strides=(0, 1)), q, (2, 8), strides=(0, 1))
+    assert not taken(gathered)
+    assert not taken(Line("cast", np.dtype("f4"), frozenset({0}), 0, (line,)), small)
+    result = Buffer("output", 8, _F8, 0)
+    assert not taken(line, q, (4,), Store(shifted, result, (1,)))
+    assert not taken(line, q, (8,), Store(line, result, (0,), word="add", points=8))
+    steps = [Kernel((8,), 0, [], [Store(_load(a, 1), b, (1,))]) for a, b in ((x, p), (p, q), (p, result))]
+    assert taken_over([*steps]) == {}
+
+
 def _check_indices_are_checked_before_anything_is_overwritten() -> None:
     """Those that are arguments; of those that are computed the error says what may be lost."""
     x, good, bad = np.arange(4.0), np.array([0, 3, -4, 1], "i4"), np.array([0, 1, 4, 2], "i4")
@@ -381,6 +424,8 @@ def _check_indices_are_checked_before_anything_is_overwritten() -> None:
             assert said in message, message
             assert said != "Nothing was written" or np.array_equal(target, x)
             assert "overwritten" not in _out_of_range(lambda f=f, i=wrong: pb.jit(f)(x, i))  # type: ignore[misc]
+    unsigned = pb.jit(lambda x, i: x + pb.sum(x[pb.astype(i, "uint32")]), donate_argnums=0)
+    assert "Nothing was written" in _out_of_range(lambda: unsigned(x.copy(), bad))
 
 
 def _check_indices_that_are_not_used_may_be_anything() -> None:
@@ -391,6 +436,10 @@ def _check_indices_that_are_not_used_may_be_anything() -> None:
         (lambda x, i: pb.set_at(x, i[1:], 0.0), among[1::2]), (lambda x, i: pb.set_at(x, i[:1], 0.0), among[5:]),
         (lambda x, i: pb.set_at(x, i, 0.0), among[1::2]), (lambda x, i: pb.set_at(x, i[1::2], 0.0), among),
         (lambda x, i: x + pb.sum(x[truth(i)]), among.astype("i1")),
+        (lambda x, i: x + pb.sum(x[pb.astype(i, "int8")]), np.array([256, 258])),
+        (lambda x, i: x + pb.sum(x[pb.astype(i, "int64")]), np.array([-4.9, 3.9])),
+        (lambda x, i: pb.add_at(x, i + 1, x[:2]), np.array([-5, 2])),
+        (lambda x, i: x + pb.sum(x[i[i[1:]]]), np.array([99, 1, 2, 3])),
     ):  # fmt: skip
         compiled = pb.jit(f, donate_argnums=0)
         for _ in range(2):  # the second call brings the arrays as they are

@@ -9,6 +9,12 @@ EXPLAINED_NATIVE: dict[str, str] = {
         "a step that reads and writes is not among the readers, so the two are never one step"
     ),
     "compile.recipes Program._is_their_own: comparison: i < writers[-1]": "the last writer is one of the writers",
+    "compile.memory _in_place: operand dropped: source is not None": "said for the type checker: a load has a buffer",
+    "compile.ranges _of_input: operand dropped: not index.offset": "as many elements as there are, are all there are",
+    "compile.cpu.division _can_be_in_pieces: operand dropped: bool(store.word)": (
+        "blocks that write the same number to the same place"
+    ),
+    "compile.cpu.rows Row._vectors: operand dropped: left or rest": "a branch around nothing",
     "compile.recipes _time": "which memory goes first where there is too little",
     "compile.cpu.division _side_by_side: entry forgotten: wide": "a product has the columns of its result",
     "compile.cpu.domain Domain._lanes: comparison": "how many lanes a vector has",
