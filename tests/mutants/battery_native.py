@@ -282,7 +282,7 @@ def _check_budgets_are_kept_up_to_the_last_byte() -> None:
             least = int(said.split("Raise it to ")[1].split(" bytes")[0])
             planned = arena_of(steps.steps)
             exact = whole.peak - planned + fitted(steps.steps, planned - 1, arena_of).arena
-            for limit in (least, exact, whole.peak - 3072, whole.peak - 1024, whole.peak - 1):
+            for limit in (least, exact, whole.peak - 3072):
                 found, native_code = within(limit, steps, rendered, False)
                 assert memory_of(found, native_code.arena).peak <= limit
     finally:
