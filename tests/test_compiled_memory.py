@@ -7,7 +7,8 @@ from test_random_graphs import roles
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile.cpu import link
+from pullback.compile.cost import nanoseconds
+from pullback.compile.cpu import division, link
 from pullback.compile.fit import fitted
 from pullback.compile.loops import Host, Kernel, Product
 from pullback.compile.memory import planned
@@ -304,6 +305,34 @@ def test_a_budget_that_cannot_be_kept_says_what_could():
     assert same(pb.jit(pb.grad(layers), memory_budget=wanted)(W, X), pb.jit(pb.grad(layers))(W, X))
     with pytest.raises(MemoryBudgetError, match="Arguments and results alone"):
         pb.jit(pb.grad(layers), memory_budget="1 KiB")(W, X)
+
+
+@pytest.mark.parametrize("less", [1024, 3072])
+def test_a_budget_between_two_that_are_kept_is_kept(less, monkeypatch):
+    """Computing more again makes the program worth several threads, whose rows need more memory: a plan that was a
+    little too large was asked for again, until the tries were over.
+    """
+
+    def loss(ws, x):
+        for w in ws:
+            x = pb.softmax(pb.tanh(x @ w), axis=1)
+        return pb.sum(x**2)
+
+    ws, f = [W * (i + 1) for i in range(4)], pb.grad(loss)
+    plain = pb.jit(f).lower(ws, W)
+    shared = sum(nanoseconds(s) for s in plain.code.steps.steps if division._is_shared(s))
+    for name, number in (("SHORT", 0), ("BLOCK", 20), ("WORTH", int(shared) + 1)):
+        monkeypatch.setattr(division, name, number)
+    limit = plain.memory().peak - less
+    jitted = pb.jit(f, memory_budget=limit)
+    assert same(jitted(ws, W), pb.jit(f)(ws, W))
+    assert jitted.lower(ws, W).memory().peak <= limit
+
+
+def test_a_budget_of_arguments_and_results_alone_says_what_would_do():
+    memory = pb.jit(pb.grad(layers)).lower(W, X).memory()
+    with pytest.raises(MemoryBudgetError, match="Raise it to"):
+        pb.jit(pb.grad(layers), memory_budget=memory.peak - memory.arena)(W, X)
 
 
 def test_donated_arguments_are_not_read_after_they_were_overwritten():

@@ -373,6 +373,16 @@ def test_indices_are_checked_before_anything_is_overwritten(wrong):
         assert not b.any()
 
 
+def test_indices_are_not_judged_by_the_arrays_of_an_earlier_call():
+    """They were compared with the size of the array before, and read where the index array before had been."""
+    f = pb.jit(lambda x, i: pb.set_at(x, i[1::2], 0.0), donate_argnums=0)
+    close(f(np.ones(4), np.array([9, 3, 9, 0])), [0, 1, 1, 0])
+    close(f(np.ones(7), np.array([9, 3, 9, 6])), [1, 1, 1, 0, 1, 1, 0])
+    close(f(np.ones(4), np.full(50, 99)[:1]), np.ones(4))
+    close(f(np.ones(7), np.array([9, 3, 9, 6])), [1, 1, 1, 0, 1, 1, 0])
+    close(f(np.ones(7), np.array([9, 9, 3, 9, 9, 5])[::2]), [1, 1, 1, 0, 1, 1, 1])
+
+
 def test_a_computed_index_out_of_range_says_what_may_be_lost():
     f = pb.jit(lambda w, at: w + pb.sum(w[at + 1]), donate_argnums=0)
     with pytest.raises(IndexingError, match="may have been overwritten"):

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from battery_calls import calls
 from battery_lowering import lowering
+from battery_native import native
 from composed import folds, try_program
 from composed_programs import drawn, drawn_chain
 from networks import WAYS, drawn_network
@@ -572,7 +573,7 @@ def _disk() -> None:
 
 JUDGES: dict[str, Callable[[], Iterator[Check]]] = {
     "legality": legality, "machinery": machinery, "generators": generators, "reference": reference,
-    "staleness": staleness, "networks": networks, "calls": calls, "lowering": lowering,
+    "staleness": staleness, "networks": networks, "calls": calls, "lowering": lowering, "native": native,
 }  # fmt: skip
 #: Judges whose checks are all different.
-SHORT = ("legality", "machinery", "staleness", "calls", "lowering")
+SHORT = ("legality", "machinery", "staleness", "calls", "lowering", "native")

@@ -2,12 +2,15 @@
 
 from explained_calls import EXPLAINED_CALLS
 from explained_lowering import LOWERING
+from explained_native import EXPLAINED_NATIVE
 
 __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
 EXPLAINED: dict[str, str] = {
-    "graph.passes optimised: left out: seen.append(graph)": "keeps objects alive so that no id is given twice; whether one is, the allocator decides",
+    "graph.passes optimised: left out: seen.append(graph)": (
+        "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
+    ),
     "graph.passes numbers_first": "the order of equations that do not depend on each other",
     "compile.fuse Fuser.load: operand dropped: n != 1": "along an axis of one element no step is ever taken",
     "compile.fuse Fuser.new": "in which order later kernels walk over their axes",
@@ -18,67 +21,42 @@ EXPLAINED: dict[str, str] = {
     "compile.convolve _patches: comparison": "patches lie patch by patch or place by place",
     "compile.convolve _Geometry.images: operand dropped: i <= most": "how many images a block has",
     "compile.window windows_of: comparison: math.prod": "from how many places on windows are left to NumPy",
-    "compile.window windows_of: operand dropped: isinstance(e.op.form, Window)": "said for the type checker: only such forms are asked",
+    "compile.window windows_of: operand dropped: isinstance(e.op.form, Window)": (
+        "said for the type checker: only such forms are asked"
+    ),
     "compile.window _own_maximum: operand dropped: maker is not None": "said for the type checker: `same` says so",
     "compile.residuals _is_cheap": "what is kept for the backward pass, and what is computed again",
-    "compile.residuals _computed_again: operand dropped: not _is_cheap(e)": "what is kept, and what is computed again",
+    "compile.residuals _computed_again: operand dropped: not _is_cheap(e)": (
+        "what is kept, and what is computed again"
+    ),
     "compile.ranges _of_input: operand dropped: buffer is None": "said for the type checker: a load has a buffer",
     "compile.legality _line_problems: operand dropped: line.": "how a line is called in the message",
-    'compile.legality _overlap: operand dropped: b.kind != "arena"': "other memory has no place in the arena, which the next condition asks",
+    'compile.legality _overlap: operand dropped: b.kind != "arena"': (
+        "other memory has no place in the arena, which the next condition asks"
+    ),
     "compile.cpu.domain Domain._lanes: operand dropped: lanes > 1": "a row has no less than one element",
     "compile.cpu.domain Domain._weights": "how many lanes a vector has",
     "compile.cpu.rows Row._side_by_side": "how many vectors go side by side",
-    "compile.cpu.rows Row._vectors: comparison: sum(line.weight for line in self.needed) > 40": "whether LLVM may unroll a loop",
+    "compile.cpu.rows Row._vectors: comparison: sum(line.weight for line in self.needed) > 40": (
+        "whether LLVM may unroll a loop"
+    ),
     "compile.cpu.division divided: operand dropped: t >= SHORT": "from which length on a program is divided",
     "compile.cpu.division _is_shared": "from which length on a program is divided",
-    "compile.cpu.division _batch: comparison: step.out.buffer is not": "a product never writes what it reads, so that it is not divided",
+    "compile.cpu.division _batch: comparison: step.out.buffer is not": (
+        "a product never writes what it reads, so that it is not divided"
+    ),
     "compile.cpu.link _optimised: left out: passes.run": "how fast the code is",
     "compile.cache _of_user": "other systems than the one at hand",
     "compile.jit warn_without_llvm": "only said where llvmlite is not installed",
-    "compile.jit Jitted._entry: comparison: len(self.entries) > _KINDS": "one kind of arguments more or less is remembered",
+    "compile.jit Jitted._entry: comparison: len(self.entries) > _KINDS": (
+        "one kind of arguments more or less is remembered"
+    ),
     "compile.cpu.kept targets": "what is kept of a row, and what is computed again",
     "compile.cpu.kept Kept._plan": "what is kept of a row, and what is computed again",
     "compile.split split: negated: cuts": "whether a chain of functions is cut: each piece computes the same",
     **EXPLAINED_CALLS,
+    **EXPLAINED_NATIVE,
     **LOWERING,
 }
 #: Survivors of the sample that are neither caught nor explained yet, by their keys.
-OPEN: tuple[str, ...] = (
-    "compile.cpu.access Access.load: operand dropped: place.last != 1",
-    "compile.cpu.access load_at: comparison: lanes == 1",
-    'compile.cpu.access store_at: left out: words.declared.add(f"declare void @{function}({kind}, ptr, i32 immarg, <{lanes} x i1>)")',
-    "compile.cpu.division _can_be_in_pieces: comparison: size == store.buffer.size",
-    'compile.cpu.division _cut: comparison: line.kind == "fold"',
-    "compile.cpu.division _in_blocks: negated: time < SHORT or any(s.args or s.onto for s in kernel.stores)",
-    "compile.cpu.division _is_free: operand dropped: reads",
-    "compile.cpu.division _later: operand dropped: domain.differs(line)",
-    "compile.cpu.division _later: operand dropped: not s.word",
-    "compile.cpu.domain Domain._lanes: negated: any(self.differs(a) for s in self.kernel.stores for a in s.args)",
-    "compile.cpu.kernels _Renderer._is_along: operand dropped: bool(store.word)",
-    "compile.cpu.kernels form: entry forgotten: kernel.inner",
-    "compile.cpu.kernels form: entry forgotten: tuple((buffers[b], n) for b, n in cut.apart.items())",
-    "compile.cpu.kernels lying_together: operand dropped: buffer.offset + buffer.nbytes > highest.offset + highest.nbytes",
-    "compile.cpu.lookup looked_up: negated: place.last",
-    "compile.cpu.rows Row._vectors: operand dropped: self.domain.in_row > 0",
-    'compile.cpu.values Values._compute: comparison: top.kind != "fold"',
-    "compile.cpu.within _cannot: comparison: rest >= limit",
-    "compile.cpu.within within: comparison: fit.arena > room - beside",
-    "compile.cpu.within within: comparison: memory.peak <= limit",
-    "compile.cpu.within within: comparison: reached.peak <= limit",
-    "compile.cpu.within within: negated: fit.arena > room - beside",
-    "compile.memory _in_place: comparison: store.buffer in shares",
-    "compile.order _first_uses: left out: found.setdefault(buffer, i)",
-    "compile.order in_order: comparison: i >= len(steps)",
-    "compile.order in_order: negated: i >= len(steps)",
-    "compile.ranges _points: operand dropped: any(line.args and line.places for line in step.used()) or any(s.args for s in step.stores)",
-    "compile.ranges _points: operand dropped: line.places",
-    "compile.ranges ranged: operand dropped: check is not None",
-    "compile.ranges ranged: operand dropped: not any(_points(step) for program in kernel.programs for step in program.steps)",
-    "compile.ranges ranged: operand dropped: whole",
-    "compile.recipes Program.__init__: left out: self.takers.setdefault(source, []).append(buffer)",
-    "compile.recipes Program._is_their_own: negated: i <= writers[-1]",
-    "compile.recipes Program._recipe: comparison: readers[0] > writers[-1]",
-    "compile.recipes Program._recipe: negated: source is buffer or source in beside",
-    "compile.recipes Program._recipe: operand dropped: b is not buffer",
-    "compile.recipes _only: comparison: len(stores) == len(step.stores)",
-)
+OPEN: tuple[str, ...] = ()

@@ -28,7 +28,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import battery
-import suite
 from explained import EXPLAINED, OPEN
 from mistakes import MODULES, Mutant, every_mutant, plant
 
@@ -44,10 +43,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One check: its judge, what it is (of the suite: a test's name), the lines it reached, the seconds it took."""
+    """One check: its judge, what it is, the lines it reached, the seconds it took."""
 
     judge: str
-    check: Callable[[], None] | str
+    check: Callable[[], None]
     lines: frozenset[Place]
     seconds: float
 
@@ -68,22 +67,18 @@ def _file(module: str) -> str:
     return importlib.import_module(f"pullback.{module}").__file__ or ""
 
 
-def survey(judges: Iterable[str] = battery.JUDGES, every: int = 1, with_suite: bool = False) -> Survey:
+def survey(judges: Iterable[str] = battery.JUDGES, every: int = 1) -> Survey:
     """Run checks on the package as it is, in a child, and note which lines of the compiler each comes to. Of a judge
     with many checks it is all, or one in `every`.
     """
-    checks: list[tuple[str, Callable[[], None] | str]] = [
+    checks: list[tuple[str, Callable[[], None]]] = [
         (name, check)
         for name in judges
         for check in itertools.islice(battery.JUDGES[name](), 0, None, 1 if name in battery.SHORT else every)
     ]
     link.EFFORT = ((), 0)
     link._llvm()  # what every child would start
-    found = _recorded(lambda: [_reached(check) for _, check in checks if not isinstance(check, str)])
-    if with_suite:
-        tests = _recorded(_reached_by_tests)
-        checks += [("suite", name) for name in tests]
-        found += tests.values()
+    found = _recorded(lambda: [_reached(check) for _, check in checks])
     return Survey([Reach(name, check, *rest) for (name, check), rest in zip(checks, found, strict=True)])
 
 
@@ -95,22 +90,6 @@ def _recorded(work: Callable[[], Any]) -> Any:
         if result[0] != "well":
             sys.exit(f"the package itself does not pass: {' '.join(result)}")
         return pickle.loads(path.read_bytes())
-
-
-def _reached_by_tests() -> dict[str, tuple[frozenset[Place], float]]:
-    found = {}
-
-    @contextlib.contextmanager
-    def watch(name: str) -> Iterator[None]:
-        lines: set[Place] = set()
-        start = time.monotonic()
-        with _tracing(lines):
-            yield
-        found[name] = frozenset(lines), time.monotonic() - start
-
-    failed = suite.traced(watch)
-    assert not failed, failed
-    return found
 
 
 def _reached(check: Callable[[], None]) -> tuple[frozenset[Place], float]:
@@ -153,16 +132,12 @@ def _quietly(check: Callable[[], None]) -> None:
 def run_checks(reaches: list[Reach]) -> str:
     """The first judge that notices something, which check it was, and what it said; "survived" if all is well."""
     for number, reach in enumerate(reaches):
-        if isinstance(reach.check, str):
-            continue
         try:
             _quietly(reach.check)
         except BaseException as error:
             said = str(error).strip().splitlines()
             return f"{reach.judge}\t{number}\t{type(error).__name__}: {said[0] if said else ''}"[:200]
-    tests = [reach.check for reach in reaches if isinstance(reach.check, str)]
-    failed = suite.run_tests(tests) if tests else ""
-    return f"suite\t-1\t{failed}"[:200] if failed else "survived"
+    return "survived"
 
 
 def judge(mutant: Mutant, reaches: list[Reach]) -> list[str]:
@@ -265,7 +240,6 @@ def main() -> None:
     parser.add_argument("--checks", type=int, default=10**6, help="how many checks a mutant goes through at most")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
     parser.add_argument("--every", type=int, default=1, help="of judges with many checks only one in so many")
-    parser.add_argument("--suite", action="store_true", help="tests of the suite judge as well")
     parser.add_argument("--only", default=None, help="a file of the keys of mutants to plant")
     parser.add_argument("--judges", nargs="*", default=list(battery.JUDGES))
     asked = parser.parse_args()
@@ -275,7 +249,7 @@ def main() -> None:
     if asked.only is not None:
         named = Path(asked.only).read_text().splitlines()
         mutants = [m for m in mutants if m.key in named]
-    found = sweep(mutants[first::step], survey(asked.judges, asked.every, asked.suite), asked.checks)
+    found = sweep(mutants[first::step], survey(asked.judges, asked.every), asked.checks)
     alive = [m for kind in ("survived", "not reached") for m in found.get(kind, []) if not is_explained(m)]
     missed = [m for m in alive if m.key not in OPEN]
     counts = ", ".join(f"{name} {len(group)}" for name, group in found.items())

@@ -28,6 +28,9 @@ CHOSEN = (
     "compile.places SlotPlace.put: left out: self.slot.__delete__(self.thing)",
     "compile.cpu.kernels form: entry forgotten: numbers[id(s.line)]",
     "compile.cpu.lookup _checked: left out: _note(words, inside)",
+    "compile.cpu.lookup looked_up: negated: place.last",
+    "compile.cpu.division _later: operand dropped: not s.word",
+    "compile.recipes _only: comparison: len(stores) == len(step.stores)",
     "compile.cpu.blocks blocks_text: left out: writer.step(inner, words, inside, slots)",
     'compile.cpu.nested _iterate: left out: words.say(f"store i64 0, ptr %round{tag}")',
 )
@@ -42,7 +45,7 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
 def test_mistakes_in_the_compiler_are_caught(tmp_path):
     chosen = tmp_path / "chosen"
     chosen.write_text("\n".join(CHOSEN))
-    judges = ("legality", "machinery", "reference", "staleness", "calls")
+    judges = ("legality", "machinery", "native", "reference", "staleness", "calls")
     done = run("mutants.py", "--only", str(chosen), "--every", "4", "--judges", *judges)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(CHOSEN)} planted" in done.stdout

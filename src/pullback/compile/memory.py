@@ -98,13 +98,9 @@ def _in_place(steps: list[Step], first: dict[Buffer, int], last: dict[Buffer, in
         if not isinstance(step, Kernel) or step.inner or any(s.word for s in step.stores):
             continue
         lines = [line for line in step.used() if line.buffer is not None]
-        dying = [
-            line
-            for line in lines
-            if line.kind == "load" and line.buffer in last and last[line.buffer] == i and first[line.buffer] < i
-        ]
+        dying = [line for line in lines if line.kind == "load" and line.buffer in last and last[line.buffer] == i]
         for store in step.stores:
-            if first.get(store.buffer) != i or store.buffer in shares:
+            if first.get(store.buffer) != i:
                 continue
             for line in dying:
                 source = line.buffer

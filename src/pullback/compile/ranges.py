@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .fuse import Step
-from .loops import Kernel, Line, Loop
+from .loops import Kernel, Line
 
 __all__ = ["Ranged", "ranged"]
 
@@ -28,48 +28,33 @@ class Ranged:
     offset: int
 
     def holds(self, array: Any) -> bool:
-        """Whether all of them are in range; what is no array of integers is somebody else's to refuse."""
-        if type(array) is not np.ndarray or array.dtype.kind not in "iu" or not array.flags.c_contiguous:
-            return True
+        """Whether all of them are in range, in a contiguous array of the input's spec."""
         if self.shape is not None:
             steps = tuple(s * array.itemsize for s in self.strides)
             array = np.lib.stride_tricks.as_strided(array.reshape(-1)[self.offset :], self.shape, steps)
-        return not array.size or bool(array.min() >= -self.size and array.max() < self.size)
+        return bool(array.min() >= -self.size and array.max() < self.size)
 
 
-def ranged(steps: Sequence[Step]) -> tuple[list[Ranged], bool]:
-    """The checks that can be made on the inputs alone, and whether these are all that the steps will make."""
+def ranged(steps: Sequence[Step]) -> list[Ranged]:
+    """The checks that can be made on the inputs alone; not of loops, whose arguments may be computed."""
     found: dict[Ranged, None] = {}
-    whole = True
     for kernel in steps:
-        if isinstance(kernel, Loop):  # what is inside reads from its own arguments, which may be computed
-            whole = whole and not any(_points(step) for program in kernel.programs for step in program.steps)
         if not isinstance(kernel, Kernel):
             continue
         pointers: list[Any] = [*(line for line in kernel.used() if line.kind == "gather"), *kernel.stores]
         for pointer in pointers:
             for index, (_, size) in zip(pointer.args, pointer.places, strict=True):
                 check = _of_input(index, kernel, size)
-                whole = whole and check is not None
                 if check is not None:
                     found[check] = None
-    return list(found), whole
-
-
-def _points(step: Any) -> bool:
-    """Whether a step, or one inside it, looks anything up by an index."""
-    if isinstance(step, Loop):
-        return any(_points(inner) for program in step.programs for inner in program.steps)
-    return isinstance(step, Kernel) and (
-        any(line.args and line.places for line in step.used()) or any(s.args for s in step.stores)
-    )
+    return list(found)
 
 
 def _of_input(index: Line, kernel: Kernel, size: int) -> Ranged | None:
     while index.kind == "cast" and index.dtype.kind in "iu" and index.args[0].dtype.itemsize <= index.dtype.itemsize:
         index = index.args[0]
     buffer = index.buffer
-    if index.kind != "load" or buffer is None or buffer.kind != "input":
+    if index.kind != "load" or buffer is None or buffer.kind != "input" or buffer.dtype.kind not in "iu":
         return None
     walked = [(n, s) for n, s in zip(kernel.extents, index.strides, strict=True) if s]
     shape, strides = tuple(n for n, _ in walked), tuple(s for _, s in walked)

@@ -69,7 +69,7 @@ class Program:
     def _recipe(self, buffer: Buffer) -> Recipe | None:
         """How to fill a buffer of the arena, if nobody reads it before it is complete."""
         writers = self.written[buffer]
-        readers = [i for i in self.uses[buffer] if buffer in self.reads[i] and buffer not in self.writes[i]]
+        readers = [i for i in self.uses[buffer] if buffer not in self.writes[i]]
         complete = not readers or readers[0] > writers[-1]
         if buffer.kind != "arena" or not complete or not all(_is_steady(self.steps[i]) for i in writers):
             return None
@@ -95,8 +95,7 @@ class Program:
 
     def _is_their_own(self, buffer: Buffer, writers: Sequence[int]) -> bool:
         """Whether some steps find in a buffer at most what they have written there themselves."""
-        before = [i for i in self.written[buffer] if i <= writers[-1]]
-        return buffer.kind == "arena" and self.uses[buffer][0] in writers and all(i in writers for i in before)
+        return buffer.kind == "arena" and all(i in writers for i in self.written[buffer] if i < writers[-1])
 
     def _overwritten(self, buffer: Buffer, after: int) -> float:
         """The first step after one that writes a buffer."""

@@ -87,7 +87,7 @@ def _in_memory(words: Words, value: Lane, dtype: np.dtype[Any]) -> str:
 def load_at(words: Words, address: str, dtype: np.dtype[Any], mask: str | None) -> str:
     """Elements side by side. Under a mask, those outside are not touched."""
     kind, element, lanes = type_of(dtype, words.lanes, True), element_type(dtype, True), words.lanes
-    if lanes == 1 or mask is None:
+    if mask is None:
         return words.emit(f"load {kind}, ptr {address}, align {dtype.itemsize}")
     name = f"llvm.masked.load.v{lanes}{_short(element)}.p0"
     words.declared.add(f"declare {kind} @{name}(ptr, i32 immarg, <{lanes} x i1>, {kind})")
@@ -98,7 +98,7 @@ def load_at(words: Words, address: str, dtype: np.dtype[Any], mask: str | None) 
 def store_at(words: Words, value: Lane, address: str, dtype: np.dtype[Any], mask: str | None) -> None:
     kind, lanes = type_of(dtype, words.lanes, True), words.lanes
     name = _in_memory(words, value, dtype)
-    if lanes == 1 or mask is None:
+    if mask is None:
         words.say(f"store {kind} {name}, ptr {address}, align {dtype.itemsize}")
         return
     function = f"llvm.masked.store.v{lanes}{_short(element_type(dtype, True))}.p0"

@@ -101,7 +101,7 @@ def _in_blocks(kernel: Kernel, vector_bytes: int) -> list[Step]:
         return [kernel]
     domain = Domain(kernel, vector_bytes)
     folds = [line for line in kernel.used() if line.kind == "fold"]
-    later = _later(kernel, domain) if folds and not domain.rows else []
+    later = _later(kernel) if folds and not domain.rows else []
     if later is None:
         return [kernel]
     stores = [s for s in kernel.stores if s not in later]
@@ -125,35 +125,27 @@ def _best(domain: Domain, possible: list[int], wanted: int) -> int:
     return enough[0] if enough else max(possible, key=lambda g: _ranges(domain, g))
 
 
-def _later(kernel: Kernel, domain: Domain) -> list[Store] | None:
+def _later(kernel: Kernel) -> list[Store] | None:
     """The stores of a single row that wait for its folds or have one value for it; None if something along the row
     waits for a fold: then the row is walked more than once, and is not cut.
     """
-    if any(line.phase and (domain.differs(line) or line.kind == "fold") for line in kernel.used()):
+    if any(line.phase and line.kind == "fold" for line in kernel.used()):
         return None
-    later = [s for s in kernel.stores if not s.word and not domain.differs(s.line) and not any(s.strides)]
+    later = [s for s in kernel.stores if not s.word and not any(s.strides)]
     return None if any(s.phase for s in kernel.stores if s not in later) else later
 
 
 def _is_free(kernel: Kernel, domain: Domain, stores: list[Store], group: int) -> bool:
-    """Whether blocks along a group touch nothing of each other's: what is written differs along it or is folded into
-    pieces, and nothing is read where another block writes.
+    """Whether blocks along a group touch nothing of each other's: what is written differs along it, so that what is
+    read of it is read at the same point, or it is folded into pieces.
     """
-    used = kernel.used()
-    for store in stores:
-        along = domain.strides(store.strides)[group]
-        reads = [line for line in used if line.buffer is store.buffer]
-        same = all(r.kind == "load" and (r.strides, r.offset) == (store.strides, store.offset) for r in reads)
-        if not same or (reads and not along) or (not along and not _can_be_in_pieces(kernel, store)):
-            return False
-    return True
+    return all(_can_be_in_pieces(kernel, s) for s in stores if not domain.strides(s.strides)[group])
 
 
 def _can_be_in_pieces(kernel: Kernel, store: Store) -> bool:
     """Whether a store can go to a piece for each block: it folds, and fills its whole buffer."""
     size = math.prod(n for n, stride in zip(kernel.extents, store.strides, strict=True) if stride)
-    alone = sum(s.buffer is store.buffer for s in kernel.stores) == 1
-    return bool(store.word) and alone and not store.offset and size == store.buffer.size
+    return bool(store.word) and size == store.buffer.size
 
 
 def _cut(

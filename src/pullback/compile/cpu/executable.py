@@ -87,8 +87,8 @@ class NativeExecutable(Executable):
         buffers = [*self.steps.inputs, *fresh]
         specs = [*self.specs, *(self.out_specs[i] for i, _, _ in self.made)]
         written = {*donated.values(), *range(len(self.specs), len(specs))}
-        #: What is checked before anything is written over an input, and whether that is all there is to check.
-        self.ranges, self.sure = ranged(self.steps.steps) if donated else ([], True)
+        #: What is checked before anything is written over an input.
+        self.ranges = ranged(self.steps.steps) if donated else []
         self.size = len(buffers) + 2 + len(self.native.constants)
         whole = all(isinstance(p, str) for p in self.native.pieces)
         entries = [table[b] for b in buffers]
@@ -124,6 +124,8 @@ class NativeExecutable(Executable):
         verify_arena(_Arena()(self.steps)[0])
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        if self.ranges and not self._fits(arrays):
+            return None  # the ranges are those of other arrays
         if not all(check.holds(arrays[check.number]) for check in self.ranges):
             raise IndexingError(f"{_OUTSIDE}\n  Nothing was written.")
         if self.parallel and POOL.idle:
@@ -133,6 +135,14 @@ class NativeExecutable(Executable):
         if (answer is not True or not self.whole) and not self._went_on(answer, arrays, outs):
             return None
         return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays are what the program was made for: what native code asks too, before indices are looked at."""
+        pairs = zip(arrays, self.specs, strict=True)
+        return all(
+            type(a) is np.ndarray and (a.shape, a.dtype) == (s.shape, s.dtype) and a.flags.c_contiguous
+            for a, s in pairs
+        )
 
     def _went_on(self, answer: Any, arrays: Sequence[Any], outs: Sequence[Any]) -> bool:
         """What the native function did not do: pieces with other ops between them, or a call while another one has the
@@ -194,8 +204,9 @@ class NativeExecutable(Executable):
     def _check_indices(self, answer: Any) -> None:
         """The native function answers None if an index was out of range."""
         if answer is None:
-            lost = "" if self.sure else "\n  It was computed, so what was given away may have been overwritten before."
-            raise IndexingError(_OUTSIDE + lost)
+            # those that are not computed were checked before, where something was given away
+            lost = "\n  It was computed, so what was given away may have been overwritten before."
+            raise IndexingError(_OUTSIDE + (lost if self.donated else ""))
 
     def _host(self, step: Host, owners: dict[Any, Any], arena: Any) -> None:
         args = [self._array(a, owners, arena) if isinstance(a, Layout) else a for a in step.args]

@@ -63,7 +63,7 @@ def form(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     walked = frozenset(line.strides for line in kernel.used() if line.buffer is not None)
     together = frozenset(buffers[b] for b in lying_together(buffers))
     cut = kernel.division
-    blocks = None if cut is None else (cut.axis, cut.blocks, tuple((buffers[b], n) for b, n in cut.apart.items()))
+    blocks = None if cut is None else (cut.axis, cut.blocks)  # the stores say what is apart
     key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, together)
     return key, list(buffers)
 
@@ -134,7 +134,7 @@ class _Renderer:
         for store in once:  # all is read before anything is written: a result may lie where an argument lay
             for line in (store.line, *store.args):
                 self.values.of_row(line)
-        if phase.folds or phase.stores or phase.kept:
+        if phase.folds or phase.stores:
             Row(self.values, self.kept, phase, self.used).write()
         for store in once:
             self._store_once(store)

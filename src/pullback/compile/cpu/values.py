@@ -52,7 +52,7 @@ class Values:
         while stack:
             top = stack[-1]
             waiting = [a for a in top.args if id(a) not in self.of_rows and id(a) not in self.folded]
-            if waiting and top.kind != "fold":
+            if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()

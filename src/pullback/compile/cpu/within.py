@@ -21,23 +21,21 @@ def within(limit: int, steps: Steps, native: Native, fast: bool) -> tuple[Steps,
     """Arguments, results, arena and constants together take at most `limit` bytes. What kernels need for their rows
     lies in the arena too and is known once they are rendered, so a second or third try may be needed.
     """
-    memory = memory_of(steps, native.arena)
-    if memory.peak <= limit:
+    least = memory_of(steps, native.arena)
+    if least.peak <= limit:
         return steps, native
-    room = limit - (memory.peak - memory.arena)
-    beside = native.arena - _arena(steps.steps)
-    least = memory
+    room = _arena(steps.steps) - (least.peak - limit)
     for _ in range(3):
-        fit = fitted(steps.steps, max(room - beside, 0), _arena)
+        fit = fitted(steps.steps, max(room, 0), _arena)
         found = replace(steps, steps=fit.steps)
         rendered = render_program(found, vector_bytes(), fast)
         reached = memory_of(found, rendered.arena)
         if reached.peak <= limit:
             return found, rendered
         least = min(least, reached, key=lambda m: m.peak)
-        if fit.arena > room - beside:
+        if fit.arena > room:
             break
-        beside += reached.peak - limit
+        room = fit.arena - (reached.peak - limit)
     raise _cannot(limit, least)
 
 
@@ -53,7 +51,7 @@ def _cannot(limit: int, least: Memory) -> MemoryBudgetError:
         f"{mebibytes(least.constants)}, and {mebibytes(least.arena)} to work in.\n"
         + (
             "  Arguments and results alone do not fit: give arguments away (donate_argnums) or pass less at once."
-            if rest >= limit
+            if rest > limit
             else f"  Raise it to {least.peak} bytes, work on smaller pieces, or give arguments away (donate_argnums)."
         )
     )
