@@ -714,3 +714,17 @@ def test_a_failed_trace_loses_no_compiled_form():
     with pytest.raises(ValueError, match="on purpose"):
         compiled(np.ones(3))
     assert [list(known) for known in compiled.entries.values()] == forms
+
+
+def test_an_attribute_that_no_class_had_before_the_call_is_state():
+    class Holder:
+        pass
+
+    def f(x):
+        Holder.seen = x * 2
+        return pb.sum(x)
+
+    compiled = pb.jit(f)
+    for x in (X, X + 1):
+        compiled(x)
+        close(Holder.seen, x * 2)
