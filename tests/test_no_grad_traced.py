@@ -257,3 +257,20 @@ def test_the_transpose_of_a_linear_map_made_under_no_grad():
     with pb.no_grad():
         _, push = pb.linearize(lambda x: x**3, X)
     np.testing.assert_allclose(pb.grad(lambda v: pb.sum(push(v)))(V), 3 * X**2)
+
+
+LOOPS = {
+    "scan": lambda f, x: pb.scan(lambda c, _: (f(c), None), x, None, length=2)[0],
+    "fori_loop": lambda f, x: pb.fori_loop(0, 2, lambda i, c: f(c), x),
+    "while_loop": lambda f, x: pb.while_loop(lambda c: pb.sum(c) < 9, f, x),
+    "cond": lambda f, x: pb.cond(pb.sum(x) > 0, f, lambda y: y, x),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_traced_body_under_no_grad_sees_that_nothing_records(name):
+    @pb.no_grad()
+    def f(x):
+        return LOOPS[name](lambda c: c * (2.0 if pb.is_grad_enabled() else 3.0), x)
+
+    np.testing.assert_allclose(pb.jit(f)(X), f(X))
