@@ -714,3 +714,31 @@ def test_a_failed_trace_loses_no_compiled_form():
     with pytest.raises(ValueError, match="on purpose"):
         compiled(np.ones(3))
     assert [list(known) for known in compiled.entries.values()] == forms
+
+
+def test_an_attribute_that_no_class_had_before_the_call_is_state():
+    class Holder:
+        pass
+
+    def f(x):
+        Holder.seen = x * 2
+        return pb.sum(x)
+
+    compiled = pb.jit(f)
+    for x in (X, X + 1):
+        compiled(x)
+        close(Holder.seen, x * 2)
+
+
+def test_a_result_that_hangs_on_an_updated_parameter_is_refused_by_that_name():
+    w = pb.tensor(np.ones(3), requires_grad=True)
+
+    def f(x):
+        nonlocal w
+        with pb.no_grad():
+            w -= 0.1 * x
+        return pb.sum(w * w * x)
+
+    with pytest.raises(GraphError, match="a leaf that was updated inside"):
+        pb.jit(f)(X)
+    close(w.detach().numpy(), np.ones(3))

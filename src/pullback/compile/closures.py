@@ -505,7 +505,8 @@ class _Walk:
                 if name.startswith("__") and name not in _SELDOM and isinstance(known[name], FunctionType):
                     self._stack.append(known[name])
             for name in self.wanted:
-                if name in own or any(name in vars(c) for c in kind.__mro__):
+                set_anew = base is kind and not own and name in self.stores  # on the class itself, by the function
+                if set_anew or name in own or any(name in vars(c) for c in kind.__mro__):
                     self.found.names.append((known, name, known.get(name, MISSING)))
                     self._stack += [known[name]] if name in known else []
                     self._count += 1

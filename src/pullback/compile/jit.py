@@ -23,6 +23,7 @@ from ..checkpoint.report import bytes_of
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from ..graph.ir import Graph
 from ..graph.passes import optimised
+from ..ops import elementwise as pointwise
 from ..ops.dispatch import apply, as_value
 from ..ops.op import OPS, Op, terms
 from ..ops.specialise import Equation, Symbol, is_as_it_was, replay, write_down
@@ -390,8 +391,8 @@ class Entry:
         outs = apply(op, *every, *more)
         found = list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
         tracked = sum(1 << i for i, v in enumerate(every) if _is_tracked(v))
-        pairs = zip(found, self.reaches, strict=True)
-        return self._stored([x if reach & tracked else _without_derivative(x) for x, reach in pairs])
+        each = zip(found, self.reaches, self.moves, strict=True)
+        return self._stored([x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each])
 
     def _stored(self, outs: list[Any]) -> list[Any]:
         """The results, after what f leaves in its state has been put there."""
@@ -403,12 +404,20 @@ class Entry:
 
     @functools.cached_property
     def reaches(self) -> list[int]:
-        """The inputs that each output hangs on by a derivative, one bit for each: of a comparison, or of what is held
+        """The inputs that a cotangent of each output reaches, one bit for each: of a comparison, or of what is held
         fixed, there are none.
         """
+        return self._hangs_on(_passes_back)
+
+    @functools.cached_property
+    def moves(self) -> list[int]:
+        """The inputs whose tangents each output moves with: those too that `no_grad` hides from cotangents."""
+        return self._hangs_on(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
+
+    def _hangs_on(self, passes: Callable[[Op, int], bool]) -> list[int]:
         bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
         for e in self.staged.equations:
-            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if _passes_on(e.op, i)]
+            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]
             reach = functools.reduce(operator.or_, found, 0)
             bits |= {id(s): reach for s in e.results if s.spec.inexact}
         return [bits.get(id(o), 0) for o in self.staged.outputs]
@@ -613,9 +622,10 @@ def warn_without_llvm() -> None:
     )
 
 
-def _without_derivative(x: Any) -> Any:
+def _without_gradient(x: Any, moves: int) -> Any:
+    """A result that no cotangent comes back from; it has a tangent if it `moves`."""
     if type(x) is Dual:
-        return _without_derivative(x.primal)
+        return x if moves else _without_gradient(x.primal, moves)
     return x.detach() if type(x) is Tensor else x
 
 
@@ -624,7 +634,7 @@ def _is_tracked(x: Any) -> bool:
     return x.node is not None if type(x) is Tensor else isinstance(x, Value)
 
 
-def _passes_on(op: Op, position: int) -> bool:
+def _passes_back(op: Op, position: int) -> bool:
     """Whether a cotangent of the op's result reaches an argument."""
     return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
 

@@ -99,6 +99,7 @@ IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...
     (pointwise.subtract.op, 1, lambda x: _is_number(x, 0), 0),
     (pointwise.positive.op, None, None, 0),
     (pointwise.stop_gradient.op, None, None, 0),
+    (pointwise.unrecorded.op, None, None, 0),
     (pointwise.power.op, 1, _is_one, 0),
 )
 

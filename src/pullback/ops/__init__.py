@@ -62,7 +62,7 @@ def everything() -> dict[str, Op]:
 
 basis.bind(
     add=elementwise.add, multiply=elementwise.multiply, negative=elementwise.negative, conj=elementwise.conj,
-    positive=elementwise.positive,
+    positive=elementwise.positive, unrecorded=elementwise.unrecorded,
     moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
 )  # fmt: skip
 operators.install()

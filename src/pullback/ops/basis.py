@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["add", "bind", "broadcast_to", "conj", "moveaxis", "multiply", "negative", "positive", "reshape"]
+__all__ = [
+    "add", "bind", "broadcast_to", "conj", "moveaxis", "multiply", "negative", "positive", "reshape",
+    "unrecorded",
+]  # fmt: skip
 
 add: Any
 multiply: Any
@@ -17,6 +20,7 @@ conj: Any
 moveaxis: Any
 reshape: Any
 broadcast_to: Any
+unrecorded: Any
 
 
 def bind(**functions: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..arrays.node import signed
 from ..arrays.spec import is_inexact
 from ..errors import DtypeError
 from .dispatch import as_value
+from .eager import entry
 from .families import elementwise, is_complex
 from .op import Selected
 from .sampling import above, away_from, between, whole_numbers
@@ -22,7 +24,7 @@ __all__ = [
     "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
     "log", "log1p", "logaddexp", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply",
     "negative", "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "softplus", "sqrt",
-    "square", "stop_gradient", "subtract", "tan", "tanh", "where",
+    "square", "stop_gradient", "subtract", "tan", "tanh", "unrecorded", "where",
 ]  # fmt: skip
 
 _SCALARS = (bool, int, float)
@@ -339,6 +341,18 @@ stop_gradient: Any = elementwise(
     value=lambda xp, x: x,
     doc="The value itself, as a constant to every derivative.",
     example=("2.0", "array(2.)"),
+)
+# What `no_grad` does to the arguments of an op, in a program that is differentiated after it was traced: nothing goes
+# back through it, and tangents pass. So its pull is not the transpose of its push, and it is not in `OPS`.
+unrecorded: Any = entry(
+    replace(
+        stop_gradient.op,
+        name="unrecorded",
+        push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
+        kernel=lambda k, x: k.positive(x),
+        doc="The value itself, as a constant to tapes alone.",
+        rules={},
+    )
 )
 
 

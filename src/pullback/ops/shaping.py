@@ -15,6 +15,7 @@ from ..arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ..arrays.tensor import Tensor, another, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentError, ShapeError
+from ..settings import modes
 from . import batching, reducing, statics
 from . import elementwise as pointwise
 from .axes import all_axes, axes_tuple, filled_shape, one_axis, shape_tuple
@@ -141,12 +142,17 @@ def unchanged(x: Any) -> Any:
     """What an op with nothing to do answers: a variable of its own, and if tracked, a gradient of its own."""
     if type(x) is Tensor and x.node is not None:
         return apply(_reshape, x, shape=x.shape)
-    return another(x)
+    return another(_as_recorded(x))
+
+
+def _as_recorded(x: Any) -> Any:
+    """A value as an op would return it that has nothing to do: under `no_grad` a constant, also in a program."""
+    return x if not isinstance(x, Value) or modes().grad else pointwise.unrecorded(x)
 
 
 def variable(x: Any) -> Any:
     """A copy that may be written to: a variable of its own, also over a value of a running transform."""
-    return unchanged(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(x)
+    return unchanged(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(_as_recorded(x))
 
 
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:

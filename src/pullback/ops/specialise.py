@@ -25,7 +25,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Sequence, Set
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +40,7 @@ from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, copy_variable
 from ..arrays.value import Value
 from ..errors import ConversionError
-from ..settings import switched
+from ..settings import enable_grad, modes, switched
 from . import basis
 from .dispatch import apply
 from .op import OUT, Op, Rule
@@ -136,7 +136,7 @@ def _has_content(x: Any, other: Any) -> bool:
 class Symbol(Value):
     """A value known only by its spec. Ops on it are written down instead of computed."""
 
-    __slots__ = ("constants", "equations", "level", "now", "scope", "spec")
+    __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "spec")
     level: int
     is_variable = True
 
@@ -146,6 +146,7 @@ class Symbol(Value):
         self.level = scope.level
         self.equations = equations
         self.constants = constants
+        self.recorded = True  # False of what was computed under `no_grad`
         self.now: Symbol | None = None  # the symbol it stands for since `x += y`, whose equation has that one's name
 
     def point_at(self, new: Any, what: str) -> None:
@@ -163,15 +164,24 @@ class Symbol(Value):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
+        if op is basis.unrecorded.op and self.is_tangent:
+            return current(args[0])
         given = tuple([spec_of(x) for x in args])
         made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
         specs = made if type(made) is tuple else (made,)
         results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
         constants = self.constants
         args = [current(x) for x in args]
+        if not modes().grad and not self.is_tangent:
+            args = _unrecorded(op, args, results)
         kept = tuple(args) if constants is None else tuple([constants.keep(x) for x in args])
         self.equations.append(Equation(results, op, kept, static))
         return results if type(made) is tuple else results[0]
+
+    @property
+    def is_tangent(self) -> bool:
+        """Whether it stands for a tangent of `linearize`, which passes where no tape records."""
+        return self.scope.name == "linearize"
 
     def kept_references(self) -> int:
         return sum(x is self for equation in self.equations for x in (*equation.results, *equation.args))
@@ -187,6 +197,18 @@ class Symbol(Value):
 
     def __repr__(self) -> str:
         return f"<symbol {self.spec}>"
+
+
+def _unrecorded(op: Op, args: Sequence[Any], results: tuple[Symbol, ...]) -> Sequence[Any]:
+    """The arguments of an op under `no_grad`, such that no derivative of the program ever goes back through them."""
+    for result in results:
+        result.recorded = False
+    return args if op is basis.unrecorded.op else [basis.unrecorded(x) if _is_recorded(x) else x for x in args]
+
+
+def _is_recorded(x: Any) -> bool:
+    """Whether a derivative may go back to an argument; to a captured tensor it may once that requires one."""
+    return isinstance(x, Value) and spec_of(x).inexact and (type(x) is not Symbol or x.recorded)
 
 
 class _Located(list[Equation]):
@@ -229,13 +251,20 @@ def write_down(
 
     with Scope(name, lift, _itself) as scope:
         inputs = [Symbol(spec, scope, equations, constants) for spec in specs]
-        with switched(tracing=inputs[0]) if name == "jit" and inputs else nullcontext():
+        with _modes_inside(name, inputs):
             out = function(*inputs)
         out = [current(x) for x in out] if isinstance(out, (list, tuple)) else current(out)
     scope.lift = _itself  # what was written down points back at its list no more: no cycle is left
     for symbol in (*inputs, *(s for e in equations for s in e.results)):
         symbol.equations, symbol.constants = [], None
     return inputs, equations, out
+
+
+def _modes_inside(name: str, inputs: Sequence[Symbol]) -> AbstractContextManager[None]:
+    """A program is the same one whether or not the place it is traced at records: that place runs it."""
+    if name == "jit" and inputs:
+        return switched(tracing=inputs[0])
+    return enable_grad() if name == "staging" and not modes().grad else nullcontext()
 
 
 def _itself(*x: Any) -> Any:

@@ -14,7 +14,7 @@ from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.batching import lead
 from ..ops.dispatch import as_value
-from ..ops.elementwise import multiply, stop_gradient
+from ..ops.elementwise import multiply, stop_gradient, unrecorded
 from ..ops.functions import clip
 from ..ops.shaping import astype
 from ..ops.statics import Static
@@ -80,7 +80,7 @@ def _replaced_batch(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> 
 
 
 #: The ops, by the names that programs have for them.
-ALTERED = {op.name: op.record() for op in (_clipped, _scaled, _replaced)}
+ALTERED = {op.name: op.record() for op in (_clipped, _scaled, _replaced)} | {unrecorded.op.name: unrecorded.op}
 
 
 @signed

@@ -103,10 +103,10 @@ def fresh(x: Any) -> Any:
     return x.copy() if is_array(x) else x
 
 
-def _on_living_leaf(node: Node | None) -> bool:
-    """Whether a result hangs on a leaf that its maker still holds."""
+def _living_leaves(node: Node | None) -> list[Any]:
+    """The leaves that a result hangs on and that their makers still hold."""
     leaves = [] if node is None else leaves_of(deepest_first([node]))
-    return any(leaf.kept() is not None and call_of(leaf) is None for leaf in leaves)
+    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and call_of(leaf) is None]
 
 
 def brought_out(x: Any, scope: Scope) -> Any:
@@ -114,11 +114,13 @@ def brought_out(x: Any, scope: Scope) -> Any:
     while isinstance(x, Value) and x.level > scope.level:
         if not isinstance(x, Tensor):
             raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")
-        if _on_living_leaf(x.node):
+        if leaves := _living_leaves(x.node):
+            updated = any(tensor is note[0] for tensor in leaves for note in scope.rebound or ())
             raise GraphError(
-                f"{scope.name}: the result hangs on a leaf that was made inside the function, so its gradient would be "
-                f"lost outside.\n  made at {x.node.where() if x.node else ''}\n"
-                "  Make the leaf before, call backward inside the function, or return x.detach()."
+                f"{scope.name}: the result hangs on a leaf that was {'updated' if updated else 'made'} inside the "
+                f"function, so its gradient would be lost outside.\n  made at {x.node.where() if x.node else ''}\n"
+                f"  {'Update' if updated else 'Make'} the leaf before, call backward inside the function, or return "
+                "x.detach()."
             )
         x = x.value
     return x

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,17 @@ class Pullback:
 
     def _seen(self, out: Tensor, outside: bool) -> Any:
         if outside:
-            return out if self.recording else out.detach()
-        lowered = self._lowered(out.value)
+            return out if self.recording else pointwise.unrecorded(out).detach()
+        lowered = self._settled(out.value)
         return wrap(lowered, spec_of(lowered)) if self._any_tensor() and not isinstance(lowered, Tensor) else lowered
 
     def _any_tensor(self) -> bool:
         return any(isinstance(x, Tensor) for x in self._xs)
+
+    def _settled(self, value: Any) -> Any:
+        """A value at the level of the caller, which records nothing of it under `no_grad`, also in a program."""
+        lowered = self._lowered(value)
+        return lowered if self.recording or not isinstance(lowered, Value) else pointwise.unrecorded(lowered)
 
     def _lowered(self, value: Any) -> Any:
         if self._scope is None:
@@ -122,7 +128,8 @@ class Pullback:
             level = max(x.level for x in inputs)  # a cotangent of a lower level is a constant of this tape
             tracked = any(isinstance(bar, Tensor) and bar.node is not None and bar.level >= level for bar in seeds)
             linked = (tracked or self.outside) if linked is None else linked
-            found = gradients(roots, inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
+            with enable_grad() if self.recording and not modes().grad else nullcontext():
+                found = gradients(roots, inputs, seeds, create_graph=linked, retain_graph=True, allow_unused=True)
         return [self._handed_back(g, x) for g, x in zip(found, xs, strict=True)]
 
     def _handed_back(self, gradient: Tensor | None, x: Any) -> Any:
@@ -130,9 +137,9 @@ class Pullback:
         if gradient is None:
             value = zeros(spec_of(x))
         elif gradient.node is not None:
-            return gradient if self.recording else gradient.detach()
+            return gradient if self.recording else pointwise.unrecorded(gradient).detach()
         else:
-            value = self._lowered(gradient.value)
+            value = self._settled(gradient.value)
         return wrap(value, spec_of(value)) if isinstance(x, Tensor) and not isinstance(value, Tensor) else value
 
 

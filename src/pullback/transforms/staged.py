@@ -24,6 +24,7 @@ from ..ops.families import result_dtype
 from ..ops.routine import Routine, routine
 from ..ops.shaping import astype
 from ..ops.specialise import Symbol
+from ..settings import Modes, modes, switched
 from .batching import Batched
 from .captures import Captures
 from .carry import Carry, alike, as_arrays
@@ -63,6 +64,12 @@ def _tracked(values: Sequence[Any]) -> bool:
     return any(type(layer) is Tensor and layer.node is not None for x in values for layer in _layers(x))
 
 
+def _as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
+    """A function of the user's in the modes of the call: a routine is traced as one that records."""
+    now = now or modes()
+    return f if now.grad else switched(grad=False, inference=now.inference)(f)
+
+
 def staged_scan(
     what: str, f: Callable[[Any, Any], tuple[Any, Any]], carry: Carry, sequences: Sequence[Any], structure: Any,
     count: int, reverse: bool, counts: bool = False,
@@ -70,6 +77,7 @@ def staged_scan(
     """The scan as one equation; `f` returns a pair. If it `counts`, its sequence stands for Python's own numbers, which
     give way in promotion.
     """
+    f = _as_called(f)
     carries = len(carry.leaves)
     shape_of_y: list[Any] = []
 
@@ -96,6 +104,7 @@ def staged_scan(
 
 def staged_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], carry: Carry) -> Any:
     """The loop as one equation."""
+    condition, body = _as_called(condition), _as_called(body)
     carries = len(carry.leaves)
     test, tested = routine(
         lambda *xs: [one_truth(condition(carry.given(xs)), f"{carry.what}: the condition")], *carry.specs
@@ -133,7 +142,7 @@ def staged_branch(what: str, names: Sequence[str], which: Any, functions: Sequen
     """
     leaves, structure = flatten(operands)
     moving = [i for i, x in enumerate(leaves) if isinstance(x, Value) or is_array(x)]
-    captures = Captures(functions)
+    captures, now = Captures(functions), modes()
     count = len(moving)
     specs = [spec_of(x) for x in (*(leaves[i] for i in moving), *captures.values)]
     structures: list[Any] = []
@@ -144,7 +153,7 @@ def staged_branch(what: str, names: Sequence[str], which: Any, functions: Sequen
             for i, x in zip(moving, symbols, strict=False):
                 given[i] = x
             function = captures.over(symbols[count:])[number]
-            out, found = flatten(function(*unflatten(structure, given)))
+            out, found = flatten(_as_called(function, now)(*unflatten(structure, given)))
             structures.append(found)
             return [as_value(x) for x in out]
 

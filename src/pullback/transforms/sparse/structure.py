@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...arrays.spec import ones, spec_of
+from ...ops.elementwise import unrecorded
 from ...ops.op import Op
 from .calls import Call, known_numbers
 from .factors import contracted
@@ -43,8 +44,8 @@ def patterns_of(call: Call, below: Sequence[Matrix | None]) -> list[Matrix | Non
 
 
 def _has_no_derivative(op: Op, position: int) -> bool:
-    """Only what an op says is zero is taken to be zero."""
-    return op.pulls.get(op.argument(position), ...) is None
+    """Only what an op says is zero is taken to be zero; what tapes alone do not see is none of it."""
+    return op is not unrecorded.op and op.pulls.get(op.argument(position), ...) is None
 
 
 def _through(call: Call, position: int, pattern: Matrix) -> list[Matrix]:
