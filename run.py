@@ -17,15 +17,16 @@ PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 # command: (what to install, the steps by name)
 COMMANDS = {
-    "demo": (".[jit]", {"demo": ["pullback.cli", "demo"]}),
+    "demo": (".[jit]", {"demo": ["-m", "pullback.cli", "demo"]}),
     "test": (
         ".[dev,jit,io]",
         {
-            "format": ["ruff", "format", "--check", "."],
-            "lint": ["ruff", "check", "."],
-            "types": ["mypy"],
-            "docs": ["sphinx", "-W", "-E", "-q", "-b", "html", "docs", "build/docs"],
-            "tests": ["pytest", "-n", "auto"],
+            "format": ["-m", "ruff", "format", "--check", "."],
+            "lint": ["-m", "ruff", "check", "."],
+            "types": ["-m", "mypy"],
+            "size": ["tests/code_size.py"],
+            "docs": ["-m", "sphinx", "-W", "-E", "-q", "-b", "html", "docs", "build/docs"],
+            "tests": ["-m", "pytest", "-n", "auto"],
         },
     ),
 }
@@ -38,8 +39,8 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"run.py: pullback needs Python 3.11 or newer, this is {sys.version.split()[0]}.")
     requirement, steps = COMMANDS[arguments[0]]
     install(arguments[0], requirement)
-    for name, module in steps.items():
-        run(name, [PYTHON, "-m", *module])
+    for name, step in steps.items():
+        run(name, [PYTHON, *step])
 
 
 def install(command: str, requirement: str) -> None:

@@ -25,7 +25,7 @@ def state() -> tuple[np.ndarray, float]:
 
 def ours(**how):
     import pullback as pb
-    from pullback.checkpoint.schedules import fewest_advances
+    from pullback.checkpoint.loops.revolve import fewest_advances
 
     x, a = state()
     taken = 0

@@ -8,7 +8,7 @@ import numpy as np
 from contest import OURS, Limit, alone, burst, check_agreement, gather, machine, race, report, start
 
 import pullback as pb
-from pullback.transforms.jacobian import hessian
+from pullback.transforms.jacobian.functions import hessian
 
 LIMITS = (Limit("PyTorch", 1 / 3),)
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import numpy as np
 from contest import burst, machine, start
 
 import pullback as pb
-from pullback.transforms.jacobian import hessian, jacfwd
+from pullback.transforms.jacobian.functions import hessian, jacfwd
 
 SHORT, LONG = 2, 22
 FEW, MANY = 4, 24

@@ -29,7 +29,7 @@ def workloads(name):
         yield f"a training step of {title}", step(*compiled.network(sizes, batch))
     for n in (10_000, 100_000, 1_000_000):
         data = [0.3 * compiled.normal(n), 0.5 * compiled.normal(n), 0.5 * compiled.normal(n)]
-        yield f"tanh(h * w + x) 100 times with gradient, {n} elements", gradient(compiled.chain, data, 1)
+        yield f"tanh(h * w + x) 100 times with gradient, {n} elements", gradient(compiled.make_chain, data, 1)
     data = [compiled.normal(256, 1000), np.arange(256), compiled.RNG.integers(0, 1000, 256)]
     yield "softmax cross-entropy 256x1000 with gradient", gradient(compiled.entropy, data, 1)
     data = [compiled.normal(512, 768), compiled.normal(768), compiled.normal(768), compiled.normal(512, 768)]

@@ -22,7 +22,7 @@ from composed_modes import DERIVATIVES, VALUES, find_fault
 from composed_programs import SHAPES, chains, drawn, drawn_chain
 from composed_shrinking import reproduction, shrink
 
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 
 __all__ = ["campaign", "folds", "modes_of", "program_of", "try_program"]
 

@@ -14,7 +14,8 @@ import numpy as np
 from composed_programs import Program
 
 import pullback as pb
-from pullback.compile.cpu import callbacks, executable
+from pullback.compile.cpu import executable
+from pullback.compile.cpu.runtime import callbacks
 from pullback.compile.jit import jit
 
 __all__ = ["DERIVATIVES", "MODES", "Fault", "find_fault", "poisoned"]

@@ -4,10 +4,10 @@ import ctypes
 
 import numpy as np
 
-from pullback.compile.cpu.kernels import render_kernel
-from pullback.compile.cpu.link import link, vector_bytes
-from pullback.compile.cpu.math import FUNCTIONS
-from pullback.compile.loops import Buffer, Kernel, Line, Store
+from pullback.compile.cpu.kernel.render import render_kernel
+from pullback.compile.cpu.math.functions import FUNCTIONS
+from pullback.compile.cpu.runtime.link import link, vector_bytes
+from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Store
 
 assert FUNCTIONS
 _linked = {}
@@ -30,9 +30,9 @@ def run_word(word, *arrays, out=None, width=None):
 
 def _compiled(word, count, dtype, size, out, width):
     buffers = [Buffer("input", size, dtype, i) for i in range(count)] + [Buffer("output", size, out)]
-    loads = [Line("load", dtype, frozenset((0,)), buffer=b, strides=(1,)) for b in buffers[:-1]]
-    line = Line(
-        "apply", out, frozenset((0,)), args=tuple(loads), computed=dtype, kernel=lambda k, *x: getattr(k, word)(*x)
+    loads = [KernelLine("load", dtype, frozenset((0,)), buffer=b, strides=(1,)) for b in buffers[:-1]]
+    line = KernelLine(
+        "apply", out, frozenset((0,)), args=tuple(loads), compute_dtype=dtype, kernel=lambda k, *x: getattr(k, word)(*x)
     )
     kernel = Kernel((size,), 0, [*loads, line], [Store(line, buffers[-1], (1,))])
     rendered = render_kernel(kernel, width)

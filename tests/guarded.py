@@ -76,7 +76,8 @@ class Numpy:
 
 def build_for(machine):
     """Have code made for another processor than this one."""
-    from pullback.compile.cpu import executable, link
+    from pullback.compile.cpu import executable
+    from pullback.compile.cpu.runtime import link
 
     cpu, width = MACHINES[machine]
     if cpu is None:
@@ -86,7 +87,7 @@ def build_for(machine):
     def other(llvm):
         return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)
 
-    link._machine = other
+    link._target_machine = other
 
 
 def samples(first, step):
@@ -148,9 +149,9 @@ def products():
 def main(place, machine, first, step, count):
     from test_compiled import same
 
-    from pullback.compile import fuse
     from pullback.compile.cpu import executable
     from pullback.compile.jit import jit
+    from pullback.compile.lower import fuse
 
     build_for(machine)
     guarded = Guarded(place)

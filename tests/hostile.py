@@ -24,11 +24,11 @@ from pullback.arrays.dtypes import NAMES, as_dtype
 from pullback.arrays.spec import make_spec, spec_of
 from pullback.arrays.trees import flatten
 from pullback.errors import PullbackError
-from pullback.graph.plain import over_scope
-from pullback.graph.text import graph_text
-from pullback.ops import everything
-from pullback.ops.index import SLOT
-from pullback.ops.specialise import Equation, Symbol
+from pullback.graph.encoding import closed_scope
+from pullback.graph.text import format_graph
+from pullback.ops import load_all_ops
+from pullback.ops.index.normalize import SLOT
+from pullback.ops.specialize import Equation, Symbol
 
 WHOLE = [-1, 0, 1, 2, 3, 4, 5, 7, 8, 64, 1000, 10**8, 2**31, 2**40, 2**62, 10**19, -2, -3, -1000, -(10**9), -(2**63)]
 OTHERS = [None, True, False, 1.5, float("nan"), float("inf"), "", "left", "ij", "zz", (), (0,), (0, 0), [], 1j, {}]
@@ -118,7 +118,7 @@ def hostile_graph(seed):
 
 
 def graph_of(op, specs, static, otherwise):
-    scope = over_scope()
+    scope = closed_scope()
     try:
         with np.errstate(all="ignore"):
             made = op.spec(*specs, **static)
@@ -192,7 +192,7 @@ def read(seed):
             return None
     graph = hostile_graph(seed)
     try:
-        text = graph_text(graph) if seed % 2 else graph.to_json()
+        text = format_graph(graph) if seed % 2 else graph.to_json()
     except (PullbackError, ValueError, OverflowError):  # what no writer writes, such as an integer of 64 digits
         return None
     try:
@@ -202,8 +202,8 @@ def read(seed):
 
 
 def run_native(graph, args, guarded):
-    from pullback.compile import fuse
     from pullback.compile.cpu import executable
+    from pullback.compile.lower import fuse
 
     executable.np = Numpy(empty=guarded.empty)
     fuse.np = Numpy(ascontiguousarray=guarded.ascontiguousarray)
@@ -267,5 +267,5 @@ def main(place, first, count):
 
 
 if __name__ == "__main__":
-    assert everything()
+    assert load_all_ops()
     main(*sys.argv[1:])

@@ -19,7 +19,7 @@ import numpy as np
 from composed_modes import poisoned
 
 import pullback as pb
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 from pullback.compile.jit import jit
 
 __all__ = ["ROUNDS", "WAYS", "Network", "drawn_network", "find_fault", "reproduction", "shrink"]

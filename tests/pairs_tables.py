@@ -67,7 +67,7 @@ REASONS = [
     Reason(
         "in_place",
         errors.GraphError,
-        "cannot be pointed at this one",
+        "cannot be rebound to this one",
         ("in_place", ANY),
         "values of transforms are immutable",
     ),
@@ -96,7 +96,7 @@ REASONS = [
         "ops with functions in them are read with `ops=`",
     ),
     Reason("no_text", errors.ArgumentError, "cannot be read", ("graph_text", ANY), "a captured tensor has no text"),
-    Reason("no_data", errors.ArgumentError, "cannot be written as data", ("graph_json", ANY), "a function is no data"),
+    Reason("no_data", errors.ArgumentError, "cannot be serialized", ("graph_json", ANY), "a function is no data"),
     Reason("keyless", errors.ArgumentError, "draws from keys", (ANY, STREAMS), "each call would repeat the numbers"),
     Reason("drawn_once", errors.GraphError, "would do only once", (JIT, DRAWS), "each call would repeat the numbers"),
     Reason(
@@ -116,7 +116,7 @@ REASONS = [
     Reason(
         "no_numbers",
         errors.ConversionError,
-        "has no numbers",
+        "no concrete values",
         (f"{BUILDERS}|memory_predict", "cond|switch|while_loop"),
         "a branch on numbers that are not there",
     ),

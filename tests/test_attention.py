@@ -264,7 +264,9 @@ def test_compiled_bands_take_memory_by_the_length():
 
 def test_long_sequences_go_in_bands_by_themselves(monkeypatch):
     seen = []
-    monkeypatch.setattr(pb.nn.attention, "apply", lambda op, *xs, rows, **static: seen.append(rows) or xs[0])
+    monkeypatch.setattr(
+        "pullback.nn.attention.dot_product.apply", lambda op, *xs, rows, **static: seen.append(rows) or xs[0]
+    )
     q = np.zeros((8, 2048, 2), np.float32)
     attention(q, q, q)
     assert seen == [128]
@@ -304,7 +306,7 @@ def test_mistakes_are_said(change, error, said):
         attention(given.pop("q"), given.pop("k"), given.pop("v"), **given)
 
 
-@pytest.mark.parametrize("pairing", ["halves", "neighbours"])
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
 def test_rotary_embedding(pairing):
     x = RNG.normal(size=(2, 6, 8))
     out = pb.nn.rotary_embedding(x, pairing=pairing)

@@ -15,13 +15,13 @@ from rich.console import Console
 import pullback as pb
 from pullback import cli
 from pullback.errors import ArgumentError, DtypeError
-from pullback.ops import everything
+from pullback.ops import load_all_ops
 from pullback.tools.certify import DTYPES, EXCEPTIONS, ROLES, certify_ops
-from pullback.tools.certify.digits import scalar_function
-from pullback.tools.certify.oracles.draws import threefry
-from pullback.tools.certify.oracles.movement import each_place
+from pullback.tools.certify.high_precision import scalar_function
+from pullback.tools.certify.oracles.random_draws import threefry
+from pullback.tools.certify.oracles.structural import index_pairs
 from pullback.tools.certify.report import MARK, Certificate, Outcome
-from pullback.tools.certify.roles import apart
+from pullback.tools.certify.roles import relative_distance
 
 PAGE = Path(__file__).parent.parent / "docs" / "certification.md"
 X = np.array([0.5, 1.5, -0.7])
@@ -139,7 +139,7 @@ def test_the_oracle_of_indexing_is_numpys_indexing(index):
     x, i, j = np.arange(24.0).reshape(2, 3, 4), np.array([0, -1]), np.array([[1, 0], [0, 1]])
     index = eval(f"np.s_[{index}]", {"np": np, "i": i, "j": j})
     index = index if isinstance(index, tuple) else (index,)
-    shape, pairs = each_place(x.shape, index)
+    shape, pairs = index_pairs(x.shape, index)
     found = np.zeros(shape)
     for place, source in pairs:
         found[place] = x[source]
@@ -180,11 +180,11 @@ def test_errors_say_what_is_wrong(call, error, words):
 
 
 def test_nan_is_a_failure_unless_both_say_so():
-    assert apart(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == 0
-    assert apart(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert apart(np.array([np.inf]), np.array([np.inf])) == 0
-    assert apart(np.ones(2), np.ones(3)) == np.inf
-    assert apart(np.array([True]), np.array([False])) == 1
+    assert relative_distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == 0
+    assert relative_distance(np.array([np.nan]), np.array([1.0])) == np.inf
+    assert relative_distance(np.array([np.inf]), np.array([np.inf])) == 0
+    assert relative_distance(np.ones(2), np.ones(3)) == np.inf
+    assert relative_distance(np.array([True]), np.array([False])) == 1
     report = Certificate(("value",))
     report.add(Outcome("f", "value", "here", float("nan"), 1.0, "nothing"))
     assert not report
@@ -197,27 +197,27 @@ def test_nan_is_a_failure_unless_both_say_so():
 def test_ops_are_certified_in_each_dtype(name):
     report = certify_ops([name])
     assert report, str(report)
-    assert report.rows[name]["spec"].cases >= len(everything()[name].samples(np.random.default_rng(0)))
+    assert report.rows[name]["spec"].cases >= len(load_all_ops()[name].samples(np.random.default_rng(0)))
 
 
 @pytest.mark.slow
 @pytest.mark.sweep
 def test_every_op_is_certified():
     report = certify_ops()
-    assert report, "\n".join(report.explained())
+    assert report, "\n".join(report.verdict_lines())
 
 
 def test_few_exceptions_with_reasons():
     assert len(EXCEPTIONS) <= 10
     for name, (roles, why) in EXCEPTIONS.items():
-        assert name in everything()
+        assert name in load_all_ops()
         assert set(roles) <= {role.name for role in ROLES}
         assert why in PAGE.read_text().replace("\\|", "|")
 
 
 def ops_at_the_start():
     """Some ops are made by order when they are first asked for, as tests do."""
-    program = "from pullback.ops import everything; print(*sorted(everything()))"
+    program = "from pullback.ops import load_all_ops; print(*sorted(load_all_ops()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -234,7 +234,7 @@ def test_the_page_has_every_op_and_no_failure():
 
 
 def test_forty_digits_are_asked_where_mpmath_knows_the_function():
-    known = [name for name, op in everything().items() if op.differentiable and scalar_function(op)]
+    known = [name for name, op in load_all_ops().items() if op.differentiable and scalar_function(op)]
     assert len(known) >= 120
     report = certify_ops(["tanh", "logaddexp", "lgamma"], ["float64"])
     assert [report.rows[name]["digits"].cases for name in ("tanh", "logaddexp", "lgamma")] == [1, 1, 1]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.checkpoint.fingerprint import Fingerprint
-from pullback.checkpoint.trail import Trail
+from pullback.checkpoint.loops.trail import Trail
+from pullback.checkpoint.recompute.fingerprint import Fingerprint
 from pullback.errors import GraphError, RecomputeError
 
 X = np.linspace(0.1, 1.0, 5)
@@ -211,12 +211,12 @@ def test_a_fingerprint_lets_rounding_pass_and_nothing_else():
 
 def test_a_trail_lets_rounding_pass_once_and_then_compares_nothing():
     trail, state = Trail(1), np.linspace(1.0, 2.0, 7)
-    trail.see(0, [state])
-    trail.see(1, [state * 2])
+    trail.check_state(0, [state])
+    trail.check_state(1, [state * 2])
     with pytest.raises(RecomputeError, match="step 0"):
-        trail.see(0, [state * 1.1])
-    trail.see(0, [state * (1 + 1e-15)])
-    trail.see(1, [state * 3])
+        trail.check_state(0, [state * 1.1])
+    trail.check_state(0, [state * (1 + 1e-15)])
+    trail.check_state(1, [state * 3])
 
 
 def test_bits_of_an_argument_in_another_layout_are_no_change():

@@ -15,8 +15,16 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.checkpoint import disk, offload
-from pullback.checkpoint.schedules import Levels, fastest, fewest_advances, first_snapshots, repetitions, split, touches
+from pullback.checkpoint.loops.revolve import (
+    OnlineSchedule,
+    count_touches,
+    fewest_advances,
+    first_snapshots,
+    min_repetitions,
+    most_touched,
+    next_snapshot_distance,
+)
+from pullback.checkpoint.offload import disk, offload_to_disk
 from pullback.errors import ArgumentError, DtypeError, GraphError, RecomputeError, ShapeError, StorageError
 
 X0, A = np.array([0.3, 0.7]), np.array([1.1, 0.9])
@@ -71,7 +79,7 @@ def test_the_formula_is_the_minimum_and_split_reaches_it(s):
     for n in range(1, 60):
         assert fewest_advances(n, s) == least(n, s)
         if n > 1 and s > 1:
-            m = split(n, s)
+            m = next_snapshot_distance(n, s)
             assert m + least(n - m, s - 1) + least(m, s) == least(n, s)
 
 
@@ -92,7 +100,7 @@ def reversing(held, end, s):
         if end == at:
             held.pop()
             continue
-        to = at + split(end - at, free + 1) if free > 0 and end - at > 1 else end - 1
+        to = at + next_snapshot_distance(end - at, free + 1) if free > 0 and end - at > 1 else end - 1
         for i in range(at, to):
             counts[i] += 1
         if free > 0 and end - at > 1:
@@ -105,7 +113,7 @@ def reversing(held, end, s):
 @pytest.mark.parametrize("s", range(1, 7))
 def test_an_unknown_number_of_steps_repeats_none_more_often_than_the_best_schedule(s):
     for n in range(2, 160):
-        levels, held = Levels(s), []
+        levels, held = OnlineSchedule(s), []
         for i in range(n):
             dropped = levels.reach(i)
             if dropped is not None:
@@ -113,15 +121,15 @@ def test_an_unknown_number_of_steps_repeats_none_more_often_than_the_best_schedu
             held.append(i)
             assert len(held) <= s + 1  # one is the state at hand
         counts = reversing(held, n, s)
-        assert max(counts) <= repetitions(n, s)
+        assert max(counts) <= min_repetitions(n, s)
         assert sum(counts) <= 1.35 * (fewest_advances(n, s) + 1)
 
 
 def test_the_snapshots_in_memory_are_those_that_are_touched_most():
-    counts = touches(100, 6)
+    counts = count_touches(100, 6)
     assert len(counts) == 6
     assert sum(counts) > 100
-    quick = fastest(counts, 3)
+    quick = most_touched(counts, 3)
     assert 0 in quick
     assert len(quick) == 3
     assert min(counts[k] for k in quick - {0}) >= max(counts[k] for k in set(range(6)) - quick)
@@ -316,12 +324,12 @@ def test_third_order_and_the_tape_at_any_order():
 def test_second_order_repeats_steps_and_keeps_no_graph_of_them():
     alive = []
 
-    class Watched(pb.ops.keeping.Keeper):
+    class Watched(pb.ops.saved_values.Keeper):
         def keep(self, op, position, value):
             alive.append(op.name)
             return value
 
-    with pb.settings.switched(keeper=Watched()):
+    with pb.settings.override_modes(keeper=Watched()):
         pb.grad(lambda x: norm(pb.grad(lambda y: looped(40, snapshots=3)(y, A))(x)))(X0)
     assert "sin" not in alive
 
@@ -433,9 +441,9 @@ class Layer:
 @pytest.mark.parametrize("tracked", [False, True])
 def test_what_is_not_found_is_refused(tracked):
     start = pb.tensor(X0, requires_grad=tracked)
-    with pytest.raises(GraphError, match=r"carries derivatives.*\n.*Pass it as one of the params"):
+    with pytest.raises(GraphError, match=r"tracked value.*\n.*Pass it as one of the params"):
         pb.checkpoint_loop(Layer(), start, 6, snapshots=2)
-    with pytest.raises(GraphError, match="carries derivatives"):
+    with pytest.raises(GraphError, match="tracked value"):
         pb.jvp(lambda a: pb.checkpoint_loop(type("Held", (), {"__call__": lambda s, i, x: x * s.a, "a": a})(), X0, 2),
                (A,), (X0,))  # fmt: skip
 
@@ -482,7 +490,7 @@ def test_until(s):
     n = int(np.ceil(np.log(1e-3 / X0[1]) / np.log(0.8)))
     g = lambda x, a: norm(1e3 * x * a**n)
     agree(pb.grad(f, (0, 1))(X0, a), pb.grad(g, (0, 1))(X0, a), 1e-11)
-    assert calls <= n * (repetitions(n, s) + 1)
+    assert calls <= n * (min_repetitions(n, s) + 1)
     agree(pb.hessian(f, (0, 1))(X0, a), pb.hessian(g, (0, 1))(X0, a), 1e-11)
     agree(pb.checkpoint_loop(halved, X0, 3, a, until=small), X0 * a**3)
     assert pb.checkpoint_loop(halved, X0, None, a, until=lambda i, x, a: True).tolist() == X0.tolist()
@@ -545,13 +553,13 @@ def test_random_numbers_at_second_order_and_from_a_closure():
 def test_arguments_are_checked():
     loop = functools.partial(pb.checkpoint_loop, lambda i, x: x, X0)
     for wrong, message in (
-        ((), "how many steps"), ((-1,), "not negative"), ((2.5,), "wanted an integer"), ((True,), "not negative"),
+        ((), "number of steps"), ((-1,), "not negative"), ((2.5,), "wanted an integer"), ((True,), "not negative"),
         ((A,), "wanted an integer"),
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=message):
             loop(*wrong)
     for how in ({"snapshots": 0}, {"snapshots": 2.0}, {"ram": 0}, {"disk": -1}, {"snapshots": 2, "ram": 1}):
-        with pytest.raises(ArgumentError, match=r"wanted an integer|say snapshots"):
+        with pytest.raises(ArgumentError, match=r"wanted an integer|pass snapshots"):
             loop(3, **how)
     with pytest.raises(ArgumentError, match="no arrays"):
         pb.checkpoint_loop(lambda i, x: x, (), 3)
@@ -625,9 +633,9 @@ def test_offloaded_gradients_are_the_same_to_the_last_bit(tmp_path):
 
 def test_each_array_is_written_once_and_read_from_disk(monkeypatch):
     written, read = [], []
-    write, take = disk.Place.write, disk.Place.read
-    monkeypatch.setattr(disk.Place, "write", lambda self, x: written.append(id(self)) or write(self, x))
-    monkeypatch.setattr(disk.Place, "read", lambda self: read.append(id(self)) or take(self))
+    write, take = disk.DiskSlot.write, disk.DiskSlot.read
+    monkeypatch.setattr(disk.DiskSlot, "write", lambda self, x: written.append(id(self)) or write(self, x))
+    monkeypatch.setattr(disk.DiskSlot, "read", lambda self: read.append(id(self)) or take(self))
     x = pb.tensor(np.linspace(0, 1, 1000), requires_grad=True)
     with pb.offload_to_disk(at_least=100):
         y = x * 2.0
@@ -647,7 +655,7 @@ def offload_done(tensor):
     nodes, seen = [tensor.node], set()
     for node in nodes:
         for kept in node.kept if isinstance(node.kept, tuple) else ():
-            if isinstance(kept, offload._OnDisk):
+            if isinstance(kept, offload_to_disk._OffloadedValue):
                 while kept._stored._array is not None:
                     pass
         nodes += [p for p in node.parents if p not in seen]
@@ -682,7 +690,7 @@ def test_a_full_disk_is_an_error_of_ours_and_loses_nothing(monkeypatch, tmp_path
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(disk, "_claim", full)
+    monkeypatch.setattr(disk, "_preallocate", full)
     with pytest.raises(StorageError, match="no room for 64 MiB"), pb.offload_to_disk(tmp_path, at_least="1 KiB"):
         pb.sum(pb.exp(x) * pb.sin(x))
     with pytest.raises(StorageError, match="no room"):
@@ -694,10 +702,10 @@ def test_a_full_disk_is_an_error_of_ours_and_loses_nothing(monkeypatch, tmp_path
 
 def test_room_on_disk_is_used_again():
     room = disk.Disk(None)
-    places = [room.room(np.zeros(1000)) for _ in range(4)]
+    places = [room.allocate(np.zeros(1000)) for _ in range(4)]
     starts = sorted(p._start for p in places)
     del places[1:]
-    more = [room.room(np.zeros(1000)) for _ in range(3)]
+    more = [room.allocate(np.zeros(1000)) for _ in range(3)]
     assert sorted(p._start for p in (*places, *more)) == starts
     del places, more
     assert not room._files
@@ -707,7 +715,7 @@ def test_room_on_disk_is_used_again():
     "array", [np.zeros((0, 3)), np.asarray(2.5), np.arange(24.0).reshape(2, 3, 4).transpose(2, 0, 1)]
 )
 def test_what_is_stored_comes_back_as_it_lay(array):
-    place = disk.Disk(None).room(array)
+    place = disk.Disk(None).allocate(array)
     place.write(array)
     found = place.read()
     assert np.array_equal(found, array)
@@ -716,7 +724,7 @@ def test_what_is_stored_comes_back_as_it_lay(array):
 
 def test_sizes_and_directories_are_checked():
     for size, wanted in ((10, 10), ("2 KiB", 2048), ("1.5 MB", 1_500_000), ("7 B", 7)):
-        assert offload._bytes(size) == wanted
+        assert offload_to_disk._parse_bytes(size) == wanted
     for wrong in ("much", "1 mile", -1, None, True):
         with pytest.raises(ArgumentError, match="at_least"):
             pb.offload_to_disk(at_least=wrong)
@@ -765,7 +773,7 @@ def test_a_loop_that_reads_what_changed_is_noticed_after_runs_from_other_numbers
     kept = run(x)
     run(x * 2.0)
     scale[0] = 0.5
-    with pytest.raises(RecomputeError, match="other numbers"):
+    with pytest.raises(RecomputeError, match="other values"):
         pb.sum(kept).backward()
 
 

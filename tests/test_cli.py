@@ -14,8 +14,8 @@ from pullback import cli
 from pullback.compile import cache as code
 from pullback.data import digits
 from pullback.graph.passes import PASSES
-from pullback.ops import everything
-from pullback.tools.stages import arguments_from
+from pullback.ops import load_all_ops
+from pullback.tools.compile_stages import parse_arguments
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def printed(console):
 
 def test_doctor_names_what_it_finds(console):
     assert cli.main(["doctor"], console) == 0
-    assert [part.name for part in cli.PARTS if part.name not in printed(console)] == []
+    assert [part.name for part in cli.COMPONENTS if part.name not in printed(console)] == []
     assert np.__version__ in printed(console)
 
 
@@ -42,8 +42,8 @@ def broken():
 
 
 def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(console, monkeypatch):
-    parts = (cli.Part("A", missing, "nothing", extra="jit"), cli.Part("B", broken, "nothing"))
-    monkeypatch.setattr(cli, "PARTS", parts)
+    parts = (cli.Component("A", missing, "nothing", extra="jit"), cli.Component("B", broken, "nothing"))
+    monkeypatch.setattr(cli, "COMPONENTS", parts)
     assert cli.main(["doctor"], console) == 0
     assert "not installed (extra jit)" in printed(console)
     assert "pip install 'pullback[NAME]'" in printed(console)
@@ -52,7 +52,7 @@ def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(cons
 
 def test_ops_lists_every_record(console):
     assert cli.main(["ops"], console) == 0
-    assert set(everything()) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
+    assert set(load_all_ops()) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
 
 
 @pytest.mark.parametrize("words", [[], ["unknown"], ["demo", "--steps", "0"]])
@@ -128,7 +128,7 @@ def test_compile_takes_settings_and_numbers(console, network):
     [
         ("nowhere.py:f", "", "no file nowhere.py"), ("nothing", "", "FILE.py:function"), (None, "", "which function"),
         ("no.such.module:f", "", "No module named"), ("math:tau", "", "math has no function tau"),
-        ("pullback:sin", "float33[2]", "'float33' is no dtype"), ("pullback:sin", "float32[", "cannot read"),
+        ("pullback:sin", "float33[2]", "'float33' is not a dtype"), ("pullback:sin", "float32[", "cannot read"),
         ("pullback:sin", "float32[-1]", "cannot read"), ("pullback:sin", "float32[2.5]", "cannot read"),
     ],
 )  # fmt: skip
@@ -139,7 +139,7 @@ def test_compile_says_what_it_cannot_find_or_read(console, target, specs, said):
 
 
 def test_arguments_are_read_as_graphs_write_them():
-    a, b, (c, d), e, f = arguments_from("float32[2, 3] int64[], (bool[4], [complex64[0]]) {x: float} -0.5")
+    a, b, (c, d), e, f = parse_arguments("float32[2, 3] int64[], (bool[4], [complex64[0]]) {x: float} -0.5")
     assert (a.shape, a.dtype, b.shape, b.dtype) == ((2, 3), np.float32, (), np.int64)
     assert (c.shape, c.dtype, d[0].shape, d[0].dtype) == ((4,), bool, (0,), np.complex64)
     assert (e, f) == ({"x": 1.0}, -0.5)
@@ -147,12 +147,12 @@ def test_arguments_are_read_as_graphs_write_them():
 
 def test_cache_lists_and_clears(console, monkeypatch, tmp_path):
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
-    code.keep("ab" * 32, bytes(500))
+    code.store("ab" * 32, bytes(500))
     assert cli.main(["cache"], console) == 0
     assert all(word in printed(console) for word in ("abababababab", "seconds ago", "1 programs", str(tmp_path)[:40]))
     assert cli.main(["cache", "clear"], console) == 0
     assert "Removed 1 programs" in printed(console)
-    assert code.kept() == []
+    assert code.list_files() == []
 
 
 def test_cache_says_when_it_is_not_used(console, monkeypatch, tmp_path):
@@ -171,4 +171,4 @@ def test_cache_says_when_it_is_not_used(console, monkeypatch, tmp_path):
     [(-1, "0 seconds ago"), (119, "119 seconds ago"), (7000, "117 minutes ago"), (9e5, "10 days ago")],
 )
 def test_ages_are_said_in_their_largest_unit(seconds, said):
-    assert cli.ago(seconds) == said
+    assert cli.format_age(seconds) == said

@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from pullback.compile import cache
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 
 pytest.importorskip("llvmlite")
 
@@ -29,8 +29,8 @@ def place(tmp_path, monkeypatch):
 def made(monkeypatch):
     """How many times LLVM made code."""
     texts = []
-    original = link.object_code
-    monkeypatch.setattr(link, "object_code", lambda text: texts.append(text) or original(text))
+    original = link.compile_object
+    monkeypatch.setattr(link, "compile_object", lambda text: texts.append(text) or original(text))
     return texts
 
 
@@ -105,16 +105,16 @@ def test_a_file_under_another_name_is_not_taken(place, made):
 
 def test_other_versions_and_processors_have_other_keys(place, made, monkeypatch):
     run()
-    real = link.circumstances()
+    real = link.code_environment()
     for i in range(len(real)):
         changed = (*real[:i], real[i] + "another", *real[i + 1 :])
-        monkeypatch.setattr(link, "circumstances", lambda changed=changed: changed)
+        monkeypatch.setattr(link, "code_environment", lambda changed=changed: changed)
         run()
     assert len(made) == len(files(place)) == 1 + len(real)
 
 
 def test_the_key_names_what_code_depends_on():
-    said = " ".join(link.circumstances())
+    said = " ".join(link.code_environment())
     versions = (np.__version__, pb.__version__, sys.modules["llvmlite"].__version__, sys.implementation.cache_tag)
     assert all(v in said for v in versions)
     assert cache.key_of("ab", "c") != cache.key_of("a", "bc")
@@ -146,15 +146,15 @@ def test_where_no_directory_can_be(place, made, tmp_path, monkeypatch):
     run()
     run()
     assert len(made) == 2
-    assert cache.kept() == []
-    assert cache.cleared() == (0, 0)
+    assert cache.list_files() == []
+    assert cache.clear() == (0, 0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such bits")
 def test_a_directory_others_may_write_to_is_not_used(place, made):
     run()
     place.chmod(0o777)
-    assert cache.refusal(place) == "others may write to it"
+    assert cache.why_refused(place) == "others may write to it"
     run()
     assert len(made) == 2
 
@@ -163,7 +163,7 @@ def test_a_directory_others_may_write_to_is_not_used(place, made):
 def test_what_another_user_wrote_is_not_used(place, made, monkeypatch):
     run()
     monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    assert cache.refusal(place) == "it belongs to another user"
+    assert cache.why_refused(place) == "it belongs to another user"
     run()
     assert len(made) == 2
 
@@ -211,7 +211,7 @@ def test_cleared_while_in_use(place, made):
     f = pb.jit(lambda x: pb.sum(pb.exp(x)))
     x = np.linspace(0, 1, 11)
     first = f(x)
-    assert cache.cleared().files == 1
+    assert cache.clear().files == 1
     assert f(x) == first
     assert files(place) == []
     assert pb.jit(lambda x: pb.sum(pb.exp(x)))(x) == first
@@ -220,12 +220,12 @@ def test_cleared_while_in_use(place, made):
 
 def test_the_oldest_go_when_there_are_too_many(place, monkeypatch):
     for i in range(8):
-        cache.keep(f"{i:064x}", bytes(1000))
+        cache.store(f"{i:064x}", bytes(1000))
         os.utime(place / f"{i:064x}.code", (1000 + i, 1000 + i))
-    assert cache.fetched(f"{0:064x}") == bytes(1000)  # used just now
-    monkeypatch.setattr(cache, "LARGEST", 6000)
+    assert cache.fetch(f"{0:064x}") == bytes(1000)  # used just now
+    monkeypatch.setattr(cache, "MAX_BYTES", 6000)
     monkeypatch.setattr(cache, "_written", 0)
-    cache.keep(f"{8:064x}", bytes(1000))
+    cache.store(f"{8:064x}", bytes(1000))
     left = [int(f.stem, 16) for f in files(place)]
     assert sum(f.stat().st_size for f in files(place)) <= 6000
     assert {0, 8} <= set(left)
@@ -233,25 +233,25 @@ def test_the_oldest_go_when_there_are_too_many(place, monkeypatch):
 
 
 def test_what_was_never_finished_is_removed_in_time(place, monkeypatch):
-    cache.keep("00" * 32, b"code")
+    cache.store("00" * 32, b"code")
     old, new = place / ".a.part", place / ".b.part"
     old.write_bytes(b"")
     new.write_bytes(b"")
     os.utime(old, (1000, 1000))
     monkeypatch.setattr(cache, "_written", 0)
-    cache.keep("11" * 32, b"code")
+    cache.store("11" * 32, b"code")
     assert (old.exists(), new.exists()) == (False, True)
-    assert cache.cleared().files == 2
+    assert cache.clear().files == 2
     assert list(place.iterdir()) == []
 
 
 PROCESS = """
 import sys
 import numpy as np, pullback as pb
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 made = []
-original = link.object_code
-link.object_code = lambda text: made.append(text) or original(text)
+original = link.compile_object
+link.compile_object = lambda text: made.append(text) or original(text)
 x = np.linspace(-1, 1, 50)
 for n in range(2, 10):
     f = pb.jit(lambda x: pb.sum(pb.sin(x) ** n))

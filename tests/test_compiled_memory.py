@@ -7,12 +7,13 @@ from test_random_graphs import roles
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile.cost import nanoseconds
-from pullback.compile.cpu import division, link
-from pullback.compile.fit import fitted
-from pullback.compile.loops import Host, Kernel, Product
-from pullback.compile.memory import planned
-from pullback.compile.recipes import Program
+from pullback.compile.cpu.runtime import link
+from pullback.compile.loop_ir import Host, Kernel, Product
+from pullback.compile.schedule import division
+from pullback.compile.schedule.arena import plan_arena
+from pullback.compile.schedule.cost import estimate_nanoseconds
+from pullback.compile.schedule.recompute_recipes import StepUsage
+from pullback.compile.schedule.rematerialize import fit_steps
 from pullback.errors import ArgumentError, MemoryBudgetError, RecomputeError
 
 pytest.importorskip("llvmlite")
@@ -320,8 +321,8 @@ def test_a_budget_between_two_that_are_kept_is_kept(less, monkeypatch):
 
     ws, f = [W * (i + 1) for i in range(4)], pb.grad(loss)
     plain = pb.jit(f).lower(ws, W)
-    shared = sum(nanoseconds(s) for s in plain.code.steps.steps if division._is_shared(s))
-    for name, number in (("SHORT", 0), ("BLOCK", 20), ("WORTH", int(shared) + 1)):
+    shared = sum(estimate_nanoseconds(s) for s in plain.code.steps.steps if division._is_divisible(s))
+    for name, number in (("MIN_STEP_NS", 0), ("MIN_BLOCK_NS", 20), ("MIN_PROGRAM_NS", int(shared) + 1)):
         monkeypatch.setattr(division, name, number)
     limit = plain.memory().peak - less
     jitted = pb.jit(f, memory_budget=limit)
@@ -382,7 +383,7 @@ def test_derivatives_of_a_compiled_function_have_its_budget():
     memory = pb.jit(pb.grad(layers)).lower(W, X).memory()
     f = pb.jit(layers, memory_budget=int(memory.peak * 0.7))
     np.testing.assert_allclose(pb.grad(f)(W, X), pb.grad(layers)(W, X), rtol=1e-10, atol=1e-12)
-    assert f.last._pull.last.memory().peak <= int(memory.peak * 0.7)
+    assert f.last._pull((0,)).last.memory().peak <= int(memory.peak * 0.7)
 
 
 def test_a_budget_around_a_call_is_kept_at_compile_time():
@@ -414,7 +415,7 @@ def test_loops_are_left_as_they_are():
 def test_programs_that_the_array_library_runs_have_no_budget(monkeypatch):
     monkeypatch.setattr("pullback.compile.cpu.executable.has_llvm", lambda: False)
     assert same(pb.jit(pb.grad(loss(pb.checkpoint)))(W, X), pb.grad(PLAIN)(W, X))
-    with pytest.raises(MemoryBudgetError, match="array library"):
+    with pytest.raises(MemoryBudgetError, match="falls back to NumPy"):
         pb.jit(PLAIN, memory_budget="1 MiB")(W, X)
 
 
@@ -452,19 +453,21 @@ def steps_of(f, *args):
 
 
 def test_recipes_read_only_what_is_there():
-    program = Program(steps_of(pb.grad(layers), W, X))
+    program = StepUsage(steps_of(pb.grad(layers), W, X))
     assert len(program.recipes) > 15
     for buffer, recipe in program.recipes.items():
         assert buffer.kind == "arena"
         assert all(buffer in step.writes() and len(set(step.writes())) == 1 for step in recipe.steps)
-        assert all(program.written[s][-1] < program.written[buffer][-1] for s in recipe.sources if s.kind == "arena")
+        assert all(
+            program.write_steps[s][-1] < program.write_steps[buffer][-1] for s in recipe.sources if s.kind == "arena"
+        )
 
 
 @pytest.mark.parametrize("part", [0.9, 0.5, 0.3])
 def test_every_value_is_written_before_it_is_read(part):
     steps = steps_of(pb.grad(layers), W, X)
-    found = fitted(steps, int(planned(list(steps)) * part), lambda steps: planned(list(steps)))
-    assert found.arena <= planned(list(steps)) * part
+    found = fit_steps(steps, int(plan_arena(list(steps)) * part), lambda steps: plan_arena(list(steps)))
+    assert found.arena <= plan_arena(list(steps)) * part
     assert found.cost > 0
     written = set()
     for step in found.steps:
@@ -476,7 +479,7 @@ def test_every_value_is_written_before_it_is_read(part):
 
 @pytest.mark.parametrize("given_away", [False, True])
 def test_random_programs_within_budgets(given_away, monkeypatch):
-    monkeypatch.setattr("pullback.compile.fit.TINY", 1)
+    monkeypatch.setattr("pullback.compile.schedule.rematerialize.MIN_EVICTED_BYTES", 1)
     monkeypatch.setattr(link, "EFFORT", ((), 0))
     met = 0
     for seed in range(20 * given_away, 20 * given_away + 20):

@@ -15,7 +15,7 @@ from composed_modes import DERIVATIVES, MODES, VALUES, find_fault
 from composed_programs import SHAPES, Input, Line, Program, chains, drawn, drawn_chain
 from composed_shrinking import reproduction, shrink
 
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 
 pytest.importorskip("llvmlite")
 CHUNK = 50

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import pullback as pb
 from pullback import errors
 from pullback.graph import stage
-from pullback.transforms import masks
-from pullback.transforms.associative import associative_scan
-from pullback.transforms.control import cond, fori_loop, switch, while_loop
-from pullback.transforms.loops import map as map_in_turn
-from pullback.transforms.loops import scan
-from pullback.transforms.taylor import jet
+from pullback.transforms.control import batch_masks
+from pullback.transforms.control.associative_scan import associative_scan
+from pullback.transforms.control.branches_and_loops import cond, fori_loop, switch, while_loop
+from pullback.transforms.control.scan import map as map_in_turn
+from pullback.transforms.control.scan import scan
+from pullback.transforms.taylor.jet import jet
 
 
 def leaf(data, dtype=np.float64):
@@ -28,7 +28,7 @@ def leaf(data, dtype=np.float64):
 @pytest.fixture(autouse=True)
 def _no_mask_stays_behind():
     yield
-    assert masks._around.get() is None
+    assert batch_masks._current_mask.get() is None
 
 
 def close(found, wanted, rtol=1e-10, atol=1e-12):
@@ -530,11 +530,11 @@ def test_exceptions_leave_no_mask_behind():
         lambda x: cond(x > 0, fails, lambda x: x, x),
         lambda x: switch(pb.astype(x > 0, int), [lambda x: x, fails], x),
         lambda x: while_loop(lambda y: y > 0, fails, x),
-        lambda x: while_loop(lambda y: fails(y) if masks._around.get() else y > 0, lambda y: y - 1, x),
+        lambda x: while_loop(lambda y: fails(y) if batch_masks._current_mask.get() else y > 0, lambda y: y - 1, x),
     ):
         with pytest.raises(KeyError, match="mine"):
             pb.vmap(f)(np.array([1.0, -1.0, 2.0]))
-        assert masks._around.get() is None
+        assert batch_masks._current_mask.get() is None
     assert np.geterr()["divide"] == "warn"
 
 
@@ -670,7 +670,7 @@ def test_scan_of_no_steps(kind):
 
 
 def test_scan_of_no_steps_of_a_function_that_needs_values():
-    with pytest.raises(errors.ArgumentError, match=r"(?s)no steps to take.*written down"):
+    with pytest.raises(errors.ArgumentError, match=r"(?s)no steps to take.*being traced"):
         scan(lambda c, x: (pb.sin(c) if x > 0 else pb.cos(c), x), 1.0, np.zeros(0))
     last, ys = scan(lambda c, x: (cond(x > 0, pb.sin, pb.cos, c), x), 1.0, np.zeros(0))
     assert (last, ys.shape) == (1.0, (0,))

@@ -10,8 +10,8 @@ import pullback as pb
 from pullback import errors, ops
 from pullback.arrays.spec import spec_of
 from pullback.ops.op import OPS
-from pullback.ops.shaping import any_to
-from pullback.tape.masks import moved
+from pullback.ops.shape.reshaping import any_to
+from pullback.tape.cotangent_masks import propagate_mask
 from pullback.transforms import jvp
 
 INF, NAN = math.inf, math.nan
@@ -414,7 +414,7 @@ def test_where_behind_products_costs_no_more_products_when_compiled():
 
 
 def contractions():
-    ops.everything()
+    ops.load_all_ops()
     return [op for op in OPS.values() if op.motion == "contract"]
 
 
@@ -429,7 +429,7 @@ def test_a_mask_moves_as_its_product_with_ones_does(op):
             mask = rng.uniform(size=op.spec_of(specs, static).shape) < density
             for i, spec in enumerate(specs):
                 share = rule.share(i, mask.astype(float), None, [np.ones(s.shape) for s in specs], specs, static)
-                found = moved(mask, rule, i, None, list(args), specs, static)
+                found = propagate_mask(mask, rule, i, None, list(args), specs, static)
                 assert np.array_equal(_reduced(found, spec.shape), _reduced(np.asarray(share) != 0, spec.shape))
 
 

@@ -13,14 +13,14 @@ import scipy.special
 
 import pullback as pb
 from pullback import errors
-from pullback.arrays.scope import running
+from pullback.arrays.scope import current_scope
 from pullback.graph import stage
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    assert running() is None
+    assert current_scope() is None
     assert pb.is_grad_enabled()
 
 

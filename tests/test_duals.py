@@ -8,17 +8,17 @@ import threading
 
 import numpy as np
 import pytest
-from records import cases, flat, name
+from records import cases, flat_vector, name
 
 import pullback as pb
 from pullback import errors
-from pullback.arrays.scope import running
+from pullback.arrays.scope import current_scope
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    assert running() is None
+    assert current_scope() is None
 
 
 def alone(body):
@@ -50,15 +50,17 @@ def test_every_op_as_in_jvp(case):
     with pb.ForwardContext() as ctx:
         out = case.function(*(ctx.dual(x, t) for x, t in zip(case.floats, one, strict=True)))
     outs = out if isinstance(out, tuple) else (out,)
-    np.testing.assert_array_equal(flat([y.primal for y in outs]), flat(value))
-    np.testing.assert_array_equal(flat([y.tangent for y in outs]), flat(tangent))
+    np.testing.assert_array_equal(flat_vector([y.primal for y in outs]), flat_vector(value))
+    np.testing.assert_array_equal(flat_vector([y.tangent for y in outs]), flat_vector(tangent))
     _, second = pb.jvp(case.function, case.floats, other)
     with pb.ForwardContext() as ctx:
         duals = [ctx.dual(x, tangents=[t, u]) for x, t, u in zip(case.floats, one, other, strict=True)]
         out = case.function(*duals)
     outs = out if isinstance(out, tuple) else (out,)
     for i, expected in enumerate((tangent, second)):
-        np.testing.assert_allclose(flat([y.tangents[i] for y in outs]), flat(expected), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            flat_vector([y.tangents[i] for y in outs]), flat_vector(expected), rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("case", [case for case in MOVING if not case.op.differentiable], ids=name)
@@ -419,7 +421,7 @@ def test_an_exception_inside_leaves_nothing_behind():
     with pytest.raises(KeyError):
         body()
     (x,) = made
-    assert running() is None
+    assert current_scope() is None
     assert float(x.tangent) == 1.0
     assert pb.grad(lambda y: y * y)(2.0) == 4.0
     with pytest.raises(errors.LeakError):
@@ -466,7 +468,7 @@ def test_a_generator_may_wait_inside_a_context():
     y = next(steps)
     steps.close()
     assert float(y.tangent) == 4.0
-    assert (t.grad.item(), running()) == (2.0, None)
+    assert (t.grad.item(), current_scope()) == (2.0, None)
 
 
 def test_a_context_that_ends_before_an_inner_one():
@@ -482,7 +484,7 @@ def test_a_context_that_ends_before_an_inner_one():
             z = inner.dual(2.0, 1.0) ** 2
         assert float(z.tangent) == 4.0
         assert pb.grad(lambda y: y * y)(2.0) == 4.0
-        assert running() is None
+        assert current_scope() is None
 
     alone(body)
 

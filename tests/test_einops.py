@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.ops.einops import rearrange, reduce, repeat
+from pullback.ops.shape.einops import rearrange, reduce, repeat
 
 X = np.random.default_rng(0).normal(size=(2, 6, 3))
 
@@ -58,7 +58,7 @@ def test_a_list_of_arrays_is_stacked_and_batches_work():
         (lambda: rearrange(X, "a b c"), "one '->'"),
         (lambda: rearrange(X, "a b -> b a"), "does not fit"),
         (lambda: rearrange(X, "a b c -> a b"), "one side alone"),
-        (lambda: rearrange(X, "a (b d) c -> a b d c"), "cannot all be worked out"),
+        (lambda: rearrange(X, "a (b d) c -> a b d c"), "cannot all be inferred"),
         (lambda: rearrange(X, "a (b d) c -> a b d c", d=4), "does not fit"),
         (lambda: rearrange(X, "a a c -> a c"), "twice"),
         (lambda: rearrange(X, "a (b c -> a b c"), "not closed"),

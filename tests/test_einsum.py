@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.ops.einsum import ordered_pairs
+from pullback.ops.contract.einsum import contraction_path
 
 SIZES = {"i": 2, "j": 3, "k": 4, "l": 2, "a": 2, "b": 3}
 EQUATIONS = [
@@ -60,10 +60,10 @@ def test_any_order_gives_the_same(optimize):
 
 def test_the_cheapest_order_is_found():
     sizes = {"i": 10, "j": 1000, "k": 10, "l": 5}
-    assert ordered_pairs(["ij", "jk", "kl"], "il", sizes, "optimal") == [(1, 2), (0, 1)]  # 10 * 1000 * 5 twice
+    assert contraction_path(["ij", "jk", "kl"], "il", sizes, "optimal") == [(1, 2), (0, 1)]  # 10 * 1000 * 5 twice
     chain = ["ab", "bc", "cd", "de", "ef", "fg"]
     wide = dict.fromkeys("abcdef", 50) | {"g": 1}
-    assert ordered_pairs(chain, "ag", wide)[0] == (4, 5)
+    assert contraction_path(chain, "ag", wide)[0] == (4, 5)
 
 
 def test_sizes_of_one_stretch():

@@ -431,7 +431,7 @@ for how in ("column", "row", "bidirectional"):
 
     @road("jacobian", f"sparse_jacobian by {how}", SPARSE)
     def _(f, x, how=how):
-        return pb.sparse_jacobian(f, colouring=how)(x).toarray()
+        return pb.sparse_jacobian(f, coloring=how)(x).toarray()
 
 
 @road("jacobian diagonal", "jacobian_diagonal", SPARSE)

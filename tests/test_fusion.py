@@ -9,9 +9,9 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.spec import make_spec
-from pullback.compile.cpu.kernels import form
+from pullback.compile.cpu.kernel.render import kernel_key
 from pullback.compile.legality import check_legality
-from pullback.compile.loops import Buffer, Kernel, Line, Store
+from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Store
 from pullback.errors import DtypeError
 from pullback.ops.dispatch import apply
 from pullback.ops.op import Op
@@ -193,10 +193,10 @@ def test_python_integers_beyond_the_dtype():
 
 
 CONDITIONS = {
-    "depends on axes": lambda k, x, a, out: k.lines.append(Line("cast", x.dtype, frozenset({0}), 0, (x,))),
-    "in phase": lambda k, x, a, out: k.lines.append(Line("cast", x.dtype, frozenset({0}), 0, (a,))),
+    "depends on axes": lambda k, x, a, out: k.lines.append(KernelLine("cast", x.dtype, frozenset({0}), 0, (x,))),
+    "in phase": lambda k, x, a, out: k.lines.append(KernelLine("cast", x.dtype, frozenset({0}), 0, (a,))),
     "differs along the row": lambda k, x, a, out: k.lines.append(
-        Line("fold", x.dtype, frozenset({0, 1}), 0, (x,), word="add")
+        KernelLine("fold", x.dtype, frozenset({0, 1}), 0, (x,), word="add")
     ),
 }
 
@@ -204,8 +204,8 @@ CONDITIONS = {
 def small_kernel():
     """A sum over the rows of (2, 3): its load, its fold, and memory for a result."""
     source, out = Buffer("input", 6, np.dtype(float), 0), Buffer("output", 6, np.dtype(float), 0)
-    x = Line("load", source.dtype, frozenset({0, 1}), buffer=source, strides=(3, 1))
-    total = Line("fold", source.dtype, frozenset({0}), 0, (x,), word="add")
+    x = KernelLine("load", source.dtype, frozenset({0, 1}), buffer=source, strides=(3, 1))
+    total = KernelLine("fold", source.dtype, frozenset({0}), 0, (x,), word="add")
     return Kernel((2, 3), 1, [x, total]), x, total, out
 
 
@@ -268,8 +268,8 @@ def test_kernels_that_differ_in_what_they_add_to_have_two_forms():
     forms = []
     for onto in (False, True):
         kernel, x, _, out = small_kernel()
-        kernel.stores.append(Store(x, out, (0, 1), word="add", points=6, onto=onto))
-        forms.append(form(kernel)[0])
+        kernel.stores.append(Store(x, out, (0, 1), word="add", points=6, accumulates=onto))
+        forms.append(kernel_key(kernel)[0])
     assert forms[0] != forms[1]
 
 

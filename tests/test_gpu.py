@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 import pytest
-from records import Case, cases, drawn, flat, inner, name, weighted
+from records import Case, cases, flat_vector, name, random_like, real_inner_product, weighted_real_sum
 
 import pullback as pb
 from pullback.ops.dispatch import apply
@@ -29,7 +29,7 @@ def on_cpu(values):
     values = values if isinstance(values, (tuple, list)) else (values,)
     for v in values:
         assert isinstance(v, cupy.ndarray), "what goes in comes out"
-    return flat([cupy.asnumpy(v) for v in values])
+    return flat_vector([cupy.asnumpy(v) for v in values])
 
 
 class GpuCase(Case):
@@ -44,7 +44,7 @@ class GpuCase(Case):
         rng = np.random.default_rng(7)
         total = cupy.zeros(())
         for out in outs if isinstance(outs, tuple) else (outs,):
-            total = total + weighted(out, cupy.asarray(drawn(rng, out)))
+            total = total + weighted_real_sum(out, cupy.asarray(random_like(rng, out)))
         return total
 
 
@@ -71,7 +71,9 @@ def where_the_library_has_it(test):
 @where_the_library_has_it
 def test_value(case: Case):
     out = apply(case.op, *lifted(case).args, **case.static)
-    np.testing.assert_allclose(on_cpu(out), flat(apply(case.op, *case.args, **case.static)), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        on_cpu(out), flat_vector(apply(case.op, *case.args, **case.static)), rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
@@ -83,7 +85,7 @@ def test_push_and_pull(case: Case):
     np.testing.assert_allclose(float(tangent), float(expected), rtol=1e-10, atol=1e-10)
     shares = vjp(gpu.scalar, *gpu.floats)[1](cupy.ones(()))
     np.testing.assert_allclose(
-        on_cpu(shares), flat(vjp(case.scalar, *case.floats)[1](np.ones(()))), rtol=1e-10, atol=1e-10
+        on_cpu(shares), flat_vector(vjp(case.scalar, *case.floats)[1](np.ones(()))), rtol=1e-10, atol=1e-10
     )
 
 
@@ -103,7 +105,7 @@ def test_second_order(case: Case):
 
     found = [grad(pulled(gpu, [cupy.asarray(w) for w in v]), i)(*gpu.floats) for i in range(len(v))]
     expected = [grad(pulled(case, v), i)(*case.floats) for i in range(len(v))]
-    np.testing.assert_allclose(on_cpu(found), flat(expected), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(on_cpu(found), flat_vector(expected), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", ALL, ids=name)
@@ -112,7 +114,7 @@ def test_vmap(case: Case):
     stacked = [np.stack([np.asarray(a)] * 2) for a in case.args]
     found = vmap(lambda *xs: apply(case.op, *xs, **case.static))(*map(cupy.asarray, stacked))
     expected = vmap(lambda *xs: apply(case.op, *xs, **case.static))(*stacked)
-    np.testing.assert_allclose(on_cpu(found), flat(expected), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(on_cpu(found), flat_vector(expected), rtol=1e-12, atol=1e-14)
 
 
 def test_a_training_step_by_tape():
@@ -145,7 +147,7 @@ def test_seed_on_the_wrong_device_is_refused():
 
 def test_inner_products_survive_the_way_to_the_gpu():
     a = np.arange(3.0)
-    assert inner(on_cpu(cupy.asarray(a)), a) == 5.0
+    assert real_inner_product(on_cpu(cupy.asarray(a)), a) == 5.0
 
 
 # Every road on the GPU gives what it gives on the CPU.
@@ -227,7 +229,9 @@ ROADS = {
 @pytest.mark.parametrize("road", ROADS)
 def test_roads(road):
     x = np.array([0.7, 1.3, 0.4, 1.1])
-    np.testing.assert_allclose(on_cpu(ROADS[road](cupy.asarray(x))), flat(ROADS[road](x)), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        on_cpu(ROADS[road](cupy.asarray(x))), flat_vector(ROADS[road](x)), rtol=1e-10, atol=1e-10
+    )
 
 
 # Equations on the GPU: each solver, and the gradient of what it finds.
@@ -349,7 +353,7 @@ def test_equations(name):
     loss = EQUATIONS[name]
     there = cupy.asarray(RIGHT)
     np.testing.assert_allclose(float(loss(there)), float(loss(RIGHT)), rtol=1e-7)
-    np.testing.assert_allclose(on_cpu(pb.grad(loss)(there)), flat(pb.grad(loss)(RIGHT)), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(on_cpu(pb.grad(loss)(there)), flat_vector(pb.grad(loss)(RIGHT)), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["fixed point, None", "root, None", "minimum, None", "linear, None"])
@@ -357,7 +361,7 @@ def test_second_derivatives_of_equations(name):
     loss = EQUATIONS[name]
     along = np.array([1.0, 2.0, -1.0])
     found = pb.hvp(loss, (cupy.asarray(RIGHT),), (cupy.asarray(along),))
-    np.testing.assert_allclose(on_cpu(found), flat(pb.hvp(loss, (RIGHT,), (along,))), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(on_cpu(found), flat_vector(pb.hvp(loss, (RIGHT,), (along,))), rtol=1e-5, atol=1e-7)
 
 
 def test_an_equation_that_does_not_converge_says_so_on_the_gpu():

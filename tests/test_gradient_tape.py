@@ -671,7 +671,7 @@ def test_a_gradient_under_stop_recording_is_not_recorded():
     with tape.stop_recording():
         found = tape.gradient(y, x)
     assert not found.requires_grad
-    with pytest.raises(errors.GraphError, match="nobody recorded"):
+    with pytest.raises(errors.GraphError, match="without recording"):
         tape.gradient(found, x, unconnected="zero")
 
 
@@ -700,7 +700,7 @@ def test_a_gradient_that_nobody_recorded_is_not_taken_for_a_constant():
     y = x**3
     outer = GradientTape()
     first = inner.gradient(y, x)
-    with pytest.raises(errors.GraphError, match=r"(?s)nobody recorded.*first = inner\.gradient"):
+    with pytest.raises(errors.GraphError, match=r"(?s)without recording.*first = inner\.gradient"):
         outer.gradient(first * first, x, unconnected="zero")
 
 

@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from records import cases, flat, name
+from records import cases, flat_vector, name
 
 import pullback as pb
-from pullback.checkpoint.arguments import CALL
+from pullback.checkpoint.recompute.arguments import CHECKPOINT_CALL
 from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, LeakError, PullbackError, ShapeError
 from pullback.graph import passes, stage
+from pullback.graph.encoding import closed_scope, ops_by_name
 from pullback.graph.ir import Equation, Graph, Symbol
-from pullback.graph.plain import ops_by_name, over_scope
 from pullback.ops.dispatch import apply
 from pullback.ops.op import Op
-from pullback.transforms.custom import CustomOp
+from pullback.transforms.custom.custom_op import CustomOp
 
 
 def mixed(x):
@@ -55,9 +55,9 @@ def same(found, wanted):
 @pytest.mark.parametrize("case", cases(lambda op: op.spec is not None), ids=name)
 def test_every_op_round_trips(case):
     graph = stage(lambda *xs: apply(case.op, *xs, **case.static))(*map(np.asarray, case.args))
-    wanted = flat(graph.verify().run(*map(np.asarray, case.args)))
+    wanted = flat_vector(graph.verify().run(*map(np.asarray, case.args)))
     for read in again(graph):
-        np.testing.assert_array_equal(flat(read.run(*map(np.asarray, case.args))), wanted)
+        np.testing.assert_array_equal(flat_vector(read.run(*map(np.asarray, case.args))), wanted)
 
 
 @pytest.mark.parametrize("case", cases(lambda op: op.spec is not None and op.differentiable), ids=name)
@@ -67,9 +67,9 @@ def test_every_gradient_round_trips(case):
         pytest.skip("nothing to differentiate")
     graph = stage(pb.grad(case.scalar, argnums=tuple(range(len(case.floats)))))(*case.floats)
     graph.verify()
-    wanted = flat(graph.run(*case.floats))
+    wanted = flat_vector(graph.run(*case.floats))
     for read in again(graph):
-        np.testing.assert_array_equal(flat(read.run(*case.floats)), wanted)
+        np.testing.assert_array_equal(flat_vector(read.run(*case.floats)), wanted)
 
 
 # Staging
@@ -82,7 +82,7 @@ def test_trees_go_in_and_come_out():
     np.testing.assert_array_equal(found["s"], wanted["s"])
     np.testing.assert_array_equal(found["t"][2][0], wanted["t"][2][0])
     for read in again(graph):
-        assert flat(read.run(EXAMPLE)["t"][2][0]).tolist() == flat(wanted["t"][2][0]).tolist()
+        assert flat_vector(read.run(EXAMPLE)["t"][2][0]).tolist() == flat_vector(wanted["t"][2][0]).tolist()
 
 
 def test_specs_stage_without_arrays_and_keywords_stay_keywords():
@@ -106,7 +106,7 @@ def test_what_the_function_meets_is_kept_as_it_was():
     a = np.ones(3)
     graph = stage(lambda x: (x * a, a))(np.ones(3))
     a[:] = 7.0
-    assert flat(graph.run(np.ones(3))).tolist() == [1.0] * 6
+    assert flat_vector(graph.run(np.ones(3))).tolist() == [1.0] * 6
 
 
 def test_untracked_tensors_are_constants_and_tracked_ones_stay_on_the_tape():
@@ -117,7 +117,7 @@ def test_untracked_tensors_are_constants_and_tracked_ones_stay_on_the_tape():
     graph.run(np.array([3.0, 4.0])).backward()
     assert w.grad.tolist() == [3.0, 4.0]
     assert "<Tensor" in graph.text()
-    with pytest.raises(ArgumentError, match="could not be written"):
+    with pytest.raises(ArgumentError, match="could not be serialized"):
         pb.Graph.parse(graph.text())
     with pytest.raises(ArgumentError, match="equation 0, multiply: an object of class Tensor"):
         graph.to_json()
@@ -307,9 +307,9 @@ GOOD = """graph(x0: float64[3])
         ("sin(x0)", "sin(float32)", "stands where an array"),
         ("sin(x0)", "sin(__import__)", "is no value"),
         ("sin(x0)", "sin(x0, axis=1)", "equation 0, sin"),
-        ("sin(x0)", "sin(<Tensor>)", "could not be written"),
-        ("t0: float64[3]", "t0: float32[3]", r"makes float64\[3\], the graph says float32\[3\]"),
-        ("t0: float64[3]", "t0: float64[4]", "the graph says"),
+        ("sin(x0)", "sin(<Tensor>)", "could not be serialized"),
+        ("t0: float64[3]", "t0: float32[3]", r"makes float64\[3\], the graph has float32\[3\]"),
+        ("t0: float64[3]", "t0: float64[4]", "the graph has"),
         ("t0: float64[3]", "t0: quaternion[3]", "'quaternion' is no dtype"),
         ("t0: float64[3]", "t0: float64[-3]", "sizes that are not negative"),
         ("t0: float64[3]", "t0: float64[3.5]", "sizes that are not negative"),
@@ -343,7 +343,7 @@ GOOD = """graph(x0: float64[3])
         ("x0: float64[3])", "x0: float64[3]) from ((x0, x0), {})", "once each"),
         ("x0: float64[3])", "x0: float64[3]) from ((2.0,), {})", "once each"),
         ("x0: float64[3])", "x0: float64[3]) from 3", "arguments are a pair"),
-        ("x0: float64[3])", "x0: float64[3]) from ((<Line>,), {})", "could not be written"),
+        ("x0: float64[3])", "x0: float64[3]) from ((<Line>,), {})", "could not be serialized"),
     ],
 )
 def test_bad_text_is_refused_with_its_line(old, new, message):
@@ -436,11 +436,11 @@ def test_every_part_of_the_json_replaced_by_anything_never_escapes():
         (lambda d: d["equations"][0].update(args=[{"value": -1}]), "number of nothing made before"),
         (lambda d: d["equations"][0].update(args=["text"]), "a str stands where an array"),
         (lambda d: d["equations"][0]["results"][0].update(shape=[10**12, 10**12]), "more elements"),
-        (lambda d: d["equations"][0]["results"][0].update(shape=[4]), "the graph says"),
+        (lambda d: d["equations"][0]["results"][0].update(shape=[4]), "the graph has"),
         (lambda d: d["inputs"][0].update(dtype="object"), "is no dtype"),
         (lambda d: d["constants"].append({"dtype": "float64", "shape": [10**9], "base64": "AAAA"}), "characters"),
         (lambda d: d["constants"].append({"dtype": "float64", "shape": [1], "base64": 5}), "in base64"),
-        (lambda d: d["equations"][0].update(static={"f": {"call": "x"}}), "'call' is no word"),
+        (lambda d: d["equations"][0].update(static={"f": {"call": "x"}}), "'call' is no kind of value"),
         (lambda d: d.update(arguments={"tree": {"tuple": [{"mark": "star"}]}}), "arguments are a pair"),
     ],
 )
@@ -473,7 +473,7 @@ def test_containers_that_cannot_be_written_are_said_so():
     graph = stage(lambda p: Pair(p.x * p.y, p.y))(Pair(np.ones(2), np.ones(2)))
     assert graph.run(Pair(np.ones(2), np.full(2, 3.0))).x.tolist() == [3.0, 3.0]
     assert "Pair" in graph.text()
-    with pytest.raises(ArgumentError, match="could not be written"):
+    with pytest.raises(ArgumentError, match="could not be serialized"):
         pb.Graph.parse(graph.text())
     with pytest.raises(ArgumentError, match="only tuples, lists, dicts"):
         graph.to_json()
@@ -496,18 +496,18 @@ def simple():
 def test_the_verifier_finds_each_kind_of_damage():
     graph = simple()
     first, second, third = graph.equations
-    stranger = Symbol(first.results[0].spec, over_scope(), [], {})
-    wrong = Symbol(pb.Spec((4,), "float64"), over_scope(), [], {})
+    stranger = Symbol(first.results[0].spec, closed_scope(), [], {})
+    wrong = Symbol(pb.Spec((4,), "float64"), closed_scope(), [], {})
     damaged = {
         "argument 0 .* is no input": (graph.inputs, (second, first, third), graph.outputs),
         "output 0 .* is no input": (graph.inputs, graph.equations, (stranger,)),
         "is made twice": (graph.inputs, (first, first, second, third), graph.outputs),
         "inputs: .* is made twice": (graph.inputs * 2, graph.equations, graph.outputs),
-        "the graph says": (graph.inputs, (Equation((wrong,), first.op, first.args, {}),), ()),
+        "the graph has": (graph.inputs, (Equation((wrong,), first.op, first.args, {}),), ()),
         "equation 0, sum": (graph.inputs, (Equation((wrong,), third.op, first.args, {"axis": (3,)}),), ()),
         "a float stands": (graph.inputs, (Equation((2.0,), first.op, first.args, {}),), ()),
         "no input and no earlier": (graph.inputs, (Equation((wrong,), first.op, (stranger,), {}),), ()),
-        "makes .*, the graph says nothing": (graph.inputs, (Equation((), first.op, first.args, {}),), ()),
+        "makes .*, the graph has nothing": (graph.inputs, (Equation((), first.op, first.args, {}),), ()),
     }
     assert graph.verify() is graph
     for message, parts in damaged.items():
@@ -521,14 +521,14 @@ def test_a_pass_that_breaks_a_graph_is_found(monkeypatch):
 
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, forgetful))
     with pytest.raises(GraphError, match="no input and no earlier result"):
-        passes.optimised(simple())
+        passes.optimize(simple())
 
 
 def test_passes_keep_the_structure_and_the_result():
     graph = stage(lambda x: {"y": pb.sin(x["a"]) * 1.0 + pb.sin(x["a"]), "z": pb.exp(np.zeros(2)) + x["a"]})(
         {"a": np.ones(2)}
     )
-    small = passes.optimised(graph)
+    small = passes.optimize(graph)
     assert len(small.equations) < len(graph.equations)
     a = {"a": np.array([0.5, 1.0])}
     np.testing.assert_array_equal(small.run(a)["y"], graph.run(a)["y"])
@@ -723,7 +723,7 @@ def test_values_are_those_before_the_step():
     g = pb.Graph()
     p, q = g.variable("p", np.ones(3)), g.variable("q", np.zeros(3))
     swap = g.compile((p, q, p + q), updates=[(p, q), (q, p)])
-    assert flat(swap()).tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1]
+    assert flat_vector(swap()).tolist() == [1, 1, 1, 0, 0, 0, 1, 1, 1]
     assert (g.read(p).tolist(), g.read(q).tolist()) == ([0.0] * 3, [1.0] * 3)
     kept = swap()[1]
     swap()
@@ -858,7 +858,7 @@ def test_what_cannot_be_followed_is_refused():
     with pytest.raises(ShapeError):
         x + g.placeholder("y", ("other",))
     other = pb.Graph()
-    with pytest.raises(ArgumentError, match="no array that is fed says"):
+    with pytest.raises(ArgumentError, match="no array that was fed determines"):
         other.run(pb.zeros_like(other.placeholder("x", (None,))) + other.variable("v", 1.0))
 
 
@@ -1003,10 +1003,10 @@ def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom
         pb.jit(f).lower(np.ones(3)).graph,
     ):  # compiled, they are written in other ops
         with pytest.raises(
-            ArgumentError, match=r"line \d+: what stands in <angle brackets> could not be written.*\n.*stage it"
+            ArgumentError, match=r"line \d+: what stands in <angle brackets> could not be serialized.*\n.*stage it"
         ):
             pb.Graph.parse(graph.text())
-        with pytest.raises(ArgumentError, match=r"equation \d+, \w+, \w+: an object of class \w+ cannot be written"):
+        with pytest.raises(ArgumentError, match=r"equation \d+, \w+, \w+: an object of class \w+ cannot be serialized"):
             graph.to_json()
     with pytest.raises(ArgumentError, match=f"equation 0, {op}, "):
         pb.stage(f)(np.ones(3)).to_json()
@@ -1023,6 +1023,6 @@ def test_every_op_of_the_package_is_found_by_its_name_or_holds_what_has_no_text(
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == "pullback"]
     named = [x for m in modules for x in vars(m).values()]
     records = {x for x in named if isinstance(x, Op)} | {x.record() for x in named if isinstance(x, CustomOp)}
-    calls = {CALL}  # stands for a call where an op is asked for, and is in no program
+    calls = {CHECKPOINT_CALL}  # stands for a call where an op is asked for, and is in no program
     known = ops_by_name(())
     assert {o.name for o in records - calls if known.get(o.name) is not o} == WITHOUT_TEXT

@@ -41,18 +41,18 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes and permission
 @posix
 def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="regular file"):
         pb.load(tmp_path / "pipe")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="regular file"):
         pb.load_metadata(tmp_path / "pipe")
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="regular file"):
         pb.save(tmp_path / "pipe", 1)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 @posix
 def test_a_device_is_not_replaced_by_a_file():
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="regular file"):
         pb.save("/dev/null", {"a": 1})
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
@@ -61,17 +61,17 @@ def test_a_device_is_not_replaced_by_a_file():
 def test_a_cache_file_that_is_a_pipe_or_too_large_counts_as_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
     key = cache.key_of("a")
-    cache.keep(key, b"code")
-    assert cache.fetched(key) == b"code"
+    cache.store(key, b"code")
+    assert cache.fetch(key) == b"code"
     place = cache.directory() / f"{key}.code"
     place.unlink()
     os.mkfifo(place, 0o600)
-    assert cache.fetched(key) is None
+    assert cache.fetch(key) is None
     place.unlink()
     with open(place, "wb") as file:
         os.truncate(file.fileno(), 60 << 30)  # sparse
     os.chmod(place, 0o600)
-    assert cache.fetched(key) is None
+    assert cache.fetch(key) is None
 
 
 @posix
@@ -90,7 +90,7 @@ def test_paths_may_be_bytes(tmp_path):
     assert pb.load(path) == [1]
     assert pb.load_metadata(path) == {}
     for use in (pb.load, lambda p: pb.save(p, 1)):
-        with pytest.raises(ArgumentError, match="a path is text"):
+        with pytest.raises(ArgumentError, match="a path must be text"):
             use(3.5)
 
 
@@ -98,7 +98,7 @@ def test_paths_may_be_bytes(tmp_path):
 def test_integers_of_any_size(tmp_path, number):
     pb.save(tmp_path / "a", {"n": number})
     assert pb.load(tmp_path / "a") == {"n": number}
-    with pytest.raises(ArgumentError, match="keys are text or whole numbers"):
+    with pytest.raises(ArgumentError, match="keys are strings or integers"):
         pb.save(tmp_path / "a", {number: 1})
 
 
@@ -232,13 +232,13 @@ def fuzz_load(tmp_path, seeds):
 
 def fuzz_cache(tmp_path, seeds):
     key = cache.key_of("fuzz")
-    cache.keep(key, bytes(range(256)) * 4)
+    cache.store(key, bytes(range(256)) * 4)
     place = cache.directory() / f"{key}.code"
     raw = place.read_bytes()
     for seed in seeds:
         changed = mutate(raw, random.Random(seed))
         place.write_bytes(changed)
-        assert cache.fetched(key) == (None if changed != raw else bytes(range(256)) * 4)
+        assert cache.fetch(key) == (None if changed != raw else bytes(range(256)) * 4)
 
 
 def graph_seeds():

@@ -11,8 +11,8 @@ import pytest
 
 import pullback as pb
 from pullback.errors import PullbackError
-from pullback.ops import everything
-from pullback.transforms.flow import FLOW
+from pullback.ops import load_all_ops
+from pullback.transforms.control.flow import FLOW
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *map(os.path.abspath, sys.path)])}
@@ -67,7 +67,7 @@ def test_functions_of_integers_compile_on_machines_of_any_vectors(dtype):
 
 def test_every_op_says_what_its_static_parameters_may_be():
     rng = np.random.default_rng(0)
-    for op in (everything() | FLOW).values():
+    for op in (load_all_ops() | FLOW).values():
         assert op.statics is not None, op.name
         for _, static in op.samples(rng) if op.name not in FLOW else ():
             assert static.keys() == op.statics.keys(), op.name

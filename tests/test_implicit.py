@@ -11,8 +11,8 @@ from scipy import optimize, sparse, special
 
 import pullback as pb
 from pullback import errors, implicit
-from pullback.implicit.solving import argmin, fixed_point, least_squares, root
-from pullback.implicit.systems import linear_solve
+from pullback.implicit.linear_systems import linear_solve
+from pullback.implicit.solve_functions import argmin, fixed_point, least_squares, root
 
 rng = np.random.default_rng(0)
 
@@ -1473,10 +1473,10 @@ def test_arrays_written_to_later_do_not_change_a_derivative():
     ],
 )
 def test_memory_that_a_program_reuses_is_nobody_elses(function):
-    from pullback.implicit.closed import closed
+    from pullback.implicit.equation.closed_program import stage_with_captures
 
     x, c = np.array([0.3, -0.2, 0.5, 0.1]), np.array([[0.4, 0.2], [0.1, 0.3]])
-    program, found = closed(lambda x: pb.reshape(function(x, c), (4,)), x)
+    program, found = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
     before = x.copy(), c.copy()
     for _ in range(2):
         np.testing.assert_array_equal(program(x, *found), np.reshape(function(x, c), (4,)))
@@ -1562,16 +1562,16 @@ def test_a_callback_hears_of_one_unknown():
 
 
 def counted_products(run, monkeypatch):
-    from pullback.implicit import linear
+    from pullback.implicit.linear import operator as linear
 
     counts = []
-    checked = linear.Operator._checked
+    checked = linear.LinearOperator._check_converged
 
     def noting(self, report, *rest):
-        counts.append((self.back, report.products, report.note))
+        counts.append((self.is_transposed, report.products, report.note))
         return checked(self, report, *rest)
 
-    monkeypatch.setattr(linear.Operator, "_checked", noting)
+    monkeypatch.setattr(linear.LinearOperator, "_check_converged", noting)
     run()
     return counts
 
@@ -1598,31 +1598,31 @@ def test_higher_orders_start_from_the_solutions_of_lower_ones(adjoint, monkeypat
 
 
 def test_a_start_of_another_matrix_does_no_harm():
-    from pullback.implicit.linear import Operator, solved
-    from pullback.implicit.memory import Solved
+    from pullback.implicit.linear.operator import LinearOperator, solve_operator
+    from pullback.implicit.linear.solution_cache import SolutionCache
 
-    memory = Solved()
+    memory = SolutionCache()
     b = np.array([1.0, 2.0, 3.0])
     for matrix in (np.eye(3) * 2.0, np.diag([1.0, -3.0, 5.0]), np.eye(3) * 1e-8):
-        operator = Operator(lambda v, m: m @ v, implicit.Dense(), 1e-12, 100, "a test", memory=memory)
-        np.testing.assert_allclose(solved(operator, b, matrix), np.linalg.solve(matrix, b), rtol=1e-11)
+        operator = LinearOperator(lambda v, m: m @ v, implicit.Dense(), 1e-12, 100, "a test", memory=memory)
+        np.testing.assert_allclose(solve_operator(operator, b, matrix), np.linalg.solve(matrix, b), rtol=1e-11)
 
 
 def test_what_is_kept_of_solved_systems():
-    from pullback.implicit.memory import Solved
+    from pullback.implicit.linear.solution_cache import SolutionCache
 
-    memory = Solved()
-    assert memory.start(False, np.ones(2)) is None
+    memory = SolutionCache()
+    assert memory.initial_guess(False, np.ones(2)) is None
     memory.keep(False, np.array([1.0, 0.0]), np.array([2.0, 0.0]))
     memory.keep(False, np.array([1.0, np.nan]), np.array([2.0, 0.0]))
-    np.testing.assert_allclose(memory.start(False, np.array([3.0, 0.1])), [6.0, 0.0])
-    assert memory.start(False, np.array([0.1, 3.0])) is None
-    assert memory.start(True, np.array([3.0, 0.1])) is None
-    assert memory.start(False, np.ones(3)) is None
+    np.testing.assert_allclose(memory.initial_guess(False, np.array([3.0, 0.1])), [6.0, 0.0])
+    assert memory.initial_guess(False, np.array([0.1, 3.0])) is None
+    assert memory.initial_guess(True, np.array([3.0, 0.1])) is None
+    assert memory.initial_guess(False, np.ones(3)) is None
     for i in range(9):
         memory.keep(True, np.eye(9)[i], np.eye(9)[i])
-    assert memory.start(True, np.eye(9)[0]) is None  # only the latest are kept
-    assert memory.start(True, np.eye(9)[8]) is not None
+    assert memory.initial_guess(True, np.eye(9)[0]) is None  # only the latest are kept
+    assert memory.initial_guess(True, np.eye(9)[8]) is not None
 
 
 # The report says how near to a singular equation an answer is, also where no contraction was seen.

@@ -9,10 +9,10 @@ import pytest
 import pullback as pb
 from pullback.errors import ArgumentError, DtypeError, ShapeError
 from pullback.transforms import grad, jvp, vjp, vmap
-from pullback.transforms import schedule as schedule_module
-from pullback.transforms.costs import Step, nanoseconds, sketched
-from pullback.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
-from pullback.transforms.schedule import HESSIANS, JACOBIANS, Planner, in_bytes
+from pullback.transforms.jacobian import planner as schedule_module
+from pullback.transforms.jacobian.cost_model import CostStep, estimate_nanoseconds, sketch_function
+from pullback.transforms.jacobian.functions import hessian, jacfwd, jacobian, jacrev
+from pullback.transforms.jacobian.planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
 
 RNG = np.random.default_rng(3)
 A = RNG.normal(size=(4, 3))
@@ -363,7 +363,7 @@ def test_ties_share_as_in_a_single_direction():
 
 def plan_of(f, *args, what="jacobian", mode="auto", budget=None):
     flat = lambda *xs: ([f(*xs)], None)  # noqa: E731
-    return Planner(what, f, mode, budget).plan(flat, args, args)
+    return DerivativePlanner(what, f, mode, budget).plan(flat, args, args)
 
 
 def test_tall_goes_forward_and_wide_goes_back():
@@ -413,10 +413,10 @@ def test_hessians_of_tall_functions_go_forward_twice():
 
 
 def test_more_directions_cost_more_and_more_runs_too():
-    steps = [Step("elementwise", 1000, 8000, 1, (0,)), Step("contraction", 10_000, 8000, 2, (0, 1))]
+    steps = [CostStep("elementwise", 1000, 8000, 1, (0,)), CostStep("contraction", 10_000, 8000, 2, (0, 1))]
     for way in ("push", "pull", "ff", "fr", "rf", "rr"):
-        assert nanoseconds(steps, way, 10, 1) < nanoseconds(steps, way, 11, 1)
-        assert nanoseconds(steps, way, 10, 1) < nanoseconds(steps, way, 10, 2)
+        assert estimate_nanoseconds(steps, way, 10, 1) < estimate_nanoseconds(steps, way, 11, 1)
+        assert estimate_nanoseconds(steps, way, 10, 1) < estimate_nanoseconds(steps, way, 10, 2)
 
 
 def test_an_outline_counts_ops_flops_and_lives():
@@ -425,12 +425,12 @@ def test_an_outline_counts_ops_flops_and_lives():
             x = pb.sin(x)
         return [pb.sum(x)], None
 
-    outline = sketched(f, [np.ones(1000)])
+    outline = sketch_function(f, [np.ones(1000)])
     assert len(outline.steps) == 11
     assert [spec.shape for spec in outline.outs] == [()]
     assert outline.peak < 4 * 8000 < outline.kept
     assert outline.back < 4 * 8000
-    (product,) = sketched(lambda x: ([x @ np.ones((20, 5))], None), [np.ones((10, 20))]).steps
+    (product,) = sketch_function(lambda x: ([x @ np.ones((20, 5))], None), [np.ones((10, 20))]).steps
     assert (product.family, product.elements) == ("contraction", 2 * 10 * 20 * 5)
 
 
@@ -438,7 +438,7 @@ def test_an_outline_of_a_function_that_needs_numbers_comes_from_the_tape():
     def f(x):
         return [pb.sin(x) * x if pb.sum(x) > 0 else x], None
 
-    assert [step.family for step in sketched(f, [np.ones(3)]).steps] == ["elementwise", "elementwise"]
+    assert [step.family for step in sketch_function(f, [np.ones(3)]).steps] == ["elementwise", "elementwise"]
 
 
 def test_plans_are_remembered_for_a_function_and_its_specs():
@@ -474,12 +474,12 @@ def test_one_input_needs_no_plan():
 
 
 def test_memory_budgets_are_read():
-    assert in_bytes(None, "jacobian") is None
-    assert in_bytes(1234, "jacobian") == 1234
-    assert in_bytes("512 MiB", "jacobian") == 512 * 2**20
-    assert in_bytes("1 GB", "jacobian") == 10**9
-    assert in_bytes(" 1.5kib ", "jacobian") == 1536
-    assert in_bytes("7 B", "jacobian") == 7
+    assert parse_memory_budget(None, "jacobian") is None
+    assert parse_memory_budget(1234, "jacobian") == 1234
+    assert parse_memory_budget("512 MiB", "jacobian") == 512 * 2**20
+    assert parse_memory_budget("1 GB", "jacobian") == 10**9
+    assert parse_memory_budget(" 1.5kib ", "jacobian") == 1536
+    assert parse_memory_budget("7 B", "jacobian") == 7
 
 
 @pytest.mark.parametrize("budget", ["lots", "5", "-1 GB", "1 iB", "1e3 MB", 0, -5, 1.5, True, [1], "0 B"])

@@ -413,7 +413,7 @@ def test_nested_arguments_take_the_quick_way_and_others_are_noticed():
 
     compiled = pb.jit(f)
     compiled(tree(1.0), X)
-    assert compiled.last.plain
+    assert compiled.last.has_fast_path
     for given in (tree(2.0), tree(3.0)):
         close(compiled(given, X)["sum"], f(given, X)["sum"])
     first = compiled.last

@@ -5,10 +5,10 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile.cpu import link
-from pullback.compile.residuals import parted
+from pullback.compile.cpu.runtime import link
+from pullback.compile.stage.residuals import split_forward_backward
 from pullback.graph.ir import Graph
-from pullback.ops.specialise import write_down
+from pullback.ops.specialize import stage_equations
 
 pytest.importorskip("llvmlite")
 RNG = np.random.default_rng(0)
@@ -34,8 +34,8 @@ def split_up(f, *args):
         return [out, *pull(symbols[-1])]
 
     specs = [pb.spec_of(a) for a in args]
-    inputs, equations, outputs = write_down(both, *specs, pb.spec_of(f(*args)))
-    return parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(args), 1)
+    inputs, equations, outputs = stage_equations(both, *specs, pb.spec_of(f(*args)))
+    return split_forward_backward(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(args), 1)
 
 
 def names(graph):
@@ -46,7 +46,7 @@ def test_what_needs_no_cotangent_runs_with_the_forward_pass():
     parts = split_up(lambda x, w: pb.tanh(x @ w), X, W)
     assert names(parts.forward) == ["matmul", "tanh"]
     assert "tanh" not in names(parts.backward)
-    assert set(parts.held) == {("result", 0), ("argument", 0), ("argument", 1)}
+    assert set(parts.residual_sources) == {("result", 0), ("argument", 0), ("argument", 1)}
     assert len(parts.forward.outputs) == 1  # 1 - tanh^2 is computed again
 
 

@@ -63,7 +63,7 @@ def test_a_compiled_step_returns_the_statistics():
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_are_their_functions(name):
-    layer = getattr(nn, name)(3, 4, layers=2, both_ways=True, key=pb.random.key(2))
+    layer = getattr(nn, name)(3, 4, layers=2, bidirectional=True, key=pb.random.key(2))
     x = RNG.normal(size=(5, 2, 3)).astype(np.float32)
     hs, states = layer(x)
     run = getattr(nn, name.lower())

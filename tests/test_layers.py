@@ -108,7 +108,7 @@ def imports_by_name(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_imported_by_name_is_an_optional_package(module):
     allowed = OPTIONAL | (
-        {"pullback"} if module in ("__init__", "ops.__init__", "ops.late") else set()
+        {"pullback"} if module in ("__init__", "ops.__init__", "ops.lazy") else set()
     )  # the package loads its own parts late
     assert [name for name in imports_by_name(module) if name.split(".")[0] not in allowed] == []
 
@@ -145,7 +145,7 @@ def test_importing_the_package_loads_only_what_it_must():
 
 def test_rules_and_engine_do_not_name_numpy_functions():
     """`np.` in a rule would pin it to the CPU: the backward pass asks the arrays for their own library."""
-    for module in ("tape.pull", "tape.cotangents", "tape.parallel", "tape.hooks", "ops.elementwise"):
+    for module in ("tape.pull", "tape.cotangents", "tape.threads", "tape.hooks", "ops.elementwise.pointwise"):
         used = {
             node.attr
             for node in ast.walk(ast.parse(MODULES[module].read_text()))

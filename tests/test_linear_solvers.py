@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import pullback as pb
 from pullback.errors import ArgumentError, ConvergenceError
-from pullback.implicit.linear import Operator, System, solved
-from pullback.implicit.linear_methods import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
+from pullback.implicit.linear.methods import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
+from pullback.implicit.linear.operator import LinearOperator, LinearSystem, solve_operator
 
 EVERY = (
     GMRES(), GMRES(restart=4), BiCGStab(), CG(), MINRES(), LSMR(), Dense(), Dense("cholesky"), Sparse(), Auto(),
@@ -27,7 +27,7 @@ def matvec(v, matrix):
 
 
 def operator(method, tolerance=1e-10, max_steps=2000, **known):
-    return Operator(matvec, method, tolerance, max_steps, "test", known)
+    return LinearOperator(matvec, method, tolerance, max_steps, "test", known)
 
 
 def solve(matrix, b, method, tolerance=1e-10, max_steps=2000, **known):
@@ -288,10 +288,10 @@ def test_products_are_counted():
     diagonal = rng.uniform(0.5, 1.5, 50)
     for method in (GMRES(), GMRES(5), CG(), MINRES(), BiCGStab(), Neumann()):
         calls = 0
-        asked = Operator(multiply, method, 1e-10, 500, "test")
+        asked = LinearOperator(multiply, method, 1e-10, 500, "test")
         asked.solve(rng.normal(size=50))
         assert calls == asked.reports[0].products
-    asked = Operator(multiply, Dense(), 1e-10, 500, "test")
+    asked = LinearOperator(multiply, Dense(), 1e-10, 500, "test")
     asked.solve(rng.normal(size=50))
     assert asked.reports[0].products == 50 + 1
     asked = replace(asked, solver=Sparse(), reports=[])
@@ -309,7 +309,7 @@ def test_gmres_leaves_a_cycle_early():
 
 def test_auto_chooses_by_size_and_structure():
     def system(size, **known):
-        return System(lambda v: v, size, np.dtype(float), 1e-6, **known)
+        return LinearSystem(lambda v: v, size, np.dtype(float), 1e-6, **known)
 
     assert Auto().choose(system(200)) == Dense()
     assert Auto().choose(system(201)) == GMRES()
@@ -343,7 +343,7 @@ def test_each_element_of_a_batch_converges_by_itself(method):
     rng = np.random.default_rng(13)
     matrices, b = batch_of(rng, 6, 9)
     asked = operator(method)
-    together = pb.vmap(lambda b, a: solved(asked, b, a))(b, matrices)
+    together = pb.vmap(lambda b, a: solve_operator(asked, b, a))(b, matrices)
     for i in range(6):
         alone = solve(matrices[i], b[i], method)[0]
         np.testing.assert_allclose(together[i], alone, rtol=1e-9, atol=1e-14 * np.abs(alone).max())
@@ -357,7 +357,7 @@ def test_a_singular_element_does_not_spoil_the_rest(method):
     matrices[4] = np.outer(b[0], b[0]) / (b[0] @ b[0])
     asked = operator(method, max_steps=500)
     with pytest.raises(ConvergenceError) as caught:
-        pb.vmap(lambda b, a: solved(asked, b, a))(b, matrices)
+        pb.vmap(lambda b, a: solve_operator(asked, b, a))(b, matrices)
     for i in range(4):
         alone = solve(matrices[i], b[i], method, max_steps=500)[0]
         np.testing.assert_allclose(caught.value.best[i], alone, rtol=1e-9, atol=1e-14 * np.abs(alone).max())
@@ -368,21 +368,21 @@ def test_batches_of_batches_and_shared_matrices(method):
     rng = np.random.default_rng(15)
     matrices, b = np.stack([definite(rng, 4) for _ in range(3)]), rng.normal(size=(2, 3, 4))
     asked = operator(method)
-    inner = pb.vmap(lambda b, a: solved(asked, b, a))
+    inner = pb.vmap(lambda b, a: solve_operator(asked, b, a))
     nested = pb.vmap(inner, (0, None))(b, matrices)
-    crossed = pb.vmap(pb.vmap(lambda b, a: solved(asked, b, a), (0, None)), (1, 0), 1)(b, matrices)
+    crossed = pb.vmap(pb.vmap(lambda b, a: solve_operator(asked, b, a), (0, None)), (1, 0), 1)(b, matrices)
     np.testing.assert_allclose(crossed, nested, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(nested, np.linalg.solve(matrices, b[..., None])[..., 0], rtol=1e-7, atol=1e-8)
-    shared = pb.vmap(lambda b: solved(asked, b, matrices[0]))(b[0])
+    shared = pb.vmap(lambda b: solve_operator(asked, b, matrices[0]))(b[0])
     np.testing.assert_allclose(shared, np.linalg.solve(matrices[0], b[0].T).T, rtol=1e-7, atol=1e-8)
-    many = pb.vmap(lambda a: solved(asked, b[0, 0], a), 2)(np.moveaxis(matrices, 0, 2))
+    many = pb.vmap(lambda a: solve_operator(asked, b[0, 0], a), 2)(np.moveaxis(matrices, 0, 2))
     np.testing.assert_allclose(many, np.linalg.solve(matrices, b[0, 0][None, :, None])[..., 0], rtol=1e-7, atol=1e-8)
 
 
 def test_sparse_says_that_it_takes_no_batches():
     rng = np.random.default_rng(16)
     with pytest.raises(ArgumentError, match="Dense or GMRES inside vmap"):
-        pb.vmap(lambda b: solved(operator(Sparse()), b, np.eye(3)))(rng.normal(size=(2, 3)))
+        pb.vmap(lambda b: solve_operator(operator(Sparse()), b, np.eye(3)))(rng.normal(size=(2, 3)))
 
 
 def closed(b, theta, first, second):
@@ -400,13 +400,13 @@ def test_derivatives_to_second_order(method):
     first, second = definite(rng, n), 0.1 * definite(rng, n)
     b, w, along = rng.normal(size=n), rng.normal(size=n), rng.normal(size=n)
     theta = 0.3
-    asked = Operator(
+    asked = LinearOperator(
         lambda v, t: pb.matmul(first, v) + t * pb.matmul(second, v), method, 1e-13, 3000, "test",
         {"symmetric": True, "definite": True},
     )  # fmt: skip
 
     def s(b, t):
-        return pb.sum(w * solved(asked, b, t) ** 2) / 2
+        return pb.sum(w * solve_operator(asked, b, t) ** 2) / 2
 
     x, inverse, x_t, x_tt = closed(b, theta, first, second)
     x_bt = -inverse @ second @ inverse
@@ -454,7 +454,7 @@ def test_the_derivative_solves_with_the_transpose(method):
     rng = np.random.default_rng(18)
     matrix, b, w = nonsymmetric(rng, 7), rng.normal(size=7), rng.normal(size=7)
     asked = operator(method, 1e-12)
-    of_b, of_matrix = pb.grad(lambda b, a: pb.sum(w * solved(asked, b, a)), (0, 1))(b, matrix)
+    of_b, of_matrix = pb.grad(lambda b, a: pb.sum(w * solve_operator(asked, b, a)), (0, 1))(b, matrix)
     y, x = np.linalg.solve(matrix.T, w), np.linalg.solve(matrix, b)
     np.testing.assert_allclose(of_b, y, rtol=1e-8)
     np.testing.assert_allclose(of_matrix, -np.outer(y, x), rtol=1e-7, atol=1e-9)
@@ -465,7 +465,7 @@ def test_gradients_in_a_batch(method):
     rng = np.random.default_rng(19)
     matrices, b = np.stack([definite(rng, 3) for _ in range(4)]), rng.normal(size=(4, 3))
     asked = operator(method, 1e-12)
-    gradient = pb.grad(lambda b, a: pb.sum(solved(asked, b, a) ** 2), (0, 1))
+    gradient = pb.grad(lambda b, a: pb.sum(solve_operator(asked, b, a) ** 2), (0, 1))
     of_b, of_matrix = pb.vmap(gradient)(b, matrices)
     for i in range(4):
         alone = gradient(b[i], matrices[i])
@@ -480,7 +480,7 @@ def test_sparse_factorises_large_banded_systems():
     def multiply(v, t):
         return t * v - pb.pad(v[1:], (0, 1)) - 0.5 * pb.pad(v[:-1], (1, 0))
 
-    asked = Operator(multiply, Sparse(), 1e-12, 5, "test")
+    asked = LinearOperator(multiply, Sparse(), 1e-12, 5, "test")
     t = np.array(3.0)
     x = asked.solve(b, t)
     np.testing.assert_allclose(multiply(x, t), b, atol=1e-11)

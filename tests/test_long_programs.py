@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compile import memory
-from pullback.compile.cpu.kernels import form, lying_together, render_kernel
-from pullback.compile.cpu.program import LONGEST
-from pullback.compile.loops import Buffer, Host, Kernel, Line, Store, contiguous
+from pullback.compile.cpu.kernel.render import find_overlapping_buffers, kernel_key, render_kernel
+from pullback.compile.cpu.program.render import MAX_STEPS_PER_FUNCTION
+from pullback.compile.loop_ir import Buffer, Host, Kernel, KernelLine, Store, contiguous_layout
+from pullback.compile.schedule import arena
 
 pytest.importorskip("llvmlite")
 
@@ -34,20 +34,20 @@ X, V = (np.random.default_rng(i).normal(size=20) for i in range(2))
 @pytest.mark.parametrize("length", [1, 6, 7, 8, 9, 150])
 def test_second_derivatives_of_long_chains(length):
     entry = pb.jit(product(length)).lower(X, V)
-    assert (len(entry.code.steps.steps) > LONGEST) == (length == 150)
+    assert (len(entry.code.steps.steps) > MAX_STEPS_PER_FUNCTION) == (length == 150)
     np.testing.assert_allclose(pb.jit(product(length))(X, V), product(length)(X, V), rtol=1e-9, atol=1e-12)
 
 
 def sizes(length):
     """Steps, kernels as text, and how often the lines of a kernel were looked through."""
     looked = []
-    original = Kernel._found
+    original = Kernel._find_live_lines
     try:
-        Kernel._found = lambda self: looked.append(self) or original(self)
+        Kernel._find_live_lines = lambda self: looked.append(self) or original(self)
         entry = pb.jit(product(length)).lower(X, V)
         steps = entry.code.steps.steps  # lowered when it is asked for
     finally:
-        Kernel._found = original
+        Kernel._find_live_lines = original
     return len(steps), len(re.findall("define internal void @kernel", entry.llvm)), len(looked)
 
 
@@ -60,9 +60,9 @@ def test_what_repeats_is_written_once_and_nothing_grows_faster_than_the_program(
 
 def kernel_of(buffers, number=1.5, stride=1):
     kernel = Kernel((8,), 0)
-    load = Line("load", np.dtype(float), frozenset((0,)), buffer=buffers[0], strides=(stride,))
-    scale = Line("number", np.dtype(float), frozenset(), number=number)
-    both = Line("apply", np.dtype(float), frozenset((0,)), 0, (load, scale), max, np.dtype(float))
+    load = KernelLine("load", np.dtype(float), frozenset((0,)), buffer=buffers[0], strides=(stride,))
+    scale = KernelLine("number", np.dtype(float), frozenset(), number=number)
+    both = KernelLine("apply", np.dtype(float), frozenset((0,)), 0, (load, scale), max, np.dtype(float))
     kernel.lines += [load, both]
     kernel.stores.append(Store(both, buffers[1], (1,)))
     return kernel
@@ -74,42 +74,42 @@ def buffers(count):
 
 def test_kernels_of_one_form_differ_in_their_buffers_alone():
     a, b, c, d = buffers(4)
-    key, own = form(kernel_of((a, b)))
+    key, own = kernel_key(kernel_of((a, b)))
     assert own == [a, b]
-    assert form(kernel_of((c, d))) == (key, [c, d])
+    assert kernel_key(kernel_of((c, d))) == (key, [c, d])
     others = [
         kernel_of((a, a)), kernel_of((a, b), stride=0), kernel_of((a, b), number=-1.5), kernel_of((a, b), number=1),
         kernel_of((a, b), number=np.float32(1.5)), kernel_of((a, b), number=1.5 + 2**-52),
     ]  # fmt: skip
-    keys = [form(k)[0] for k in others]
+    keys = [kernel_key(k)[0] for k in others]
     assert len({key, *keys}) == 1 + len(others)
-    assert form(kernel_of((a, b), number=0.0))[0] != form(kernel_of((a, b), number=-0.0))[0]
-    assert form(kernel_of((a, b), number=np.nan))[0] == form(kernel_of((c, d), number=np.nan))[0]
+    assert kernel_key(kernel_of((a, b), number=0.0))[0] != kernel_key(kernel_of((a, b), number=-0.0))[0]
+    assert kernel_key(kernel_of((a, b), number=np.nan))[0] == kernel_key(kernel_of((c, d), number=np.nan))[0]
 
 
 def test_a_kernel_notices_what_is_stored_since():
     a, b, c = buffers(3)
     kernel = kernel_of((a, b))
-    assert [line.kind for line in kernel.used()] == ["number", "load", "apply"]
-    other = Line("load", np.dtype(float), frozenset((0,)), buffer=c, strides=(1,))
+    assert [line.kind for line in kernel.live_lines()] == ["number", "load", "apply"]
+    other = KernelLine("load", np.dtype(float), frozenset((0,)), buffer=c, strides=(1,))
     kernel.stores.append(Store(other, b, (1,)))
-    assert [line.kind for line in kernel.used()].count("load") == 2
+    assert [line.kind for line in kernel.live_lines()].count("load") == 2
     kernel.stores.pop()
-    assert [line.kind for line in kernel.used()] == ["number", "load", "apply"]
+    assert [line.kind for line in kernel.live_lines()] == ["number", "load", "apply"]
 
 
 def test_a_result_over_its_argument_is_not_said_to_lie_apart():
     a, b, c = buffers(3)
     for buffer, offset in ((a, 64), (b, 64), (c, 128)):
         buffer.offset = offset
-    assert lying_together([a, b, c]) == {a, b}
-    assert form(kernel_of((a, b)))[0] != form(kernel_of((a, c)))[0]
+    assert find_overlapping_buffers([a, b, c]) == {a, b}
+    assert kernel_key(kernel_of((a, b)))[0] != kernel_key(kernel_of((a, c)))[0]
     assert [f"ptr noalias %b{i}" in render_kernel(product_of(a, x), 32).text for x in (b, c) for i in (0, 1)] == [
         False, False, True, True,
     ]  # fmt: skip
     b.offset, c.offset = 60, 100
-    assert lying_together([c, a, b]) == {a, b, c}
-    assert lying_together([c, Buffer("input", 8, np.dtype(float))]) == set()
+    assert find_overlapping_buffers([c, a, b]) == {a, b, c}
+    assert find_overlapping_buffers([c, Buffer("input", 8, np.dtype(float))]) == set()
 
 
 def product_of(a, b):
@@ -123,7 +123,7 @@ def steps_of(lifetimes):
     made = [(Buffer("arena", n, np.dtype(np.uint8)), first, last) for n, first, last in lifetimes]
     steps = []
     for i in range(1 + max(last for _, _, last in lifetimes)):
-        layouts = lambda at, i=i: tuple(contiguous(b, (b.size,)) for b, *ends in made if ends[at] == i)  # noqa: E731
+        layouts = lambda at, i=i: tuple(contiguous_layout(b, (b.size,)) for b, *ends in made if ends[at] == i)  # noqa: E731
         steps.append(Host("step", max, layouts(1), layouts(0)))
     return steps, made
 
@@ -150,11 +150,11 @@ def test_buffers_that_live_together_lie_apart(seed):
     starts = rng.integers(0, 40, 120)
     lifetimes = [(int(rng.integers(0, 1000)), int(s), int(s + rng.integers(0, 12))) for s in starts]
     steps, made = steps_of(lifetimes)
-    total = memory.planned(steps)
+    total = arena.plan_arena(steps)
     assert total == first_fit(made)
     for i, (a, first, last) in enumerate(made):
         assert 0 <= a.offset <= total - a.nbytes
-        assert a.offset % memory.ALIGNMENT == 0
+        assert a.offset % arena.ALIGNMENT == 0
         for b, begin, end in made[i + 1 :]:
             together = begin <= last and first <= end and a.nbytes and b.nbytes
             assert not together or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
@@ -163,10 +163,11 @@ def test_buffers_that_live_together_lie_apart(seed):
 def test_a_place_that_is_taken_over_stays_taken():
     a, b, c, d = buffers(4)
     steps = [
-        Host("make", max, (), (contiguous(a, (8,)),)), kernel_of((a, b)), kernel_of((b, c)),
-        Host("more", max, (), (contiguous(d, (8,)),)), Host("end", max, tuple(contiguous(x, (8,)) for x in (c, d)), ()),
+        Host("make", max, (), (contiguous_layout(a, (8,)),)), kernel_of((a, b)), kernel_of((b, c)),
+        Host("more", max, (), (contiguous_layout(d, (8,)),)),
+        Host("end", max, tuple(contiguous_layout(x, (8,)) for x in (c, d)), ()),
     ]  # fmt: skip
-    assert memory.planned(steps) == 128
+    assert arena.plan_arena(steps) == 128
     assert a.offset == b.offset == c.offset != d.offset
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.arrays.ledger import Ledger, owner_of
+from pullback.arrays.memory_ledger import Ledger, owner_of
 from pullback.errors import ArgumentError, ConversionError, GraphError
 from pullback.settings import PLAIN, modes
 from pullback.tape.cotangents import arrays_in
@@ -254,7 +254,7 @@ def test_empty_and_long_profiles_draw():
         pass
     assert (empty.peak, empty.live, empty.at_peak) == (0, 0, ())
     ElementTree.fromstring(empty.svg())
-    assert "nobody" in empty.table()
+    assert "held by: nothing" in empty.table()
     x = pb.tensor(np.ones(8), requires_grad=True)
     with pb.memory.profile() as long:
         for _ in range(60):
@@ -411,15 +411,15 @@ def test_assert_no_growth_finds_growth():
 def test_the_ledger_counts_owners_and_forgets_the_dead():
     ledger = Ledger()
     a = np.ones(1000)
-    assert ledger.see(a[10:20])[1]
-    assert not ledger.see(a.reshape(10, 100).T)[1]
+    assert ledger.track(a[10:20])[1]
+    assert not ledger.track(a.reshape(10, 100).T)[1]
     assert owner_of(a[1:][1:]) is a
     assert ledger.live == 8000
     del a
-    assert ledger.settle() == 0
+    assert ledger.remove_freed() == 0
     for _ in range(1000):  # identities are used again
-        ledger.see(np.ones(10))
-    assert ledger.settle() == 0
+        ledger.track(np.ones(10))
+    assert ledger.remove_freed() == 0
     assert ledger.peak == 8000
     assert [x.size for x in arrays_in((np.ones(2), [pb.tensor([1.0])], None, "text"))] == [1, 2]
 

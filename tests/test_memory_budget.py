@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.checkpoint.recipes import Held, Made
+from pullback.checkpoint.budget.value_recipes import EvictableValue, ValueRecipe
 from pullback.errors import ArgumentError, GraphError, MemoryBudgetError
 from pullback.settings import PLAIN, modes
 
@@ -318,7 +318,7 @@ def test_a_training_loop_keeps_nothing_of_its_past():
                 w.grad = None
             if step >= 2:
                 gc.collect()
-                alive = [o for o in gc.get_objects() if isinstance(o, (Made, Held))]
+                alive = [o for o in gc.get_objects() if isinstance(o, (ValueRecipe, EvictableValue))]
                 counts.append((len(alive), budget.report().live))
                 del alive
     assert len(set(counts)) == 1
@@ -495,7 +495,7 @@ def test_sizes_are_read_and_nonsense_refused():
 
 def test_the_report_reads_as_a_sentence():
     report = gradients_of(chain, budget=30 * SIZE)[2]
-    assert "took away" in str(report)
+    assert "evicted" in str(report)
     assert "4.6 MiB" in str(report)
     assert report.live <= report.peak
     assert all(p.nbytes >= q.nbytes for p, q in zip(report.pinned, report.pinned[1:], strict=False))

@@ -335,7 +335,7 @@ def test_summary_and_repr():
     lines = model.summary().splitlines()
     assert lines[0].split() == ["name", "kind", "shape", "parameters"]
     assert lines[1].split() == ["Net", "71"]
-    assert lines[-1] == "71 parameters, 284 B; 71 of them trained; 3 numbers in buffers"
+    assert lines[-1] == "71 parameters, 284 B; 71 of them trained; 3 values in buffers"
     assert [line.split()[0] for line in lines[2:-1]] == [
         "body", "body.scales.a", "body.pair.left", "body.seen", "body.count", "body.first", "body.first.weight",
         "body.first.bias", "body.layers.0", "body.layers.0.weight", "body.layers.0.bias", "body.layers.2",

@@ -8,7 +8,7 @@ import pytest
 
 import pullback as pb
 from pullback import errors
-from pullback.transforms.taylor import jet
+from pullback.transforms.taylor.jet import jet
 
 ALONG = complex(0.3, 1.7)  # Im exp(c x) has the n-th derivative Im c^n exp(c x)
 

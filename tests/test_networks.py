@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from networks import WAYS, Network, drawn_network, find_fault, reproduction, shrink
 
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 
 pytest.importorskip("llvmlite")
 

@@ -106,7 +106,7 @@ def numpy_function(name):
 def test_signature_is_numpys(name):
     """Every parameter of NumPy's function is there under its name, kind and default, to be honoured or refused."""
     try:
-        ours = table.ours_for(numpy_function(name))
+        ours = table.function_for(numpy_function(name))
     except errors.UnsupportedFunction:
         pytest.skip("its op is built elsewhere")
     theirs = inspect.signature(numpy_function(name)).parameters
@@ -127,7 +127,7 @@ def test_what_is_not_resolved_is_known():
     unresolved = []
     for name in table.known_names():
         try:
-            table.ours_for(numpy_function(name))
+            table.function_for(numpy_function(name))
         except errors.UnsupportedFunction:
             unresolved.append(name)
     assert all(name.startswith(("linalg.", "fft.", "i0")) for name in unresolved), unresolved
@@ -270,3 +270,19 @@ def test_no_function_that_numpy_dispatches_falls_back_to_a_bare_array():
         if table.name_of(function) not in known:
             with pytest.raises(errors.UnsupportedFunction):
                 x.__array_function__(function, (pb.Tensor,), (x,), {})
+
+
+@pytest.mark.parametrize("exponent", [2, 2.0, 0.5])
+@pytest.mark.parametrize("base", [[1, 2, 3], [True, False], [1.0, 2.0, 3.0]])
+def test_np_power_of_integers_by_two_point_zero_has_numpys_dtype(base, exponent):
+    """It was squared in integers, so 2.0 counted as 2."""
+    found, wanted = np.power(pb.tensor(base), exponent), np.power(np.array(base), exponent)
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.skipif(not hasattr(np, "vecdot"), reason="newer than this NumPy")
+def test_np_vecdot_of_a_vector_of_one_element_does_not_broadcast():
+    """The summed axis was broadcast, where NumPy refuses."""
+    with pytest.raises(errors.ShapeError, match="do not match"):
+        np.vecdot(pb.tensor(np.ones(3)), np.ones(1))

@@ -27,7 +27,7 @@ TABLE = [
     (schedules.cosine(1.0, 4, restart=1), {1: half_cosine(0.25), 4: 1.0, 6: 0.5, 4000: 1.0}),
     (schedules.cosine(1.0, 3, restart=3), {3: 1.0, 12: 1.0, 39: 1.0, 6: half_cosine(1 / 3), 120: 1.0}),
     (schedules.one_cycle(1.0, 11, rise=0.5), {0: 0.04, 4: 1 - 0.96 * half_cosine(4 / 4.5), 10: 4e-6, 99: 4e-6}),
-    (schedules.inverse_sqrt(2.0, warm=4), {0: 0.5, 3: 2.0, 15: 1.0}),
+    (schedules.inverse_sqrt(2.0, warmup_steps=4), {0: 0.5, 3: 2.0, 15: 1.0}),
     (schedules.warm_up(4, then=1.0, start=0.2), {0: 0.2, 2: 0.6, 4: 1.0, 9: 1.0}),
     (schedules.warm_up(4, then=schedules.exponential(1.0, 0.5)), {2: 0.5, 4: 1.0, 6: 0.25}),
     (schedules.join([schedules.linear(0.0, 1.0, 2), 0.7, schedules.exponential(1.0, 0.5)], at=[2, 5]),

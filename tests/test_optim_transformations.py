@@ -67,7 +67,7 @@ def test_a_nan_is_handed_on_unless_steps_must_be_finite():
 
 
 def test_gradients_are_centred_over_all_axes_but_the_last():
-    same(once(optim.centralise()), {"w": GRADS["w"] - GRADS["w"].mean(0), "b": GRADS["b"]})
+    same(once(optim.centralize()), {"w": GRADS["w"] - GRADS["w"].mean(0), "b": GRADS["b"]})
 
 
 def test_weights_decay_where_the_mask_says():
@@ -112,7 +112,7 @@ def test_accumulated_steps_are_those_of_the_mean_gradient():
 
 
 def test_lookahead_returns_part_of_the_way():
-    rule = optim.lookahead(optim.sgd(0.1, momentum=0.9), every=3, pace=0.25)
+    rule = optim.lookahead(optim.sgd(0.1, momentum=0.9), every=3, step_size=0.25)
     for update in (rule.update, pb.jit(rule.update)):
         w, state = np.array([1.0]), rule.init(np.array([1.0]))
         fast = slow = 1.0

@@ -58,10 +58,10 @@ def test_compiled_steps_of_the_wrapper_are_the_same(name):
     opt = getattr(optim, name)([w, b], **RULES[name], jit=True)
     before = w.detach()
     stepped(opt, w, b, 3)
-    code = opt.groups[0]._code[1]
+    code = opt.groups[0]._cached_step[1]
     opt.groups[0].settings["lr"] = 0.5 * RULES[name]["lr"]
     stepped(opt, w, b, 1)
-    assert opt.groups[0]._code[1] is code
+    assert opt.groups[0]._cached_step[1] is code
     assert len(code.entries) == 1
     v, c = tensors()
     other = getattr(optim, name)([v, c], **RULES[name])
@@ -249,7 +249,7 @@ def test_trees_that_do_not_fit_and_other_mistakes():
         lambda: optim.adamw(0.1, weight_decay=-1.0),
         lambda: optim.clip_by_global_norm(-1.0),
         lambda: optim.multi_steps(optim.sgd(0.1), every=0),
-        lambda: optim.lookahead(optim.sgd(0.1), pace=2.0),
+        lambda: optim.lookahead(optim.sgd(0.1), step_size=2.0),
         lambda: optim.rprop(0.1, factors=(1.2, 0.5)),
         lambda: optim.ema(1.0),
         lambda: optim.sgd(np.ones(2)),

@@ -149,7 +149,7 @@ GIVEN = {
     "add_decayed_weights": (0.1,),
     "add_noise": (0.1,),
     "apply_if_finite": (pb.optim.sgd(0.1),),
-    "centralise": (),
+    "centralize": (),
     "chain": (pb.optim.clip_by_norm(1.0), pb.optim.adam(schedules.cosine(0.1, 10))),
     "clip_by_global_norm": (1.0,),
     "clip_by_norm": (1.0,),

@@ -10,7 +10,7 @@ import pytest
 from random_programs import program, scalar_of, updated
 
 import pullback as pb
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 from pullback.compile.jit import jit
 
 pytest.importorskip("llvmlite")

@@ -6,14 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
-from records import Case, cases, drawn, flat, inner, name, phaseless, weighted
+from records import Case, cases, drop_free_phases, flat_vector, name, random_like, real_inner_product, weighted_real_sum
 
 import pullback as pb
 from pullback.arrays.spec import spec_of
 from pullback.graph import stage
-from pullback.ops import everything
+from pullback.ops import load_all_ops
 from pullback.ops.dispatch import apply
-from pullback.ops.eager import entry
+from pullback.ops.eager import public_function
 from pullback.tools.certify.oracles import has_oracle, oracle_of
 from pullback.transforms import grad, jvp, vjp, vmap
 
@@ -21,7 +21,7 @@ ALL = cases()
 SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
 
 #: Ops of `pullback.special`, and those of them whose complex derivative is tested too.
-SPECIAL = {name for name, op in everything().items() if op.samples.__module__ == "pullback.ops.special.record"}
+SPECIAL = {name for name, op in load_all_ops().items() if op.samples.__module__ == "pullback.ops.special.definition"}
 PLANE = {
     "gamma", "loggamma", "erfc", "fresnel_s", "fresnel_c", "jv", "yv", "iv", "airy_ai", "airy_ai_prime", "airy_bi",
     "airy_bi_prime", "expi", "exp1", "sine_integral", "cosine_integral", "sinh_integral", "cosh_integral", "hyp0f1",
@@ -30,12 +30,12 @@ PLANE = {
 
 
 def test_every_op_has_samples():
-    without = [op.name for op in everything().values() if not op.samples(np.random.default_rng(0))]
+    without = [op.name for op in load_all_ops().values() if not op.samples(np.random.default_rng(0))]
     assert without == []
 
 
 #: The ops of the package: pages of the docs, whose snippets run in the same process, add others.
-OURS = dict(everything())
+OURS = dict(load_all_ops())
 
 
 def test_every_op_has_an_oracle():
@@ -80,20 +80,20 @@ def test_pull_is_the_transpose_of_push(case: Case):
     out, tangent = jvp(case.function, case.floats, along)
     rng = np.random.default_rng(3)
     outs = out if isinstance(out, tuple) else (out,)
-    bars = [np.asarray(drawn(rng, o)).astype(o.dtype) for o in outs]
+    bars = [np.asarray(random_like(rng, o)).astype(o.dtype) for o in outs]
     shares = vjp(lambda *xs: _combined(case.function(*xs), bars), *case.floats)[1](np.asarray(1.0))
     for share, a in zip(shares, case.floats, strict=True):
         assert (share.shape, share.dtype) == (np.shape(a), np.asarray(a).dtype)
-    scale = 1 + np.abs(flat(bars) * flat(tangent)).sum()
+    scale = 1 + np.abs(flat_vector(bars) * flat_vector(tangent)).sum()
     tolerance = 1e-6 if case.static.get("dtype") == np.float32 else 1e-13
-    assert abs(inner(bars, tangent) - inner(shares, along)) <= tolerance * scale
+    assert abs(real_inner_product(bars, tangent) - real_inner_product(shares, along)) <= tolerance * scale
 
 
 def _combined(out, bars):
     outs = out if isinstance(out, tuple) else (out,)
     total = 0.0
     for o, bar in zip(outs, bars, strict=True):
-        total = total + weighted(o, bar)
+        total = total + weighted_real_sum(o, bar)
     return total
 
 
@@ -114,8 +114,8 @@ def test_four_second_orders_agree(case: Case):
 
     ff = jvp(pushed, xs, w)[1]
     fr = jvp(pulled, xs, w)[1]
-    rf = sum(inner(grad(pushed, i)(*xs), w[i]) for i in count)
-    rr = sum(inner(grad(pulled, i)(*xs), w[i]) for i in count)
+    rf = sum(real_inner_product(grad(pushed, i)(*xs), w[i]) for i in count)
+    rr = sum(real_inner_product(grad(pulled, i)(*xs), w[i]) for i in count)
     found = np.array([float(np.asarray(f)) for f in (ff, fr, rf, rr)])
     np.testing.assert_allclose(found, found[0], rtol=1e-10, atol=1e-10)
 
@@ -138,7 +138,7 @@ def test_vmap_agrees_with_a_loop(case: Case):
             expected = tuple(np.stack(parts) for parts in zip(*looped, strict=True))
         else:
             expected = np.stack(looped)
-        np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(flat_vector(found), flat_vector(expected), rtol=1e-12, atol=1e-14)
 
 
 def _varied(case, i, rng):
@@ -152,9 +152,11 @@ def _varied(case, i, rng):
 @pytest.mark.parametrize("case", SMOOTH, ids=name)
 def test_staged_program_computes_the_same(case: Case):
     program = stage(case.function)(*case.floats)
-    np.testing.assert_array_equal(flat(program.run(*case.floats)), flat(case.function(*case.floats)))
+    np.testing.assert_array_equal(flat_vector(program.run(*case.floats)), flat_vector(case.function(*case.floats)))
     pulled = stage(grad(case.scalar))(*case.floats)
-    np.testing.assert_allclose(flat(pulled.run(*case.floats)), flat(grad(case.scalar)(*case.floats)), rtol=1e-14)
+    np.testing.assert_allclose(
+        flat_vector(pulled.run(*case.floats)), flat_vector(grad(case.scalar)(*case.floats)), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -177,7 +179,7 @@ def test_fast_path_is_the_general_path(case: Case, dtype: str):
     case = case.cast(dtype)
     shape = np.broadcast_shapes(*(np.shape(a) for a in case.args))
     values = [np.array(np.broadcast_to(a, shape)) for a in case.args]
-    public = entry(case.op)
+    public = public_function(case.op)
 
     def both_ways():
         xs = [pb.tensor(v, requires_grad=v.dtype.kind == "f") for v in values]
@@ -225,15 +227,17 @@ def _complex_products(case: Case, turned: Case) -> tuple[float, float]:
         args = list(turned.args)
         for i, value in zip(case.moving, values, strict=True):
             args[i] = value
-        return phaseless(turned.op, apply(turned.op, *args, **turned.static))
+        return drop_free_phases(turned.op, apply(turned.op, *args, **turned.static))
 
     rng = np.random.default_rng(8)
     floats = [turned.args[i] for i in case.moving]
-    along = [drawn(rng, a) for a in floats]
+    along = [random_like(rng, a) for a in floats]
     out, tangents = jvp(function, floats, along)
-    bars = [drawn(rng, o) for o in (out if isinstance(out, tuple) else (out,))]
+    bars = [random_like(rng, o) for o in (out if isinstance(out, tuple) else (out,))]
     tensors = [pb.tensor(a, requires_grad=True) for a in floats]
     results = function(*tensors)
     shares = pb.gradients(list(results) if isinstance(results, tuple) else [results], tensors, bars)
     pulled = [g.numpy() for g in shares if g is not None]
-    return np.sum(np.conj(flat(bars)) * flat(tangents)).real, np.sum(np.conj(flat(pulled)) * flat(along)).real
+    return np.sum(np.conj(flat_vector(bars)) * flat_vector(tangents)).real, np.sum(
+        np.conj(flat_vector(pulled)) * flat_vector(along)
+    ).real

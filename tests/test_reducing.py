@@ -164,8 +164,8 @@ def test_averages_trapezoids_and_counts():
 @pytest.mark.parametrize("shape", [(7,), (6, 5), (4, 6, 3)])
 def test_additions_at_an_index_by_every_road(shape, sparse, monkeypatch):
     """The roads of `accumulate` agree with np.add.at, whatever is repeated, negative or sliced."""
-    monkeypatch.setattr("pullback.ops.accumulate._FEW", 0)
-    monkeypatch.setattr("pullback.ops.accumulate._SPARSE", sparse)
+    monkeypatch.setattr("pullback.ops.index.accumulate._FEW", 0)
+    monkeypatch.setattr("pullback.ops.index.accumulate._SPARSE", sparse)
     n = shape[0]
     arrays = [np.array([0, 2, 2, -1]), rng.permutation(n)[:4], rng.integers(-n, n, size=(9, 2)).astype(np.int8)]
     x = rng.normal(size=shape)

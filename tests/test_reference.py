@@ -6,19 +6,30 @@ from random_programs import program, scalar_of
 
 import pullback as pb
 from pullback.compile.cpu import executable as native
-from pullback.compile.cpu import program as rendering
-from pullback.compile.cpu import words
-from pullback.compile.fuse import Steps
-from pullback.compile.loops import Buffer, Division, Kernel, Layout, Line, Loop, Product, Store, contiguous
-from pullback.compile.lower import lowered
+from pullback.compile.cpu.builder import ir_builder
+from pullback.compile.cpu.builder.function_text import FunctionText
+from pullback.compile.cpu.program import render as rendering
+from pullback.compile.loop_ir import (
+    Buffer,
+    Division,
+    Kernel,
+    KernelLine,
+    Layout,
+    Loop,
+    Product,
+    Steps,
+    Store,
+    contiguous_layout,
+)
+from pullback.compile.lower.equations import lower_program
 from pullback.compile.reference import verify
-from pullback.compile.reference.check import Judge, alone
+from pullback.compile.reference.check import Judge, without_arena
+from pullback.compile.reference.interpreter import Interpreter
 from pullback.compile.reference.kernels import run_kernel
-from pullback.compile.reference.memory import Memory, region_of
-from pullback.compile.reference.steps import Machine
+from pullback.compile.reference.numpy_scalars import NumpyScalars
+from pullback.compile.reference.poisoned_memory import PoisonedMemory, region_of
 from pullback.compile.reference.verify import verify_arena, verify_steps
-from pullback.compile.reference.words import Words
-from pullback.compile.words import VOCABULARY
+from pullback.compile.vocabulary import VOCABULARY
 
 pytest.importorskip("llvmlite")
 
@@ -27,35 +38,35 @@ MiscompiledError = pb.errors.MiscompiledError
 
 
 def given(shape, dtype=FLOAT, number=0):
-    return contiguous(Buffer("input", int(np.prod(shape)), dtype, number), shape)
+    return contiguous_layout(Buffer("input", int(np.prod(shape)), dtype, number), shape)
 
 
 def made(shape, dtype=FLOAT, kind="output"):
-    return contiguous(Buffer(kind, int(np.prod(shape)), dtype, 0), shape)
+    return contiguous_layout(Buffer(kind, int(np.prod(shape)), dtype, 0), shape)
 
 
 def load(layout, strides=None):
     strides = layout.strides if strides is None else strides
     axes = frozenset(i for i, s in enumerate(strides) if s)
-    return Line("load", layout.buffer.dtype, axes, buffer=layout.buffer, strides=strides, offset=layout.offset)
+    return KernelLine("load", layout.buffer.dtype, axes, buffer=layout.buffer, strides=strides, offset=layout.offset)
 
 
 def apply(word, *args, phase=0):
     axes = frozenset().union(*(a.axes for a in args))
     dtype = args[0].dtype
-    return Line("apply", dtype, axes, phase, args, lambda k, *xs: getattr(k, word)(*xs), dtype, label=word)
+    return KernelLine("apply", dtype, axes, phase, args, lambda k, *xs: getattr(k, word)(*xs), dtype, label=word)
 
 
 def fold(word, x, axes, phase=0):
-    return Line("fold", x.dtype, frozenset(axes), phase, (x,), word=word)
+    return KernelLine("fold", x.dtype, frozenset(axes), phase, (x,), word=word)
 
 
 def ran(steps, *arrays):
     """The first result of steps on arrays, each buffer in memory of its own."""
-    memory = Memory(None)
+    memory = PoisonedMemory(None)
     for buffer, array in zip(steps.inputs, arrays, strict=True):
         memory.bind(buffer, region_of(array, "an argument"))
-    Machine(alone).run(steps, memory)
+    Interpreter(without_arena).run(steps, memory)
     return memory[steps.outputs[0]].read(np.arange(steps.outputs[0].size))[0]
 
 
@@ -86,13 +97,13 @@ def test_a_store_with_a_word_folds_every_point_once(word, wanted):
 def test_gather_and_scatter_count_from_the_end_and_take_the_last_of_several():
     x, index, out = given((4, 2)), given((3,), INT, 1), made((3, 2))
     at = load(index, (1, 0))
-    line = Line("gather", FLOAT, frozenset({0, 1}), 0, (at,), buffer=x.buffer, strides=(0, 1), places=((2, 4),))
+    line = KernelLine("gather", FLOAT, frozenset({0, 1}), 0, (at,), buffer=x.buffer, strides=(0, 1), places=((2, 4),))
     picked = Kernel((3, 2), 0, [], [Store(line, out.buffer, out.strides)])
     a, i = np.arange(8.0).reshape(4, 2), np.array([3, -4, 1])
     assert np.array_equal(ran(of(picked, x, index, out=out), a, i), a[i].ravel())
     values = given((3, 2))
     target = made((4, 2))
-    fill = Kernel((4, 2), 0, [], [Store(Line("number", FLOAT, frozenset(), number=0), target.buffer, (2, 1))])
+    fill = Kernel((4, 2), 0, [], [Store(KernelLine("number", FLOAT, frozenset(), number=0), target.buffer, (2, 1))])
     put = Kernel((3, 2), 0, [], [Store(load(values), target.buffer, (0, 1), 0, "", (at,), ((2, 4),))])
     steps = Steps([fill, put], [values.buffer, index.buffer], [target.buffer])
     wanted = np.zeros((4, 2))
@@ -117,8 +128,10 @@ def test_products_and_loops_run_where_their_layouts_say():
 
 
 def test_every_word_of_the_vocabulary_has_a_meaning():
+    builder = FunctionText(32).builder(4)
     for word in VOCABULARY:
-        assert callable(getattr(Words(FLOAT), word))
+        assert callable(getattr(NumpyScalars(FLOAT), word))
+        assert callable(getattr(builder, word))
 
 
 # Wrong kernels, planted by hand
@@ -134,8 +147,8 @@ def fold_spread_fold():
 def window_spread():
     """A window's value added to a place that does not move along an axis of a kernel that was made for more points."""
     x, out = given((2, 3)), made((2,))
-    fill = Kernel((2,), 0, [], [Store(Line("number", FLOAT, frozenset(), number=0), out.buffer, (1,))])
-    add = Kernel((2, 3), 0, [], [Store(load(x, (3, 0)), out.buffer, (1, 0), 0, "add", onto=True, points=2)])
+    fill = Kernel((2,), 0, [], [Store(KernelLine("number", FLOAT, frozenset(), number=0), out.buffer, (1,))])
+    add = Kernel((2, 3), 0, [], [Store(load(x, (3, 0)), out.buffer, (1, 0), 0, "add", accumulates=True, points=2)])
     return Steps([fill, add], [x.buffer], [out.buffer])
 
 
@@ -153,7 +166,7 @@ def too_early():
 
 def forgotten_axis():
     x, out = given((2, 3)), made((2, 3))
-    line = Line("load", FLOAT, frozenset({0}), buffer=x.buffer, strides=(3, 1))
+    line = KernelLine("load", FLOAT, frozenset({0}), buffer=x.buffer, strides=(3, 1))
     return of(Kernel((2, 3), 0, [], [Store(line, out.buffer, out.strides)]), x, out=out)
 
 
@@ -169,7 +182,7 @@ def overtaken():
 PLANTED = {
     fold_spread_fold: ("8 elements folded at 24 points", None), window_spread: ("2 elements folded at 6 points", None),
     one_place_for_many: ("is stored along", "gives one element two values"), too_early: ("is in phase 0", None),
-    forgotten_axis: ("and says", "changes along axis 1"), overtaken: ("written over", "read at points other than"),
+    forgotten_axis: ("declared on", "changes along axis 1"), overtaken: ("written over", "read at points other than"),
 }  # fmt: skip
 
 
@@ -187,7 +200,7 @@ def test_a_kernel_without_a_meaning_is_refused(planted):
 def test_a_line_that_changes_along_an_axis_it_does_not_name_is_refused():
     x, out = given((2, 3)), made((2, 3))
     line = load(x)
-    wrong = Line("apply", FLOAT, frozenset({0}), 0, (line,), lambda k, x: k.square(x), FLOAT, label="square")
+    wrong = KernelLine("apply", FLOAT, frozenset({0}), 0, (line,), lambda k, x: k.square(x), FLOAT, label="square")
     kernel = Kernel((2, 3), 0, [], [Store(wrong, out.buffer, out.strides)])
     with pytest.raises(MiscompiledError, match="square changes along axis 1"):
         ran(of(kernel, x, out=out), np.arange(6.0))
@@ -217,10 +230,10 @@ def test_buffers_that_lie_in_one_place_at_one_time_are_seen():
     with pytest.raises(MiscompiledError, match="share bytes of the arena while both are in use"):
         verify_arena(steps)
     program = Steps(steps, [x.buffer], [out.buffer])
-    memory = Memory(64)
+    memory = PoisonedMemory(64)
     memory.bind(x.buffer, region_of(np.ones(4), "an argument"))
     with pytest.raises(MiscompiledError, match=r"element 2 of arena0 .* another buffer has overwritten"):
-        Machine(lambda s: (s.steps, 64)).run(program, memory)
+        Interpreter(lambda s: (s.steps, 64)).run(program, memory)
     b.buffer.offset = 32
     verify_arena(steps)
 
@@ -229,7 +242,7 @@ def test_blocks_of_a_division_that_touch_each_other_are_seen():
     x, out = given((4, 2)), made((2,))
     store = Store(load(x), out.buffer, (0, 1), 0, "add")
     kernel = Kernel((4, 2), 0, [], [store], Division(0, 2, {}))
-    memory = Memory(None)
+    memory = PoisonedMemory(None)
     memory.bind(x.buffer, region_of(np.ones((4, 2)), "an argument"))
     with pytest.raises(MiscompiledError, match="blocks 0 and 1"):
         run_kernel(kernel, memory.__getitem__)
@@ -290,9 +303,9 @@ def test_checked_within_a_budget_and_over_donated_arguments():
 def test_checks_are_inherited_by_derivatives_and_batches():
     f = pb.jit(lambda x: pb.sum(pb.sin(x) ** 2), check=True)
     entry = f.lower(X)
-    assert entry._pull.check
-    assert entry._push.check
-    assert entry._batched((0,)).check
+    assert entry._pull((0,)).check
+    assert entry._push((0,)).check
+    assert entry._batch((0,)).check
     np.testing.assert_allclose(pb.grad(f)(X), np.sin(2 * X), rtol=1e-12)
     np.testing.assert_allclose(pb.vmap(f)(X), np.sum(np.sin(X) ** 2, axis=1), rtol=1e-12)
 
@@ -342,13 +355,13 @@ def test_a_mistake_of_native_code_is_seen(monkeypatch):
 
 
 def test_the_step_that_native_code_gets_wrong_is_named(monkeypatch):
-    monkeypatch.setitem(words._ARITHMETIC, "subtract", ("fadd", "add"))  # the renderer takes minus for plus
+    monkeypatch.setitem(ir_builder._ARITHMETIC, "subtract", ("fadd", "add"))  # the renderer takes minus for plus
     with pytest.raises(MiscompiledError, match=r"wrong first in step 1 \(kernel over 8x3: subtract"):
         pb.jit(lambda x, w: pb.sin(x @ w - x) @ w, check=True)(X, W)
 
 
 def test_a_mistake_of_fusion_is_seen_with_its_equation_and_line(monkeypatch):
-    real = native.lowered
+    real = native.lower_program
 
     def wrong(*args):
         steps = real(*args)
@@ -357,13 +370,13 @@ def test_a_mistake_of_fusion_is_seen_with_its_equation_and_line(monkeypatch):
                 store.word = "maximum" if store.word == "add" else store.word
         return steps
 
-    monkeypatch.setattr(native, "lowered", wrong)
+    monkeypatch.setattr(native, "lower_program", wrong)
     with pytest.raises(MiscompiledError, match=r"differs after fusion(.|\n)*axis=\(0,\)(.|\n)*a planted mistake"):
         pb.jit(lambda x: pb.sum(pb.sin(x), axis=0), check=True)(X)  # a planted mistake
 
 
 def test_a_mistake_of_memory_planning_is_seen(monkeypatch):
-    real = native.planned
+    real = native.plan_arena
 
     def wrong(steps):
         size = real(steps)
@@ -374,7 +387,7 @@ def test_a_mistake_of_memory_planning_is_seen(monkeypatch):
 
     f = pb.jit(lambda x, w: pb.sum((x @ w) * (x @ w.T), axis=0) @ w, check=True)
     f(X, W)
-    monkeypatch.setattr(native, "planned", wrong)
+    monkeypatch.setattr(native, "plan_arena", wrong)
     with pytest.raises(MiscompiledError, match="share bytes of the arena"):
         pb.jit(f.f)(X, W)
     monkeypatch.setattr(native, "verify_arena", lambda steps: None)
@@ -401,9 +414,9 @@ def judged(f, args):
     entry = pb.jit(f).lower(*args)
     arrays = [*(np.ascontiguousarray(x) for x in args), *(np.asarray(c) for c in entry.captured)]
     graph = entry.graph
-    steps = lowered(graph.inputs, graph.equations, graph.outputs, {})
+    steps = lower_program(graph.inputs, graph.equations, graph.outputs, {})
     verify_steps(steps)
-    Judge(graph, steps, steps, native._Arena(), {}).run_stages(arrays)
+    Judge(graph, steps, steps, native._ArenaPlanner(), {}).run_stages(arrays)
 
 
 def random_programs(first, last):

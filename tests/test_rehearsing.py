@@ -20,7 +20,7 @@ TAKEN = {
     "chunks": lambda f: pb.jacobian(f, mode="forward", memory_budget=200)(X),
     "hessian": lambda f: pb.hessian(lambda x: pb.sum(f(x)))(X),
     "sparse_jacobian": lambda f: pb.sparse_jacobian(f)(X).toarray(),
-    "both sides": lambda f: pb.sparse_jacobian(f, colouring="bidirectional")(X).toarray(),
+    "both sides": lambda f: pb.sparse_jacobian(f, coloring="bidirectional")(X).toarray(),
     "sparse_hessian": lambda f: pb.sparse_hessian(lambda x: pb.sum(f(x)))(X).toarray(),
     "jacobian_diagonal": lambda f: np.diag(pb.jacobian_diagonal(f)(X)),
     "hessian_diagonal": lambda f: np.diag(pb.hessian_diagonal(lambda x: pb.sum(f(x)))(X)),

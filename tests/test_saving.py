@@ -273,9 +273,9 @@ def test_where_nobody_can_write(tmp_path, path, monkeypatch):
 KILLED = """
 import os, signal, sys
 import numpy as np, pullback as pb
-from pullback.saving import writing
+from pullback.saving import atomic_write
 path, limit, count = sys.argv[1], int(sys.argv[2]), 0
-writing._PIECE = 100_000
+atomic_write._CHUNK_BYTES = 100_000
 
 def watched(function):
     def call(*args):

@@ -159,7 +159,7 @@ def test_least_squares_and_roots():
 
 
 def test_what_is_refused():
-    with pytest.raises(pb.errors.ArgumentError, match="one floating number"):
+    with pytest.raises(pb.errors.ArgumentError, match="one floating-point number"):
         sp.minimize(lambda x: x, np.ones(2))
     with pytest.raises(pb.errors.ArgumentError, match="wants a function"):
         sp.minimize(3, np.ones(2))

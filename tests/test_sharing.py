@@ -13,9 +13,9 @@ import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import pullback as pb
-from pullback.arrays.ledger import owner_of
-from pullback.arrays.protect import _locks, locked, settled
-from pullback.ops import everything
+from pullback.arrays.memory_ledger import owner_of
+from pullback.arrays.protect import _locks, as_immutable, lock_array
+from pullback.ops import load_all_ops
 from pullback.ops.dispatch import apply
 
 RNG = np.random.default_rng(5)
@@ -129,7 +129,7 @@ KINDS = {
 def view_ops():
     """(op, arguments, place of the argument that the result is a view of, static) of every record that makes views."""
     found = {}
-    for op in everything().values():
+    for op in load_all_ops().values():
         if not op.differentiable or op.name in found or not callable(op.samples):
             continue
         for args, static in op.samples(np.random.default_rng(0)):
@@ -246,11 +246,11 @@ def test_an_array_that_a_graph_locked_is_copied_where_another_keeps_it():
 
 def test_what_cannot_be_locked_is_copied_as_it_lies():
     own = np.asfortranarray(RNG.normal(size=(3, 4)))
-    kept = locked(np.asarray(memoryview(own)))
+    kept = lock_array(np.asarray(memoryview(own)))
     assert not np.shares_memory(kept, own)
     assert kept.flags.f_contiguous
     assert not kept.flags.writeable
-    assert settled(own).flags.f_contiguous
+    assert as_immutable(own).flags.f_contiguous
 
 
 def test_memory_of_bfloat16_is_shared():
@@ -265,14 +265,14 @@ def test_memory_of_bfloat16_is_shared():
 
 def test_constant_memory_is_neither_copied_nor_locked():
     data = np.frombuffer(np.arange(3.0).tobytes())
-    assert np.shares_memory(locked(data), data)
+    assert np.shares_memory(lock_array(data), data)
     assert not _locks
 
 
 def test_a_window_is_counted_as_the_memory_it_looks_at():
     x = np.arange(10.0)
     assert owner_of(pb.unfold(x, 0, 4, 1)) is x
-    assert owner_of(locked(x)) is x
+    assert owner_of(lock_array(x)) is x
 
 
 def test_windows_cannot_be_written_through():

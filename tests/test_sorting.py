@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.ops.quantiles import PLACES
+from pullback.ops.order.quantiles import PLACES
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(4, 5))

@@ -1,4 +1,4 @@
-"""Sparse derivatives: patterns that miss no entry, colourings that show each, plans that say when they fail."""
+"""Sparse derivatives: patterns that miss no entry, colorings that show each, plans that say when they fail."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
-from records import cases, flat, name
+from records import cases, flat_vector, name
 from scipy import sparse
 
 import pullback as pb
@@ -22,7 +22,7 @@ from pullback.transforms.sparse import (
     sparse_jacobian,
     sparsity,
 )
-from pullback.transforms.sparse.colouring import coloured, star_coloured
+from pullback.transforms.sparse.coloring import color_hessian, color_jacobian
 
 RNG = np.random.default_rng(5)
 A = RNG.normal(size=(4, 6)) * (RNG.random((4, 6)) < 0.4)
@@ -35,7 +35,7 @@ def dense_jacobian(f, x):
     for i in range(x.size):
         direction = np.zeros(x.size, x.dtype)
         direction[i] = 1
-        columns.append(flat(pb.jvp(f, (x,), (direction.reshape(x.shape),))[1]))
+        columns.append(flat_vector(pb.jvp(f, (x,), (direction.reshape(x.shape),))[1]))
     return np.stack(columns, 1) if columns else np.zeros((np.size(f(x)), 0), x.dtype)
 
 
@@ -334,40 +334,40 @@ def patterns(draw, square=False):
     return found | found.T if square else found
 
 
-def is_alone(found, colours, r, c):
-    """Whether column c is the only one of its colour with an entry in row r."""
-    return colours[c] >= 0 and sum(found[r, k] and colours[k] == colours[c] for k in range(found.shape[1])) == 1
+def is_alone(found, colors, r, c):
+    """Whether column c is the only one of its color with an entry in row r."""
+    return colors[c] >= 0 and sum(found[r, k] and colors[k] == colors[c] for k in range(found.shape[1])) == 1
 
 
 @seed(1)
 @given(patterns(), st.sampled_from(["auto", "column", "row", "bidirectional"]))
-def test_colourings_show_every_entry(found, how):
-    colouring = coloured(sparse.csr_matrix(found), how)
+def test_colorings_show_every_entry(found, how):
+    coloring = color_jacobian(sparse.csr_matrix(found), how)
     for r, c in np.argwhere(found):
-        assert is_alone(found, colouring.columns, r, c) or is_alone(found.T, colouring.rows, c, r)
+        assert is_alone(found, coloring.columns, r, c) or is_alone(found.T, coloring.rows, c, r)
     if how == "column":
-        assert (colouring.rows == -1).all()
+        assert (coloring.rows == -1).all()
     if how == "row":
-        assert (colouring.columns == -1).all()
-    for colours in (colouring.columns, colouring.rows):
-        assert set(colours[colours >= 0]) == set(range(colours.max(initial=-1) + 1))
+        assert (coloring.columns == -1).all()
+    for colors in (coloring.columns, coloring.rows):
+        assert set(colors[colors >= 0]) == set(range(colors.max(initial=-1) + 1))
 
 
 @seed(2)
 @given(patterns(square=True))
-def test_star_colourings_have_no_path_of_two_colours(found):
-    colours = star_coloured(sparse.csr_matrix(found)).columns
+def test_star_colorings_have_no_path_of_two_colors(found):
+    colors = color_hessian(sparse.csr_matrix(found)).columns
     n = len(found)
     edge = found & ~np.eye(n, dtype=bool)
-    assert ((colours >= 0) == found.any(axis=0)).all()
+    assert ((colors >= 0) == found.any(axis=0)).all()
     for u, v in np.argwhere(edge):
-        assert colours[u] != colours[v]
+        assert colors[u] != colors[v]
         for w in np.flatnonzero(edge[v]):
             for x in np.flatnonzero(edge[w]):
                 if len({u, v, w, x}) == 4:
-                    assert len({colours[u], colours[v], colours[w], colours[x]}) > 2
+                    assert len({colors[u], colors[v], colors[w], colors[x]}) > 2
     for r, c in np.argwhere(found):
-        assert is_alone(found, colours, r, c) or is_alone(found, colours, c, r)
+        assert is_alone(found, colors, r, c) or is_alone(found, colors, c, r)
 
 
 @pytest.mark.parametrize(
@@ -384,19 +384,19 @@ def test_star_colourings_have_no_path_of_two_colours(found):
         (np.zeros((0, 0), bool), "bidirectional", 0),
     ],
 )
-def test_colourings_of_known_patterns_are_the_best(found, how, products):
-    assert coloured(sparse.csr_matrix(found), how).products == products
+def test_colorings_of_known_patterns_are_the_best(found, how, products):
+    assert color_jacobian(sparse.csr_matrix(found), how).products == products
 
 
-def test_star_colourings_of_known_graphs_are_the_best():
+def test_star_colorings_of_known_graphs_are_the_best():
     arrow = np.eye(30, dtype=bool) | (np.arange(30) == 0) | (np.arange(30) == 0)[:, None]
     for found, products in ((tridiagonal(50), 3), (arrow, 2), (np.eye(9, dtype=bool), 1), (np.ones((5, 5), bool), 5)):
-        assert star_coloured(sparse.csr_matrix(found)).products == products
+        assert color_hessian(sparse.csr_matrix(found)).products == products
 
 
-def test_an_unknown_colouring_is_refused():
+def test_an_unknown_coloring_is_refused():
     with pytest.raises(ArgumentError, match="diagonals"):
-        coloured(sparse.csr_matrix(np.eye(2)), "diagonals")
+        color_jacobian(sparse.csr_matrix(np.eye(2)), "diagonals")
 
 
 # Derivatives
@@ -407,12 +407,12 @@ def arrow(x):
     return pb.concat([pb.reshape(pb.sum(x**2), (1,)), x[1:] ** 2 * x[0] + pb.sin(x[1:])])
 
 
-@pytest.mark.parametrize("colouring", ["auto", "column", "row", "bidirectional"])
+@pytest.mark.parametrize("coloring", ["auto", "column", "row", "bidirectional"])
 @pytest.mark.parametrize("f", [*TIGHT, "arrow"])
-def test_sparse_jacobian_is_the_jacobian(f, colouring):
+def test_sparse_jacobian_is_the_jacobian(f, coloring):
     function, n = TIGHT.get(f, (arrow, 8))
     x = np.random.default_rng(3).uniform(0.5, 1.5, n)
-    found = sparse_jacobian(function, colouring=colouring)(x)
+    found = sparse_jacobian(function, coloring=coloring)(x)
     assert isinstance(found, sparse.csr_matrix)
     expected = dense_jacobian(function, x)
     assert found.shape == expected.shape
@@ -421,8 +421,8 @@ def test_sparse_jacobian_is_the_jacobian(f, colouring):
 
 def test_an_arrow_takes_three_products_from_both_sides():
     plan = sparse_jacobian.plan(arrow, np.ones(50))
-    assert (plan.products, plan.colours.column_count, plan.colours.row_count) == (3, 2, 1)
-    assert sparse_jacobian.plan(arrow, np.ones(50), colouring="column").products == 50
+    assert (plan.products, plan.colors.column_count, plan.colors.row_count) == (3, 2, 1)
+    assert sparse_jacobian.plan(arrow, np.ones(50), coloring="column").products == 50
 
 
 def test_arguments_of_any_shape_are_flattened_in_c_order():
@@ -454,7 +454,7 @@ def test_smallest_arguments(x):
 
 def test_float32_stays_float32():
     x = np.linspace(-1, 1, 9, dtype=np.float32)
-    for found in (sparse_hessian(rosenbrock)(x), sparse_jacobian(arrow)(x), sparse_jacobian(arrow, colouring="row")(x)):
+    for found in (sparse_hessian(rosenbrock)(x), sparse_jacobian(arrow)(x), sparse_jacobian(arrow, coloring="row")(x)):
         assert found.dtype == np.float32
     assert np.allclose(sparse_hessian(rosenbrock)(x).toarray(), dense_jacobian(pb.grad(rosenbrock), x), rtol=1e-4)
 
@@ -486,11 +486,11 @@ def test_nan_and_inf_pass_through():
 
 
 def test_many_products_go_in_batches(monkeypatch):
-    monkeypatch.setattr("pullback.transforms.sparse.plan._MOST_AT_ONCE", 20)
+    monkeypatch.setattr("pullback.transforms.sparse.sparse_plan._MAX_BATCH_NUMBERS", 20)
     x = np.random.default_rng(8).normal(size=8)
     f = lambda x: pb.cumsum(x**2)  # noqa: E731
-    for colouring in ("column", "row"):
-        assert np.allclose(sparse_jacobian(f, colouring=colouring)(x).toarray(), dense_jacobian(f, x))
+    for coloring in ("column", "row"):
+        assert np.allclose(sparse_jacobian(f, coloring=coloring)(x).toarray(), dense_jacobian(f, x))
     assert np.allclose(jacobian_diagonal(f)(x), 2 * x)
 
 
@@ -548,7 +548,7 @@ def test_a_plan_goes_through_json(x):
     for plan in (
         sparse_hessian.plan(rosenbrock, x),
         sparse_jacobian.plan(arrow, x),
-        sparse_jacobian.plan(arrow, x, colouring="row"),
+        sparse_jacobian.plan(arrow, x, coloring="row"),
     ):
         again = SparsePlan.from_json(plan.to_json(), plan.f)
         assert str(again) == str(plan)
@@ -589,11 +589,11 @@ def turning(x):
     return x[1:] * x[:-1] if x[0] > 0 else pb.concat([x[1:-1], x[:1]]) * x[0]
 
 
-@pytest.mark.parametrize("colouring", ["auto", "column", "row", "bidirectional"])
-def test_a_pattern_that_changed_is_noticed(colouring):
+@pytest.mark.parametrize("coloring", ["auto", "column", "row", "bidirectional"])
+def test_a_pattern_that_changed_is_noticed(coloring):
     x = np.random.default_rng(0).normal(size=9)
     x[0] = 1.0
-    plan = sparse_jacobian.plan(turning, x, colouring=colouring)
+    plan = sparse_jacobian.plan(turning, x, coloring=coloring)
     plan(x)
     x[0] = -1.0
     with pytest.raises(ArgumentError, match="outside of the plan's pattern"):

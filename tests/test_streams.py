@@ -12,8 +12,8 @@ import pytest
 
 import pullback as pb
 from pullback.errors import RecomputeError
-from pullback.ops import default_stream
-from pullback.ops.reach import Reach
+from pullback.ops.replay import default_stream
+from pullback.ops.replay.reach import Reach
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)
 ELSEWHERE = types.ModuleType("elsewhere")

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from records import Case, cases, flat, name
+from records import Case, cases, flat_vector, name
 
 import pullback as pb
 from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, LeakError, ShapeError
@@ -15,8 +15,8 @@ from pullback.graph import stage
 from pullback.ops import Op
 from pullback.ops.dispatch import apply
 from pullback.transforms import grad, jvp, linearize, vjp, vmap
-from pullback.transforms.fields import divergence, laplacian
-from pullback.transforms.taylor import jet
+from pullback.transforms.taylor.jet import jet
+from pullback.transforms.vector_calculus import divergence, laplacian
 
 SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
 
@@ -54,14 +54,16 @@ def along_curve(function, starts, *derivatives):
 def test_three_orders_agree_with_nested_forward_mode(case: Case):
     derivatives = [case.direction(seed) for seed in (11, 12, 13)]
     value, found = jet(case.function, tuple(case.floats), tuple(map(list, zip(*derivatives, strict=True))))
-    np.testing.assert_array_equal(flat(value), flat(case.function(*case.floats)))
+    np.testing.assert_array_equal(flat_vector(value), flat_vector(case.function(*case.floats)))
     of_t = along_curve(case.function, case.floats, *derivatives)
     single = case.static.get("dtype") == np.float32
     for k in (1, 2, 3):
         expected = nested(of_t, k)(0.0)
         tolerance = 2e-5 if single else 1e-10
-        scale = 1 + np.abs(flat(expected)).max(initial=0)
-        np.testing.assert_allclose(flat(found[k - 1]), flat(expected), rtol=tolerance, atol=tolerance * scale)
+        scale = 1 + np.abs(flat_vector(expected)).max(initial=0)
+        np.testing.assert_allclose(
+            flat_vector(found[k - 1]), flat_vector(expected), rtol=tolerance, atol=tolerance * scale
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -85,7 +87,7 @@ def test_batched_jet_agrees_with_a_loop(case: Case):
     found = vmap(second)(*(np.stack(pair) for pair in zip(*rows, strict=True)))
     looped = [second(*row) for row in rows]
     expected = tuple(map(np.stack, zip(*looped, strict=True))) if isinstance(found, tuple) else np.stack(looped)
-    np.testing.assert_allclose(flat(found), flat(expected), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(flat_vector(found), flat_vector(expected), rtol=1e-11, atol=1e-12)
 
 
 # Known series.

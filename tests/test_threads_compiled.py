@@ -15,8 +15,9 @@ from records import cases, name
 import pullback as pb
 from pullback import errors
 from pullback.arrays.trees import flatten
-from pullback.compile.cpu import blas, division
-from pullback.compile.cpu.pool import POOL
+from pullback.compile.cpu.runtime import blas
+from pullback.compile.cpu.runtime.pool import POOL
+from pullback.compile.schedule import division
 from pullback.ops.dispatch import apply
 
 pytest.importorskip("llvmlite")
@@ -35,9 +36,9 @@ def as_before():
 @pytest.fixture
 def in_blocks(monkeypatch):
     """Every kernel that can be cut is cut, however short."""
-    monkeypatch.setattr(division, "WORTH", 0.0)
-    monkeypatch.setattr(division, "SHORT", 0.0)
-    monkeypatch.setattr(division, "BLOCK", 1e-9)
+    monkeypatch.setattr(division, "MIN_PROGRAM_NS", 0.0)
+    monkeypatch.setattr(division, "MIN_STEP_NS", 0.0)
+    monkeypatch.setattr(division, "MIN_BLOCK_NS", 1e-9)
 
 
 def normal(*shape, dtype="f"):
@@ -53,7 +54,7 @@ def on_any_number(f, *args, parallel=True, scale=1e-5):
     compiled = pb.jit(f)
     pb.set_num_threads(1)
     found = compiled(*args)
-    assert compiled.last.code.parallel is parallel
+    assert compiled.last.code.uses_pool is parallel
     for count in (2, 3, 4):
         pb.set_num_threads(count)
         for _ in range(3):
@@ -148,7 +149,7 @@ def test_training_step_with_arguments_given_away():
         for _ in range(3):
             state = compiled(state, x, y)
         found.append(bits(state))
-    assert compiled.last.code.parallel
+    assert compiled.last.code.uses_pool
     assert all(b == found[0] for b in found)
 
 
@@ -164,7 +165,7 @@ def test_batches_of_products():
 def blas_says():
     import ctypes
 
-    found = blas.blas_threads()
+    found = blas.blas_thread_functions()
     if found is None:
         pytest.skip("a BLAS whose threads we cannot count")
     return ctypes.CFUNCTYPE(ctypes.c_int)(found[0])
@@ -185,7 +186,7 @@ def test_an_index_out_of_range_is_found_by_any_thread():
     f = pb.jit(lambda t, i: pb.sin(t[i]) * 2)
     pb.set_num_threads(3)
     f(table, rows)
-    assert f.last.code.parallel
+    assert f.last.code.uses_pool
     for place in (0, 450_000, 899_999):
         wrong = rows.copy()
         wrong[place] = 1000
@@ -275,7 +276,7 @@ def test_programs_in_pieces_on_many_threads():
     f = pb.jit(lambda x: pb.sum(pb.sin(pb.sort(pb.cos(x), axis=-1)), axis=-1))
     inputs = [normal(200, 300, dtype="d") for _ in range(4)]
     f(inputs[0])
-    assert not f.last.code.whole
+    assert not f.last.code.is_one_piece
     assert not calls_at_once(f, inputs)
 
 
@@ -283,7 +284,7 @@ def test_loops_that_call_python_on_many_threads():
     f = pb.jit(lambda x: pb.fori_loop(0, 4, lambda i, h: pb.sort(pb.cos(h) + x, axis=-1), x))
     inputs = [normal(60, 50, dtype="d") for _ in range(4)]
     f(inputs[0])
-    assert f.last.code.calls_back is not None
+    assert f.last.code.callbacks is not None
     assert not calls_at_once(f, inputs)
 
 
@@ -334,7 +335,7 @@ f = pb.jit(lambda x: pb.sum(pb.sin(x)))
 def test_a_child_of_fork_has_threads_of_its_own():
     program = """
     import os
-    from pullback.compile.cpu.pool import POOL
+    from pullback.compile.cpu.runtime.pool import POOL
     pb.set_num_threads(3)
     first = f(x)
     child = os.fork()

@@ -12,10 +12,10 @@ from elementwise import run_word
 from fitting import tables, tanh_table
 
 import pullback as pb
-from pullback.compile.cpu import coefficients
-from pullback.compile.cpu.tables import TANH
+from pullback.compile.cpu.math import coefficients
+from pullback.compile.cpu.math.tables import TANH
 from pullback.compile.jit import jit
-from pullback.compile.words import VOCABULARY
+from pullback.compile.vocabulary import VOCABULARY
 
 COUNT = 360
 DTYPES = [np.float32, np.float64]

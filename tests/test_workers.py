@@ -8,9 +8,9 @@ import pytest
 
 import pullback as pb
 from pullback import errors
-from pullback.tape import parallel
+from pullback.tape import threads
 
-LARGE = parallel._LARGE
+LARGE = threads._MIN_THREAD_ELEMENTS
 ROWS = 512
 SHAPE = (ROWS, LARGE // ROWS)
 
@@ -109,7 +109,7 @@ def test_small_graphs_are_bitwise_the_same_and_start_no_thread(size, monkeypatch
     def refuse(*args, **kwargs):
         raise AssertionError("a thread for a small graph")
 
-    monkeypatch.setattr(parallel.threading, "Thread", refuse)
+    monkeypatch.setattr(threads.threading, "Thread", refuse)
     found = []
     for workers in (1, 4):
         x = leaf(np.linspace(0.1, 1.0, size))

@@ -1,4 +1,4 @@
-"""The package in, two directives out: `public-names` documents `pullback.__all__`, `op-table` lists the op records.
+"""Two Sphinx directives: `public-names` documents `pullback.__all__`, `op-table` lists the op records.
 
 Docstrings are read as Markdown, like the pages. Nothing is listed by hand, so nothing can be forgotten.
 """
@@ -16,7 +16,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 import pullback
-from pullback.checkpoint.policies import Policy
+from pullback.checkpoint.recompute.save_policies import SavePolicy
 from pullback.cli import op_rows
 
 
@@ -62,10 +62,10 @@ def sections() -> Iterator[str]:
 
 
 def title(name: str, thing: object) -> str:
-    """Where a name stands, read off the module that defines it."""
+    """The section of a name, from the module that defines it."""
     if isinstance(thing, np.dtype):
         return "Dtypes"
-    if isinstance(thing, Policy):
+    if isinstance(thing, SavePolicy):
         return "Checkpoint"
     if name.startswith(("pullback.random.", "pullback.special.")):
         return name.split(".")[1].capitalize()
@@ -93,7 +93,7 @@ def entry(name: str, thing: object) -> str:
     """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
-    if isinstance(thing, Policy):
+    if isinstance(thing, SavePolicy):
         return block("py:data", name, thing.doc)
     if isinstance(thing, float) or thing is None:
         return block("py:data", name, f"The constant `{thing}`.")
@@ -113,7 +113,7 @@ def entry(name: str, thing: object) -> str:
 
 
 def members(cls: type) -> Iterator[str]:
-    """The public methods and properties that have something to say, in the order of the source."""
+    """The public methods and properties with docstrings, in source order."""
     own = [base for base in cls.__mro__ if base.__module__.startswith("pullback")]
     for name in dict.fromkeys(name for base in own for name in vars(base)):
         member = inspect.getattr_static(cls, name)
@@ -135,7 +135,7 @@ def block(directive: str, heading: str, body: str, fence: int = 6) -> str:
 
 
 def signature(thing: object, bound: bool = False) -> str:
-    """Names and defaults; types stand in the source. Empty for what cannot be called and for errors."""
+    """Names and defaults; types are in the source. Empty for errors and what is not callable."""
     if not callable(thing) or is_error(thing):
         return ""
     found = inspect.signature(thing)

@@ -1,4 +1,4 @@
-"""Solvers in, plots of their residual against the step out: `python docs/figures/residuals.py` writes the SVG files."""
+"""Plots of solvers' residuals against the step: `python docs/figures/residuals.py` writes the SVG files."""
 
 import math
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import numpy as np
 
 import pullback as pb
 from pullback import implicit
-from pullback.implicit.drive import drive
-from pullback.implicit.linear import System
+from pullback.implicit.linear.operator import LinearSystem
+from pullback.implicit.solvers.method_loop import run_method
 
 HERE = Path(__file__).parent
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
@@ -107,7 +107,7 @@ def systems() -> Curves:
         def watch(step, state, method=method, curve=curve):
             curve.append(float(np.linalg.norm(b - A @ method.value(state)) / np.linalg.norm(b)))
 
-        drive(method, System(lambda v: pb.matmul(A, v), 60, b.dtype, 1e-12), b, 60, watch)
+        run_method(method, LinearSystem(lambda v: pb.matmul(A, v), 60, b.dtype, 1e-12), b, 60, watch)
     return curves
 
 

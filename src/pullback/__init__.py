@@ -34,11 +34,10 @@ from .arrays.node import Handle, Node
 from .arrays.spec import Spec, spec_of
 from .arrays.tensor import Tensor, asarray, from_dlpack, tensor
 from .arrays.trees import register_tree
-from .ops.arranging import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
-from .ops.contracting import matmul, outer, tensordot
+from .ops.contract.einsum import einsum
+from .ops.contract.matrix_products import matmul, outer, tensordot
 from .ops.creation import arange, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
-from .ops.einsum import einsum
-from .ops.elementwise import (
+from .ops.elementwise.pointwise import (
     abs,
     acos,
     add,
@@ -95,11 +94,12 @@ from .ops.elementwise import (
     where,
 )  # fmt: skip
 from .ops.functions import astype, clip, gelu, log_softmax, mean_squared_error, silu, softmax
-from .ops.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
-from .ops.keeping import saved_tensors_hooks
-from .ops.reducing import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var
-from .ops.scanning import cumulative_prod, cumulative_sum
-from .ops.shaping import (
+from .ops.index.indexing import add_at, getitem, put_along_axis, set_at, take, take_along_axis
+from .ops.reduce.reductions import all, any, argmax, logsumexp, max, mean, min, prod, std, sum, var
+from .ops.reduce.scans import cumulative_prod, cumulative_sum
+from .ops.saved_values import saved_tensors_hooks
+from .ops.shape.arrange import concat, diagonal, flip, pad, repeat, roll, split, stack, tile, tril, triu
+from .ops.shape.reshaping import (
     broadcast_to,
     expand_dims,
     matrix_transpose,
@@ -143,17 +143,26 @@ from .transforms import (
 
 if TYPE_CHECKING:
     from . import implicit, interop, nn, optim, tools
-    from .checkpoint.budget import memory_budget
-    from .checkpoint.loops import checkpoint_loop
-    from .checkpoint.offload import offload_to_disk
-    from .checkpoint.policies import offload_named, save_contractions, save_everything, save_named, save_nothing
-    from .checkpoint.recompute import checkpoint, checkpoint_sequential
+    from .checkpoint.budget.memory_budget import memory_budget
+    from .checkpoint.loops.checkpoint_loop import checkpoint_loop
+    from .checkpoint.offload.offload_to_disk import offload_to_disk
+    from .checkpoint.recompute.checkpoint import checkpoint, checkpoint_sequential
+    from .checkpoint.recompute.save_policies import (
+        offload_named,
+        save_contractions,
+        save_everything,
+        save_named,
+        save_nothing,
+    )
     from .compile.jit import jit
     from .compile.threads import get_num_threads, set_num_threads
     from .graph import Graph, GraphBuilder, GraphStep, GraphValue, stage
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
-    from .ops import einops, fft, linalg, random, special
-    from .ops.arithmetic import (
+    from .ops import fft, linalg, random, special
+    from .ops.contract.dot_products import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
+    from .ops.contract.polynomials import convolve, correlate, polyval, vander
+    from .ops.dtype_info import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
+    from .ops.elementwise.arithmetic import (
         addcdiv,
         addcmul,
         bitwise_count,
@@ -177,8 +186,28 @@ if TYPE_CHECKING:
         rsqrt,
         xlogy,
     )  # fmt: skip
-    from .ops.calculus import diff, ediff1d, gradient, interp, unwrap
-    from .ops.curves import (
+    from .ops.elementwise.piecewise import apply_along_axis, isin, piecewise, select
+    from .ops.elementwise.quantize import fake_quantize
+    from .ops.elementwise.rounding import (
+        ceil,
+        fix,
+        floor,
+        frexp,
+        isclose,
+        iscomplex,
+        isneginf,
+        isposinf,
+        isreal,
+        ldexp,
+        modf,
+        nan_to_num,
+        rint,
+        round,
+        signbit,
+        spacing,
+        trunc,
+    )  # fmt: skip
+    from .ops.elementwise.transcendental import (
         acosh,
         angle,
         asinh,
@@ -191,10 +220,76 @@ if TYPE_CHECKING:
         rad2deg,
         sinc,
     )  # fmt: skip
-    from .ops.diagonals import block_diag, diag, diag_embed, diagflat, fill_diagonal, trace, tri
-    from .ops.distances import cdist, pairwise_distance, pdist
-    from .ops.editing import append, cartesian_prod, combinations, delete, insert, resize, trim_zeros
-    from .ops.layouts import (
+    from .ops.index.scatter_gather import (
+        gather,
+        index_add,
+        index_copy,
+        index_fill,
+        index_reduce,
+        scatter,
+        scatter_add,
+        scatter_reduce,
+    )
+    from .ops.index.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
+    from .ops.index.selection import (
+        argwhere,
+        choose,
+        compress,
+        extract,
+        flatnonzero,
+        masked_fill,
+        masked_scatter,
+        masked_select,
+        nonzero,
+        one_hot,
+        place,
+        put,
+    )
+    from .ops.naming import name
+    from .ops.order.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
+    from .ops.order.sorting import (
+        argpartition,
+        argsort,
+        kthvalue,
+        lexsort,
+        msort,
+        partition,
+        searchsorted,
+        sort,
+        topk,
+        unique,
+        unique_all,
+        unique_counts,
+        unique_inverse,
+        unique_values,
+    )
+    from .ops.protocol import register_numpy
+    from .ops.reduce.calculus import diff, ediff1d, gradient, interp, unwrap
+    from .ops.reduce.distances import cdist, pairwise_distance, pdist
+    from .ops.reduce.running import cummax, cummin, logcumsumexp, nancumprod, nancumsum
+    from .ops.reduce.scans import linear_recurrence
+    from .ops.reduce.statistics import (
+        average,
+        bincount,
+        count_nonzero,
+        cumulative_trapezoid,
+        nanargmax,
+        nanargmin,
+        nanmax,
+        nanmean,
+        nanmin,
+        nanprod,
+        nanstd,
+        nansum,
+        nanvar,
+        ptp,
+        trapezoid,
+        trapz,
+    )
+    from .ops.shape import einops
+    from .ops.shape.diagonals import block_diag, diag, diag_embed, diagflat, fill_diagonal, trace, tri
+    from .ops.shape.edit import append, cartesian_prod, combinations, delete, insert, resize, trim_zeros
+    from .ops.shape.stack_split import (
         array_split,
         atleast_1d,
         atleast_2d,
@@ -220,107 +315,18 @@ if TYPE_CHECKING:
         vsplit,
         vstack,
     )
-    from .ops.multiplying import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
-    from .ops.naming import name
-    from .ops.picking import apply_along_axis, isin, piecewise, select
-    from .ops.products import convolve, correlate, polyval, vander
-    from .ops.protocol import register_numpy
-    from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
-    from .ops.quantising import fake_quantize
-    from .ops.rounding import (
-        ceil,
-        fix,
-        floor,
-        frexp,
-        isclose,
-        iscomplex,
-        isneginf,
-        isposinf,
-        isreal,
-        ldexp,
-        modf,
-        nan_to_num,
-        rint,
-        round,
-        signbit,
-        spacing,
-        trunc,
-    )  # fmt: skip
-    from .ops.running import cummax, cummin, logcumsumexp, nancumprod, nancumsum
-    from .ops.scanning import linear_recurrence
-    from .ops.scattering import (
-        gather,
-        index_add,
-        index_copy,
-        index_fill,
-        index_reduce,
-        scatter,
-        scatter_add,
-        scatter_reduce,
-    )
-    from .ops.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
-    from .ops.selecting import (
-        argwhere,
-        choose,
-        compress,
-        extract,
-        flatnonzero,
-        masked_fill,
-        masked_scatter,
-        masked_select,
-        nonzero,
-        one_hot,
-        place,
-        put,
-    )
-    from .ops.sorting import (
-        argpartition,
-        argsort,
-        kthvalue,
-        lexsort,
-        msort,
-        partition,
-        searchsorted,
-        sort,
-        topk,
-        unique,
-        unique_all,
-        unique_counts,
-        unique_inverse,
-        unique_values,
-    )
-    from .ops.statistics import (
-        average,
-        bincount,
-        count_nonzero,
-        cumulative_trapezoid,
-        nanargmax,
-        nanargmin,
-        nanmax,
-        nanmean,
-        nanmin,
-        nanprod,
-        nanstd,
-        nansum,
-        nanvar,
-        ptp,
-        trapezoid,
-        trapz,
-    )
-    from .ops.types import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
-    from .ops.windows import as_strided, im2col, sliding_window_view, unfold
+    from .ops.window.sliding_window import as_strided, im2col, sliding_window_view, unfold
     from .saving.checkpoints import Checkpoints
-    from .saving.whole import load, load_metadata, save
+    from .saving.save_load import load, load_metadata, save
     from .tools import memory
     from .tools.certify.report import Certificate
     from .tools.certify.run import certify
     from .tools.gradcheck import CheckReport, gradcheck, gradgradcheck
-    from .transforms.associative import associative_scan
-    from .transforms.control import cond, fori_loop, switch, while_loop
-    from .transforms.explicit import GradientTape
-    from .transforms.fields import divergence, laplacian
-    from .transforms.jacobian import hessian, jacfwd, jacobian, jacrev
-    from .transforms.loops import map, scan
+    from .transforms.control.associative_scan import associative_scan
+    from .transforms.control.branches_and_loops import cond, fori_loop, switch, while_loop
+    from .transforms.control.scan import map, scan
+    from .transforms.gradient_tape import GradientTape
+    from .transforms.jacobian.functions import hessian, jacfwd, jacobian, jacrev
     from .transforms.sparse import (
         SparsePlan,
         hessian_diagonal,
@@ -329,7 +335,8 @@ if TYPE_CHECKING:
         sparse_jacobian,
         sparsity,
     )
-    from .transforms.taylor import jet
+    from .transforms.taylor.jet import jet
+    from .transforms.vector_calculus import divergence, laplacian
 
 __version__ = "0.1.0"
 __array_api_version__ = VERSIONS[-1]
@@ -337,14 +344,14 @@ __array_namespace_info__ = namespace_info
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
-# `checkpoint` is a function; its layer is loaded now, so that no later import can put itself in the function's place.
+# `checkpoint` is a function; its layer is loaded now, so that no later import of the package shadows the function.
 import_module("pullback.checkpoint")
 del globals()["checkpoint"]
 
 
-#: Namespaces that are imported when they are first asked for.
+#: Namespaces imported on first access.
 _PARTS = {
-    "einops": "ops.einops",
+    "einops": "ops.shape.einops",
     "fft": "ops.fft",
     "implicit": "implicit",
     "interop": "interop",
@@ -356,83 +363,85 @@ _PARTS = {
     "special": "ops.special",
     "tools": "tools",
 }
-#: Names whose modules are imported when they are first asked for, so that `import pullback` stays quick.
+#: Names whose modules are imported on first access, so that `import pullback` stays fast.
 _LATER = {
     name: module
     for module, names in {
-        "checkpoint.loops": "checkpoint_loop",
-        "checkpoint.offload": "offload_to_disk",
-        "checkpoint.policies": "offload_named save_contractions save_everything save_named save_nothing",
-        "checkpoint.recompute": "checkpoint checkpoint_sequential",
-        "checkpoint.budget": "memory_budget",
+        "checkpoint.loops.checkpoint_loop": "checkpoint_loop",
+        "checkpoint.offload.offload_to_disk": "offload_to_disk",
+        "checkpoint.recompute.save_policies": "offload_named save_contractions save_everything save_named save_nothing",
+        "checkpoint.recompute.checkpoint": "checkpoint checkpoint_sequential",
+        "checkpoint.budget.memory_budget": "memory_budget",
         "compile.jit": "jit",
         "compile.threads": "get_num_threads set_num_threads",
         "graph": "Graph GraphBuilder GraphStep GraphValue stage",
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "ops.naming": "name",
-        "ops.distances": "cdist pairwise_distance pdist",
-        "ops.diagonals": "block_diag diag diag_embed diagflat fill_diagonal trace tri",
-        "ops.editing": "append cartesian_prod combinations delete insert resize trim_zeros",
-        "ops.layouts": (
+        "ops.reduce.distances": "cdist pairwise_distance pdist",
+        "ops.shape.diagonals": "block_diag diag diag_embed diagflat fill_diagonal trace tri",
+        "ops.shape.edit": "append cartesian_prod combinations delete insert resize trim_zeros",
+        "ops.shape.stack_split": (
             "array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays column_stack dsplit dstack "
             "flatten fliplr flipud hsplit hstack meshgrid ravel rollaxis rot90 swapaxes tensor_split unflatten "
             "unstack vsplit vstack"
         ),
-        "ops.multiplying": "cross dot inner kron matvec vdot vecdot vecmat",
-        "ops.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
-        "ops.quantising": "fake_quantize",
-        "ops.running": "cummax cummin logcumsumexp nancumprod nancumsum",
-        "ops.scanning": "linear_recurrence",
-        "ops.scattering": "gather index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce",
-        "ops.segments": "segment_max segment_mean segment_min segment_prod segment_sum",
-        "ops.selecting": (
+        "ops.contract.dot_products": "cross dot inner kron matvec vdot vecdot vecmat",
+        "ops.order.quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
+        "ops.elementwise.quantize": "fake_quantize",
+        "ops.reduce.running": "cummax cummin logcumsumexp nancumprod nancumsum",
+        "ops.reduce.scans": "linear_recurrence",
+        "ops.index.scatter_gather": (
+            "gather index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce"
+        ),
+        "ops.index.segments": "segment_max segment_mean segment_min segment_prod segment_sum",
+        "ops.index.selection": (
             "argwhere choose compress extract flatnonzero masked_fill masked_scatter masked_select nonzero "
             "one_hot place put"
         ),
-        "ops.sorting": (
+        "ops.order.sorting": (
             "argpartition argsort kthvalue lexsort msort partition searchsorted sort topk unique unique_all "
             "unique_counts unique_inverse unique_values"
         ),
-        "ops.statistics": (
+        "ops.reduce.statistics": (
             "average bincount count_nonzero cumulative_trapezoid nanargmax nanargmin nanmax nanmean nanmin "
             "nanprod nanstd nansum nanvar ptp trapezoid trapz"
         ),
-        "ops.windows": "as_strided im2col sliding_window_view unfold",
-        "ops.arithmetic": (
+        "ops.window.sliding_window": "as_strided im2col sliding_window_view unfold",
+        "ops.elementwise.arithmetic": (
             "addcdiv addcmul bitwise_count bitwise_left_shift bitwise_right_shift copysign divmod "
             "float_power floor_divide fmax fmin fmod gcd hypot lcm logaddexp2 logical_xor nextafter "
             "reciprocal remainder rsqrt xlogy"
         ),
-        "ops.curves": "acosh angle asinh atanh cbrt deg2rad exp2 log10 log2 rad2deg sinc",
-        "ops.rounding": (
+        "ops.elementwise.transcendental": "acosh angle asinh atanh cbrt deg2rad exp2 log10 log2 rad2deg sinc",
+        "ops.elementwise.rounding": (
             "ceil fix floor frexp isclose iscomplex isneginf isposinf isreal ldexp modf nan_to_num rint "
             "round signbit spacing trunc"
         ),
-        "ops.calculus": "diff ediff1d gradient interp unwrap",
-        "ops.products": "convolve correlate polyval vander",
-        "ops.picking": "apply_along_axis isin piecewise select",
+        "ops.reduce.calculus": "diff ediff1d gradient interp unwrap",
+        "ops.contract.polynomials": "convolve correlate polyval vander",
+        "ops.elementwise.piecewise": "apply_along_axis isin piecewise select",
         "ops.protocol": "register_numpy",
-        "ops.types": "broadcast_shapes can_cast finfo iinfo isdtype result_type",
+        "ops.dtype_info": "broadcast_shapes can_cast finfo iinfo isdtype result_type",
         "saving.checkpoints": "Checkpoints",
-        "saving.whole": "load load_metadata save",
+        "saving.save_load": "load load_metadata save",
         "tools.certify.report": "Certificate",
         "tools.certify.run": "certify",
         "tools.gradcheck": "CheckReport gradcheck gradgradcheck",
-        "transforms.associative": "associative_scan",
-        "transforms.control": "cond fori_loop switch while_loop",
-        "transforms.explicit": "GradientTape",
-        "transforms.fields": "divergence laplacian",
-        "transforms.jacobian": "hessian jacfwd jacobian jacrev",
-        "transforms.loops": "map scan",
+        "transforms.control.associative_scan": "associative_scan",
+        "transforms.control.branches_and_loops": "cond fori_loop switch while_loop",
+        "transforms.gradient_tape": "GradientTape",
+        "transforms.vector_calculus": "divergence laplacian",
+        "transforms.jacobian.functions": "hessian jacfwd jacobian jacrev",
+        "transforms.control.scan": "map scan",
         "transforms.sparse": "SparsePlan hessian_diagonal jacobian_diagonal sparse_hessian sparse_jacobian sparsity",
-        "transforms.taylor": "jet",
+        "transforms.taylor.jet": "jet",
     }.items()
     for name in names.split()
 }
 
 
 def __getattr__(name: str) -> object:
-    """`pb.bfloat16`, whose package may be slow, and what is in `_PARTS` and `_LATER`."""
+    """`pb.bfloat16` and the names in `_PARTS` and `_LATER`, imported on first access."""
     if name == "bfloat16":
         return dtypes.bfloat16()
     if name in _PARTS:

@@ -1,4 +1,4 @@
-"""Command-line words in, an exit status out: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`."""
+"""The command line: `pullback doctor`, `demo`, `ops`, `certify`, `compile`, `cache`."""
 
 from __future__ import annotations
 
@@ -19,101 +19,102 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pullback import __version__
-from pullback import demo as fitting
-from pullback.compile import cache as code
+from pullback import __version__, demo
+from pullback.compile import cache
 from pullback.errors import ArgumentError, PullbackError
-from pullback.ops import everything
+from pullback.ops import load_all_ops
 from pullback.tools.certify import DTYPES, certify_ops
-from pullback.tools.stages import STAGES, passes_text, stage_text
+from pullback.tools.compile_stages import STAGES, passes_text, stage_text
 
 
-class Part(NamedTuple):
-    """One thing `pullback doctor` looks for. `look` returns what it found, and raises when it is not there."""
+class Component(NamedTuple):
+    """One thing `pullback doctor` looks for. `probe` returns a description, and raises if it is missing."""
 
     name: str
-    look: Callable[[], str]
+    probe: Callable[[], str]
     enables: str
     extra: str = ""
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
     """Runs one command and returns the exit status; `console` is where it prints."""
-    chosen = parser().parse_args(arguments)
+    chosen = build_parser().parse_args(arguments)
     status: int = chosen.command(console or Console(), chosen)
     return status
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="pullback", description="Automatic differentiation for NumPy arrays.")
     top.add_argument("--version", action="version", version=f"pullback {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    doctor_words = commands.add_parser("doctor", help="what is installed and found, and what each part enables")
-    doctor_words.set_defaults(command=doctor)
+    doctor_parser = commands.add_parser("doctor", help="what is installed and found, and what each part enables")
+    doctor_parser.set_defaults(command=run_doctor)
 
-    demo_words = commands.add_parser("demo", help="train a small CNN on handwritten digits, by tape and compiled")
-    demo_words.add_argument("--steps", type=positive, default=500, help="training steps (%(default)s)")
-    demo_words.add_argument("--seed", type=int, default=0, help="seed of the random numbers (%(default)s)")
-    demo_words.add_argument("--report", type=Path, metavar="FILE", help="where the HTML page goes (pullback-demo.html)")
-    demo_words.add_argument("--no-peers", action="store_true", help="leave PyTorch and JAX out")
-    demo_words.set_defaults(command=demo)
+    demo_parser = commands.add_parser("demo", help="train a small CNN on handwritten digits, by tape and compiled")
+    demo_parser.add_argument("--steps", type=positive_int, default=500, help="training steps (%(default)s)")
+    demo_parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
+    demo_parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="where the HTML page goes (pullback-demo.html)"
+    )
+    demo_parser.add_argument("--no-peers", action="store_true", help="leave PyTorch and JAX out")
+    demo_parser.set_defaults(command=run_demo)
 
-    ops_words = commands.add_parser("ops", help="the table of ops and what each supports")
-    ops_words.set_defaults(command=ops)
+    ops_parser = commands.add_parser("ops", help="the table of ops and what each supports")
+    ops_parser.set_defaults(command=list_ops)
 
-    certify_words = commands.add_parser("certify", help="check every derivative of every op in every role")
-    certify_words.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
-    certify_words.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
-    certify_words.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
+    certify_parser = commands.add_parser("certify", help="check every derivative of every op in every role")
+    certify_parser.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
+    certify_parser.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
+    certify_parser.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
                                help="write the table too; .md and .json by the suffix, else text")  # fmt: skip
-    certify_words.set_defaults(command=certify)
+    certify_parser.set_defaults(command=run_certify)
 
-    compile_words = commands.add_parser("compile", help="show what a function becomes on its way to machine code")
-    compile_words.add_argument("target", nargs="?", metavar="FILE.py:function", help="or package.module:function")
-    compile_words.add_argument("--args", default="", metavar="SPECS",
+    compile_parser = commands.add_parser("compile", help="show what a function becomes on its way to machine code")
+    compile_parser.add_argument("target", nargs="?", metavar="FILE.py:function", help="or package.module:function")
+    compile_parser.add_argument("--args", default="", metavar="SPECS",
                                help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
-    compile_words.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
-    compile_words.set_defaults(command=compile_function)
+    compile_parser.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
+    compile_parser.set_defaults(command=show_compile_stage)
 
-    cache_words = commands.add_parser("cache", help="the machine code that is kept on disk: list it, or clear it")
-    cache_words.add_argument("what", nargs="?", choices=("list", "clear"), default="list")
-    cache_words.set_defaults(command=cache)
+    cache_parser = commands.add_parser("cache", help="the machine code cached on disk: list it, or clear it")
+    cache_parser.add_argument("what", nargs="?", choices=("list", "clear"), default="list")
+    cache_parser.set_defaults(command=manage_cache)
     return top
 
 
-def positive(text: str) -> int:
+def positive_int(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a positive number")
     return number
 
 
-def doctor(console: Console, _: argparse.Namespace) -> int:
+def run_doctor(console: Console, _: argparse.Namespace) -> int:
     how = escape("Get an extra with: pip install 'pullback[NAME]'")
     table = Table("part", "found", "what it enables", title=f"pullback {__version__}", caption=how)
-    for part in PARTS:
-        table.add_row(part.name, found(part), part.enables)
+    for part in COMPONENTS:
+        table.add_row(part.name, describe_component(part), part.enables)
     console.print(table)
     return 0
 
 
-def found(part: Part) -> str:
-    """What the part says of itself; a part that is missing or broken is a finding too, never a crash."""
+def describe_component(part: Component) -> str:
+    """The part's description; one that is missing or broken is reported, never a crash."""
     try:
-        return f"[green]{escape(part.look())}[/green]"
+        return f"[green]{escape(part.probe())}[/green]"
     except ModuleNotFoundError:
         return f"[yellow]not installed[/yellow] (extra {part.extra})" if part.extra else "[red]not installed[/red]"
     except Exception as error:  # an extension or a driver may fail to load in its own way
         return f"[red]{escape(f'{type(error).__name__}: {error}')}[/red]"
 
 
-def demo(console: Console, chosen: argparse.Namespace) -> int:
-    fitting.main(chosen.steps, chosen.seed, console, chosen.report, not chosen.no_peers)
+def run_demo(console: Console, chosen: argparse.Namespace) -> int:
+    demo.main(chosen.steps, chosen.seed, console, chosen.report, not chosen.no_peers)
     return 0
 
 
-def ops(console: Console, _: argparse.Namespace) -> int:
+def list_ops(console: Console, _: argparse.Namespace) -> int:
     heading, *rows = op_rows()
     legend = "-: the result carries no derivative, or there is no kernel"
     table = Table(*heading, title=f"{len(rows)} ops", caption=legend, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -125,8 +126,8 @@ def ops(console: Console, _: argparse.Namespace) -> int:
     return 0
 
 
-def certify(console: Console, chosen: argparse.Namespace) -> int:
-    """Prints the table, and is a failure if one of its roles is."""
+def run_certify(console: Console, chosen: argparse.Namespace) -> int:
+    """Prints the table; fails if a role fails."""
     try:
         with console.status("certifying") as status:
             report = certify_ops(chosen.names, chosen.dtype or DTYPES, watch=lambda name: status.update(name))
@@ -139,8 +140,8 @@ def certify(console: Console, chosen: argparse.Namespace) -> int:
     return 0 if report else 1
 
 
-def compile_function(console: Console, chosen: argparse.Namespace) -> int:
-    """Prints a stage of the compilation of a function; without one, the passes there are."""
+def show_compile_stage(console: Console, chosen: argparse.Namespace) -> int:
+    """Prints a stage of the compilation of a function; without a function, the list of passes."""
     if chosen.target is None and chosen.show != "passes":
         console.print("compile: which function? Name it as FILE.py:function.", markup=False)
         return 2
@@ -153,33 +154,33 @@ def compile_function(console: Console, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def cache(console: Console, chosen: argparse.Namespace) -> int:
-    """Lists the compiled programs on disk, or throws them away."""
-    place = code.directory()
+def manage_cache(console: Console, chosen: argparse.Namespace) -> int:
+    """Lists the compiled programs on disk, or removes them."""
+    place = cache.directory()
     if place is None:
-        console.print("Machine code is not kept: PULLBACK_CACHE_DIR turns it off.", markup=False)
+        console.print("Machine code is not cached: PULLBACK_CACHE_DIR turns it off.", markup=False)
         return 0
-    if refused := code.refusal(place):
+    if refused := cache.why_refused(place):
         console.print(f"{place} is not used: {refused}.", markup=False, highlight=False, soft_wrap=True)
         return 1
     if chosen.what == "clear":
-        gone = code.cleared()
+        gone = cache.clear()
         console.print(f"Removed {gone.files} programs, {gone.nbytes:,} bytes.", highlight=False)
         return 0
-    files, now = code.kept(), time.time()
+    files, now = cache.list_files(), time.time()
     table = Table("program", "bytes", "last used", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for file in files:
-        table.add_row(file.path.stem[:12], f"{file.nbytes:,}", ago(now - file.used))
+        table.add_row(file.path.stem[:12], f"{file.nbytes:,}", format_age(now - file.used))
     if files:
         console.print(table)
     total = sum(f.nbytes for f in files)
-    console.print(f"{len(files)} programs, {total:,} of {code.LARGEST:,} bytes, in {place}", markup=False,
+    console.print(f"{len(files)} programs, {total:,} of {cache.MAX_BYTES:,} bytes, in {place}", markup=False,
                   highlight=False, soft_wrap=True)  # fmt: skip
     return 0
 
 
-def ago(seconds: float) -> str:
-    """A stretch of time in its largest unit."""
+def format_age(seconds: float) -> str:
+    """A duration in its largest unit."""
     for name, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {name} ago"
@@ -187,9 +188,9 @@ def ago(seconds: float) -> str:
 
 
 def op_rows() -> list[list[str]]:
-    """A heading, then what each op's record says of it, sorted by family and name; reverse names the arguments."""
+    """A heading, then a row for each op from its record, sorted by family and name; reverse names the arguments."""
     rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
-    for op in sorted(everything().values(), key=lambda op: (op.family, op.name)):
+    for op in sorted(load_all_ops().values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
         rows.append(
             [
@@ -205,30 +206,30 @@ def op_rows() -> list[list[str]]:
     return rows
 
 
-def python_found() -> str:
+def describe_python() -> str:
     return f"{platform.python_version()} ({platform.system()} {platform.machine()}, {os.cpu_count()} cores)"
 
 
-def package_found(name: str) -> Callable[[], str]:
-    def look() -> str:
+def package_probe(name: str) -> Callable[[], str]:
+    def probe() -> str:
         import_module(name)
         return version(name)
 
-    return look
+    return probe
 
 
-def blas_found() -> str:
+def describe_blas() -> str:
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     return f"{blas['name']} {blas['version']}"
 
 
-def llvm_found() -> str:
+def describe_llvm() -> str:
     binding = import_module("llvmlite.binding")
     return f"LLVM {'.'.join(map(str, binding.llvm_version_info))}, llvmlite {version('llvmlite')}"
 
 
-def cuda_found() -> str:
+def describe_cuda() -> str:
     cupy = import_module("cupy")
     runtime = cupy.cuda.runtime
     major, minor = divmod(runtime.runtimeGetVersion() // 10, 100)
@@ -236,7 +237,7 @@ def cuda_found() -> str:
     return f"CuPy {cupy.__version__}, CUDA {major}.{minor}, {', '.join(names)}"
 
 
-def mpi_found() -> str:
+def describe_mpi() -> str:
     # Asking for the library's name needs no running MPI, and starting one here could abort the process.
     mpi4py = import_module("mpi4py")
     mpi4py.rc.initialize = False
@@ -244,25 +245,25 @@ def mpi_found() -> str:
     return f"{' '.join(library.split())}, mpi4py {mpi4py.__version__}"
 
 
-def graphviz_found() -> str:
+def describe_graphviz() -> str:
     module = import_module("graphviz")
     program = "dot found" if shutil.which("dot") else "but no dot program: install Graphviz itself to draw"
     return f"{module.__version__}, {program}"
 
 
-PARTS = (
-    Part("Python", python_found, "everything"),
-    Part("NumPy", package_found("numpy"), "arrays on the CPU"),
-    Part("BLAS", blas_found, "matrix products on the CPU"),
-    Part("SciPy", package_found("scipy"), "special functions"),
-    Part("ml_dtypes", package_found("ml_dtypes"), "bfloat16"),
-    Part("optree", package_found("optree"), "trees of arrays (to come)"),
-    Part("CUDA", cuda_found, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
-    Part("LLVM", llvm_found, "native code on the CPU", extra="jit"),
-    Part("MPI", mpi_found, "many processes (to come)", extra="mpi"),
-    Part("safetensors", package_found("safetensors"), "tensors on disk (to come)", extra="io"),
-    Part("matplotlib", package_found("matplotlib"), "plots (to come)", extra="viz"),
-    Part("graphviz", graphviz_found, "drawings of graphs (to come)", extra="viz"),
+COMPONENTS = (
+    Component("Python", describe_python, "everything"),
+    Component("NumPy", package_probe("numpy"), "arrays on the CPU"),
+    Component("BLAS", describe_blas, "matrix products on the CPU"),
+    Component("SciPy", package_probe("scipy"), "special functions"),
+    Component("ml_dtypes", package_probe("ml_dtypes"), "bfloat16"),
+    Component("optree", package_probe("optree"), "trees of arrays (to come)"),
+    Component("CUDA", describe_cuda, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
+    Component("LLVM", describe_llvm, "native code on the CPU", extra="jit"),
+    Component("MPI", describe_mpi, "many processes (to come)", extra="mpi"),
+    Component("safetensors", package_probe("safetensors"), "tensors on disk (to come)", extra="io"),
+    Component("matplotlib", package_probe("matplotlib"), "plots (to come)", extra="viz"),
+    Component("graphviz", describe_graphviz, "drawings of graphs (to come)", extra="viz"),
 )
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PullbackError(Exception):
-    """The root of the tree: `except pb.errors.PullbackError` catches all of ours."""
+    """The root of the tree: `except pb.errors.PullbackError` catches all of them."""
 
 
 class ShapeError(PullbackError, ValueError):
@@ -39,15 +39,15 @@ class ShapeError(PullbackError, ValueError):
 
 
 class DtypeError(PullbackError, TypeError):
-    """A dtype cannot do what was asked of it."""
+    """A dtype does not support the operation."""
 
 
 class DeviceError(PullbackError, ValueError):
-    """Arrays of different devices or libraries met in one op."""
+    """Arrays of different devices or libraries were passed to one op."""
 
 
 class ArgumentError(PullbackError, ValueError):
-    """A parameter has a value that makes no sense."""
+    """A parameter has an invalid value."""
 
 
 class IndexingError(PullbackError, IndexError):
@@ -59,19 +59,19 @@ class AxisError(ShapeError, IndexingError):
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument is of the wrong kind: no function, no key, no tree of arrays."""
+    """An argument has the wrong type: not a function, not a key, not a tree of arrays."""
 
 
 class ConversionError(PullbackError, TypeError):
-    """A value that carries derivatives was asked to become a bare array."""
+    """A value that carries derivatives was converted to a bare array."""
 
 
 class GraphError(PullbackError, RuntimeError):
-    """The graph cannot answer: it was freed, or no path leads to what was asked for."""
+    """The graph was freed, or has no path to what was asked for."""
 
 
 class LeakError(PullbackError, RuntimeError):
-    """A value of a transform, a context or a tape was used after that was over."""
+    """A value of a transform, a context or a tape was used after its end."""
 
 
 class SingularError(PullbackError, LinAlgError):
@@ -79,15 +79,15 @@ class SingularError(PullbackError, LinAlgError):
 
 
 class GaugeError(PullbackError, ArithmeticError):
-    """A derivative that hangs on a choice the factorisation was free to make: a sign, a phase, a basis."""
+    """A derivative that depends on a choice the factorisation was free to make: a sign, a phase, a basis."""
 
 
 class MemoryBudgetError(PullbackError, MemoryError):
-    """What must be in memory at once does not fit into the budget."""
+    """The memory needed at once exceeds the budget."""
 
 
 class ConvergenceError(PullbackError, RuntimeError):
-    """A solver did not reach its tolerance. `report` says how far it got, `best` is the best it found."""
+    """A solver did not reach its tolerance. `report` says how far it got, `best` is the best point found."""
 
     def __init__(self, message: str, report: object = None, best: object = None) -> None:
         RuntimeError.__init__(self, message)
@@ -100,15 +100,15 @@ class StorageError(PullbackError, OSError):
 
 
 class FormatError(PullbackError, ValueError):
-    """A file is damaged, cut off, or not what it says it is."""
+    """A file is damaged, cut off, or not in the format it claims."""
 
 
 class RecomputeError(PullbackError, RuntimeError):
-    """What a checkpoint computed again is not what it computed the first time."""
+    """The recomputation of a checkpoint differs from its first run."""
 
 
 class HookError(PullbackError, ValueError):
-    """A hook returned something that cannot stand in for a gradient."""
+    """A hook returned something that cannot replace a gradient."""
 
 
 class MiscompiledError(PullbackError, AssertionError):
@@ -116,8 +116,8 @@ class MiscompiledError(PullbackError, AssertionError):
 
 
 class AnomalyError(PullbackError, FloatingPointError):
-    """A NaN or an infinity appeared on the way back under `detect_anomaly`."""
+    """A NaN or an infinity appeared in the backward pass under `detect_anomaly`."""
 
 
 class UnsupportedFunction(PullbackError, TypeError):  # noqa: N818 - the name users see in the docs
-    """A NumPy function that has no rule here; it never falls back to a detached array."""
+    """A NumPy function without a rule here; there is no silent fallback to a detached array."""

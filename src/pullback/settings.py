@@ -1,4 +1,4 @@
-"""What is switched on: one immutable record of modes in one context variable, behind one context manager."""
+"""The modes of a context (recording, inference, anomaly detection): one immutable record in one context variable."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, who decides what their nodes hold and who watches what a run
-    does beside computing (both in `ops/keeping.py`), who watches the values themselves (`ops/observing.py`), and a
-    symbol of the program that `jit` traces here, which takes in ops on tensors from outside (`ops/record.py`).
+    """How ops behave in this context: whether they record, the keeper that decides what nodes save and the watcher of a
+    run's side effects (both in `ops/saved_values.py`), the observer of values (`ops/observers.py`), and a
+    symbol of the program that `jit` is tracing, which records ops on captured tensors (`ops/record.py`).
     """
 
     grad: bool = True
@@ -43,19 +43,19 @@ class Modes:
     tracing: Any = None
 
 
-#: The modes nobody changed. Eager fast paths ask `modes() is PLAIN`, so an equal record is replaced by it.
+#: The default modes. Eager fast paths test `modes() is PLAIN`, so an equal record is replaced by it.
 PLAIN = Modes()
 _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
 
 
-def switch_to(wanted: Modes) -> None:
-    """Make `wanted` the modes of this context; restore by calling it with what was there before."""
+def set_modes(wanted: Modes) -> None:
+    """Make `wanted` the modes of this context; restore by calling it with the previous modes."""
     _current.set(PLAIN if wanted == PLAIN else wanted)
 
 
-class switched:
-    """Context manager and decorator that changes some modes and puts back what was there before."""
+class override_modes:
+    """Context manager and decorator that changes some modes and restores the previous ones."""
 
     def __init__(self, **changes: Any) -> None:
         self._changes = changes
@@ -64,49 +64,49 @@ class switched:
     def __enter__(self) -> None:
         before = modes()
         self._before.append(before)
-        switch_to(replace(before, **self._changes))
+        set_modes(replace(before, **self._changes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        switch_to(self._before.pop())
+        set_modes(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         changes = self._changes
         if inspect.isgeneratorfunction(function):
-            return _switched_generator(function, changes)
+            return _wrap_generator(function, changes)
         if inspect.iscoroutinefunction(function):
-            return _switched_coroutine(function, changes)
+            return _wrap_coroutine(function, changes)
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with switched(**changes):
+            with override_modes(**changes):
                 return function(*args, **kwargs)
 
         return wrapped
 
 
-def _switched_coroutine(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
+def _wrap_coroutine(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
     @functools.wraps(function)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        with switched(**changes):
+        with override_modes(**changes):
             return await function(*args, **kwargs)
 
     return wrapped
 
 
-def _switched_generator(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
-    """A generator runs in pieces: the modes hold inside each piece and never leak to whoever resumes it."""
+def _wrap_generator(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
+    """A generator runs in pieces: the modes hold inside each piece and never leak to the code that resumes it."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
-        with switched(**changes):
+        with override_modes(**changes):
             generator = function(*args, **kwargs)
         reply: Any = None
         resume = generator.send
         while True:
             try:
-                with switched(**changes):
+                with override_modes(**changes):
                     item = resume(reply)
             except StopIteration as done:
                 return done.value
@@ -114,7 +114,7 @@ def _switched_generator(function: Callable[P, Any], changes: dict[str, Any]) -> 
                 reply = yield item
                 resume = generator.send
             except GeneratorExit:
-                with switched(**changes):
+                with override_modes(**changes):
                     generator.close()
                 raise
             except BaseException as error:
@@ -134,7 +134,7 @@ def is_grad_enabled() -> bool:
     return modes().grad
 
 
-def no_grad() -> switched:
+def no_grad() -> override_modes:
     """Record nothing inside: results are constants. Context manager and decorator.
 
     >>> import pullback as pb
@@ -144,10 +144,10 @@ def no_grad() -> switched:
     >>> y.requires_grad
     False
     """
-    return switched(grad=False)
+    return override_modes(grad=False)
 
 
-def enable_grad() -> switched:
+def enable_grad() -> override_modes:
     """Record inside, also within `no_grad`. Context manager and decorator.
 
     >>> import pullback as pb
@@ -157,11 +157,11 @@ def enable_grad() -> switched:
     >>> y.requires_grad
     True
     """
-    return switched(grad=True, inference=False)
+    return override_modes(grad=True, inference=False)
 
 
-class set_grad_enabled(switched):
-    """Turn recording on or off at once, until the end of the `with` block if it is used as one.
+class set_grad_enabled(override_modes):
+    """Turn recording on or off immediately, until the end of the `with` block if it is used as one.
 
     >>> import pullback as pb
     >>> with pb.set_grad_enabled(False):
@@ -173,19 +173,19 @@ class set_grad_enabled(switched):
         self._changes = {"grad": bool(enabled)}
         self._before = []
         self._outside = modes()
-        switch_to(replace(self._outside, grad=bool(enabled)))
+        set_modes(replace(self._outside, grad=bool(enabled)))
 
     def __enter__(self) -> None:
         self._before.append(modes() if self._before else self._outside)
-        switch_to(replace(modes(), **self._changes))
+        set_modes(replace(modes(), **self._changes))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        switch_to(self._outside)
-        return switched(**self._changes)(function)
+        set_modes(self._outside)
+        return override_modes(**self._changes)(function)
 
 
-def inference_mode() -> switched:
-    """`no_grad` whose results are constants for ever: they can never require a gradient later.
+def inference_mode() -> override_modes:
+    """`no_grad` whose results stay constants: they can never require a gradient later.
 
     >>> import pullback as pb
     >>> with pb.inference_mode():
@@ -193,10 +193,10 @@ def inference_mode() -> switched:
     >>> y.is_inference
     True
     """
-    return switched(grad=False, inference=True)
+    return override_modes(grad=False, inference=True)
 
 
-def detect_anomaly(*, nan_only: bool = False) -> switched:
+def detect_anomaly(*, nan_only: bool = False) -> override_modes:
     """Stop at the first NaN or infinity of a backward pass, naming the op and the line that made it.
 
     >>> import pullback as pb
@@ -207,4 +207,4 @@ def detect_anomaly(*, nan_only: bool = False) -> switched:
     pullback.errors.AnomalyError: backward: the rule of sqrt returned inf for argument x.
     ...
     """
-    return switched(anomaly=True, nan_only=nan_only)
+    return override_modes(anomaly=True, nan_only=nan_only)

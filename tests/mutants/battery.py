@@ -30,9 +30,9 @@ from stale_rows import ROWS, Pair, X
 
 import pullback as pb
 from pullback.compile import cache
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 from pullback.compile.legality import check_legality
-from pullback.compile.loops import Blocks, Buffer, Kernel, Line, Store
+from pullback.compile.loop_ir import Blocks, Buffer, Kernel, KernelLine, Store
 from pullback.errors import MiscompiledError, PullbackError
 
 __all__ = ["JUDGES", "SHORT"]
@@ -141,71 +141,73 @@ def legality() -> Iterator[Check]:
 _F8, _F4 = np.dtype("f8"), np.dtype("f4")
 
 
-def _small() -> tuple[Kernel, Line, Line, Buffer]:
+def _small() -> tuple[Kernel, KernelLine, KernelLine, Buffer]:
     """A sum over the rows of (2, 3): its load, its fold, and memory for a result."""
     source, out = Buffer("arena", 6, _F8, 0, 0), Buffer("arena", 6, _F8, 1, 64)
-    x = Line("load", _F8, frozenset({0, 1}), buffer=source, strides=(3, 1))
-    return Kernel((2, 3), 1, [x]), x, Line("fold", _F8, frozenset({0}), 0, (x,), word="add"), out
+    x = KernelLine("load", _F8, frozenset({0, 1}), buffer=source, strides=(3, 1))
+    return Kernel((2, 3), 1, [x]), x, KernelLine("fold", _F8, frozenset({0}), 0, (x,), word="add"), out
 
 
-def _cast(x: Line, axes: set[int], phase: int = 0) -> Line:
-    return Line("cast", _F8, frozenset(axes), phase, (x,))
+def _cast(x: KernelLine, axes: set[int], phase: int = 0) -> KernelLine:
+    return KernelLine("cast", _F8, frozenset(axes), phase, (x,))
 
 
-def _over(kernel: Kernel, x: Line, strides: tuple[int, ...] = (3, 1), **how: Any) -> None:
+def _over(kernel: Kernel, x: KernelLine, strides: tuple[int, ...] = (3, 1), **how: Any) -> None:
     """A store over what is loaded, in one loop."""
     kernel.inner = 0
     kernel.stores.append(Store(_cast(x, {0, 1}), how.pop("buffer", x.buffer), strides, **how))
 
 
-def _no_rows(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _no_rows(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     k.inner = 0
     k.stores.append(Store(total, out, (1, 0)))
 
 
-def _early(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _early(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     late = _cast(total, {0}, 1)
     k.stores.append(Store(_cast(late, {0}, 0), out, (1, 0)))
 
 
-def _twice_visited(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _twice_visited(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     k.inner = 0
-    one = Line("load", _F8, frozenset({1}), buffer=x.buffer, strides=(0, 1))
+    one = KernelLine("load", _F8, frozenset({1}), buffer=x.buffer, strides=(0, 1))
     k.stores.append(Store(_cast(one, {1}), one.buffer or out, (0, 1)))
 
 
-def _half_over(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _half_over(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     out.offset = 40
     _over(k, x, buffer=out)
 
 
-def _beyond(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _beyond(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     assert x.buffer is not None
     x.buffer.offset, out.offset = 40, 0
     _over(k, x, buffer=out, offset=0, strides=(1, 2))
 
 
-def _narrow(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
+def _narrow(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
     _over(k, x, buffer=Buffer("arena", 6, _F4, 1, 0))
 
 
-def _gathered(k: Kernel, x: Line, total: Line, out: Buffer) -> None:
-    index = Line("number", np.dtype("i8"), frozenset(), number=0)
-    y = Line("gather", _F8, frozenset({0, 1}), 0, (index,), buffer=x.buffer, strides=(3, 1), places=((1, 2),))
+def _gathered(k: Kernel, x: KernelLine, total: KernelLine, out: Buffer) -> None:
+    index = KernelLine("number", np.dtype("i8"), frozenset(), number=0)
+    y = KernelLine("gather", _F8, frozenset({0, 1}), 0, (index,), buffer=x.buffer, strides=(3, 1), places=((1, 2),))
     _over(k, y)
 
 
-_ILLEGAL: dict[str, Callable[[Kernel, Line, Line, Buffer], None]] = {
+_ILLEGAL: dict[str, Callable[[Kernel, KernelLine, KernelLine, Buffer], None]] = {
     "there are no rows": _no_rows,
     "differs along the row": lambda k, x, a, out: k.stores.append(
-        Store(Line("fold", _F8, frozenset({0, 1}), 0, (x,), word="add"), out, (3, 1))
+        Store(KernelLine("fold", _F8, frozenset({0, 1}), 0, (x,), word="add"), out, (3, 1))
     ),
-    "depends on axes [0, 1], and says [0]": lambda k, x, a, out: k.stores.append(Store(_cast(x, {0}), out, (3, 1))),
-    "depends on axes [0], and says []": lambda k, x, a, out: k.stores.append(
-        Store(Line("fold", _F8, frozenset(), 0, (x,), word="add"), out, (0, 0))
+    "depends on axes [0, 1], and is declared on [0]": lambda k, x, a, out: k.stores.append(
+        Store(_cast(x, {0}), out, (3, 1))
     ),
-    "depends on axes [1], and says []": lambda k, x, a, out: k.stores.append(
-        Store(Line("load", _F8, frozenset(), buffer=x.buffer, strides=(0, 1)), out, (0, 1))
+    "depends on axes [0], and is declared on []": lambda k, x, a, out: k.stores.append(
+        Store(KernelLine("fold", _F8, frozenset(), 0, (x,), word="add"), out, (0, 0))
+    ),
+    "depends on axes [1], and is declared on []": lambda k, x, a, out: k.stores.append(
+        Store(KernelLine("load", _F8, frozenset(), buffer=x.buffer, strides=(0, 1)), out, (0, 1))
     ),
     "in phase 0, and its arguments are known in 1": lambda k, x, a, out: k.stores.append(
         Store(_cast(a, {0}), out, (1, 0))
@@ -237,7 +239,9 @@ def _is_refused(message: str, break_it: Callable[..., None]) -> None:
 def _legal_kernels() -> None:
     kernel, x, total, out = _small()
     kernel.stores += [Store(total, out, (1, 0)), Store(x, Buffer("output", 1, _F8), (0, 0), word="add", points=6)]
-    wide = Line("load", _F8, frozenset({0}), buffer=x.buffer, strides=(3, 1))  # an axis of one element moves nowhere
+    wide = KernelLine(
+        "load", _F8, frozenset({0}), buffer=x.buffer, strides=(3, 1)
+    )  # an axis of one element moves nowhere
     alone = Kernel((2, 1), 0, [wide], [Store(wide, out, (1, 7))])
     over, y, _, _ = _small()
     _over(over, y)
@@ -557,18 +561,18 @@ def _disk() -> None:
     text = "define i64 @one() {\nentry:\n  ret i64 %d\n}\n"
     linked = [link.link(text % number, ["one"]) for number in (1, 2)]
     assert [ctypes.CFUNCTYPE(ctypes.c_int64)(code.addresses["one"])() for code in linked] == [1, 2]
-    key = cache.key_of(text % 1, repr(link.EFFORT), *link.circumstances())
-    assert cache.key_of(text % 1, "other", *link.circumstances()) != key
-    assert cache.key_of(text % 2, repr(link.EFFORT), *link.circumstances()) != key
-    code = cache.fetched(key)
+    key = cache.key_of(text % 1, repr(link.EFFORT), *link.code_environment())
+    assert cache.key_of(text % 1, "other", *link.code_environment()) != key
+    assert cache.key_of(text % 2, repr(link.EFFORT), *link.code_environment()) != key
+    code = cache.fetch(key)
     assert code is not None
     path = next(Path(before).rglob(f"{key}*"))
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[:-8] + bytes(8), bytes([whole[0] ^ 1]) + whole[1:], b""):
         path.write_bytes(damaged)
-        assert cache.fetched(key) is None
+        assert cache.fetch(key) is None
     path.write_bytes(whole)
-    assert cache.fetched(key) in (code, None)
+    assert cache.fetch(key) in (code, None)
 
 
 JUDGES: dict[str, Callable[[], Iterator[Check]]] = {

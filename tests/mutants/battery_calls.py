@@ -25,16 +25,24 @@ import numpy as np
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import cache
-from pullback.compile.arguments import fixed_key, planned, taken_apart
-from pullback.compile.closures import _is_library
-from pullback.compile.cpu import executable, link
-from pullback.compile.fingerprint import fingerprint
-from pullback.compile.places import MISSING, CellPlace, ClassPlace, ItemPlace, Place, SlotPlace
-from pullback.compile.residuals import parted
+from pullback.compile.cpu import executable
+from pullback.compile.cpu.runtime import link
+from pullback.compile.stage.arguments import flatten_into, plan_arguments, static_key
+from pullback.compile.stage.closure import _is_library
+from pullback.compile.stage.fingerprint import fingerprint
+from pullback.compile.stage.locations import (
+    MISSING,
+    CellLocation,
+    ClassPlace,
+    ItemLocation,
+    Location,
+    SlotLocation,
+)
+from pullback.compile.stage.residuals import split_forward_backward
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
 from pullback.graph.ir import Graph
-from pullback.graph.passes import merge_equal, plain_places
-from pullback.ops.specialise import Equation, write_down
+from pullback.graph.passes import merge_equal, replace_full_scatters
+from pullback.ops.specialize import Equation, stage_equations
 
 __all__ = ["calls"]
 
@@ -140,16 +148,16 @@ def _arguments_by_plan() -> None:
         (a, None), (a, ()), (a, []), (a, {}), (a, [b]), (a, (b,)), (a, {"x": [None, b]}), (a, {"x": [b]}),
     ]  # fmt: skip
     for one, other in itertools.product(range(len(trees)), repeat=2):
-        plan, leaves = planned(trees[one]), []  # type: ignore[var-annotated]
+        plan, leaves = plan_arguments(trees[one]), []  # type: ignore[var-annotated]
         assert plan is not None
-        fits = taken_apart(trees[other], plan, leaves)
+        fits = flatten_into(trees[other], plan, leaves)
         if one == other:
             assert fits
             assert [id(x) for x in leaves] == [id(x) for x in flatten(trees[one])[0]]
         else:  # what is taken for an array, native code refuses
             assert not fits or any(type(x) is not np.ndarray for x in leaves), (trees[one], trees[other])
     for strange in (_Odd((a,)), types.SimpleNamespace(_fields=("x",), x=a), {1: a, "x": b}, 1.0, _Array(2)):
-        assert planned((a, strange)) is None
+        assert plan_arguments((a, strange)) is None
 
 
 def _static_arguments() -> None:
@@ -165,10 +173,10 @@ def _keys_of_static_arguments() -> None:
         1, True, 1.0, 1 + 0j, 0.0, -0.0, 0, nan, "1", None, (1,), (1.0,), (True,), (0.0,), (-0.0,), ((1,),), (nan,), (),
         (1, 2), (2, 1), (1, 1), frozenset({1}), frozenset({1.0}), frozenset(), -0j, complex(0.0, -0.0), int, abs,
     ]  # fmt: skip
-    known = {fixed_key(x): i for i, x in enumerate(settings)}
+    known = {static_key(x): i for i, x in enumerate(settings)}
     assert list(known.values()) == list(range(len(settings)))
-    assert [known[fixed_key(x)] for x in settings] == list(known.values())
-    assert known[fixed_key((float("nan"),))] == settings.index((nan,))
+    assert [known[static_key(x)] for x in settings] == list(known.values())
+    assert known[static_key((float("nan"),))] == settings.index((nan,))
 
 
 def _donated_memory() -> None:
@@ -211,7 +219,7 @@ def _key_with(value: Any) -> Any:
 
 def _traced(f: Callable[..., list[Any]], *args: Any) -> tuple[Any, Any, Any]:
     """Inputs, equations and outputs of a program."""
-    inputs, equations, outputs = write_down(f, *map(pb.spec_of, args))
+    inputs, equations, outputs = stage_equations(f, *map(pb.spec_of, args))
     return tuple(inputs), tuple(equations), tuple(outputs)
 
 
@@ -228,19 +236,20 @@ class _Shared:
 def _places() -> None:
     """What is put into a place stands there, and nothing stands where nothing was put."""
     cell = types.CellType(1)
-    holders: list[Place] = [
-        CellPlace(cell), ItemPlace({"a": 1}, "a"), ItemPlace({"b": 1}, "a"), ItemPlace([1, 2, 3], 1),
-        ItemPlace([1], 1 - 1), SlotPlace(vars(_Slotted)["hidden"], _Slotted()), ClassPlace(type("Own", (), {}), "a"),
+    holders: list[Location] = [
+        CellLocation(cell), ItemLocation({"a": 1}, "a"), ItemLocation({"b": 1}, "a"), ItemLocation([1, 2, 3], 1),
+        ItemLocation([1], 1 - 1), SlotLocation(vars(_Slotted)["hidden"], _Slotted()),
+        ClassPlace(type("Own", (), {}), "a"),
     ]  # fmt: skip
     for place in holders:
         for value in (MISSING, MISSING):
             place.put(value)
             assert place.get() is MISSING
-        if not isinstance(place, ItemPlace) or isinstance(place.holder, dict):
+        if not isinstance(place, ItemLocation) or isinstance(place.holder, dict):
             for value in (X, None, MISSING, 0):
                 place.put(value)
                 assert place.get() is value
-    full = ItemPlace([1, 2, 3], 2)
+    full = ItemLocation([1, 2, 3], 2)
     full.put(X)
     assert full.get() is X
     assert full.holder[:2] == [1, 2]
@@ -543,7 +552,7 @@ def _scattered_wholly() -> None:
     for index, whole in indices:
         bar = np.cos(x[index])
         program = lambda bar, index=index: list(pb.vjp(lambda x: x[index], x)[1](bar))  # noqa: E731
-        graph = plain_places(Graph(*_traced(program, bar)))
+        graph = replace_full_scatters(Graph(*_traced(program, bar)))
         assert ("scatter" not in [e.op.name for e in graph.equations]) == whole
         wanted = np.zeros((2, 3))
         wanted[index] = bar
@@ -634,14 +643,14 @@ def _kept_for_backward() -> None:
             out, pull = pb.vjp(f, *symbols[:-1])
             return [out, *pull(symbols[-1])]
 
-        parts = parted(Graph(*_traced(both, *args, f(*args))), len(args), 1)
-        assert set(parts.held) == held
+        parts = split_forward_backward(Graph(*_traced(both, *args, f(*args))), len(args), 1)
+        assert set(parts.residual_sources) == held
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
 
 
 def _arena() -> None:
     """A mistake in planning memory is seen before the code runs."""
-    real = executable.planned
+    real = executable.plan_arena
 
     def wrong(steps: Any) -> int:
         size: int = real(steps)
@@ -653,14 +662,14 @@ def _arena() -> None:
     f = lambda x, w: pb.sum((x @ w) * (x @ w.T), axis=0) @ w  # noqa: E731
     x, w = np.ones((4, 3)), np.eye(3)
     _close(pb.jit(f)(x, w), f(x, w))
-    with _set(executable, "planned", wrong):
+    with _set(executable, "plan_arena", wrong):
         assert "share bytes of the arena" in _raises(MiscompiledError, lambda: pb.jit(f)(x, w))
 
 
 def _lock_at_fork() -> None:
     """A process that is forked while a thread is inside LLVM finds its lock free."""
     lock, inside = threading.Lock(), threading.Event()
-    link._hold_at_fork(lock)
+    link._hold_lock_at_fork(lock)
 
     def work() -> None:
         with lock:
@@ -680,9 +689,9 @@ def _lock_at_fork() -> None:
 
 def _circumstances() -> None:
     """A key names all that machine code depends on."""
-    said = [part for row in link.circumstances.__wrapped__() for part in ast.literal_eval(row)]
-    llvm = link._llvm()
-    machine = link._machine(llvm)
+    said = [part for row in link.code_environment.__wrapped__() for part in ast.literal_eval(row)]
+    llvm = link._initialized_llvm()
+    machine = link._target_machine(llvm)
     wanted = (
         pb.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__,
         sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple, llvm.get_host_cpu_name(),
@@ -694,9 +703,9 @@ def _circumstances() -> None:
 def _code_made_once() -> None:
     """Code that is not on disk is made and kept; code that is there is not made again."""
     made: list[str] = []
-    real = link.object_code
+    real = link.compile_object
     text = "define i64 @one() {\nentry:\n  ret i64 %d\n}\n"
-    with _own_cache() as place, _set(link, "object_code", lambda text: made.append(text) or real(text)):
+    with _own_cache() as place, _set(link, "compile_object", lambda text: made.append(text) or real(text)):
         for number in (11, 11, 12, 11):
             code = link.link(text % number, ["one"])
             assert ctypes.CFUNCTYPE(ctypes.c_int64)(code.addresses["one"])() == number
@@ -729,25 +738,25 @@ def _directories() -> None:
 def _private_directories() -> None:
     """Machine code is read from directories that no other user may write to, whatever else others may do."""
     with _own_cache() as place:
-        assert cache.refusal(place) is None
-        cache.keep("00" * 32, b"code")
+        assert cache.why_refused(place) is None
+        cache.store("00" * 32, b"code")
         for bit in range(9):
             place.chmod(0o700 | 1 << bit)
-            assert bool(cache.refusal(place)) == (1 << bit in (0o020, 0o002))
+            assert bool(cache.why_refused(place)) == (1 << bit in (0o020, 0o002))
         place.chmod(0o700)
         with _set(os, "geteuid", lambda: place.stat().st_uid + 1):
-            assert cache.refusal(place) == "it belongs to another user"
-        assert cache.fetched("00" * 32) == b"code"
+            assert cache.why_refused(place) == "it belongs to another user"
+        assert cache.fetch("00" * 32) == b"code"
 
 
 def _oldest_files() -> None:
     """Above the largest total, the files that were not used for longest go until there is room."""
     with _own_cache() as place:
         for i in range(8):
-            cache.keep(f"{i:064x}", bytes(1000))
+            cache.store(f"{i:064x}", bytes(1000))
             os.utime(place / f"{i:064x}.code", (1000 + i, 1000 + i))
         each = next(place.glob("*.code")).stat().st_size
-        with _set(cache, "LARGEST", 8 * each), _set(cache, "_written", 0):
-            cache.keep(f"{8:064x}", bytes(1000))
+        with _set(cache, "MAX_BYTES", 8 * each), _set(cache, "_written", 0):
+            cache.store(f"{8:064x}", bytes(1000))
         left = sorted(int(f.stem, 16) for f in place.glob("*.code"))
         assert left == [3, 4, 5, 6, 7, 8]  # three quarters

@@ -18,19 +18,30 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from guarded import Guarded, Numpy
 
 import pullback as pb
-from pullback.compile.cost import nanoseconds
-from pullback.compile.cpu import division, executable
-from pullback.compile.cpu.blas import blas_threads
-from pullback.compile.cpu.isolation import _run as run_natively
-from pullback.compile.cpu.kernels import lying_together
-from pullback.compile.cpu.link import vector_bytes
-from pullback.compile.cpu.within import _arena as arena_of
-from pullback.compile.cpu.within import within
-from pullback.compile.explain import memory_of
-from pullback.compile.fit import fitted
-from pullback.compile.loops import Blocks, Buffer, Host, Kernel, Line, Loop, Product, Store, contiguous
-from pullback.compile.memory import taken_over
-from pullback.compile.recipes import Program, renamed
+from pullback.compile.cpu import executable
+from pullback.compile.cpu.isolation import _run_native as run_natively
+from pullback.compile.cpu.kernel.render import find_overlapping_buffers
+from pullback.compile.cpu.memory_budget import _arena_bytes as arena_of
+from pullback.compile.cpu.memory_budget import fit_memory_budget
+from pullback.compile.cpu.runtime.blas import blas_thread_functions
+from pullback.compile.cpu.runtime.link import vector_bytes
+from pullback.compile.inspect import memory_of
+from pullback.compile.loop_ir import (
+    Blocks,
+    Buffer,
+    Host,
+    Kernel,
+    KernelLine,
+    Loop,
+    Product,
+    Store,
+    contiguous_layout,
+)
+from pullback.compile.schedule import division
+from pullback.compile.schedule.arena import find_reused_buffers
+from pullback.compile.schedule.cost import estimate_nanoseconds
+from pullback.compile.schedule.recompute_recipes import StepUsage, rename_buffers
+from pullback.compile.schedule.rematerialize import fit_steps
 from pullback.errors import IndexingError, MemoryBudgetError
 
 __all__ = ["native"]
@@ -73,13 +84,13 @@ def _buffers(*arrays: Any) -> list[Buffer]:
     return [Buffer("input", a.size, a.dtype, i) for i, a in enumerate(arrays)]
 
 
-def _load(buffer: Buffer, *strides: int) -> Line:
+def _load(buffer: Buffer, *strides: int) -> KernelLine:
     moving = frozenset(i for i, s in enumerate(strides) if s)
-    return Line("load", buffer.dtype, moving, buffer=buffer, strides=strides)
+    return KernelLine("load", buffer.dtype, moving, buffer=buffer, strides=strides)
 
 
-def _total(x: Line, outer: int = 0) -> Line:
-    return Line("fold", x.dtype, frozenset(range(outer)), 0, (x,), word="add")
+def _total(x: KernelLine, outer: int = 0) -> KernelLine:
+    return KernelLine("fold", x.dtype, frozenset(range(outer)), 0, (x,), word="add")
 
 
 def _check_values_that_are_one_for_the_row_are_folded_at_every_point() -> None:
@@ -120,7 +131,7 @@ def _check_rows_of_one_element_in_blocks() -> None:
     line = _load(source, 1, 0)
     fold = _total(line, 1)
     kernel = Kernel((_LONG, 1), 1, [line, fold], [Store(fold, target, (1, 0))])
-    cut = division.divided([kernel], vector_bytes())[0]
+    cut = division.divide_steps([kernel], vector_bytes())[0]
     assert isinstance(cut, Kernel)
     assert cut.division is not None
     assert run_natively(kernel, {source: x, target: out}, False)
@@ -141,19 +152,19 @@ def _check_what_is_worth_several_threads_is_divided() -> None:
     x = _RNG.normal(size=(_LONG // 3, 3))
     for f in (lambda x: pb.sum(x, axis=0), lambda x: pb.tanh(x) * 2, lambda x: pb.sum(x * x, axis=(0, 1))):
         compiled = pb.jit(f)
-        assert compiled.lower(x).code.parallel
+        assert compiled.lower(x).code.uses_pool
         _close(compiled(x), f(x), 1e-8)
     flat = x.reshape(-1)
     apart = lambda x: pb.sum((x - pb.mean(x)) ** 2)  # noqa: E731
     _close(pb.jit(apart)(flat), np.var(flat) * flat.size, 1e-8)
     total = pb.jit(lambda x: pb.sum(x) * 2 + 1)
-    assert total.lower(flat).code.parallel
+    assert total.lower(flat).code.uses_pool
     _close(total(flat), np.sum(flat) * 2 + 1, 1e-8)
-    if blas_threads() is not None:
+    if blas_thread_functions() is not None:
         product = pb.jit(lambda a, b: a @ b)
         for left, right in (((64, 300), (300, 256)), ((24, 64, 48), (24, 48, 80))):
             a, b = _RNG.normal(size=left).astype("f4"), _RNG.normal(size=right).astype("f4")
-            assert product.lower(a, b).code.parallel
+            assert product.lower(a, b).code.uses_pool
             _close(product(a, b), a @ b, 1e-3)
     places = np.zeros(_LONG, int)
     for start in (np.array([3.0]), np.array([3.0, 5.0])):
@@ -185,7 +196,7 @@ def _check_lanes_that_look_up_rows_of_memory() -> None:
 def _check_buffers_that_share_a_place_are_known() -> None:
     def shared(*places: tuple[int, int]) -> set[int]:
         buffers = [Buffer("arena", size, np.dtype("u1"), i, offset) for i, (offset, size) in enumerate(places)]
-        return {b.number for b in lying_together([*buffers, Buffer("input", 999, np.dtype("u1"), 99, 0)])}
+        return {b.number for b in find_overlapping_buffers([*buffers, Buffer("input", 999, np.dtype("u1"), 99, 0)])}
 
     assert shared((0, 64), (64, 64), (128, 64)) == set()
     assert shared((0, 64), (64, 64), (64, 64)) == {1, 2}
@@ -272,21 +283,23 @@ def _check_budgets_are_kept_up_to_the_last_byte() -> None:
     steps, rendered = code.steps, code.native
     whole = memory_of(steps, rendered.arena)
     rest = whole.peak - whole.arena
-    before = division.SHORT, division.BLOCK, division.WORTH
-    shared = sum(nanoseconds(s) for s in steps.steps if division._is_shared(s))
+    before = division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS
+    shared = sum(estimate_nanoseconds(s) for s in steps.steps if division._is_divisible(s))
     try:
-        for division.SHORT, division.BLOCK, division.WORTH in (before, (0, 20, int(shared) + 1)):
-            assert within(whole.peak, steps, rendered, False) == (steps, rendered)
-            assert "Arguments and results alone" in _refused(lambda: within(rest - 1, steps, rendered, False))
-            said = _refused(lambda: within(rest, steps, rendered, False))
+        for division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS in (before, (0, 20, int(shared) + 1)):
+            assert fit_memory_budget(whole.peak, steps, rendered, False) == (steps, rendered)
+            assert "Arguments and results alone" in _refused(
+                lambda: fit_memory_budget(rest - 1, steps, rendered, False)
+            )
+            said = _refused(lambda: fit_memory_budget(rest, steps, rendered, False))
             least = int(said.split("Raise it to ")[1].split(" bytes")[0])
             planned = arena_of(steps.steps)
-            exact = whole.peak - planned + fitted(steps.steps, planned - 1, arena_of).arena
+            exact = whole.peak - planned + fit_steps(steps.steps, planned - 1, arena_of).arena
             for limit in (least, exact, whole.peak - 3072):
-                found, native_code = within(limit, steps, rendered, False)
+                found, native_code = fit_memory_budget(limit, steps, rendered, False)
                 assert memory_of(found, native_code.arena).peak <= limit
     finally:
-        division.SHORT, division.BLOCK, division.WORTH = before
+        division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS = before
     budget = pb.jit(pb.grad(loss), memory_budget=whole.peak - 2048)
     for a, b in zip(budget(ws, x), pb.grad(loss)(ws, x), strict=True):
         _close(a, b)
@@ -335,76 +348,82 @@ def _check_how_memory_is_filled_once_more() -> None:
     x, y = (Buffer("input", 4, _F8, i) for i in range(2))
     result = Buffer("output", 4, _F8, 0)
     p, q, r, s = _arena()
-    known = Program([_copy(x, p, result), _copy(p, q), _copy(y, x), _copy(q, r)]).recipes
+    known = StepUsage([_copy(x, p, result), _copy(p, q), _copy(y, x), _copy(q, r)]).recipes
     assert [step.writes() for step in known[p].steps] == [[p]]  # the result beside it stays as it is
-    assert known[p].beside == ()
+    assert known[p].side_writes == ()
     assert (known[p].sources, known[p].until) == ((x,), 2)
     assert (known[q].sources, known[q].until) == ((p,), 2)  # what p is made of is overwritten
     assert result not in known
-    fill = Kernel((4,), 0, [], [Store(Line("number", _F8, frozenset(), number=0), p, (1,))])
-    square = [contiguous(b, (1, 2, 2)) for b in (p, x, y)]
-    summed = Program([fill, Product(*square, beta=1.0), _copy(p, q)]).recipes[p]
+    fill = Kernel((4,), 0, [], [Store(KernelLine("number", _F8, frozenset(), number=0), p, (1,))])
+    square = [contiguous_layout(b, (1, 2, 2)) for b in (p, x, y)]
+    summed = StepUsage([fill, Product(*square, beta=1.0), _copy(p, q)]).recipes[p]
     assert len(summed.steps) == 2
     assert summed.sources == (x, y)
-    both = Host("both", lambda a: (a, a), (contiguous(x, (4,)),), (contiguous(p, (4,)), contiguous(q, (4,))), True)
-    assert Program([both, _copy(p, r), _copy(y, q), _copy(q, s)]).recipes[p].beside == (q,)
-    taken = Program([both, _copy(y, q), both, _copy(p, r), _copy(q, s)]).recipes
+    both = Host(
+        "both",
+        lambda a: (a, a),
+        (contiguous_layout(x, (4,)),),
+        (contiguous_layout(p, (4,)), contiguous_layout(q, (4,))),
+        True,
+    )
+    assert StepUsage([both, _copy(p, r), _copy(y, q), _copy(q, s)]).recipes[p].side_writes == (q,)
+    taken = StepUsage([both, _copy(y, q), both, _copy(p, r), _copy(q, s)]).recipes
     assert p not in taken  # between its two writers another one writes beside it
-    shown = Host("both", both.call, both.args, (contiguous(p, (4,)), contiguous(result, (4,))), True)
-    assert p not in Program([shown, _copy(p, r)]).recipes  # a result is not written twice
+    shown = Host("both", both.call, both.args, (contiguous_layout(p, (4,)), contiguous_layout(result, (4,))), True)
+    assert p not in StepUsage([shown, _copy(p, r)]).recipes  # a result is not written twice
     unsteady = Host("once", both.call, both.args, both.outs)
-    assert p not in Program([unsteady, _copy(p, r)]).recipes
-    assert p not in Program([_copy(x, p), _copy(p, r), _copy(y, p)]).recipes  # read before it is complete
-    rooted = Program([unsteady, _copy(p, r), _copy(r, s)]).recipes
+    assert p not in StepUsage([unsteady, _copy(p, r)]).recipes
+    assert p not in StepUsage([_copy(x, p), _copy(p, r), _copy(y, p)]).recipes  # read before it is complete
+    rooted = StepUsage([unsteady, _copy(p, r), _copy(r, s)]).recipes
     assert rooted[s].roots == rooted[r].roots == {p}
 
 
 def _check_steps_under_other_names() -> None:
     x, (p, q, r, _) = Buffer("input", 4, _F8, 0), _arena()
-    places = [contiguous(b, (4,)) for b in (x, p, q)]
-    square = [contiguous(b, (1, 2, 2)) for b in (p, x, x)]
+    places = [contiguous_layout(b, (4,)) for b in (x, p, q)]
+    square = [contiguous_layout(b, (1, 2, 2)) for b in (p, x, x)]
     scan = Loop("iterate", (), (places[0], places[1]), (0, 0), (places[2],), (0,), 1, places[1])
     for step, reads, writes in (
         (_copy(x, p), [x], [r]), (_copy(p, q), [r], [q]), (Product(*square), [x, x], [r]), (scan, [x, r], [x, q]),
         (Host("both", lambda a: (a, a), (places[0], 3.0), (places[1], places[2])), [x], [r, q]),
         (Blocks(2, [_copy(x, p)], {p: 2, x: 1}), [x], [r]),
     ):  # fmt: skip
-        found = renamed(step, {p: r})
+        found = rename_buffers(step, {p: r})
         assert (found.reads(), found.writes()) == (reads, writes)
-        assert not isinstance(found, Loop) or found.number == contiguous(r, (4,))
+        assert not isinstance(found, Loop) or found.number == contiguous_layout(r, (4,))
         assert not isinstance(found, Blocks) or found.moves == {r: 2, x: 1}
-        assert renamed(step, {}) is step
+        assert rename_buffers(step, {}) is step
 
 
 def _check_memory_that_a_value_may_take_over() -> None:
     """Only that of a value of its size that dies there, read once, where and whenever the new one is written."""
     x, other = Buffer("input", 8, _F8, 0), Buffer("input", 8, _F8, 1)
     p, q, small = Buffer("arena", 8, _F8), Buffer("arena", 8, _F8), Buffer("arena", 8, np.dtype("f4"))
-    line, index = _load(p, 1), Line("load", np.dtype("i8"), frozenset({0}), buffer=other, strides=(1,))
-    half, shifted = Line("load", _F8, frozenset({0}), buffer=p, strides=(1,), offset=4), _load(p, 2)
-    gathered = Line("gather", _F8, frozenset({0}), 0, (index,), buffer=p, strides=(1,), places=((1, 8),))
+    line, index = _load(p, 1), KernelLine("load", np.dtype("i8"), frozenset({0}), buffer=other, strides=(1,))
+    half, shifted = KernelLine("load", _F8, frozenset({0}), buffer=p, strides=(1,), offset=4), _load(p, 2)
+    gathered = KernelLine("gather", _F8, frozenset({0}), 0, (index,), buffer=p, strides=(1,), places=((1, 8),))
 
-    def taken(line: Line, target: Buffer = q, n: tuple[int, ...] = (8,), *rest: Store, **how: Any) -> bool:
+    def taken(line: KernelLine, target: Buffer = q, n: tuple[int, ...] = (8,), *rest: Store, **how: Any) -> bool:
         store = Store(line, target, how.pop("strides", (1,)), **how)
         steps = [Kernel((8,), 0, [], [Store(_load(x, 1), p, (1,))]), Kernel(n, 0, [], [store, *rest])]
-        found = taken_over([*steps])
+        found = find_reused_buffers([*steps])
         assert found in ({}, {target: p})
         return bool(found)
 
     assert taken(line)
-    assert taken(Line("cast", _F8, frozenset({0}), 0, (line,)))
+    assert taken(KernelLine("cast", _F8, frozenset({0}), 0, (line,)))
     assert not taken(line, strides=(-1,), offset=7)
     assert not taken(half, n=(4,))
     assert not taken(half, n=(4,), offset=4)
     assert not taken(shifted, n=(4,))
-    assert not taken(Line("load", _F8, frozenset({1}), buffer=p, strides=(0, 1)), q, (2, 8), strides=(0, 1))
+    assert not taken(KernelLine("load", _F8, frozenset({1}), buffer=p, strides=(0, 1)), q, (2, 8), strides=(0, 1))
     assert not taken(gathered)
-    assert not taken(Line("cast", np.dtype("f4"), frozenset({0}), 0, (line,)), small)
+    assert not taken(KernelLine("cast", np.dtype("f4"), frozenset({0}), 0, (line,)), small)
     result = Buffer("output", 8, _F8, 0)
     assert not taken(line, q, (4,), Store(shifted, result, (1,)))
     assert not taken(line, q, (8,), Store(line, result, (0,), word="add", points=8))
     steps = [Kernel((8,), 0, [], [Store(_load(a, 1), b, (1,))]) for a, b in ((x, p), (p, q), (p, result))]
-    assert taken_over([*steps]) == {}
+    assert find_reused_buffers([*steps]) == {}
 
 
 def _check_indices_are_checked_before_anything_is_overwritten() -> None:

@@ -8,52 +8,62 @@ __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
 EXPLAINED: dict[str, str] = {
-    "graph.passes optimised: left out: seen.append(graph)": (
+    "graph.passes optimize: left out: seen.append(graph)": (
         "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
     ),
-    "graph.passes numbers_first": "the order of equations that do not depend on each other",
-    "compile.fuse Fuser.load: operand dropped: n != 1": "along an axis of one element no step is ever taken",
-    "compile.fuse Fuser.new": "in which order later kernels walk over their axes",
-    "compile.split split: operand dropped: sum(": "with fewer than two costly functions nothing is cut anyway",
-    "compile.split _cuts: ": "where a chain of functions is cut: each cut computes the same",
-    "compile.split _crossing": "which cut costs least",
-    "compile.split _is_plain: operand dropped: near": "whether a cut pays",
-    "compile.convolve _patches: comparison": "patches lie patch by patch or place by place",
-    "compile.convolve _Geometry.images: operand dropped: i <= most": "how many images a block has",
-    "compile.window windows_of: comparison: math.prod": "from how many places on windows are left to NumPy",
-    "compile.window windows_of: operand dropped: isinstance(e.op.form, Window)": (
+    "graph.passes hoist_scalars": "the order of equations that do not depend on each other",
+    "compile.lower.fuse Fuser.new_layout": "in which order later kernels walk over their axes",
+    "compile.schedule.split split_kernel: operand dropped: sum(": (
+        "with fewer than two costly functions nothing is cut anyway"
+    ),
+    "compile.schedule.split _find_cuts: ": "where a chain of functions is cut: each cut computes the same",
+    "compile.schedule.split _count_crossing": "which cut costs least",
+    "compile.schedule.split _is_plain: operand dropped: near": "whether a cut pays",
+    "compile.lower.convolution _lay_out_patches: comparison": "patches lie patch by patch or place by place",
+    "compile.lower.convolution _Geometry.images: operand dropped: i <= most": "how many images a block has",
+    "compile.lower.pooling can_lower_pooling: comparison: math.prod": (
+        "from how many places on windows are left to NumPy"
+    ),
+    "compile.lower.pooling can_lower_pooling: operand dropped: isinstance(e.op.form, Window)": (
         "said for the type checker: only such forms are asked"
     ),
-    "compile.window _own_maximum: operand dropped: maker is not None": "said for the type checker: `same` says so",
-    "compile.residuals _is_cheap": "what is kept for the backward pass, and what is computed again",
-    "compile.residuals _computed_again: operand dropped: not _is_cheap(e)": (
+    "compile.lower.pooling _find_own_argmax: operand dropped: maker is not None": (
+        "said for the type checker: `same` says so"
+    ),
+    "compile.stage.residuals _is_cheap": "what is kept for the backward pass, and what is computed again",
+    "compile.stage.residuals _choose_recomputed: operand dropped: not _is_cheap(e)": (
         "what is kept, and what is computed again"
     ),
-    "compile.ranges _of_input: operand dropped: buffer is None": "said for the type checker: a load has a buffer",
-    "compile.legality _line_problems: operand dropped: line.": "how a line is called in the message",
-    'compile.legality _overlap: operand dropped: b.kind != "arena"': (
+    "compile.schedule.index_checks _check_on_input: operand dropped: buffer is None": (
+        "said for the type checker: a load has a buffer"
+    ),
+    'compile.legality _buffers_overlap: operand dropped: b.kind != "arena"': (
         "other memory has no place in the arena, which the next condition asks"
     ),
-    "compile.cpu.domain Domain._lanes: operand dropped: lanes > 1": "a row has no less than one element",
-    "compile.cpu.domain Domain._weights": "how many lanes a vector has",
-    "compile.cpu.rows Row._side_by_side": "how many vectors go side by side",
-    "compile.cpu.rows Row._vectors: comparison: sum(line.weight for line in self.needed) > 40": (
+    "compile.schedule.domain Domain._choose_lanes: operand dropped: lanes > 1": "a row has no less than one element",
+    "compile.schedule.domain Domain._weights_by_itemsize": "how many lanes a vector has",
+    "compile.cpu.kernel.row_loop RowWriter._choose_unroll": "how many vectors go side by side",
+    "compile.cpu.kernel.row_loop RowWriter._write_vectors: comparison: sum(line.weight for line in self.needed) > 40": (
         "whether LLVM may unroll a loop"
     ),
-    "compile.cpu.division divided: operand dropped: t >= SHORT": "from which length on a program is divided",
-    "compile.cpu.division _is_shared": "from which length on a program is divided",
-    "compile.cpu.division _batch: comparison: step.out.buffer is not": (
+    "compile.schedule.division divide_steps: operand dropped: t >= MIN_STEP_NS": (
+        "from which length on a program is divided"
+    ),
+    "compile.schedule.division _is_divisible": "from which length on a program is divided",
+    "compile.schedule.division _divide_batch: comparison: step.out.buffer is not": (
         "a product never writes what it reads, so that it is not divided"
     ),
-    "compile.cpu.link _optimised: left out: passes.run": "how fast the code is",
-    "compile.cache _of_user": "other systems than the one at hand",
+    "compile.cpu.runtime.link _optimize: left out: passes.run": "how fast the code is",
+    "compile.cache _user_cache_directory": "other systems than the one at hand",
     "compile.jit warn_without_llvm": "only said where llvmlite is not installed",
-    "compile.jit Jitted._entry: comparison: len(self.entries) > _KINDS": (
+    "compile.jit Jitted._find_specialization: comparison: len(self.entries) > _KINDS": (
         "one kind of arguments more or less is remembered"
     ),
-    "compile.cpu.kept targets": "what is kept of a row, and what is computed again",
-    "compile.cpu.kept Kept._plan": "what is kept of a row, and what is computed again",
-    "compile.split split: negated: cuts": "whether a chain of functions is cut: each piece computes the same",
+    "compile.cpu.kernel.row_scratch phase_targets": "what is kept of a row, and what is computed again",
+    "compile.cpu.kernel.row_scratch RowScratch._choose_lines": "what is kept of a row, and what is computed again",
+    "compile.schedule.split split_kernel: negated: cuts": (
+        "whether a chain of functions is cut: each piece computes the same"
+    ),
     **EXPLAINED_CALLS,
     **EXPLAINED_NATIVE,
     **LOWERING,

@@ -4,12 +4,16 @@ __all__ = ["EXPLAINED_CALLS"]
 
 #: As EXPLAINED.
 EXPLAINED_CALLS: dict[str, str] = {
-    "compile.cpu.link loaded: left out: engine.finalize_object()": (
+    "compile.cpu.runtime.link load_code: left out: engine.finalize_object()": (
         "what llvmlite asks for; LLVM does it by itself when an address is asked for"
     ),
-    "compile.residuals _computed_again: negated: i not in found": "what is kept, and what is computed again",
-    "compile.jit Entry.run: operand dropped: self.limit is None": "what is kept, and what is computed again",
-    "compile.jit Entry.run: comparison: self.limit is None": "what is kept, and what is computed again",
-    "compile.jit Entry.run: operand dropped: ()": "said for the type checker: the state of a current form can be read",
-    "compile.trace _pointed_back: operand dropped: []": "said for the type checker: a scope that ran has its list",
+    "compile.stage.residuals _choose_recomputed: negated: i not in found": "what is kept, and what is computed again",
+    "compile.jit Specialization.run: operand dropped: self.limit is None": "what is kept, and what is computed again",
+    "compile.jit Specialization.run: comparison: self.limit is None": "what is kept, and what is computed again",
+    "compile.jit Specialization.run: operand dropped: ()": (
+        "said for the type checker: the state of a current form can be read"
+    ),
+    "compile.stage.trace _restore_rebound_tensors: operand dropped: []": (
+        "said for the type checker: a scope that ran has its list"
+    ),
 }

@@ -21,14 +21,18 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
-    "graph.passes", "compile.lower", "compile.fuse", "compile.split", "compile.order", "compile.memory",
-    "compile.results", "compile.contract", "compile.convolve", "compile.window", "compile.grids", "compile.indices",
-    "compile.views", "compile.flow", "compile.residuals", "compile.fit", "compile.recipes", "compile.ranges",
-    "compile.legality", "compile.closures", "compile.places", "compile.trace", "compile.fingerprint",
-    "compile.arguments", "compile.jit", "compile.cache", "compile.cpu.division", "compile.cpu.domain",
-    "compile.cpu.kernels", "compile.cpu.rows", "compile.cpu.values", "compile.cpu.folds", "compile.cpu.kept",
-    "compile.cpu.lookup", "compile.cpu.nested", "compile.cpu.program", "compile.cpu.executable", "compile.cpu.within",
-    "compile.cpu.blocks", "compile.cpu.access", "compile.cpu.link",
+    "graph.passes", "compile.lower.equations", "compile.lower.fuse", "compile.schedule.split",
+    "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
+    "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
+    "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
+    "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
+    "compile.legality", "compile.stage.closure", "compile.stage.locations", "compile.stage.trace",
+    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.cache",
+    "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
+    "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",
+    "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",
+    "compile.cpu.program.render", "compile.cpu.executable", "compile.cpu.memory_budget",
+    "compile.cpu.program.block_loop", "compile.cpu.kernel.access", "compile.cpu.runtime.link",
 )  # fmt: skip
 
 _SWAPPED = {

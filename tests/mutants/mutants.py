@@ -31,7 +31,7 @@ import battery
 from explained import EXPLAINED, OPEN
 from mistakes import MODULES, Mutant, every_mutant, plant
 
-from pullback.compile.cpu import link
+from pullback.compile.cpu.runtime import link
 
 __all__ = ["Survey", "in_child", "judge", "survey", "sweep"]
 
@@ -77,7 +77,7 @@ def survey(judges: Iterable[str] = battery.JUDGES, every: int = 1) -> Survey:
         for check in itertools.islice(battery.JUDGES[name](), 0, None, 1 if name in battery.SHORT else every)
     ]
     link.EFFORT = ((), 0)
-    link._llvm()  # what every child would start
+    link._initialized_llvm()  # what every child would start
     found = _recorded(lambda: [_reached(check) for _, check in checks])
     return Survey([Reach(name, check, *rest) for (name, check), rest in zip(checks, found, strict=True)])
 

@@ -16,23 +16,23 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants live in
 HERE = Path(__file__).parent
 #: Mutants that each run of the tests must catch: of every part of the compiler one, quick to be seen.
 CHOSEN = (
-    "compile.lower write: left out: again_put(f, e.args[0], layout)",
-    "compile.split _Pieces.kernels: negated: p.stores",
-    "compile.order in_order: left out: after.setdefault(at, []).append(step)",
-    "compile.results _copying: left out: kernel.stores.append(Store(line, target.buffer, on(kernel, axes, target)))",
-    "compile.fit _Played._fill_again: comparison: self.live.get(x, x) is not x",
+    "compile.lower.equations lower_write: left out: store_separately(f, e.args[0], layout)",
+    "compile.schedule.split _Splitter.build_pieces: negated: p.stores",
+    "compile.schedule.order order_steps: left out: after.setdefault(at, []).append(step)",
+    "compile.lower.outputs _copy_kernel: left out: kernel.stores.append(Store(line, target.buffer, strides_on_domain(kernel, axes, target)))",  # noqa: E501
+    "compile.schedule.rematerialize _Simulation._recompute: comparison: self.live.get(x, x) is not x",
     "compile.legality _overwriting_problems: operand dropped: as_long",
-    "compile.closures _Walk._special: left out: self._stack.append(thing())",
-    "compile.trace _leaves: comparison: tree is MISSING",
-    "compile.arguments taken_apart: comparison: type(x) is not plan.kind",
-    "compile.places SlotPlace.put: left out: self.slot.__delete__(self.thing)",
-    "compile.cpu.kernels form: entry forgotten: numbers[id(s.line)]",
-    "compile.cpu.lookup _checked: left out: _note(words, inside)",
-    "compile.cpu.lookup looked_up: negated: place.last",
-    "compile.cpu.division _later: operand dropped: not s.word",
-    "compile.recipes _only: comparison: len(stores) == len(step.stores)",
-    "compile.cpu.blocks blocks_text: left out: writer.step(inner, words, inside, slots)",
-    'compile.cpu.nested _iterate: left out: words.say(f"store i64 0, ptr %round{tag}")',
+    "compile.stage.closure _ClosureWalk._visit_special: left out: self._stack.append(thing())",
+    "compile.stage.trace _flatten_or_wrap: comparison: tree is MISSING",
+    "compile.stage.arguments flatten_into: comparison: type(x) is not plan.kind",
+    "compile.stage.locations SlotLocation.put: left out: self.slot.__delete__(self.thing)",
+    "compile.cpu.kernel.render kernel_key: entry forgotten: numbers[id(s.line)]",
+    "compile.cpu.kernel.index_access _check_index: left out: _note_out_of_range(builder, inside)",
+    "compile.cpu.kernel.index_access load_lanes_at: negated: place.lane_stride",
+    "compile.schedule.division _find_postponed_stores: operand dropped: not s.word",
+    "compile.schedule.recompute_recipes _restrict_to: comparison: len(stores) == len(step.stores)",
+    "compile.cpu.program.block_loop emit_blocks: left out: writer.emit_step(inner, builder, inside, slots)",
+    'compile.cpu.program.control_flow _emit_iterate: left out: builder.emit(f"store i64 0, ptr %round{tag}")',
 )
 
 

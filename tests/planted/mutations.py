@@ -9,9 +9,9 @@ from typing import Any
 
 import pullback as pb
 from pullback.arrays.spec import make_spec
-from pullback.ops import Op, everything
-from pullback.ops.op import Rule, Selected, Terms
-from pullback.ops.reducing import sum as total
+from pullback.ops import Op, load_all_ops
+from pullback.ops.op import Formula, MaskedCotangent, PullRule
+from pullback.ops.reduce.reductions import sum as total
 from pullback.tools.certify.cases import cases_of
 from pullback.tools.certify.oracles import oracle_of
 
@@ -41,7 +41,7 @@ class Mutation:
 @contextmanager
 def planted(mutation: Mutation) -> Iterator[Op]:
     """The op with the mistake in it. Records are frozen and known to closures, so the record itself is written to."""
-    op = everything()[mutation.op]
+    op = load_all_ops()[mutation.op]
     changed = mutation.fields(op)
     before = {name: getattr(op, name) for name in changed}
     _write(op, changed)
@@ -55,7 +55,7 @@ def _write(op: Op, fields: dict[str, Any]) -> None:
     for name, value in fields.items():
         object.__setattr__(op, name, value)
     for (needs, count), rule in op.rules.items():  # they know what formulas name, and hold steps made of them
-        Rule.__init__(rule, op, needs, count)
+        PullRule.__init__(rule, op, needs, count)
 
 
 def each(values: Any, change: Callable[[Any], Any]) -> Any:
@@ -66,20 +66,20 @@ def each(values: Any, change: Callable[[Any], Any]) -> Any:
         return {i: each(v, change) for i, v in values.items()}
     if isinstance(values, (tuple, list)):
         return type(values)(each(v, change) for v in values)
-    return Selected(change(values.bar), values.mask) if type(values) is Selected else change(values)
+    return MaskedCotangent(change(values.bar), values.mask) if type(values) is MaskedCotangent else change(values)
 
 
 def wrong_pull(argument: str | None, change: Callable[[Any], Any], cut: bool = False) -> Callable[[Op], dict[str, Any]]:
     """The cotangent of one argument changed; with `cut`, its formula no longer depends on what it is computed from."""
 
-    def wrapped(rule: Terms) -> Terms:
+    def wrapped(rule: Formula) -> Formula:
         def formula(*values: Any) -> Any:
             if cut:
                 known = zip(rule.names, values, strict=True)
                 values = tuple(v if n in ("bar", "position") or n.endswith("spec") else still(v) for n, v in known)
-            return each(rule.formula(*values), change)
+            return each(rule.function(*values), change)
 
-        return Terms(formula, rule.names)
+        return Formula(formula, rule.names)
 
     def fields(op: Op) -> dict[str, Any]:
         if op.joint is not None:
@@ -210,7 +210,7 @@ def swapped(op: Op) -> dict[str, Any]:
 def pulled_by(argument: str, formula: Callable[..., Any]) -> Callable[[Op], dict[str, Any]]:
     """Another formula, its names read off its parameters."""
     names = formula.__code__.co_varnames[: formula.__code__.co_argcount]
-    return lambda op: {"pulls": {**op.pulls, argument: Terms(formula, names)}}
+    return lambda op: {"pulls": {**op.pulls, argument: Formula(formula, names)}}
 
 
 def with_static(argument: str, name: str, change: Callable[[Any], Any]) -> Callable[[Op], dict[str, Any]]:
@@ -221,9 +221,9 @@ def with_static(argument: str, name: str, change: Callable[[Any], Any]) -> Calla
         place = rule.names.index(name)
 
         def formula(*values: Any) -> Any:
-            return rule.formula(*values[:place], change(values[place]), *values[place + 1 :])
+            return rule.function(*values[:place], change(values[place]), *values[place + 1 :])
 
-        return {"pulls": {**op.pulls, argument: Terms(formula, rule.names)}}
+        return {"pulls": {**op.pulls, argument: Formula(formula, rule.names)}}
 
     return fields
 
@@ -302,7 +302,7 @@ def conjugates(op: Op) -> Iterator[Mutation]:
 
 def every_mutation() -> list[Mutation]:
     """All mistakes, those of one op first."""
-    ops = everything()
+    ops = load_all_ops()
     found = [*OWN, *(Mutation(name, "arguments swapped", swapped) for name in SWAPS)]
     for op in ops.values():
         found += [*generic(op), *statics(op)]

@@ -10,7 +10,7 @@ from mutations import Mutation, every_mutation, planted
 
 from pullback.tools.certify.report import Outcome
 from pullback.tools.certify.roles import ROLES
-from pullback.tools.certify.run import of_op
+from pullback.tools.certify.run import op_outcomes
 
 #: All but the slow ones: wrong rules must be caught without mpmath's digits, and compiled code repeats the rule.
 QUICK = tuple(role for role in ROLES if role.name not in ("digits", "compiled"))
@@ -19,7 +19,7 @@ QUICK = tuple(role for role in ROLES if role.name not in ("digits", "compiled"))
 def caught(mutation: Mutation) -> Outcome | None:
     """The first role that fails with the mistake in place; None: nobody noticed."""
     with planted(mutation) as op:
-        return next((outcome for outcome in of_op(op, mutation.dtypes, QUICK) if not outcome.ok), None)
+        return next((outcome for outcome in op_outcomes(op, mutation.dtypes, QUICK) if not outcome.ok), None)
 
 
 def sweep(mutations: Sequence[Mutation]) -> list[Mutation]:

@@ -15,11 +15,11 @@ import numpy as np
 from mutations import INERT, Mutation, each, in_the_plane, moving, planted, still, wrong_pull, wrong_push
 
 import pullback as pb
-from pullback.ops import Op, everything
-from pullback.tools.certify.cases import Case, cases_of, flat
+from pullback.ops import Op, load_all_ops
+from pullback.tools.certify.cases import Case, cases_of, flat_vector
 from pullback.tools.certify.report import Outcome
 from pullback.tools.certify.roles import ROLES
-from pullback.tools.certify.run import of_op
+from pullback.tools.certify.run import op_outcomes
 
 #: Roles by which mistakes in the derivatives and in the batching of an op are found, without mpmath's help.
 CHEAP = tuple(role for role in ROLES if role.name in ("value", "transpose", "differences", "second", "third", "batch"))
@@ -144,7 +144,7 @@ def slight(op: Op, size: float = 1e-6) -> Iterator[Mutation]:
 
 def is_curved(op: Op) -> bool:
     """Whether some sample has a second derivative, so that it can be wrong."""
-    return any(np.any(flat(second_along(case))) for case in cases_of(op, "fc") if case.moving)
+    return any(np.any(flat_vector(second_along(case))) for case in cases_of(op, "fc") if case.moving)
 
 
 def second_along(case: Case) -> Any:
@@ -163,7 +163,7 @@ def seen(mutation: Mutation) -> Outcome | None:
     """The first role that fails with the mistake in place."""
     with planted(mutation) as op:
         roles = COMPILED if mutation.kind == "kernel" else CHEAP
-        return next((outcome for outcome in of_op(op, mutation.dtypes, roles) if not outcome.ok), None)
+        return next((outcome for outcome in op_outcomes(op, mutation.dtypes, roles) if not outcome.ok), None)
 
 
 def unseen(mutations: list[Mutation]) -> list[Mutation]:
@@ -172,7 +172,7 @@ def unseen(mutations: list[Mutation]) -> list[Mutation]:
 
 
 def every_slight(size: float = 1e-6) -> list[Mutation]:
-    found = [m for op in list(everything().values()) for m in (*slight(op, size), *kernels(op, size))]
+    found = [m for op in list(load_all_ops().values()) for m in (*slight(op, size), *kernels(op, size))]
     return [in_the_plane(m) for m in found]
 
 

@@ -1,4 +1,4 @@
-"""Array in, its library out: the one place that knows NumPy and CuPy apart."""
+"""Array libraries: which one an array belongs to. The one place that tells NumPy and CuPy apart."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
 __all__ = [
-    "as_array", "current_on", "device_count", "device_of", "is_array", "namespace_of", "namespace_on", "special_of",
+    "as_array", "device_context", "device_count", "device_of", "is_array", "namespace_of", "namespace_on",
+    "special_namespace_of",
 ]  # fmt: skip
 
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def _is_cupy(x: Any) -> bool:
-    cupy = sys.modules.get("cupy")  # nobody holds a CuPy array before CuPy is imported
+    cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is a bare array of a library we know."""
+    """Whether x is a NumPy or CuPy array."""
     return isinstance(x, np.ndarray) or _is_cupy(x)
 
 
 def device_of(x: Any) -> str:
-    """Where an array lives: "cpu", or "cuda:0" and its like."""
+    """Where an array lives: "cpu", or "cuda:0" and the like."""
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:
-    """The library that computes on these arrays; mixing two is an error, not a copy."""
+    """The namespace (NumPy or CuPy) that computes on these arrays; mixing the two is an error, not a copy."""
     on_gpu = on_cpu = False
     for x in arrays:
         if _is_cupy(x):
@@ -47,13 +48,14 @@ def namespace_of(arrays: Sequence[Any]) -> Any:
         return np
     if on_cpu:
         raise DeviceError(
-            "a NumPy array and a CuPy array met in one op.\n  Move one of them: cupy.asarray(a) or cupy.asnumpy(a)."
+            "a NumPy array and a CuPy array were passed to one op.\n"
+            "  Move one of them: cupy.asarray(a) or cupy.asnumpy(a)."
         )
     return sys.modules["cupy"]
 
 
 def namespace_on(device: str) -> Any:
-    """The library that makes arrays on a device."""
+    """The namespace (NumPy or CuPy) that makes arrays on a device."""
     return np if device == "cpu" else importlib.import_module("cupy")
 
 
@@ -62,22 +64,22 @@ def device_count(what: str) -> int:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
-        raise DeviceError(f"{what} wants CuPy, which is not installed.\n  pip install pullback[cuda12].") from None
+        raise DeviceError(f"{what} needs CuPy, which is not installed.\n  pip install pullback[cuda12].") from None
     return int(cupy.cuda.runtime.getDeviceCount()) if cupy.is_available() else 0
 
 
-def current_on(device: str) -> Any:
-    """A context in which the library of a device makes its arrays there, and not on the first of its kind."""
+def device_context(device: str) -> Any:
+    """A context in which CuPy makes its arrays on this device and not on the first GPU."""
     return nullcontext() if device == "cpu" else namespace_on(device).cuda.Device(int(device[5:]))
 
 
-def special_of(xp: Any) -> Any:
-    """The library of special functions that goes with an array library."""
+def special_namespace_of(xp: Any) -> Any:
+    """The namespace of special functions that goes with NumPy or CuPy."""
     return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")
 
 
 def as_array(x: Any) -> Any:
-    """A bare array or scalar as it is; lists and their like as a NumPy array."""
+    """A bare array or scalar as it is; lists and the like as a NumPy array."""
     if type(x) is np.ndarray or isinstance(x, _SCALARS) or _is_cupy(x):
         return x
     if type(x) is Size:

@@ -1,4 +1,4 @@
-"""The dtypes by name, as the array API wants them; bfloat16 is NumPy's by way of `ml_dtypes`, found when asked for."""
+"""The dtypes by name, as the array API wants them; bfloat16 comes from `ml_dtypes`, imported on first use."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
 
 
 def bfloat16() -> Any:
-    """The dtype of `ml_dtypes`, imported only when somebody wants it."""
+    """The dtype of `ml_dtypes`, imported on first use."""
     return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
 
 
 def as_dtype(given: Any) -> Any:
-    """A NumPy dtype from whatever names one."""
+    """A NumPy dtype from anything that names one."""
     if isinstance(given, str) and given == "bfloat16":
         return bfloat16()
     try:
         return np.dtype(given)
     except TypeError:
-        raise DtypeError(f"{given!r} is no dtype.") from None
+        raise DtypeError(f"{given!r} is not a dtype.") from None

@@ -1,4 +1,4 @@
-"""What the array API asks of a namespace beside functions: its dtypes, its devices, what it can do."""
+"""What the array API asks of a namespace besides functions: its dtypes, its devices, its capabilities."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..errors import ArgumentError, DeviceError
 from . import dtypes
 from .backends import device_count
 
-__all__ = ["VERSIONS", "NamespaceInfo", "checked_device", "namespace_info"]
+__all__ = ["VERSIONS", "NamespaceInfo", "normalize_device", "namespace_info"]
 
-#: The versions of the array API standard that a caller may ask for; the last one is what this package follows.
+#: The versions of the array API standard that a caller may request; this package follows the last one.
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -28,12 +28,12 @@ _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
 _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
 
 
-def checked_device(device: Any, what: str) -> str:
+def normalize_device(device: Any, what: str) -> str:
     """A device by its name, if there is one; None is the CPU."""
     if device is None or (isinstance(device, str) and device == "cpu"):
         return "cpu"
     if not isinstance(device, str) or not device.startswith("cuda:") or not device[5:].isdecimal():
-        raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and its like.")
+        raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and the like.")
     count = device_count(f"{what}: device {device!r}")
     if int(device[5:]) >= count:
         raise DeviceError(f"{what}: there is no device {device!r}, this machine has {count} of that kind.")
@@ -42,19 +42,19 @@ def checked_device(device: Any, what: str) -> str:
 
 @dataclass(frozen=True)
 class NamespaceInfo:
-    """Answers of the namespace about itself, by the names of the array API standard."""
+    """The namespace's inspection functions, by their array API names."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Which optional parts there are."""
+        """The optional features supported."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        """Where arrays are made unless said otherwise."""
+        """The device on which arrays are made by default."""
         return "cpu"
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
         """The dtypes of arrays made of Python numbers."""
-        checked_device(device, "default_dtypes")
+        normalize_device(device, "default_dtypes")
         return {
             "real floating": dtypes.float64, "complex floating": dtypes.complex128, "integral": dtypes.int64,
             "indexing": np.dtype(np.intp),
@@ -62,7 +62,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         """The dtypes of a kind, of several kinds, or all of them, by name."""
-        checked_device(device, "dtypes")
+        normalize_device(device, "dtypes")
         asked = ("bool", "numeric") if kind is None else kind if isinstance(kind, (tuple, list)) else (kind,)
         unknown = [k for k in asked if k not in _KINDS]
         if unknown:
@@ -77,7 +77,7 @@ class NamespaceInfo:
 
 
 def namespace_info() -> NamespaceInfo:
-    """What the array API standard lets programs ask of a namespace.
+    """The inspection functions of the array API standard.
 
     >>> import pullback as pb
     >>> pb.__array_namespace_info__().default_device()

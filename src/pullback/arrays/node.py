@@ -1,4 +1,4 @@
-"""One step of a recorded computation: what made a value, from what, and what the way back will need."""
+"""One step of a recorded computation: the op that made a value, its inputs, and what the backward pass needs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..errors import ArgumentError, ArgumentTypeError, IndexingError
 from ..settings import modes
 
 __all__ = [
-    "Call",
+    "NodeCall",
     "Handle",
     "Hooks",
     "Node",
-    "call_of",
+    "call_status",
     "depends_on_running_call",
     "has_derivative",
-    "is_ours",
+    "is_package_code",
     "leaf_node",
     "running_calls",
-    "sign",
-    "sign_back",
-    "signed",
-    "typed",
+    "set_call_site",
+    "propagate_call_site",
+    "attributed_to_caller",
+    "as_typed_error",
     "user_line",
 ]
 
@@ -38,12 +38,12 @@ R = TypeVar("R")
 
 _handles = itertools.count()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-#: A program that uses the package and happens to lie in it: its lines are a user's.
+#: A program inside the package that uses it as a user does: its lines count as the user's.
 _DEMO = os.path.join(_PACKAGE, "demo")
 
 
 class Handle:
-    """What a `register_…` call returns: `remove()` takes the hook out again, also at the end of a `with` block.
+    """What a `register_…` call returns: `remove()` unregisters the hook, as does leaving a `with` block.
 
     >>> import pullback as pb
     >>> x = pb.tensor(1.0, requires_grad=True)
@@ -62,7 +62,7 @@ class Handle:
         hooks.entries[self._key] = (kind, hook)
 
     def remove(self) -> bool:
-        """Take the hook out, from the next run on; False if it was out already."""
+        """Unregister the hook, from the next run on; False if it was not registered."""
         hooks = self._hooks()
         return hooks is not None and hooks.entries.pop(self._key, None) is not None
 
@@ -74,7 +74,7 @@ class Handle:
 
 
 class Hooks:
-    """The hooks of one node in the order they came: kind is "grad", "post_accumulate", "pre", "post",
+    """The hooks of one node in the order of registration: kind is "grad", "post_accumulate", "pre", "post",
     "retain" or "multi".
     """
 
@@ -84,9 +84,9 @@ class Hooks:
         self.entries: dict[int, tuple[str, Callable[..., Any]]] = {}
 
 
-class Call:
-    """What nodes of the fast path have no need of: how the op was called, the hooks of the node, and whether it is an
-    update of a leaf in place that was recorded.
+class NodeCall:
+    """What nodes of the fast path do not need: how the op was called, the hooks of the node, and whether it is an
+    recorded in-place update of a leaf.
     """
 
     __slots__ = ("hooks", "is_update", "specs", "static")
@@ -101,13 +101,13 @@ class Call:
 class Node:
     """A step on the tape. `parents` are the nodes of the tracked arguments; a leaf has none.
 
-    `order` is the length of the longest way to a leaf, so a parent's is always below its child's.
+    `order` is the length of the longest path to a leaf, so a parent's is always below its child's.
 
     `call` is None for nodes of the fast path alone: all arguments have the result's spec, and no static, no hook.
     `bar` belongs to the backward pass that has claimed the node, and is None between passes.
 
     `kept` holds what the rule needs (None once released); for a leaf, a weak reference to its tensor, so that
-    `x.grad` may itself hang on a graph that ends in x without a reference cycle.
+    `x.grad` may itself depend on a graph that ends in x without a reference cycle.
     """
 
     __slots__ = ("bar", "call", "code", "kept", "lasti", "order", "parents", "rule", "spec")
@@ -118,13 +118,13 @@ class Node:
     parents: tuple[Node, ...]
     kept: Any
     spec: Any
-    call: Call | None
+    call: NodeCall | None
     code: CodeType | None
     lasti: int
 
     @property
     def name(self) -> str:
-        """The op that made the value; "leaf" for a tensor that requires its gradient itself."""
+        """The op that made the value; "leaf" for a tensor that requires grad."""
         return "leaf" if self.rule is None else str(self.rule.op.name)
 
     @property
@@ -146,18 +146,18 @@ class Node:
         handle = Handle(call.hooks, kind, hook)
         watcher = modes().watcher
         if watcher is not None:
-            watcher.hooking(handle)
+            watcher.on_hook_registered(handle)
         return handle
 
     def forget(self, tensor: Any) -> bool:
-        """Stop keeping the gradient for a tensor that now points elsewhere; whether it was kept."""
-        key = self.retained(tensor)
+        """Stop retaining the gradient for a tensor that was rebound; whether it was retained."""
+        key = self.retain_hook_key(tensor)
         if key is not None and self.hooks is not None:
             del self.hooks.entries[key]
         return key is not None
 
-    def retained(self, tensor: Any) -> int | None:
-        """The key under which the gradient is kept for a tensor, None if it is not."""
+    def retain_hook_key(self, tensor: Any) -> int | None:
+        """The hook key under which the gradient is retained for a tensor, None if it is not."""
         entries = self.hooks.entries if self.hooks else {}
         return next((key for key, (kind, hook) in entries.items() if kind == "retain" and hook() is tensor), None)
 
@@ -165,17 +165,17 @@ class Node:
     def hooks(self) -> Hooks | None:
         return None if self.call is None else self.call.hooks
 
-    def leave_fast_path(self) -> Call:
-        """From now on the engine looks at this node each time it passes."""
+    def leave_fast_path(self) -> NodeCall:
+        """From now on the backward pass checks this node for hooks."""
         if self.call is None:
-            self.call = Call((self.spec,) * self.rule.count, {})
+            self.call = NodeCall((self.spec,) * self.rule.count, {})
         return self.call
 
     def where(self) -> str:
         """The user's line that made this node, as `file.py:12: y = x * 2`."""
         if self.code is None:
             return "an unknown line"
-        return show_line(self.code, self.lasti)
+        return format_line(self.code, self.lasti)
 
     def __repr__(self) -> str:
         return f"<node {self.name} {self.spec} made at {self.where()}>"
@@ -185,32 +185,32 @@ def leaf_node(tensor: Any) -> Node:
     """A node without parents whose gradient goes to `tensor.grad`, as long as the tensor lives."""
     node = Node()
     node.rule, node.parents, node.kept, node.spec = None, (), weakref.ref(tensor), tensor.spec
-    node.order, node.call, node.bar = 0, Call((), {}), None
-    sign(node, sys._getframe(1))
+    node.order, node.call, node.bar = 0, NodeCall((), {}), None
+    set_call_site(node, sys._getframe(1))
     return node
 
 
-#: Calls of `grad` and `vjp` that run their functions now, in all threads: while there are none, nothing is looked up.
+#: Calls of `grad` and `vjp` now running their functions, in all threads: while empty, lookups are skipped.
 running_calls: set[int] = set()
 
 
-def call_of(node: Node) -> str | None:
+def call_status(node: Node) -> str | None:
     """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
     return None if node.call is None else node.call.static.get("of_call")
 
 
 def depends_on_running_call(start: Node) -> bool:
     """Whether a value has a derivative in a variable of a call of `grad` or `vjp` that still runs its function."""
-    return bool(running_calls) and any(call_of(node) == "running" for node in _nodes_with_derivative(start))
+    return bool(running_calls) and any(call_status(node) == "running" for node in _nodes_with_derivative(start))
 
 
 def has_derivative(start: Node) -> bool:
-    """Whether any way from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has."""
+    """Whether any path from a value to a leaf has a derivative: after `stop_gradient` or `floor` none has."""
     return any(node.rule is None for node in _nodes_with_derivative(start))
 
 
 def _nodes_with_derivative(start: Node) -> Iterator[Node]:
-    """The nodes that a cotangent of a value can reach; most often the one that is looked for comes early."""
+    """The nodes that a cotangent of a value can reach; callers usually stop early."""
     seen = {start}
     found = [start]
     for node in found:  # grows as it goes
@@ -224,8 +224,8 @@ def _nodes_with_derivative(start: Node) -> Iterator[Node]:
 _known_files: dict[str, bool] = {}
 
 
-def is_ours(code: CodeType | None) -> bool:
-    """Whether a line belongs to this package, and not to who uses it."""
+def is_package_code(code: CodeType | None) -> bool:
+    """Whether a line belongs to this package, and not to its user."""
     if code is None:
         return False
     known = _known_files.get(code.co_filename)
@@ -237,33 +237,33 @@ def is_ours(code: CodeType | None) -> bool:
 
 def user_line(frame: FrameType) -> tuple[CodeType, int]:
     """The innermost line outside this package, as code and instruction."""
-    while is_ours(frame.f_code) and frame.f_back is not None:
+    while is_package_code(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 
 
-def sign(node: Node, frame: FrameType) -> None:
-    """Note the user's own line on a node."""
+def set_call_site(node: Node, frame: FrameType) -> None:
+    """Store the user's line on a node."""
     node.code, node.lasti = user_line(frame)
 
 
-def sign_back(node: Any, line: tuple[CodeType, int]) -> None:
-    """Note the user's line on a node and on those it came from that have a line of ours."""
-    stack = [node] if isinstance(node, Node) and is_ours(node.code) else []
+def propagate_call_site(node: Any, line: tuple[CodeType, int]) -> None:
+    """Store the user's line on a node and on its ancestors whose line is the package's own."""
+    stack = [node] if isinstance(node, Node) and is_package_code(node.code) else []
     while stack:
         node = stack.pop()
         node.code, node.lasti = line
-        stack += [parent for parent in node.parents if is_ours(parent.code)]
+        stack += [parent for parent in node.parents if is_package_code(parent.code)]
 
 
-#: What arguments that make no sense end in, where no check was made before.
+#: What invalid arguments raise where no check came first.
 UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, AssertionError)
 
 
-def typed(what: str, error: Exception) -> Exception:
-    """An error out of the middle of a function of ours as one of our own; a user's function has errors of its own."""
+def as_typed_error(what: str, error: Exception) -> Exception:
+    """A built-in error raised inside the package as one of our classes; a user's function keeps its own errors."""
     own = type(error).__module__ not in ("builtins", "numpy._core._exceptions", "numpy.exceptions")
-    if own or not _is_raised_by_us(error.__traceback__):
+    if own or not _is_raised_by_package(error.__traceback__):
         return error
     kind = IndexingError if isinstance(error, IndexError) else ArgumentTypeError
     made = kind(f"{what}: the arguments do not fit: {error}.")
@@ -271,8 +271,8 @@ def typed(what: str, error: Exception) -> Exception:
     return made
 
 
-def _is_raised_by_us(step: TracebackType | None) -> bool:
-    """Whether the innermost line that is no library's is ours."""
+def _is_raised_by_package(step: TracebackType | None) -> bool:
+    """Whether the innermost line outside third-party libraries is the package's."""
     ours = False
     while step is not None:
         if str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in (
@@ -281,15 +281,15 @@ def _is_raised_by_us(step: TracebackType | None) -> bool:
             "cupy",
             "cupyx",
         ):
-            ours = is_ours(step.tb_frame.f_code)
+            ours = is_package_code(step.tb_frame.f_code)
         step = step.tb_next
     return ours
 
 
-def signed(function: Callable[P, R]) -> Callable[P, R]:
-    """For functions of ours that call ops: the nodes they make get the user's line instead of ours.
+def attributed_to_caller(function: Callable[P, R]) -> Callable[P, R]:
+    """For functions of the package that call ops: the nodes they make get the user's line as their call site.
 
-    The fast path notes the line of whoever calls it, without asking who that is; asking would cost every op.
+    The fast path stores its caller's line without checking whose it is; the check would cost every op.
     """
 
     @functools.wraps(function)
@@ -297,16 +297,16 @@ def signed(function: Callable[P, R]) -> Callable[P, R]:
         try:
             out = function(*args, **kwargs)
         except UNTYPED as error:
-            raise typed(function.__name__, error)  # noqa: B904 - it is the error itself, or has its cause
+            raise as_typed_error(function.__name__, error)  # noqa: B904 - it is the same error, or chains it
         node = getattr(out, "node", None)
-        if node is not None and is_ours(node.code):
-            sign_back(node, user_line(sys._getframe(1)))
+        if node is not None and is_package_code(node.code):
+            propagate_call_site(node, user_line(sys._getframe(1)))
         return out
 
     return composite
 
 
-def show_line(code: CodeType, lasti: int) -> str:
+def format_line(code: CodeType, lasti: int) -> str:
     number = next((line for start, end, line in code.co_lines() if start <= lasti < end and line), None)
     if number is None:
         return os.path.basename(code.co_filename)

@@ -1,4 +1,4 @@
-"""Memory a user may still write to in, memory the tape can trust out: by copy, or by a lock while it is needed."""
+"""Protecting values on the tape from writes through the user's arrays: by a copy, or by a lock while needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from .backends import is_array
 
-__all__ = ["base_of", "lent", "locked", "owned_copy", "read_only", "settled"]
+__all__ = ["base_of", "as_shared_view", "lock_array", "owned_copy", "read_only_view", "as_immutable"]
 
-#: What NumPy puts between an array and its view by `as_strided`.
+#: The base object NumPy puts between an array and its view made by `as_strided`.
 _Strided: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
 _guard = threading.Lock()
@@ -22,7 +22,7 @@ _released: deque[_Lock] = deque()
 
 
 class _Lock:
-    """How many kept values need the memory of one owner, and which arrays over it could be written to before."""
+    """How many saved values need one owner's memory, and which arrays over it were writeable before the lock."""
 
     __slots__ = ("count", "owner", "writeable")
 
@@ -45,9 +45,9 @@ class _Lock:
             self.owner.flags.writeable = False
 
 
-class _Lent:
-    """Stands between an array and our read-only view of it. NumPy folds chains of bases that are arrays but stops here,
-    so every view of the view leads back to the array that the user holds.
+class _SharedBase:
+    """The base between an array and our read-only view of it. NumPy collapses chains of bases that are arrays
+    but stops here, so every view of the view still leads to the user's array.
     """
 
     __slots__ = ("__array_interface__", "view")
@@ -59,33 +59,33 @@ class _Lent:
         self.view = view
 
 
-class _Locked(_Lent):
-    """The same of a locked array, which is given back when the last view is gone."""
+class _LockedBase(_SharedBase):
+    """The same for a locked array, which is unlocked when the last view is gone."""
 
     __slots__ = ("_lock",)
 
     def __init__(self, view: Any, lock: _Lock) -> None:
-        _Lent.__init__(self, view)
+        _SharedBase.__init__(self, view)
         self._lock = lock
 
     def __del__(self) -> None:
         _released.append(self._lock)
-        _settle()
+        _unlock_released()
 
 
-def _over(lent: _Lent) -> Any:
+def _array_over_base(lent: _SharedBase) -> Any:
     array, dtype = np.asarray(lent), lent.view.dtype
-    return array if array.dtype == dtype else array.view(dtype)  # the interface has no name for bfloat16
+    return array if array.dtype == dtype else array.view(dtype)  # the array interface cannot express bfloat16
 
 
-def lent(array: Any) -> Any:
-    """A read-only view for a tensor that shares an array with the user, from which `locked` finds the array again."""
-    return _over(_Lent(array)) if isinstance(array, np.ndarray) else array
+def as_shared_view(array: Any) -> Any:
+    """A read-only view for a tensor that shares an array with the user, from which `lock_array` recovers the array."""
+    return _array_over_base(_SharedBase(array)) if isinstance(array, np.ndarray) else array
 
 
-def _settle() -> None:
-    """Open what was released. The collector may run `__del__` anywhere, also where the guard is held; then whoever
-    holds it settles afterwards.
+def _unlock_released() -> None:
+    """Unlock what was released. The collector may run `__del__` anywhere, also while the guard is held; then the
+    holder of the guard does it afterwards.
     """
     while _released and _guard.acquire(blocking=False):
         try:
@@ -99,17 +99,17 @@ def _settle() -> None:
             _guard.release()
 
 
-def locked(array: Any) -> Any:
-    """A read-only view; the array itself cannot be written while the view, or a view of it, lives. Where that cannot be
-    had for certain, a copy.
+def lock_array(array: Any) -> Any:
+    """A read-only view; the array itself cannot be written while the view, or a view of it, lives. Where that cannot
+    be guaranteed, a copy.
     """
     if not is_array(array):
         return array
-    chain = _chain(array)
+    chain = _writable_chain(array)
     if chain is None:
         return owned_copy(array)
     if not chain:
-        return read_only(array)
+        return read_only_view(array)
     with _guard:
         owner = chain[0]
         lock = _locks.get(id(owner))
@@ -118,20 +118,20 @@ def locked(array: Any) -> Any:
         lock.count += 1
         for each in chain:
             lock.close(each)
-    _settle()
-    return _over(_Locked(array, lock))
+    _unlock_released()
+    return _array_over_base(_LockedBase(array, lock))
 
 
-def _chain(array: Any) -> list[Any] | None:
+def _writable_chain(array: Any) -> list[Any] | None:
     """The arrays through which memory can be written, its owner first; none if nothing can write to it; None if that is
-    not known: memory of another library, of a GPU, of an object that lends a buffer.
+    not known: memory of another library, of a GPU, of an object that exports a buffer.
     """
     if not isinstance(array, np.ndarray):
         return None
     chain = [array]
     while (base := base_of(array)) is not None:
         if isinstance(array.base, _Strided) and array.flags.writeable:
-            return None  # NumPy would not let it be given back
+            return None  # NumPy would not let it be made writeable again
         if isinstance(base, (bytes, mmap.mmap)):
             return [] if memoryview(base).readonly else None
         if not isinstance(base, np.ndarray):
@@ -142,33 +142,33 @@ def _chain(array: Any) -> list[Any] | None:
 
 
 def base_of(array: Any) -> Any:
-    """What the memory of an array was taken from, through what stands between a view by strides or a lock and it."""
+    """The base of an array, looking through the objects that `as_strided` and locks put in between."""
     base = array.base
-    if isinstance(base, _Lent):
+    if isinstance(base, _SharedBase):
         return base.view
     return base.base if isinstance(base, _Strided) else base
 
 
 def owned_copy(array: Any) -> Any:
-    """A copy that lies in memory as the array does, and cannot be written to where the library has such a thing."""
+    """A copy that lies in memory as the array does, read-only where the library supports it."""
     copy = array.copy(order="K")
     if isinstance(copy, np.ndarray):
         copy.flags.writeable = False
     return copy
 
 
-def settled(array: Any) -> Any:
-    """An array that cannot be written to any more: itself where that is certain, else a copy."""
+def as_immutable(array: Any) -> Any:
+    """An array that can no longer be written to: itself where that is certain, else a copy."""
     flags = getattr(array, "flags", None)
     if flags is None or isinstance(array, np.generic):
         return array
-    if getattr(flags, "writeable", True) or array.base is not None or id(array) in _locks:  # a lock is given back
+    if getattr(flags, "writeable", True) or array.base is not None or id(array) in _locks:  # a lock ends
         return array.copy(order="K")
     return array
 
 
-def read_only(array: Any) -> Any:
-    """A view through which nothing can be written, where the library has such a thing."""
+def read_only_view(array: Any) -> Any:
+    """A read-only view, where the library supports it."""
     view = array.view()
     if isinstance(view, np.ndarray):
         view.flags.writeable = False

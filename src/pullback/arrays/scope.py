@@ -1,6 +1,6 @@
-"""One run of a transform: its level, how it takes in a value from below, and whether it still runs.
+"""One run of a transform: its level, how it lifts a value from below, and whether it still runs.
 
-Values carry the scope they belong to; nothing else about a transform is ambient. The innermost scope that runs is kept
+Values carry the scope they belong to; nothing else about a transform is ambient. The innermost running scope is kept
 in a context variable for one purpose: a tape that starts inside a transform must lie above that transform's values, so
 its leaves are lifted to the transform's level first.
 """
@@ -16,49 +16,49 @@ from typing import Any
 
 from ..errors import LeakError
 
-__all__ = ["Scope", "aside", "fresh_level", "outwards", "running"]
+__all__ = ["Scope", "outside_transforms", "new_level", "enclosing_scopes", "current_scope"]
 
 _levels = itertools.count(2, 2)
 
 
-def fresh_level() -> int:
-    """A level above all that exist. Raw arrays are at 0, a transform that starts now gets an even number, and
+def new_level() -> int:
+    """A level above all existing ones. Raw arrays are at 0, a transform that starts now gets an even number, and
     tensors over values of level k are at k + 1, so that between any two transforms lies exactly one tape.
     """
     return next(_levels)
 
 
 class Scope:
-    """A run of the transform `name`. `lift(scope, value)` answers a constant at this level, `lower(value)` what a
+    """A run of the transform `name`. `lift(scope, value)` returns a constant at this level, `lower(value)` what a
     constant of this level stands for, or the value itself if it is none.
 
     `size` counts the elements of a batch; `directions` is the batch that tangents run over where one dual has several;
-    `rebound`, if it is a list, notes what variables were before they were pointed at new values.
+    `rebindings`, if it is a list, records the old values of variables that are rebound.
 
-    Used as a context manager around the user's function. When it ends, its values are of no use any more: whoever
-    kept one gets a `LeakError` at the next op.
+    Used as a context manager around the user's function. When it ends, its values become invalid: an
+    op on a leaked one raises `LeakError`.
     """
 
     __slots__ = (
-        "_before", "_leaves", "directions", "level", "lift", "lower", "name", "open", "rebound", "size",
+        "_before", "_leaves", "directions", "level", "lift", "lower", "name", "open", "rebindings", "size",
     )  # fmt: skip
 
     def __init__(
         self, name: str, lift: Callable[[Scope, Any], Any], lower: Callable[[Any], Any], size: int = 0
     ) -> None:
         self.name = name
-        self.level = fresh_level()
+        self.level = new_level()
         self.lift = lift
         self.lower = lower
         self.open = True
         self.size = size
         self.directions: Scope | None = None
-        self.rebound: list[tuple[Any, ...]] | None = None
+        self.rebindings: list[tuple[Any, ...]] | None = None
         self._before: Scope | None = None
         self._leaves: list[weakref.ref[Any]] = []
 
     def __enter__(self) -> Scope:
-        self._before = running()
+        self._before = current_scope()
         _running.set(self)
         return self
 
@@ -69,22 +69,22 @@ class Scope:
         for reference in self._leaves:
             leaf = reference()
             if leaf is not None:
-                leaf.lowered(self)
+                leaf.leave_scope(self)
 
-    def around(self) -> Iterator[Scope]:
-        """This scope and those it started in, from the inside out."""
+    def and_enclosing(self) -> Iterator[Scope]:
+        """This scope and the scopes it started in, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
             scope = scope._before
 
-    def lifted_for(self, leaf: Any) -> Any:
-        """The value of a new leaf at this level; when the scope ends, the leaf goes back to the value itself."""
+    def lift_leaf(self, leaf: Any) -> Any:
+        """The value of a new leaf at this level; when the scope ends, the leaf is lowered to the value itself."""
         self._leaves.append(weakref.ref(leaf))
         return self.lift(self, leaf.value)
 
     def check(self) -> None:
-        """Raise if the transform is over."""
+        """Raise if the transform has ended."""
         if not self.open:
             raise LeakError(
                 f"this value belongs to a {self.name} that is over.\n"
@@ -96,8 +96,8 @@ _running: ContextVar[Scope | None] = ContextVar("pullback_running", default=None
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """While code runs on bare arrays alone: it has nothing to do with the transforms around it."""
+def outside_transforms() -> Iterator[None]:
+    """Run code on bare arrays alone, independent of the enclosing transforms."""
     before = _running.get()
     _running.set(None)
     try:
@@ -106,14 +106,14 @@ def aside() -> Iterator[None]:
         _running.set(before)
 
 
-def outwards() -> Iterable[Scope]:
-    """The scopes that run here, from the inside out."""
-    scope = running()
-    return () if scope is None else scope.around()
+def enclosing_scopes() -> Iterable[Scope]:
+    """The running scopes of this context, innermost first."""
+    scope = current_scope()
+    return () if scope is None else scope.and_enclosing()
 
 
-def running() -> Scope | None:
-    """The innermost scope that runs here. One that is over may still stand there: scopes need not end in order."""
+def current_scope() -> Scope | None:
+    """The innermost running scope. Ended ones are skipped: scopes need not end in order."""
     scope = _running.get()
     while scope is not None and not scope.open:
         scope = scope._before

@@ -1,4 +1,4 @@
-"""Array in, `Spec` out: the shape, dtype and device of a value, without the value."""
+"""`Spec`: the shape, dtype and device of a value, without the value."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def is_inexact(dtype: Any) -> bool:
     return bool(dtype.kind in "fc" or dtype.name == "bfloat16")
 
 
-def _own(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """NumPy's own object for a dtype, by which compiled code knows it: unpickling makes others that are equal."""
+def _canonical_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's own object for a dtype, which compiled code compares by identity: unpickling makes equal copies."""
     own: np.dtype[Any] = np.dtype(dtype.type)
     return own if own == dtype else dtype
 
 
 class Spec:
-    """Shape, dtype and device. `weak` is the Python type of a scalar, which gives way in promotion.
+    """Shape, dtype and device. `weak` is the Python type of a scalar, which yields in promotion.
 
     `plain` is a small number where the eager fast path applies (real NumPy floats), else None; `inexact` says
     whether such values can carry derivatives.
@@ -39,7 +39,7 @@ class Spec:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
         self.shape = tuple(shape)
-        self.dtype = _own(np.dtype(dtype))
+        self.dtype = _canonical_dtype(np.dtype(dtype))
         self.device = device
         self.weak = weak
         self.inexact = is_inexact(self.dtype)
@@ -62,18 +62,18 @@ class Spec:
     def nbytes(self) -> int:
         return self.size * int(self.dtype.itemsize)
 
-    def guarded(self) -> Spec:
-        """The same spec, kept off the fast path: for tensors whose use must be checked each time."""
+    def as_guarded(self) -> Spec:
+        """The same spec, excluded from the fast path: for tensors whose use must be checked each time."""
         if self.guarded_twin is None:
             twin = Spec(self.shape, self.dtype, self.device, self.weak)
             twin.plain, twin.guarded_twin = None, twin
             self.guarded_twin = twin
         return self.guarded_twin
 
-    def of_element(self) -> Spec:
-        """The guarded spec of one element along the first axis; remembered, since every step of a batch asks for it."""
+    def element_spec(self) -> Spec:
+        """The guarded spec of one element along the first axis; cached, since every step of a batch needs it."""
         if self.element is None:
-            self.element = Spec(self.shape[1:], self.dtype, self.device).guarded()
+            self.element = Spec(self.shape[1:], self.dtype, self.device).as_guarded()
         return self.element
 
     def __eq__(self, other: object) -> bool:
@@ -91,19 +91,19 @@ class Spec:
         return f"{name}[{', '.join(map(str, self.shape))}]{place}"
 
 
-_known: dict[tuple[Any, ...], Spec] = {}
-_MOST_KNOWN = 1 << 16
+_specs: dict[tuple[Any, ...], Spec] = {}
+_MAX_CACHED_SPECS = 1 << 16
 _scalar_specs = {kind: Spec((), np.dtype(kind), weak=kind) for kind in (bool, int, float, complex)}
 
 
 def make_spec(shape: tuple[int, ...], dtype: Any, device: str = "cpu") -> Spec:
     """The one `Spec` object for these facts, so that the fast path may compare by identity."""
     key = (shape, dtype, device)
-    found = _known.get(key)
+    found = _specs.get(key)
     if found is None:
-        if len(_known) > _MOST_KNOWN:
-            _known.clear()
-        found = _known[key] = Spec(shape, dtype, device)
+        if len(_specs) > _MAX_CACHED_SPECS:
+            _specs.clear()
+        found = _specs[key] = Spec(shape, dtype, device)
     return found
 
 
@@ -115,7 +115,7 @@ def spec_of(x: Any) -> Spec:
     """
     if type(x) is np.ndarray:
         key = (x.shape, x.dtype, "cpu")
-        return _known.get(key) or make_spec(*key)
+        return _specs.get(key) or make_spec(*key)
     spec = getattr(x, "spec", None)
     if type(spec) is Spec:
         return spec
@@ -123,25 +123,25 @@ def spec_of(x: Any) -> Spec:
     if scalar is not None:
         return scalar
     if type(x) is Size:
-        return _scalar_specs[int if x.is_whole else float]
+        return _scalar_specs[int if x.is_integral else float]
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise ArgumentTypeError(f"expected an array, a tensor or a number, got a {type(x).__name__}.")
     return make_spec(x.shape, x.dtype, device_of(x))
 
 
 def zeros(spec: Spec, dtype: Any = None) -> Any:
-    """Zeros of a spec, as a bare array of its own library."""
-    return _filled(spec, 0, dtype)
+    """Zeros of a spec, as a bare array on its device."""
+    return _full(spec, 0, dtype)
 
 
 def ones(spec: Spec, dtype: Any = None) -> Any:
-    """Ones of a spec, as a bare array of its own library."""
-    return _filled(spec, 1, dtype)
+    """Ones of a spec, as a bare array on its device."""
+    return _full(spec, 1, dtype)
 
 
-def _filled(spec: Spec, number: int, dtype: Any) -> Any:
+def _full(spec: Spec, number: int, dtype: Any) -> Any:
     xp = namespace_on(spec.device)
     try:
         return (xp.ones if number else xp.zeros)(spec.shape, dtype or spec.dtype)
     except GraphError:
-        return recorder_of(spec.shape).filled(xp.asarray(number, dtype or spec.dtype), spec.shape)
+        return recorder_of(spec.shape).full_array(xp.asarray(number, dtype or spec.dtype), spec.shape)

@@ -19,29 +19,29 @@ from ..errors import (
     ShapeError,
 )
 from ..settings import modes
-from .advice import instead_of_conversion
-from .backends import as_array, current_on, device_of, is_array, namespace_on
+from .backends import as_array, device_context, device_of, is_array, namespace_on
+from .conversion_advice import advise_on_conversion
 from .dtypes import NAMES, as_dtype
-from .namespace import checked_device
-from .node import Handle, Node, call_of, depends_on_running_call, has_derivative, leaf_node, signed
-from .protect import lent, read_only, settled
-from .scope import Scope, outwards, running
+from .namespace import normalize_device
+from .node import Handle, Node, attributed_to_caller, call_status, depends_on_running_call, has_derivative, leaf_node
+from .protect import as_immutable, as_shared_view, read_only_view
+from .scope import Scope, current_scope, enclosing_scopes
 from .spec import Spec, spec_of
 from .value import Value
-from .views import is_view, refuse_write
+from .views import is_view, view_write_error
 
-#: Conversions that Python and NumPy ask for on behalf of a line that means something else.
-_MISTAKEN = frozenset(("np.asarray", "float()", "int()", "complex()"))
+#: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
+_IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
-__all__ = ["Tensor", "another", "asarray", "copy_variable", "from_dlpack", "tensor", "value_of", "wrap"]
+__all__ = ["Tensor", "alias", "asarray", "copy_variable", "from_dlpack", "tensor", "value_of", "wrap"]
 
 
 class Tensor(Value):
     """A variable over an array that remembers how it was computed.
 
-    Made by `pb.tensor`, `pb.asarray` and the like; the class itself takes no arguments, which makes ops faster.
+    Made by `pb.tensor`, `pb.asarray` and the like; the constructor takes no arguments, which makes ops faster.
     The array a tensor points at is a value and never changes; `x += y` and `x[i] = v` point the tensor at a
-    new one. So nothing that a graph keeps can be overwritten.
+    new one. So no value saved for the backward pass can be overwritten.
 
     >>> import pullback as pb
     >>> x = pb.tensor([1.0, 2.0], requires_grad=True)
@@ -65,19 +65,19 @@ class Tensor(Value):
 
     @property
     def is_traced(self) -> bool:
-        """Whether this comes from outside of a program that `jit` traces here, which reads it anew at each call."""
+        """Whether this is captured from outside by the program that `jit` is tracing, which rereads it at each call."""
         trace = modes().tracing
         return trace is not None and self.level < trace.level and trace.scope.open
 
     def note_numbers(self) -> None:
-        """Have a trace know that it holds only while this tensor has the numbers that it has now."""
+        """Make the trace valid only while this tensor keeps its current values."""
         if self.is_traced:
             modes().tracing.constants.numbers.append(self)
 
     def mark(self, status: str) -> None:
-        """Note what must be checked at each use ("inference", "shared") and leave the fast path for good."""
+        """Set a flag that each use must check ("inference", "shared"), and leave the fast path for good."""
         self._status = status
-        self.spec = self.spec.guarded()
+        self.spec = self.spec.as_guarded()
 
     @property
     def status(self) -> str:
@@ -117,14 +117,14 @@ class Tensor(Value):
                 f"only floating-point and complex tensors can require a gradient, this one is {self.spec.dtype}.\n"
                 "  Convert it first: x.astype(pb.float64)."
             )
-        scope = running()
+        scope = current_scope()
         if scope is not None and self.level < scope.level:
-            self.value = scope.lifted_for(self)
+            self.value = scope.lift_leaf(self)
             self.spec = self.value.spec
         self.node = leaf_node(self)
 
-    def lowered(self, scope: Scope) -> None:
-        """A transform in which this leaf was made is over: back to the value itself, off the transform's level."""
+    def leave_scope(self, scope: Scope) -> None:
+        """The transform in which this leaf was made has ended: point at the lowered value."""
         self.value = scope.lower(self.value)
         self.spec = spec_of(self.value)
         gradient = self.grad
@@ -144,14 +144,14 @@ class Tensor(Value):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that backward passes have added up here, None before the first."""
+        """The gradient accumulated by backward passes, None before the first."""
         return getattr(self, "_grad", None)
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
         watcher = modes().watcher
         if watcher is not None:
-            watcher.grading(self)
+            watcher.before_grad_write(self)
         if wanted is None:
             self._grad = None
             return
@@ -165,19 +165,19 @@ class Tensor(Value):
         if self.is_traced:
             constant: Tensor = Value.detach(self)  # type: ignore[attr-defined]
             return constant
-        out: Tensor = another(self)
+        out: Tensor = alias(self)
         out.node = None
         return out
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Handle:
-        """Call `hook(gradient)` once per backward with the whole gradient of this value.
+        """Call `hook(gradient)` once per backward pass with the whole gradient of this value.
 
         What it returns, unless None, replaces the gradient.
         """
         return self._tracked_node("register_hook").add_hook("grad", hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
-        """Call `hook(tensor)` after a backward has added to `tensor.grad`. Leaves only."""
+        """Call `hook(tensor)` after a backward pass has accumulated into `tensor.grad`. Leaves only."""
         node = self._tracked_node("register_post_accumulate_grad_hook")
         if not self.is_leaf:
             raise GraphError("register_post_accumulate_grad_hook: only a leaf accumulates; use register_hook here.")
@@ -190,10 +190,10 @@ class Tensor(Value):
 
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
-        if is_view(self) and not what.startswith("in-place"):  # operators ask by themselves, since `x[i] += v` is one
-            raise refuse_write(what)
+        if is_view(self) and not what.startswith("in-place"):  # operators check themselves: `x[i] += v` is one
+            raise view_write_error(what)
         if not isinstance(new, Tensor):
-            value = new if isinstance(new, Value) else settled(new)  # a user may still write to a bare array
+            value = new if isinstance(new, Value) else as_immutable(new)  # a user may still write to a bare array
             new = wrap(value, spec_of(value))
         if new.shape != self.shape:
             raise ShapeError(f"{what}: the result has shape {new.shape}, the tensor has {self.shape} and keeps it.")
@@ -201,12 +201,12 @@ class Tensor(Value):
             if not np.can_cast(new.dtype, self.dtype, casting="same_kind"):
                 raise DtypeError(f"{what}: a {new.dtype} result does not fit into a {self.dtype} tensor.")
             new = new.astype(self.dtype)
-        for scope in outwards():
-            if scope.rebound is not None:
-                scope.rebound.append((self, self.value, self.spec, self.node, self.status))
+        for scope in enclosing_scopes():
+            if scope.rebindings is not None:
+                scope.rebindings.append((self, self.value, self.spec, self.node, self.status))
         watcher = modes().watcher
         if watcher is not None:
-            watcher.rebinding(self)
+            watcher.before_rebind(self)
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf
@@ -224,38 +224,38 @@ class Tensor(Value):
 
     def numpy(self) -> Any:
         """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
-        array = self._bare("numpy()")
-        return array.get() if device_of(array) != "cpu" else read_only(array)
+        array = self._bare_array("numpy()")
+        return array.get() if device_of(array) != "cpu" else read_only_view(array)
 
-    def _untracked(self, what: str) -> None:
+    def _require_untracked(self, what: str) -> None:
         if self.node is not None:
-            advice = instead_of_conversion(sys._getframe(1)) if what in _MISTAKEN else ""
+            advice = advise_on_conversion(sys._getframe(1)) if what in _IMPLICIT_CONVERSIONS else ""
             raise ConversionError(
                 f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
                 f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
             )
 
-    def _may_be_read(self, what: str) -> None:
-        """On a plain tape a number may be read off, as a training loop does with its loss. Inside of `grad` and `vjp`
-        what the function computes is differentiated, and a number would not be part of it.
+    def _require_readable(self, what: str) -> None:
+        """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`
+        what the function computes is differentiated, and a bare number would not be part of it.
         """
         if self.node is not None and depends_on_running_call(self.node):
-            self._untracked(what)
+            self._require_untracked(what)
 
-    def _bare(self, what: str) -> Any:
-        self._untracked(what)
+    def _bare_array(self, what: str) -> Any:
+        self._require_untracked(what)
         self.note_numbers()
         if not is_array(self.value):
-            raise self.refusal(what)
+            raise self.conversion_error(what)
         return self.value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self._bare("np.asarray")
+        array = self._bare_array("np.asarray")
         if device_of(array) != "cpu":
             raise ConversionError("np.asarray: this tensor lives on a GPU.\n  Use x.numpy() to copy it to the host.")
         if copy:
             return np.array(array, dtype=dtype)
-        return read_only(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
+        return read_only_view(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
 
     def __dlpack__(
         self,
@@ -266,58 +266,58 @@ class Tensor(Value):
         copy: bool | None = None,
     ) -> Any:
         """The values for another library: a copy, since some consumers ignore that memory is read-only. With
-        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol knows that mark.
+        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol supports that.
         """
         given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         options = {name: value for name, value in given.items() if value is not None}
-        array = self._bare("DLPack")
+        array = self._bare_array("DLPack")
         if copy is False:
             knows_the_mark = max_version is not None and max_version[0] >= 1
-            return (read_only(array) if knows_the_mark else array).__dlpack__(**options)
+            return (read_only_view(array) if knows_the_mark else array).__dlpack__(**options)
         return array.copy().__dlpack__(**options)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
-        """The tensor on a device; only untracked numbers can be moved to another."""
+        """The tensor on a device; only untracked values can be moved to another."""
         if stream is not None:
             raise ArgumentError("to_device: streams are CuPy's own; leave stream out.")
-        if checked_device(device, "to_device") == self.device:
+        if normalize_device(device, "to_device") == self.device:
             return self
-        return tensor(moved(self, device))
+        return tensor(move_to_device(self, device))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        device: tuple[int, int] = self._bare("DLPack").__dlpack_device__()
+        device: tuple[int, int] = self._bare_array("DLPack").__dlpack_device__()
         return device
 
     def item(self) -> Any:
         """The one element as a Python number."""
         if self.size != 1:
-            raise ShapeError(f"item: the tensor has shape {self.shape}, item() wants one element.")
-        self._may_be_read("item()")
+            raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
+        self._require_readable("item()")
         self.note_numbers()
-        return _alias(self)._bare("item()").item()
+        return _constant_alias(self)._bare_array("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        self._may_be_read("tolist()")
+        self._require_readable("tolist()")
         self.note_numbers()
-        return _alias(self)._bare("tolist()").tolist()
+        return _constant_alias(self)._bare_array("tolist()").tolist()
 
-    def _number(self, what: str) -> Any:
+    def _single_element(self, what: str) -> Any:
         if self.size != 1:
             raise ShapeError(f"{what}(): the tensor has shape {self.shape}, a number has one element.")
-        return self._bare(f"{what}()").item()
+        return self._bare_array(f"{what}()").item()
 
     def __float__(self) -> float:
-        return float(self._number("float"))
+        return float(self._single_element("float"))
 
     def __int__(self) -> int:
-        return int(self._number("int"))
+        return int(self._single_element("int"))
 
     def __complex__(self) -> complex:
-        return complex(self._number("complex"))
+        return complex(self._single_element("complex"))
 
     def __index__(self) -> int:
-        return int(self._number("index").__index__())
+        return int(self._single_element("index").__index__())
 
     def __bool__(self) -> bool:
         if self.size != 1:
@@ -344,10 +344,10 @@ class Tensor(Value):
         return f"tensor({', '.join(parts)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Of a parameter, a parameter of its own; of what was computed, and of a variable that a running `grad`
+        """A copy. Of a parameter: a new parameter. Of a computed value, and of a variable that a running `grad`
         differentiates, a copy on the same tape.
         """
-        if self.node is not None and not self._is_own_leaf():
+        if self.node is not None and not self._is_user_leaf():
             memo[id(self)] = self.copy()
             return memo[id(self)]  # type: ignore[no-any-return]
         twin = tensor(self.detach(), requires_grad=self.requires_grad)
@@ -355,19 +355,19 @@ class Tensor(Value):
         memo[id(self)] = twin
         return twin
 
-    def _is_own_leaf(self) -> bool:
-        """Whether this is a leaf of the user's, and no variable that a call of `grad` differentiates."""
-        return self.is_leaf and self.node is not None and call_of(self.node) is None
+    def _is_user_leaf(self) -> bool:
+        """Whether this is the user's leaf, and not a variable that a call of `grad` differentiates."""
+        return self.is_leaf and self.node is not None and call_status(self.node) is None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__reduce__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.node is not None and not self._is_own_leaf():
+        if self.node is not None and not self._is_user_leaf():
             raise GraphError("pickle: a graph cannot be stored.\n  Use x.detach().")
         return _rebuild, (self.detach().numpy().copy(), self.requires_grad)
 
-    if TYPE_CHECKING:  # given by the layers below: `ops.operators` and `tape`
+    if TYPE_CHECKING:  # added by the layers below: `ops.operators` and `tape`
 
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def fill_(self, value: Any) -> Tensor: ...
@@ -396,8 +396,8 @@ def wrap(value: Any, spec: Spec, node: Node | None = None) -> Tensor:
     return out
 
 
-def another(x: Any) -> Any:
-    """The same value under a variable of its own, so that writing to one leaves the other alone."""
+def alias(x: Any) -> Any:
+    """The same value under a new variable, so that writing to one does not change the other."""
     if type(x) is not Tensor:
         return x.alias() if isinstance(x, Value) else x
     if x.is_traced:
@@ -407,8 +407,8 @@ def another(x: Any) -> Any:
     return copy_variable(x)
 
 
-def _alias(x: Tensor) -> Tensor:
-    """A constant of the same value, for a moment."""
+def _constant_alias(x: Tensor) -> Tensor:
+    """A short-lived constant of the same value."""
     return wrap(x.value, x.spec)
 
 
@@ -418,17 +418,17 @@ def value_of(x: Tensor) -> Any:
 
 
 def copy_variable(x: Tensor) -> Tensor:
-    """A variable of its own over the same value, with the same node."""
+    """A new variable over the same value, with the same node."""
     twin = wrap(x.value, x.spec, x.node)
     if x.status:
         twin.mark(x.status)
     return twin
 
 
-def fresh_array(data: Any, dtype: Any = None) -> Any:
-    """An array of our own from numbers, lists, arrays or untracked tensors."""
+def new_array(data: Any, dtype: Any = None) -> Any:
+    """An owned array from numbers, lists, arrays or untracked tensors."""
     if isinstance(data, Tensor):
-        data = data._bare("pb.tensor")
+        data = data._bare_array("pb.tensor")
     array = as_array(data)
     wanted = None if dtype is None else as_dtype(dtype)
     if is_array(array) and not array.dtype.isnative:
@@ -447,19 +447,19 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     tensor([1., 2.], dtype=float64, requires_grad=True)
     """
     if isinstance(data.value if type(data) is Tensor else data, Value):
-        made = _over(data, dtype)
+        made = _wrap_transform_value(data, dtype)
     else:
-        array = fresh_array(data, dtype)
+        array = new_array(data, dtype)
         made = wrap(array, spec_of(array))
     if modes().inference:
         made.mark("inference")
     return made.requires_grad_() if requires_grad else made
 
 
-def _over(data: Value, dtype: Any) -> Tensor:
+def _wrap_transform_value(data: Value, dtype: Any) -> Tensor:
     """A tensor over a value of a running transform, which never changes and so needs no copy."""
     if isinstance(data, Tensor):
-        data._untracked("pb.tensor")
+        data._require_untracked("pb.tensor")
         data = data.value
     data = data.alias()
     if dtype is not None and data.dtype != as_dtype(dtype):
@@ -468,11 +468,11 @@ def _over(data: Value, dtype: Any) -> Tensor:
 
 
 def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the data: a tensor stays itself, anything else is copied unless `copy=False`. With `copy=True` a
-    tensor is copied too, derivatives and all.
+    """A tensor of the data: a tensor is returned as it is, anything else is copied unless `copy=False`. With
+    `copy=True` a tensor is copied too, derivatives and all.
 
     With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
-    its values, so that a write that would spoil a gradient raises in the line that makes it.
+    its values, so that a write that would corrupt a gradient raises on that line.
 
     >>> import numpy as np, pullback as pb
     >>> a = np.ones(2)
@@ -483,8 +483,8 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
     >>> y.backward(); a.flags.writeable
     True
     """
-    if device is not None and checked_device(device, "asarray") != device_of(getattr(data, "value", data)):
-        return tensor(moved(data, device), dtype=dtype)
+    if device is not None and normalize_device(device, "asarray") != device_of(getattr(data, "value", data)):
+        return tensor(move_to_device(data, device), dtype=dtype)
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     if isinstance(data, Tensor) and data.node is not None:
@@ -493,14 +493,14 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
         return tensor(data, dtype=dtype)
     if not is_array(data) or (dtype is not None and data.dtype != dtype):
         raise ArgumentError(f"asarray: copy=False needs an array of the wanted dtype, got {type(data).__name__}.")
-    shared = wrap(lent(data), spec_of(data))
+    shared = wrap(as_shared_view(data), spec_of(data))
     shared.mark("shared")
     return shared
 
 
-@signed
+@attributed_to_caller
 def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor from any library that speaks DLPack. Copies unless `copy=False`.
+    """A tensor from any library that supports DLPack. Copies unless `copy=False`.
 
     >>> import numpy as np, pullback as pb
     >>> pb.from_dlpack(np.arange(3.0))
@@ -518,17 +518,17 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
     except ImportError:
         raise DeviceError("from_dlpack: this array is on another device, and CuPy is not installed.") from None
     except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
-        raise ArgumentError(f"from_dlpack: a {type(source).__name__} hands out no array: {error}.") from error
+        raise ArgumentError(f"from_dlpack: a {type(source).__name__} exports no array: {error}.") from error
     return asarray(array, device=device, copy=copy)
 
 
-def moved(data: Any, device: str) -> Any:
-    """The numbers of an untracked tensor, an array or a list as an array on another device."""
-    array = data._bare("to_device") if isinstance(data, Tensor) else as_array(data)
-    wanted = checked_device(device, "to_device")
+def move_to_device(data: Any, device: str) -> Any:
+    """The values of an untracked tensor, an array or a list as an array on another device."""
+    array = data._bare_array("to_device") if isinstance(data, Tensor) else as_array(data)
+    wanted = normalize_device(device, "to_device")
     if wanted == "cpu":
         return array.get() if device_of(array) != "cpu" else np.asarray(array)
-    with current_on(wanted):
+    with device_context(wanted):
         return namespace_on(wanted).asarray(array)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
-from .advice import instead_of_conversion
+from .conversion_advice import advise_on_conversion
 from .spec import Spec
 
 __all__ = ["Value"]
@@ -19,19 +19,19 @@ class Value:
 
     The spec of a wrapper is a guarded one, so that tensors over it stay off the fast path.
 
-    Abstract, but not an ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
+    Abstract, but no ABC: `isinstance` runs in every op call, and an ABC makes it ten times slower.
     """
 
     __slots__ = ("__weakref__", "_sources")
     __array_priority__ = 1000
     spec: Spec
     _sources: tuple[ref[Any], ...]
-    #: Whether a compiled function is to run op by op on this value, because what it is for lies in the single ops.
-    looks_inside = False
+    #: Whether a compiled function is to run op by op on this value, because its transform must see the single ops.
+    runs_op_by_op = False
 
     @property
     def level(self) -> int:
-        """Which transform this value belongs to; see `scope.fresh_level`."""
+        """Which transform this value belongs to; see `scope.new_level`."""
         raise NotImplementedError
 
     def interpret(self, op: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
@@ -40,11 +40,11 @@ class Value:
 
     @property
     def is_tracked(self) -> bool:
-        """Whether it is known that this value carries a derivative."""
+        """Whether this value is known to carry a derivative."""
         return False
 
     def kept_references(self) -> int:
-        """How many references to this value its transform holds, beside those of variables."""
+        """How many references its transform holds to this value, besides those of variables."""
         return 0
 
     @property
@@ -85,20 +85,20 @@ class Value:
     def __hash__(self) -> int:
         return id(self)
 
-    def refusal(self, what: str) -> ConversionError:
-        """What a value that has no numbers of its own says when it is asked for them."""
+    def conversion_error(self, what: str) -> ConversionError:
+        """The error for converting a value that has no concrete array."""
         return ConversionError(
-            f"{what}: {self!r} is inside a transform and has no numbers of its own.\n"
+            f"{what}: {self!r} is inside a transform and has no concrete values.\n"
             "  Use functions of pullback on it, and return it from the transformed function to see its value."
         )
 
-    def _refusal_with_advice(self, what: str) -> ConversionError:
-        return ConversionError(f"{self.refusal(what)}{instead_of_conversion(sys._getframe(1))}")
+    def _conversion_error_with_advice(self, what: str) -> ConversionError:
+        return ConversionError(f"{self.conversion_error(what)}{advise_on_conversion(sys._getframe(1))}")
 
     def __format__(self, form: str) -> str:
-        """For people to read: the numbers where there are some, without their derivative."""
+        """A printable form: the concrete values where there are some, without derivatives."""
         if form:
-            raise self.refusal(f"format(x, {form!r})")
+            raise self.conversion_error(f"format(x, {form!r})")
         return str(self)
 
     def __copy__(self) -> Value:
@@ -109,68 +109,68 @@ class Value:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ConversionError(
-            f"pickle: {self!r} is a value of a running transform, and lives only while it runs.\n"
+            f"pickle: {self!r} is a value of a running transform, valid only while it runs.\n"
             "  Return it from the transformed function, and store what comes out."
         )
 
     def __bool__(self) -> bool:
-        raise self.refusal("bool()")
+        raise self.conversion_error("bool()")
 
     def __float__(self) -> float:
-        raise self._refusal_with_advice("float()")
+        raise self._conversion_error_with_advice("float()")
 
     def __int__(self) -> int:
-        raise self._refusal_with_advice("int()")
+        raise self._conversion_error_with_advice("int()")
 
     def __complex__(self) -> complex:
-        raise self._refusal_with_advice("complex()")
+        raise self._conversion_error_with_advice("complex()")
 
     def __index__(self) -> int:
-        raise self.refusal("index()")
+        raise self.conversion_error("index()")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        raise self._refusal_with_advice("np.asarray")
+        raise self._conversion_error_with_advice("np.asarray")
 
     def item(self) -> Any:
         """The one element as a Python number."""
-        raise self.refusal("item()")
+        raise self.conversion_error("item()")
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        raise self.refusal("tolist()")
+        raise self.conversion_error("tolist()")
 
     def numpy(self) -> Any:
         """The values as a read-only NumPy array."""
-        raise self.refusal("numpy()")
+        raise self.conversion_error("numpy()")
 
-    #: Whether `x += y` and `x[i] = v` can point this wrapper at a new value, as they do a tensor.
+    #: Whether `x += y` and `x[i] = v` can rebind this wrapper to a new value, as they do a tensor.
     is_variable = False
 
     def point_at(self, new: Any, what: str) -> None:
-        """Make this wrapper stand for another value of its shape and dtype. Whatever was computed from it stays."""
-        raise self.unmovable(what)
+        """Rebind this wrapper to another value of its shape and dtype. What was computed from it stays."""
+        raise self.rebind_error(what)
 
     def alias(self) -> Any:
-        """The value that this wrapper stands for now, under a wrapper that no user can point at another one."""
+        """The value that this wrapper stands for now, under a wrapper that no user can rebind."""
         return self
 
-    def unmovable(self, what: str) -> GraphError:
+    def rebind_error(self, what: str) -> GraphError:
         return GraphError(
-            f"{what}: {self!r} is a value of a running transform that cannot be pointed at this one.\n"
+            f"{what}: {self!r} is a value of a running transform that cannot be rebound to this one.\n"
             "  Make a variable of it first, x = pb.tensor(x), or use x = x + y, pb.set_at(x, index, value)."
         )
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.unmovable("x[index] = value")
+        raise self.rebind_error("x[index] = value")
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Only tensors have a tape to go back on."""
+        """Only tensors have a backward pass."""
         raise GraphError(
-            f"backward: {self!r} is a value of a transform that lies above the tape of its leaves.\n"
+            f"backward: {self!r} is a value of a transform inside the tape of its leaves.\n"
             "  Call backward outside of the transform, or make the leaves inside: pb.tensor(x, requires_grad=True)."
         )
 
-    if TYPE_CHECKING:  # given by `ops.operators`, which lies below this layer
+    if TYPE_CHECKING:  # added by `ops.operators`, a later layer
 
         def __add__(self, other: Any) -> Any: ...
         def __radd__(self, other: Any) -> Any: ...

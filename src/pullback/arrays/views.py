@@ -1,8 +1,8 @@
-"""What NumPy would take for a view of another array, and the refusal to write to it: here a slice is its own value.
+"""Slices that NumPy would treat as views, and the refusal to write to them: here a slice is its own value.
 
 In NumPy `row -= 1` changes the array that `row` was cut from. Values never change, so it would change `row` alone, and
-a program that relies on the other would compute a wrong number. A slice remembers the tensors it was cut from, weakly:
-if none of them lives any more, no program can tell the difference, and writing is as good as in NumPy.
+a program that relies on NumPy's behavior would compute a wrong result. A slice holds weak references to
+the tensors it was cut from: if none of them is alive, no program can tell the difference, and writing is allowed.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from weakref import ref
 from ..errors import GraphError
 from .value import Value
 
-#: References to a value that a variable here and the call of `getrefcount` hold.
-_HERE = 2
+#: References held by a local variable here and by the call of `getrefcount`.
+_LOCAL_REFERENCES = 2
 
-__all__ = ["as_view", "is_view", "refuse_write"]
+__all__ = ["as_view", "is_view", "view_write_error"]
 
 
 def as_view(out: Any, source: Any) -> Any:
-    """A result that shares its elements with the source in NumPy, noted as such."""
+    """Mark a result that in NumPy would be a view of the source."""
     if isinstance(out, Value) and out is not source and isinstance(source, Value):
         out._sources = (ref(source), *getattr(source, "_sources", ()))
     return out
 
 
 def is_view(x: Any) -> bool:
-    """Whether a value was cut from one that a variable still holds."""
+    """Whether a value is a slice of one that a variable still holds."""
     for reference in getattr(x, "_sources", ()):
         source = reference()
         if source is None:
             continue
         kept = source.kept_references()
-        if not kept or sys.getrefcount(source) > kept + _HERE:
+        if not kept or sys.getrefcount(source) > kept + _LOCAL_REFERENCES:
             return True
     return False
 
 
-def refuse_write(what: str) -> GraphError:
+def view_write_error(what: str) -> GraphError:
     return GraphError(
         f"{what}: this is a slice (a row, a reshape, a transpose) of another tensor, which in NumPy would change too. "
-        "Here a slice is a value of its own, so that would be lost.\n"
+        "Here a slice is a value of its own, so the write would be lost.\n"
         "  To change the tensor, write to it: y[i] -= v, or y = pb.set_at(y, i, v).\n"
         "  To change the slice alone, copy it first: r = y[i].copy(), or write r = r - v."
     )

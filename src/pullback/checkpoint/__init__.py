@@ -1,1 +1,1 @@
-"""Recompute instead of remember: derivatives in less memory."""
+"""Derivatives in less memory: recomputation, loop snapshots, offloading, budgets."""

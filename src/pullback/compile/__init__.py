@@ -1,1 +1,1 @@
-"""The program as machine code: steps, memory, and one native call."""
+"""The compiler: a graph is lowered to steps, scheduled, rendered as LLVM text and run by one native call."""

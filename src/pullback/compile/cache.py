@@ -1,8 +1,8 @@
-"""A key in, machine code out, if this or another process made it before: files in a private directory.
+"""The disk cache of machine code: files in a private directory, shared by a user's processes.
 
-A file holds a mark, the key it answers, a checksum and the code. What does not fit together (cut short, damaged,
-another's) counts as not there and is written again. Files are written beside their place and moved into it, so that
-a reader finds all of a file or none; nothing is locked. Machine code is run, so only what this user wrote is read.
+A file has a magic number, its key, a checksum and the code. One that is inconsistent (truncated, damaged, another's)
+counts as missing and is rewritten. Files are written under a temporary name and renamed, so that a reader finds all of
+a file or none; nothing is locked. Machine code is executed, so only what this user wrote is read.
 """
 
 from __future__ import annotations
@@ -17,69 +17,69 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arrays.files import open_regular
+from ..arrays.files import open_regular_file
 
-__all__ = ["Cleared", "Kept", "cleared", "directory", "fetched", "keep", "kept", "refusal"]
+__all__ = ["ClearReport", "CachedFile", "clear", "directory", "fetch", "store", "list_files", "why_refused"]
 
-#: All files together take at most so many bytes; above it, those that were not used for longest go.
-LARGEST = 256 << 20
-#: How many files a process writes between two looks at the total.
-_BETWEEN = 32
+#: The most bytes of all files together; above it, the least recently used are evicted.
+MAX_BYTES = 256 << 20
+#: How many files a process writes between two checks of the total.
+_WRITES_BETWEEN_CHECKS = 32
 #: A file that was being written this many seconds ago belongs to a process that is gone.
-_ABANDONED = 3600.0
+_ABANDONED_AFTER = 3600.0
 _MARK = b"pullback machine code, form 1\n"
 _SUFFIX = ".code"
 _OFF = frozenset(("", "0", "off", "no", "false"))
 _written = 0
 
 
-class Kept(NamedTuple):
-    """One file: where it lies, its bytes, and when it was last used (seconds since the epoch)."""
+class CachedFile(NamedTuple):
+    """One file: its path, its bytes, and when it was last used (seconds since the epoch)."""
 
     path: Path
     nbytes: int
     used: float
 
 
-class Cleared(NamedTuple):
-    """What was thrown away."""
+class ClearReport(NamedTuple):
+    """What was deleted."""
 
     files: int
     nbytes: int
 
 
 def directory() -> Path | None:
-    """Where the files lie: `PULLBACK_CACHE_DIR`, or under the user's cache directory; None if it is turned off."""
-    asked = os.environ.get("PULLBACK_CACHE_DIR")
-    if asked is not None:
-        return None if asked.strip().lower() in _OFF else Path(asked).expanduser() / "code"
+    """The directory of the files: `PULLBACK_CACHE_DIR`, or under the user's cache directory; None if turned off."""
+    setting = os.environ.get("PULLBACK_CACHE_DIR")
+    if setting is not None:
+        return None if setting.strip().lower() in _OFF else Path(setting).expanduser() / "code"
     try:
-        return _of_user() / "pullback" / "code"
-    except RuntimeError:  # nobody's home
+        return _user_cache_directory() / "pullback" / "code"
+    except RuntimeError:  # there is no home directory
         return None
 
 
-def _of_user() -> Path:
-    asked = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(asked):
-        return Path(asked)
+def _user_cache_directory() -> Path:
+    setting = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(setting):
+        return Path(setting)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
 
 
-def refusal(place: Path) -> str | None:
-    """Why a directory that is there is not used; None if it may be."""
+def why_refused(place: Path) -> str | None:
+    """Why an existing directory is not used; None if it may be."""
     try:
         found = place.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         return str(error)
-    return _not_private(found)
+    return _why_not_private(found)
 
 
-def _not_private(found: os.stat_result) -> str | None:
+def _why_not_private(found: os.stat_result) -> str | None:
     if sys.platform == "win32":  # its directories of users are private, and have no such bits
         return None
     if found.st_uid != os.geteuid():
@@ -96,59 +96,59 @@ def key_of(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def fetched(key: str) -> bytes | None:
+def fetch(key: str) -> bytes | None:
     """The code under a key, None if there is none that can be trusted."""
     place = directory()
-    if place is None or refusal(place):
+    if place is None or why_refused(place):
         return None
     path = place / (key + _SUFFIX)
     try:
-        with open_regular(path, "cache") as file:
+        with open_regular_file(path, "cache") as file:
             found = os.fstat(file.fileno())
-            if _not_private(found) or found.st_size > LARGEST:
+            if _why_not_private(found) or found.st_size > MAX_BYTES:
                 return None
-            data = file.read(LARGEST)
+            data = file.read(MAX_BYTES)
     except OSError:
         return None
-    code = _unwrapped(key, data)
+    code = _unwrap(key, data)
     if code is not None:
         with suppress(OSError):
-            os.utime(path)  # what is used stays longest
+            os.utime(path)  # eviction is by least recent use
     return code
 
 
-def _wrapped(key: str, code: bytes) -> bytes:
+def _wrap(key: str, code: bytes) -> bytes:
     return _MARK + bytes.fromhex(key) + hashlib.sha256(bytes.fromhex(key) + code).digest() + code
 
 
-def _unwrapped(key: str, data: bytes) -> bytes | None:
+def _unwrap(key: str, data: bytes) -> bytes | None:
     start = len(_MARK)
     wanted, checksum, code = data[start : start + 32], data[start + 32 : start + 64], data[start + 64 :]
     right = data.startswith(_MARK) and wanted == bytes.fromhex(key)
     return code if right and checksum == hashlib.sha256(wanted + code).digest() else None
 
 
-def keep(key: str, code: bytes) -> None:
-    """Write code under its key. Where nothing can be written, nothing is, and the program runs all the same."""
+def store(key: str, code: bytes) -> None:
+    """Write code under its key. If that fails, the program runs without the cache."""
     global _written
     place = directory()
     if place is None:
         return
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if refusal(place):
+        if why_refused(place):
             return
-        _replace(place / (key + _SUFFIX), _wrapped(key, code))
+        _replace(place / (key + _SUFFIX), _wrap(key, code))
     except OSError:
         return
-    if _written % _BETWEEN == 0:
-        _shrink(place)
+    if _written % _WRITES_BETWEEN_CHECKS == 0:
+        _evict(place)
     _written += 1
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file at once: readers see the old one or the new one, never half of it. Should the machine fail before
-    the disk has it, the checksum tells; waiting for the disk would take as long as compiling.
+    """Write a file atomically: readers see the old one or the new one. There is no fsync, which would take as long as
+    compiling: after a crash the checksum detects a partial file.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
@@ -161,48 +161,48 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def kept() -> list[Kept]:
-    """The files there are, those used last first."""
+def list_files() -> list[CachedFile]:
+    """All files, most recently used first."""
     place = directory()
-    return [] if place is None else sorted(_files(place, _SUFFIX), key=lambda f: f.used, reverse=True)
+    return [] if place is None else sorted(_scan_files(place, _SUFFIX), key=lambda f: f.used, reverse=True)
 
 
-def _files(place: Path, suffix: str) -> Iterator[Kept]:
-    """Files that end so; one that another process takes away meanwhile is not there."""
+def _scan_files(place: Path, suffix: str) -> Iterator[CachedFile]:
+    """Files with a suffix; one that another process deletes meanwhile is skipped."""
     with suppress(OSError), os.scandir(place) as found:
         for file in found:
             if file.name.endswith(suffix):
                 with suppress(OSError):
                     facts = file.stat(follow_symlinks=False)
-                    yield Kept(Path(file.path), facts.st_size, facts.st_mtime)
+                    yield CachedFile(Path(file.path), facts.st_size, facts.st_mtime)
 
 
-def cleared() -> Cleared:
-    """Throw all files away. Processes that run their code have it in memory, and keep it."""
+def clear() -> ClearReport:
+    """Delete all files. Processes that run their code have it in memory, and keep it."""
     place = directory()
     if place is None:
-        return Cleared(0, 0)
-    _thrown_away(list(_files(place, ".part")))
-    return _thrown_away(list(_files(place, _SUFFIX)))
+        return ClearReport(0, 0)
+    _delete(list(_scan_files(place, ".part")))
+    return _delete(list(_scan_files(place, _SUFFIX)))
 
 
-def _thrown_away(files: Any) -> Cleared:
+def _delete(files: Any) -> ClearReport:
     count = nbytes = 0
     for file in files:
         with suppress(OSError):
             file.path.unlink()
             count, nbytes = count + 1, nbytes + file.nbytes
-    return Cleared(count, nbytes)
+    return ClearReport(count, nbytes)
 
 
-def _shrink(place: Path) -> None:
-    """Keep the total below the largest, with room to spare so that this is rare; remove what was never finished."""
-    files = sorted(_files(place, _SUFFIX), key=lambda f: f.used)
+def _evict(place: Path) -> None:
+    """Evict files down to well below the limit, so that this is rare; remove unfinished temporary files."""
+    files = sorted(_scan_files(place, _SUFFIX), key=lambda f: f.used)
     total = sum(f.nbytes for f in files)
-    if total > LARGEST:
+    if total > MAX_BYTES:
         for file in files:
-            if total <= LARGEST * 3 // 4:
+            if total <= MAX_BYTES * 3 // 4:
                 break
-            total -= _thrown_away([file]).nbytes
+            total -= _delete([file]).nbytes
     now = time.time()
-    _thrown_away([f for f in _files(place, ".part") if now - f.used > _ABANDONED])
+    _delete([f for f in _scan_files(place, ".part") if now - f.used > _ABANDONED_AFTER])

@@ -1,4 +1,4 @@
-"""Function in, compiled function out: staged once for each kind of arguments, then one native call."""
+"""`pb.jit`: a function staged once for each kind of arguments, then run by one native call."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.backends import is_array
-from ..arrays.checks import short, wants_functions
 from ..arrays.remade import name_of
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..checkpoint.budget import Budget
-from ..checkpoint.report import bytes_of
+from ..checkpoint.budget.budget_report import parse_bytes
+from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from ..graph.ir import Graph
-from ..graph.passes import optimised
-from ..ops import elementwise as pointwise
+from ..graph.passes import optimize
 from ..ops.dispatch import apply, as_value
-from ..ops.op import OPS, Op, terms
-from ..ops.specialise import Equation, Symbol, is_as_it_was, replay, write_down
-from ..settings import PLAIN, modes, switched
-from ..transforms.batching import vmap
-from ..transforms.border import brought_out
+from ..ops.elementwise import pointwise
+from ..ops.op import OPS, Op, as_formula
+from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
+from ..settings import PLAIN, modes, override_modes
+from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
-from .arguments import Plan, fixed_key, order_of, planned, taken_apart
-from .closures import Watched, watched
-from .cpu.executable import Executable, NativeExecutable, executable
-from .cpu.link import assembly, has_llvm
-from .explain import Memory, explained, memory_of, shown
-from .fingerprint import fingerprint
+from ..transforms.vectorize import vmap
+from .cpu.executable import Executable, NativeExecutable, make_executable
+from .cpu.runtime.link import compile_assembly, has_llvm
+from .inspect import CallMemory, explain_steps, format_steps, memory_of
 from .lazy import lazy
-from .reference.check import CHECK, is_set
-from .residuals import parted
-from .trace import Traced, refuse_side_effects, traced
+from .reference.check import CHECK, is_variable_set
+from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
+from .stage.closure import ClosureSnapshot, snapshot_closure
+from .stage.fingerprint import fingerprint
+from .stage.residuals import split_forward_backward
+from .stage.trace import TracedProgram, refuse_side_effects, trace_function
 
 __all__ = ["Jitted", "jit"]
 
 _ndarray = np.ndarray
-#: Compiled forms that are kept for one kind of arguments (a network in training and not), and kinds of arguments.
+#: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
 
@@ -63,8 +63,8 @@ def jit(
     """f compiled: it runs once on symbols for each kind of arguments (shapes, dtypes, structure, static values), and
     from then on as native code. Arguments in `donate_argnums` may be overwritten by results of the same spec.
     `fast_math=True` lets the compiler round sums and products in another order, and only once. `memory_budget`, such as
-    `"300 MiB"`, is what a call may work with, arguments and results included: values are computed again to keep it.
-    `check=True` runs a slow reference beside the native code at each call, and raises MiscompiledError if they differ.
+    `"300 MiB"`, bounds the memory of a call, arguments and results included: values are computed again to keep it.
+    `check=True` also runs a slow reference at each call, and raises MiscompiledError if native code differs from it.
 
     >>> import numpy as np, pullback as pb
     >>> step = pb.jit(lambda w, x: w - 0.1 * pb.grad(lambda w: pb.sum((x @ w) ** 2))(w))
@@ -81,19 +81,19 @@ def jit(
             memory_budget=memory_budget,
             check=check,
         )
-    wants_functions("jit", f)
-    limit = None if memory_budget is None else bytes_of(memory_budget)
+    check_functions("jit", f)
+    limit = None if memory_budget is None else parse_bytes(memory_budget)
     return Jitted(
-        f, _numbers(static_argnums, "static_argnums"), _names(static_argnames),
-        _numbers(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),
+        f, _as_int_tuple(static_argnums, "static_argnums"), _as_name_tuple(static_argnames),
+        _as_int_tuple(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),
     )  # fmt: skip
 
 
-def _numbers(given: Any, what: str) -> tuple[int, ...]:
+def _as_int_tuple(given: Any, what: str) -> tuple[int, ...]:
     return _few(given, (int, np.integer), f"{what} wants positions of arguments")
 
 
-def _names(given: Any) -> tuple[str, ...]:
+def _as_name_tuple(given: Any) -> tuple[str, ...]:
     return _few(given, (str,), "static_argnames wants names of arguments")
 
 
@@ -103,13 +103,13 @@ def _few(given: Any, kinds: tuple[type, ...], wanted: str) -> tuple[Any, ...]:
         return ()
     found = tuple(given) if isinstance(given, (tuple, list, set, frozenset)) else (given,)
     if not all(isinstance(x, kinds) and not isinstance(x, bool) for x in found):
-        raise ArgumentTypeError(f"jit: {wanted}, one or a tuple of them, got {short(given)}.")
+        raise ArgumentTypeError(f"jit: {wanted}, one or a tuple of them, got {short_repr(given)}.")
     return found
 
 
 def _flag(given: Any, what: str) -> bool:
     if not isinstance(given, (bool, np.bool_)):
-        raise ArgumentTypeError(f"jit: {what} is True or False, got {short(given)}.")
+        raise ArgumentTypeError(f"jit: {what} is True or False, got {short_repr(given)}.")
     return bool(given)
 
 
@@ -134,20 +134,21 @@ class Jitted:
         self.fast = fast
         self.limit = limit
         self.check = check
-        self.entries: dict[Any, list[Entry]] = {}
+        self.entries: dict[Any, list[Specialization]] = {}
         self.codes: dict[Any, Executable] = {}
-        self.last: Entry | None = None
+        self.last: Specialization | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
         if (
             last is not None
             and not kwargs
-            and last.plain
+            and last.has_fast_path
             and (mode := modes()).keeper is mode.observer is mode.tracing is None
         ):
             leaves: list[Any] = []
-            if taken_apart(args, last.plan, leaves) and last.watched.is_same():
+            if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
                 found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
                 if found is not None:
                     return last.finish(found)
@@ -157,42 +158,51 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce__(self) -> Any:
-        """A compiled function travels as the function and its options, and is compiled where it arrives; one that was
+        """A compiled function is pickled as the function and its options, and compiled where it is loaded; one that was
         made by `@pb.jit` is looked up by its name, as functions are.
         """
         options = (self.static, self.names, self.donated, self.fast, self.limit, self.check)
         return name_of(self) or (Jitted, (self.f, *options))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        static, leaves, structure, donated = self._sorted(args, kwargs)
+        static, leaves, structure, donated = self._split_arguments(args, kwargs)
         values = [_as_argument(x, self.f) for x in leaves]
-        if not values or modes().tracing is not None or any(map(_runs_op_by_op, values)):
+        if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
             return self.f(*args, **kwargs)  # as part of another program
-        key = (fixed_key(static), structure, order_of((args, kwargs)), tuple(map(_native_spec, values)), _in_force())
-        entry = self._entry(key, static, structure, values, donated)
+        key = (
+            static_key(static),
+            structure,
+            dict_key_order((args, kwargs)),
+            tuple(map(_native_spec, values)),
+            ambient_memory_limit(),
+        )
+        entry = self._find_specialization(key, static, structure, values, donated)
         if entry.flat is None:
-            plan = None if kwargs or static else planned(args)
+            plan = None if kwargs or static else plan_arguments(args)
             entry.flat, entry.plan = plan is not None, plan or entry.plan
         self.last = entry
         return unflatten(entry.structure, entry.run(values))
 
-    def _entry(
+    def _find_specialization(
         self, key: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
-    ) -> Entry:  # fmt: skip
-        """The compiled form for arguments of a kind and for what f reads besides, which may be as it was before."""
+    ) -> Specialization:  # fmt: skip
+        """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
-            changed = [e for e in known if e.after is not e.watched and e.after.is_same()]
-            entry = Entry(self, static, structure, values, donated)
-            entry.settle(changed)
-        self.entries.pop(key, None)  # the kinds that were used last stand last
+            # forms whose own trace changed what they read: this trace must give the same program
+            changed = [e for e in known if e.after is not e.closure and e.after.is_unchanged()]
+            entry = Specialization(self, static, structure, values, donated)
+            entry.check_self_changes(changed)
+        self.entries.pop(key, None)  # keep the most recently used last
         self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
         if len(self.entries) > _KINDS:
             del self.entries[next(iter(self.entries))]
         return entry
 
-    def _sorted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
+    def _split_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, list[Any], Any, tuple[int, ...]]:
         """The static arguments, the leaves of the others with their structure, and which leaves are donated."""
         places = _from_the_front(self.static, len(args), "static_argnums")
         static: tuple[tuple[int | str, Any], ...] = tuple((i, args[i]) for i in sorted(places) if i < len(args))
@@ -201,33 +211,33 @@ class Jitted:
             hash(static)
         except TypeError:
             raise ArgumentError(f"jit: static arguments must be hashable, got {static!r}.") from None
-        moving = [a for i, a in enumerate(args) if i not in places]
+        dynamic = [a for i, a in enumerate(args) if i not in places]
         named = {n: v for n, v in kwargs.items() if n not in self.names}
-        leaves, structure = flatten((moving, named))
+        leaves, structure = flatten((dynamic, named))
         donated: tuple[int, ...] = ()
         if self.donated:
             numbers = [i for i in range(len(args)) if i not in places]
-            given_up = _from_the_front(self.donated, len(args), "donate_argnums")
+            donated_args = _from_the_front(self.donated, len(args), "donate_argnums")
             at = 0
-            for i, a in zip(numbers, moving, strict=True):
+            for i, a in zip(numbers, dynamic, strict=True):
                 count = len(flatten(a)[0])
-                donated += tuple(range(at, at + count)) if i in given_up else ()
+                donated += tuple(range(at, at + count)) if i in donated_args else ()
                 at += count
         return static, leaves, structure, donated
 
-    def restored(self, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
+    def call_on_leaves(self, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
         """f called on leaves of its arguments."""
-        moving, named = unflatten(structure, leaves)
-        args = list(moving)
+        dynamic, named = unflatten(structure, leaves)
+        args = list(dynamic)
         for place, value in static:
             if isinstance(place, int):
                 args.insert(place, value)
         return self.f(*args, **named, **{n: v for n, v in static if isinstance(n, str)})
 
-    def lower(self, *args: Any, **kwargs: Any) -> Entry:
-        """The compiled form for these arguments, to be looked at: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
-        static, leaves, structure, donated = self._sorted(args, kwargs)
-        return Entry(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+    def lower(self, *args: Any, **kwargs: Any) -> Specialization:
+        """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
+        static, leaves, structure, donated = self._split_arguments(args, kwargs)
+        return Specialization(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:
@@ -238,8 +248,8 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
     return [i + count if i < 0 else i for i in positions]
 
 
-def _in_force() -> int | None:
-    """The bytes of the `pb.memory_budget` around, if there is one."""
+def ambient_memory_limit() -> int | None:
+    """The bytes of the enclosing `pb.memory_budget`, if there is one."""
     keeper = modes().keeper
     return keeper.limit if isinstance(keeper, Budget) else None
 
@@ -249,24 +259,24 @@ def _as_argument(x: Any, f: Any) -> Any:
         return as_value(x)
     except Exception:
         raise ArgumentError(
-            f"jit: arguments of {_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
+            f"jit: arguments of {_function_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
             "  Name it in static_argnums (or static_argnames) if it is a setting."
         ) from None
 
 
-def _runs_op_by_op(x: Any) -> bool:
-    """Whether a value has no numbers yet, or belongs to a transform that looks at single ops."""
+def _needs_op_by_op(x: Any) -> bool:
+    """Whether a value is symbolic, or belongs to a transform that must see every op."""
     inside = x
-    while isinstance(inside, Value) and not inside.looks_inside:
+    while isinstance(inside, Value) and not inside.runs_op_by_op:
         inside = next((getattr(inside, n) for n in ("value", "primal", "start") if hasattr(inside, n)), None)
     return isinstance(x, Value) and (inside is None or isinstance(inside, Value))
 
 
-def _name(f: Any) -> str:
+def _function_name(f: Any) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-class Entry:
+class Specialization:
     """f compiled for one kind of arguments."""
 
     def __init__(
@@ -277,99 +287,99 @@ class Entry:
         values: Sequence[Any],
         donated: tuple[int, ...],
     ) -> None:
-        self.watched: Watched = watched(jitted.f, *(value for _, value in static))
+        self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
         self.fast = jitted.fast
         self.check = jitted.check
-        self.forced = _in_force()
-        self.limit = min((x for x in (jitted.limit, self.forced) if x is not None), default=None)
+        self.ambient_limit = ambient_memory_limit()
+        self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
         specs = [_native_spec(v) for v in values]
         shape_of_result: list[Any] = []
 
         def flat(*symbols: Any) -> Any:
-            out = jitted.restored(static, structure, symbols)
+            out = jitted.call_on_leaves(static, structure, symbols)
             leaves, found = flatten(out)
             shape_of_result.append(found)
-            return [brought_out(as_value(x), symbols[0].scope) for x in leaves]
+            return [unwrap_to_level(as_value(x), symbols[0].scope) for x in leaves]
 
-        self.name = _name(jitted.f)
-        self.lines: dict[int, Any] | None = {} if jitted.check or is_set(CHECK) else None
-        found = traced(flat, specs, self.watched, self.name, self.lines)
-        refuse_side_effects(self.watched, self.name)
+        self.name = _function_name(jitted.f)
+        self.lines: dict[int, Any] | None = {} if jitted.check or is_variable_set(CHECK) else None
+        found = trace_function(flat, specs, self.closure, self.name, self.lines)
+        refuse_side_effects(self.closure, self.name)
         self.structure = shape_of_result[-1]
         self.states = found.states
-        self.staged, self.captured = hoisted(found)
-        self.watched.guard_large(self.captured)
-        self.watched.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
+        self.staged, self.captured = hoist_captures(found)
+        self.closure.guard_large(self.captured)
+        self.closure.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
         places = [s.place for s in self.states if s.specs]
-        self.watched.forget(places)
-        self.after = self.watched
-        if not self.watched.is_same():
-            self.after = watched(jitted.f, *(value for _, value in static))
+        self.closure.forget(places)
+        self.after = self.closure
+        if not self.closure.is_unchanged():
+            self.after = snapshot_closure(jitted.f, *(value for _, value in static))
             self.after.forget(places)
-        self.graph = optimised(self.staged)
+        self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
-        self.donated = self._pairs(donated)
-        self.batched: dict[tuple[Any, ...], Jitted] = {}
+        self.donated = self._pair_donations(donated)
+        self.batched_forms: dict[tuple[Any, ...], Jitted] = {}
         self.pulling: dict[tuple[int, ...], Jitted] = {}
         self.pushing: dict[tuple[int, ...], Jitted] = {}
-        self.keeping: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
-        self.plan = Plan(tuple, None, 0, None)
+        self.recording_ops: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
+        self.plan = ArgumentPlan(tuple, None, 0, None)
         self.flat: bool | None = None
-        self.plain = False
+        self.has_fast_path = False
         self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
-        self.finish = _finisher(self.structure, self.count)
+        self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
 
     def is_current(self) -> bool:
-        """Whether all that f read when it was traced is still there."""
-        return self.watched.is_same() and all(not s.specs or s.read() is not None for s in self.states)
+        """Whether nothing that f read when it was traced has changed."""
+        return self.closure.is_unchanged() and all(not s.specs or s.read() is not None for s in self.states)
 
-    def settle(self, before: Sequence[Entry]) -> None:
+    def check_self_changes(self, before: Sequence[Specialization]) -> None:
         """If f itself changed what it reads while it was traced (a counter, a cache), a second trace shows whether its
         program depends on that. If not, what it leaves behind counts as unchanged; if so, no program can follow it.
         `before` are forms after whose trace nothing but f changed anything.
         """
-        if not before or self.after is self.watched:
+        if not before or self.after is self.closure:
             return
         if fingerprint(self.staged) != fingerprint(before[0].staged) or not self._captures_same(before[0]):
-            places = ", ".join(str(place) for place, _ in self.watched.changes())
+            places = ", ".join(str(place) for place, _ in self.closure.changes())
             raise GraphError(
                 f"jit: {self.name} changes what it reads while it runs ({places}), and computes something else each "
                 "time.\n  A compiled function runs no Python at later calls: pass the value and return the new one."
             )
-        self.watched = self.after
+        self.closure = self.after
 
-    def _captures_same(self, other: Entry) -> bool:
+    def _captures_same(self, other: Specialization) -> bool:
         """Whether two forms of one program run on the same arrays: f may have made new ones."""
-        return all(map(is_as_it_was, self.captured, other.captured))
+        return all(map(is_unchanged, self.captured, other.captured))
 
     @lazy
     def code(self) -> Executable:
-        """The program to run on bare arrays, made when it is first needed: on a tape another one may run."""
-        found = self._executable()
-        native = isinstance(found, NativeExecutable)  # only native code checks what it is given
-        settled = all(type(c) is _ndarray and _settled(c, spec_of(c)) is c for c in self.captured)
-        self.plain = (
-            bool(self.flat) and native and settled and self.forced is None and not self.states
+        """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
+        found = self._find_executable()
+        native = isinstance(found, NativeExecutable)  # only native code checks its arguments
+        prepared = all(type(c) is _ndarray and _as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
+        self.has_fast_path = (
+            bool(self.flat) and native and prepared and self.ambient_limit is None and not self.states
             and all(s.weak is None for s in self.specs)
         )  # fmt: skip
         return found
 
-    def _executable(self) -> Executable:
-        """The code of an equal program, such as the one before an array that f captures was written to; or new code."""
+    def _find_executable(self) -> Executable:
+        """The code of an equal program, such as that from before a captured array was overwritten; else new code."""
         if not has_llvm():
             warn_without_llvm()
         key = fingerprint(self.graph)
         if key is None:
-            return executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            return make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
         whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
         if whole not in self.codes:
             if len(self.codes) >= _KINDS:
                 self.codes.clear()
-            self.codes[whole] = executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            self.codes[whole] = make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
         return self.codes[whole]
 
-    def _pairs(self, donated: tuple[int, ...]) -> dict[int, int]:
+    def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
         pairs: dict[int, int] = {}
         for number in donated:
@@ -384,18 +394,20 @@ class Entry:
     def run(self, values: Sequence[Any]) -> list[Any]:
         every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
         if not any(isinstance(v, Value) for v in every):
-            return self._stored(self.compute(*every))
-        needs = self._tracked(every)
-        keeps = needs and self.limit is None  # within a budget the backward pass begins from the arguments
-        op, more = self._keeping(needs) if keeps else (self.op, [])
+            return self._store_states(self.compute(*every))
+        needs = self._tracked_arguments(every)
+        saves = needs and self.limit is None  # within a budget nothing is saved for the backward pass
+        op, more = self._recording_op(needs) if saves else (self.op, [])
         outs = apply(op, *every, *more)
         found = list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
         tracked = sum(1 << i for i, v in enumerate(every) if _is_tracked(v))
         each = zip(found, self.reaches, self.moves, strict=True)
-        return self._stored([x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each])
+        return self._store_states(
+            [x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each]
+        )
 
-    def _stored(self, outs: list[Any]) -> list[Any]:
-        """The results, after what f leaves in its state has been put there."""
+    def _store_states(self, outs: list[Any]) -> list[Any]:
+        """The results, after the new states of f have been stored."""
         at = self.count
         for state in self.states:
             state.write(outs[at : at + state.count])
@@ -404,17 +416,17 @@ class Entry:
 
     @functools.cached_property
     def reaches(self) -> list[int]:
-        """The inputs that a cotangent of each output reaches, one bit for each: of a comparison, or of what is held
-        fixed, there are none.
+        """The inputs that a cotangent of each output reaches, one bit for each: none for comparisons, and for what is
+        held fixed.
         """
-        return self._hangs_on(_passes_back)
+        return self._find_reach(_passes_back)
 
     @functools.cached_property
     def moves(self) -> list[int]:
         """The inputs whose tangents each output moves with: those too that `no_grad` hides from cotangents."""
-        return self._hangs_on(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
+        return self._find_reach(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
 
-    def _hangs_on(self, passes: Callable[[Op, int], bool]) -> list[int]:
+    def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
         bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
         for e in self.staged.equations:
             found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]
@@ -422,7 +434,7 @@ class Entry:
             bits |= {id(s): reach for s in e.results if s.spec.inexact}
         return [bits.get(id(o), 0) for o in self.staged.outputs]
 
-    def _tracked(self, values: Sequence[Any]) -> tuple[int, ...]:
+    def _tracked_arguments(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The arguments that a tape at the top will ask for cotangents."""
         level = max(v.level for v in values if isinstance(v, Value))
         if not modes().grad or not any(spec_of(o).inexact for o in self.graph.outputs):
@@ -431,10 +443,10 @@ class Entry:
         return tuple(i for i in tensors if self.specs[i].inexact)
 
     def compute(self, *values: Any, keep: bool = False) -> list[Any]:
-        """The results on bare arrays of the right kind, whatever their layout. With `keep`, nothing is written over
-        what was given away.
+        """The results on bare arrays of the right kind, whatever their layout. With `keep`, donated arrays are copied
+        instead of overwritten.
         """
-        arrays = [_settled(v, s) for v, s in zip(values, self.specs, strict=True)]
+        arrays = [_as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
         for number in self.donated.values():
             shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
@@ -448,7 +460,7 @@ class Entry:
             observer.ran(f"jit {self.name}", arrays, found, self.code.room)
         return found
 
-    # To be looked at
+    # Inspection
 
     def explain(self) -> str:
         """A line for each step: what was fused in it, over which domain, bytes and operations; what was not, and why.
@@ -458,17 +470,17 @@ class Entry:
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
         """
-        return explained(self._native().steps)
+        return explain_steps(self._native().steps)
 
-    def memory(self) -> Memory:
+    def memory(self) -> CallMemory:
         """The bytes a call works with, known before it runs."""
         native = self._native()
         return memory_of(native.steps, native.native.arena)
 
     @property
     def kernels(self) -> str:
-        """The loops, in a language that no machine is known in."""
-        return shown(self._native().steps)
+        """The loops as text of the loop IR, which names no machine."""
+        return format_steps(self._native().steps)
 
     @property
     def llvm(self) -> str:
@@ -478,11 +490,11 @@ class Entry:
     @property
     def assembly(self) -> str:
         """The machine code as text."""
-        return assembly(self._native().text)
+        return compile_assembly(self._native().text)
 
     def _native(self) -> NativeExecutable:
         if not isinstance(self.code, NativeExecutable):
-            raise ArgumentError("jit: this program runs on the array library; there is no native code to show.")
+            raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
         return self.code
 
     # Seen from a tape or a transform: an op like any other, whose rules are compiled functions too
@@ -515,105 +527,107 @@ class Entry:
             return every[0] if one else tuple(every)
 
         def batch(op: Any, size: int, args: Any, axes: Any, static: Any) -> Any:
-            found = self._batched(tuple(axes))(*args)
+            found = self._batch(tuple(axes))(*args)
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
         specs = tuple(spec_of(o) for o in self.graph.outputs)
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
-            spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=terms(joint), push=push, batch=batch,
+            spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=as_formula(joint), push=push, batch=batch,
             samples=lambda rng: [],
         )  # fmt: skip
 
-    def _keeping(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
-        """The op that a tape records, and constants that are its last arguments: it answers the results and what the
-        way back to some arguments needs of the forward pass. As results of an op they have derivatives too.
+    def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+        """The op that a tape records, and constants that are its last arguments: it returns the results and the
+        residuals of the backward pass to some arguments. As results of an op, residuals have derivatives too.
         """
-        if needs not in self.keeping:
-            self.keeping[needs] = self._forward_and_back(needs)
-        return self.keeping[needs]
+        if needs not in self.recording_ops:
+            self.recording_ops[needs] = self._build_recording_op(needs)
+        return self.recording_ops[needs]
 
-    def _forward_and_back(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+    def _build_recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
         xs, outs = self.staged.inputs, [spec_of(o) for o in self.staged.outputs]
         bars = [s for s in outs if s.inexact]
 
+        # results and cotangents in one program, so that the split finds what the two share
         def both(*symbols: Any) -> list[Any]:
             given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
-            found, pull = vjp(self._of_some(given, needs), *(given[i] for i in needs))
-            floats, every = iter(found), found if len(bars) == len(outs) else self.replayed(*given)
+            found, pull = vjp(self._as_function_of(given, needs), *(given[i] for i in needs))
+            floats, every = iter(found), found if len(bars) == len(outs) else self.replay(*given)
             results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
-            return [brought_out(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
+            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
-        inputs, equations, outputs = _written_down(both, [*(s.spec for s in xs), *bars])
-        parts = parted(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
-        ahead, back = (
-            Jitted(_replaying(g, self.name), fast=self.fast, check=self.check) for g in (parts.forward, parts.backward)
+        inputs, equations, outputs = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        parts = split_forward_backward(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
+        run_forward, run_backward = (
+            Jitted(_as_function(g, self.name), fast=self.fast, check=self.check)
+            for g in (parts.forward, parts.backward)
         )
-        forward = Entry(ahead, (), flatten((list(xs), {}))[1], xs, ())
-        again = forward.op.joint
-        assert again is not None
+        forward = Specialization(run_forward, (), flatten((list(xs), {}))[1], xs, ())
+        pull_forward = forward.op.joint
+        assert pull_forward is not None
 
         def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
             bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
-            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # what was kept is differentiated itself
-                return again.formula(bar, xs, position)
-            held = [xs[i] if where == "argument" else out[i] for where, i in parts.held]
+            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
+                return pull_forward.function(bar, xs, position)
+            residuals = [xs[i] if where == "argument" else out[i] for where, i in parts.residual_sources]
             given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
             found: list[Any] = [None] * len(xs)
-            for i, share in zip(needs, back(*held, *given), strict=True):
+            for i, share in zip(needs, run_backward(*residuals, *given), strict=True):
                 found[i] = share
             return found
 
-        return replace(forward.op, name=f"jit {self.name}", joint=terms(joint), rules={}), forward.captured
+        return replace(forward.op, name=f"jit {self.name}", joint=as_formula(joint), rules={}), forward.captured
 
-    def replayed(self, *xs: Any) -> list[Any]:
+    def replay(self, *xs: Any) -> list[Any]:
         """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
         found = self.staged.run(*xs)
         return list(found) if isinstance(found, tuple) else [found]
 
-    def _of_some(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
+    def _as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
         """The floating results as a function of some inputs, the others held fixed."""
         outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
 
-        def of_some(*moving: Any) -> list[Any]:
+        def float_results(*moving: Any) -> list[Any]:
             every = list(xs)
             for i, x in zip(some, moving, strict=True):
                 every[i] = x
-            found = self.replayed(*every)
+            found = self.replay(*every)
             return [found[i] for i in outs]
 
-        return of_some
+        return float_results
 
     def _pull(self, some: tuple[int, ...]) -> Jitted:
         """The pull to some arguments. The others are constants, which a program may want of them."""
         if some not in self.pulling:
 
-            def pulled(xs: list[Any], bars: list[Any]) -> Any:
-                return list(vjp(self._of_some(xs, some), *(xs[i] for i in some))[1](bars))
+            def pull(xs: list[Any], bars: list[Any]) -> Any:
+                return list(vjp(self._as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
 
-            self.pulling[some] = Jitted(pulled, fast=self.fast, limit=self.limit, check=self.check)
+            self.pulling[some] = Jitted(pull, fast=self.fast, limit=self.limit, check=self.check)
         return self.pulling[some]
 
     def _push(self, some: tuple[int, ...]) -> Jitted:
         if some not in self.pushing:
 
-            def pushed(xs: list[Any], dots: list[Any]) -> Any:
-                return jvp(self._of_some(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
+            def push(xs: list[Any], dots: list[Any]) -> Any:
+                return jvp(self._as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
 
-            self.pushing[some] = Jitted(pushed, fast=self.fast, limit=self.limit, check=self.check)
+            self.pushing[some] = Jitted(push, fast=self.fast, limit=self.limit, check=self.check)
         return self.pushing[some]
 
-    def _batched(self, axes: tuple[Any, ...]) -> Jitted:
-        if axes not in self.batched:
-            self.batched[axes] = Jitted(
-                vmap(self.replayed, in_axes=axes), fast=self.fast, limit=self.limit, check=self.check
+    def _batch(self, axes: tuple[Any, ...]) -> Jitted:
+        if axes not in self.batched_forms:
+            self.batched_forms[axes] = Jitted(
+                vmap(self.replay, in_axes=axes), fast=self.fast, limit=self.limit, check=self.check
             )
-        return self.batched[axes]
+        return self.batched_forms[axes]
 
 
 @functools.cache
 def warn_without_llvm() -> None:
-    """Say once that there is no compiler: the results are the same, the speed is not."""
+    """Warn once that there is no compiler: the results are the same, the speed is not."""
     warnings.warn(
         "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
         'themselves.\n  Install it: pip install "pullback[jit]".',
@@ -639,8 +653,8 @@ def _passes_back(op: Op, position: int) -> bool:
     return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
 
 
-def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
-    """How results are put back into their structure, without asking the tree package about the common ones."""
+def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
+    """A function that rebuilds the result's structure, without the tree package for the common ones."""
     if structure is None:
         return lambda found: found[0]
     if structure == flatten((0,) * count)[1]:
@@ -650,14 +664,16 @@ def _finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     return functools.partial(unflatten, structure)
 
 
-def _written_down(function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[list[Symbol], list[Equation], Any]:
-    """A function as equations, the same ones whatever modes the call is in: who watches or keeps sees what runs."""
-    with switched(**asdict(PLAIN)):
-        return write_down(function, *specs, shared=True, name="jit")
+def _stage_in_plain_modes(
+    function: Callable[..., Any], specs: Sequence[Spec]
+) -> tuple[list[Symbol], list[Equation], Any]:
+    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
+    with override_modes(**asdict(PLAIN)):
+        return stage_equations(function, *specs, shared=True, name="jit")
 
 
-def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:
-    """A graph as a function of a name."""
+def _as_function(graph: Graph, name: str) -> Callable[..., list[Any]]:
+    """A graph as a named function."""
 
     def run(*values: Any) -> list[Any]:
         return replay(graph.inputs, graph.equations, graph.outputs, values)
@@ -666,15 +682,15 @@ def _replaying(graph: Graph, name: str) -> Callable[..., list[Any]]:
     return run
 
 
-def _settled(value: Any, spec: Spec) -> Any:
-    """A contiguous array of the wanted dtype, and of NumPy's own object for it, which native code knows it by: there
-    may be others, as `newbyteorder` and unpickling make them.
+def _as_native_contiguous(value: Any, spec: Spec) -> Any:
+    """A contiguous array of the wanted dtype. Native code compares dtypes by address, so it has NumPy's own object for
+    it: `newbyteorder` and unpickling make others.
     """
     if is_array(value) and not isinstance(value, _ndarray):
         return value  # another library runs the ops, on any layout
     array = np.asarray(value) if is_array(value) else np.asarray(value, spec.dtype)
     if not array.dtype.isnative:
-        array = in_native_order(array)
+        array = to_native_byte_order(array)
     elif array.dtype is not (own := np.dtype(array.dtype.type)):
         array = array.view(own)
     if not array.flags.aligned:
@@ -682,14 +698,14 @@ def _settled(value: Any, spec: Spec) -> Any:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-def in_native_order(array: Any) -> Any:
-    """An array in this machine's order of bytes, which native code and most libraries want."""
+def to_native_byte_order(array: Any) -> Any:
+    """An array in this machine's byte order, which native code and most libraries require."""
     return array.astype(np.dtype(array.dtype.type))
 
 
-def hoisted(found: Traced) -> tuple[Graph, list[Any]]:
+def hoist_captures(found: TracedProgram) -> tuple[Graph, list[Any]]:
     """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
-    graph. What f made itself stays as it was.
+    graph. What f made itself stays a constant.
     """
     captured: dict[int, Symbol] = {}
     held: list[Any] = []
@@ -697,16 +713,16 @@ def hoisted(found: Traced) -> tuple[Graph, list[Any]]:
     repeats: list[Equation] = []
     scope = found.inputs[0].scope
 
-    def symbol_for(kept: Any) -> Any:
-        x = found.constants.origin(kept)
-        if type(x) is Tensor and x is kept and x.node is None and is_array(x.value):
+    def symbol_for(constant: Any) -> Any:
+        x = found.constants.origin(constant)
+        if type(x) is Tensor and x is constant and x.node is None and is_array(x.value):
             x = x.value  # a tensor that f made
         outside = isinstance(x, Value) and not (isinstance(x, Symbol) and x.scope is scope)
         if not outside and not (is_array(x) and x.ndim):
             return x
         if id(x) not in captured:
             captured[id(x)] = Symbol(_native_spec(x), scope, [], None)
-            held.append(_unrepeated(x))
+            held.append(_drop_repeats(x))
             given.append(captured[id(x)])
             if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
                 given[-1] = Symbol(_native_spec(held[-1]), scope, [], None)
@@ -723,7 +739,7 @@ def _native_spec(x: Any) -> Spec:
     return spec if spec.dtype.isnative else make_spec(spec.shape, np.dtype(spec.dtype.type), spec.device)
 
 
-def _unrepeated(x: Any) -> Any:
+def _drop_repeats(x: Any) -> Any:
     """An array without the axes along which it only repeats itself (they stay, of size one)."""
     if type(x) is not _ndarray or any(x.strides):
         return x

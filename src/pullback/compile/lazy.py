@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """A method as an attribute, its result kept in the instance. Two threads may both compute it; one result stays."""
+    """A method as an attribute, its result cached in the instance. Two threads may both compute it; one stays."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute = compute

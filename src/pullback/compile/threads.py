@@ -1,8 +1,8 @@
-"""A number in, that many threads for compiled code out."""
+"""The number of threads that compiled code runs on."""
 
 from __future__ import annotations
 
-from .cpu.pool import POOL, checked
+from .cpu.runtime.pool import POOL, check_thread_count
 
 __all__ = ["get_num_threads", "set_num_threads"]
 
@@ -18,11 +18,11 @@ def set_num_threads(count: int) -> None:
     2
     >>> pb.set_num_threads(before)
     """
-    POOL.resize(checked(count, "set_num_threads"))
+    POOL.resize(check_thread_count(count, "set_num_threads"))
 
 
 def get_num_threads() -> int:
-    """How many threads compiled code may use: what `set_num_threads` said last, or the variable `PULLBACK_NUM_THREADS`
+    """How many threads compiled code may use: what `set_num_threads` set last, or the variable `PULLBACK_NUM_THREADS`
     when the process began, else the number of cores that the process may run on.
 
     >>> import pullback as pb

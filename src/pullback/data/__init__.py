@@ -1,4 +1,4 @@
-"""A data set's name in, its NumPy arrays out: the small real data the demo and the examples learn from."""
+"""Small real data sets for the demo and the examples."""
 
 from importlib.resources import files
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nothing in, a trained network, what it cost and a page about it out: a small CNN learns the 8x8 digits."""
+"""The demo: a small CNN learns the 8x8 digits, by tape and compiled, with an HTML report."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rich.table import Table
 
 import pullback as pb
 
-from .network import BATCH, Digits, loss, new_parameters, shuffled_digits
-from .page import written_page
-from .peers import Step, race, with_peers
-from .result import Report, told
-from .threads import one_thread
-from .training import ByTape, Compiled, Run, Way, train
-from .weighing import weigh_compiled, weigh_tape
+from .memory_use import measure_compiled_memory, measure_tape_memory
+from .network import BATCH, Digits, init_parameters, load_shuffled_digits, loss
+from .page import build_page
+from .peers import Step, add_peer_steps, race
+from .report import DemoReport, report_rows
+from .single_thread import one_thread
+from .training import CompiledTrainer, TapeTrainer, Trainer, TrainingRun, train
 
-__all__ = ["Report", "main"]
+__all__ = ["DemoReport", "main"]
 
-#: The page, where nobody says otherwise.
+#: The default path of the page.
 PAGE = "pullback-demo.html"
 
 
@@ -37,40 +37,40 @@ def main(
     console: Console | None = None,
     report: str | Path | None = None,
     peers: bool = True,
-) -> Report:
-    """Trains the network by tape and compiled, times both beside other libraries (unless told not to), prints and
-    returns what it found, and writes a page about it to `report`.
+) -> DemoReport:
+    """Train the network by tape and compiled, time both against other libraries (unless `peers` is False), print and
+    return the results, and write a page about them to `report`.
     """
     with one_thread():
-        return _run(steps, seed, console or Console(), place_of(report), peers)
+        return _run(steps, seed, console or Console(), report_path(report), peers)
 
 
-def _run(steps: int, seed: int, console: Console, path: Path, peers: bool) -> Report:
+def _run(steps: int, seed: int, console: Console, path: Path, peers: bool) -> DemoReport:
     random = np.random.default_rng(seed)
-    data, start = shuffled_digits(random), new_parameters(random)
-    tape, compiled = ByTape(start), Compiled(start)
-    with progress(console) as bar:
-        runs = [watched(way, data, steps, seed, bar) for way in (tape, compiled)]
+    data, start = load_shuffled_digits(random), init_parameters(random)
+    tape, compiled = TapeTrainer(start), CompiledTrainer(start)
+    with progress_bar(console) as bar:
+        runs = [train_with_progress(way, data, steps, seed, bar) for way in (tape, compiled)]
     batch = data.images[:BATCH].copy(), data.labels[:BATCH].copy()
     with console.status("measuring"):
-        times, left_out = timed(start, batch, peers)
-        on_tape, profile = weigh_tape(start, *batch)
-        memory = {"tape": on_tape, "compiled": weigh_compiled(compiled, *batch)}
-    found = Report(
+        times, left_out = time_steps(start, batch, peers)
+        on_tape, profile = measure_tape_memory(start, *batch)
+        memory = {"tape": on_tape, "compiled": measure_compiled_memory(compiled, *batch)}
+    found = DemoReport(
         sum(x.size for layer in start.values() for x in layer.values()),
         steps, runs[0], runs[1], compiled.is_native, times, left_out, memory, path,
     )  # fmt: skip
     gradients = pb.tools.gradient_report(tape.params(), loss, *batch)
-    layers = ByTape(start).layers
+    layers = TapeTrainer(start).layers
     names = {f"{name}.{key}": x for name, layer in layers.items() for key, x in layer.items()}
     drawing = pb.tools.draw(loss(layers, *batch), form="svg", names=names)
-    written_page(found, data, compiled, gradients, profile, drawing).save(path)
-    show(found, console)
+    build_page(found, data, compiled, gradients, profile, drawing).save(path)
+    print_report(found, console)
     return found
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Progress]:
+def progress_bar(console: Console) -> Iterator[Progress]:
     columns = [
         TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"),
         TextColumn("{task.fields[accuracy]}"), TimeElapsedColumn(),
@@ -79,41 +79,43 @@ def progress(console: Console) -> Iterator[Progress]:
         yield bar
 
 
-def watched(way: Way, data: Digits, steps: int, seed: int, bar: Progress) -> Run:
-    """A run whose steps are seen on a bar."""
-    task = bar.add_task(way.name, total=steps, loss="", accuracy="compiling" if isinstance(way, Compiled) else "")
+def train_with_progress(way: Trainer, data: Digits, steps: int, seed: int, bar: Progress) -> TrainingRun:
+    """A run with a progress bar."""
+    task = bar.add_task(
+        way.name, total=steps, loss="", accuracy="compiling" if isinstance(way, CompiledTrainer) else ""
+    )
 
-    def watch(run: Run) -> None:
-        right = f"right {run.accuracy:.1%}" if run.trials else ""
+    def watch(run: TrainingRun) -> None:
+        right = f"right {run.accuracy:.1%}" if run.evaluations else ""
         bar.update(task, advance=1, loss=f"loss {run.losses[-1]:.4f}", accuracy=right)
 
     return train(way, data, steps, seed, watch)
 
 
-def timed(start: Any, batch: tuple[Any, Any], peers: bool) -> tuple[dict[str, float], list[str]]:
-    """The best time of a step of each, in turn."""
-    ways: dict[str, Way] = {"pullback, tape": ByTape(start), "pullback, compiled": Compiled(start)}
+def time_steps(start: Any, batch: tuple[Any, Any], peers: bool) -> tuple[dict[str, float], list[str]]:
+    """The best time of a step for each trainer and peer."""
+    ways: dict[str, Trainer] = {"pullback, tape": TapeTrainer(start), "pullback, compiled": CompiledTrainer(start)}
     ours: dict[str, Step] = {name: functools.partial(way.step, *batch) for name, way in ways.items()}
-    steps, left_out = with_peers(ours, start, *batch) if peers else (ours, ["other libraries: not asked for"])
+    steps, left_out = add_peer_steps(ours, start, *batch) if peers else (ours, ["other libraries: not asked for"])
     return race(steps, 0.5 * len(steps)), left_out
 
 
-def place_of(report: str | Path | None) -> Path:
-    """Where the page goes: where it was asked for, else the current directory, else, if that is closed, a new one."""
+def report_path(report: str | Path | None) -> Path:
+    """Where the page goes: the given path, else the current directory, else, if that is not writable, a new one."""
     if report is not None:
         return Path(report).resolve()
     folder = Path.cwd() if os.access(Path.cwd(), os.W_OK) else Path(tempfile.mkdtemp(prefix="pullback-"))
     return folder / PAGE
 
 
-def show(found: Report, console: Console) -> None:
+def print_report(found: DemoReport, console: Console) -> None:
     console.print(
         f"A convolutional network ({found.parameters:,} float32 parameters) learned 8x8 handwritten digits in "
         f"{found.steps:,} steps of {BATCH} images, by tape and compiled.",
         highlight=False,
     )
     table = Table.grid(padding=(0, 2))
-    for row in told(found):
+    for row in report_rows(found):
         table.add_row(*row)
     console.print(table)
     console.print(f"A page with plots: {found.path}", highlight=False, soft_wrap=True)

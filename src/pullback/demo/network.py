@@ -1,4 +1,4 @@
-"""A seed in, digits and a small convolutional network out: its parameters, its scores and its loss, in float32."""
+"""The demo's data and network: a small CNN in float32, its logits and its loss."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 import pullback as pb
 from pullback.data import digits
 
-__all__ = ["BATCH", "RATE", "Digits", "batches", "loss", "new_parameters", "scores", "shuffled_digits"]
+__all__ = ["BATCH", "RATE", "Digits", "iter_batches", "loss", "init_parameters", "scores", "load_shuffled_digits"]
 
-#: Images kept apart, images in a step, and the rate of Adam.
+#: Held-out images, batch size, and Adam's learning rate.
 HELD_OUT, BATCH, RATE = 360, 64, 3e-3
 CHANNELS = (16, 32)
 
@@ -29,7 +29,7 @@ class Digits:
     test_labels: NDArray[Any]
 
 
-def shuffled_digits(random: np.random.Generator) -> Digits:
+def load_shuffled_digits(random: np.random.Generator) -> Digits:
     """The digits that come with the package, a fifth of them held out."""
     images, labels = digits()
     images = images.reshape(-1, 1, 8, 8)
@@ -38,7 +38,7 @@ def shuffled_digits(random: np.random.Generator) -> Digits:
     return Digits(images[train], labels[train], images[test], labels[test])
 
 
-def new_parameters(random: np.random.Generator) -> dict[str, dict[str, Any]]:
+def init_parameters(random: np.random.Generator) -> dict[str, dict[str, Any]]:
     """Two convolutions of 3x3 and a dense layer, with variances at which relu neither shrinks nor grows values."""
     one, two = CHANNELS
     shapes = {"conv1": (one, 1, 3, 3), "conv2": (two, one, 3, 3), "dense": (two * 2 * 2, 10)}
@@ -52,7 +52,7 @@ def new_parameters(random: np.random.Generator) -> dict[str, dict[str, Any]]:
 
 
 def scores(params: Any, images: Any) -> Any:
-    """Ten numbers for each image, the largest at the digit it is taken for."""
+    """Ten logits for each image."""
     one, two, dense = params["conv1"], params["conv2"], params["dense"]
     h = pb.nn.max_pool2d(pb.relu(pb.nn.conv2d(images, one["weight"], one["bias"], padding=1)), 2)
     h = pb.nn.max_pool2d(pb.relu(pb.nn.conv2d(h, two["weight"], two["bias"], padding=1)), 2)
@@ -65,8 +65,8 @@ def loss(params: Any, images: Any, labels: Any) -> Any:
     return pb.mean(pb.logsumexp(z, axis=1) - pb.take_along_axis(z, labels[:, None], axis=1)[:, 0])
 
 
-def batches(random: np.random.Generator, rows: int, count: int) -> Iterator[NDArray[Any]]:
-    """`count` sets of row numbers: each pass over the data goes through all rows once, in a new order."""
+def iter_batches(random: np.random.Generator, rows: int, count: int) -> Iterator[NDArray[Any]]:
+    """`count` batches of row indices: each epoch visits all rows once, in a new order."""
     left = np.empty(0, np.int64)
     for _ in range(count):
         if len(left) < BATCH:

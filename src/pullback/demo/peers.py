@@ -1,4 +1,4 @@
-"""Parameters and a batch in, the same training step in other libraries out, and the time of each beside ours."""
+"""The same training step in PyTorch and JAX, and the race between them and ours."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 
 from .network import RATE
 
-__all__ = ["PEERS", "Step", "race", "with_peers"]
+__all__ = ["PEERS", "Step", "race", "add_peer_steps"]
 
-#: One training step; it answers the loss it started from.
+#: One training step; it returns the loss before the update.
 Step = Callable[[], float]
 
 
-def in_torch(params: Any, images: Any, labels: Any) -> Step:
+def make_torch_step(params: Any, images: Any, labels: Any) -> Step:
     torch = import_module("torch")
-    torch.set_num_threads(1)  # as ours: twice as many only wait for each other
+    torch.set_num_threads(1)  # as ours: more threads only wait for each other
     functional = torch.nn.functional
     leaves = {n: {k: torch.tensor(x, requires_grad=True) for k, x in layer.items()} for n, layer in params.items()}
-    optimiser = torch.optim.Adam([x for layer in leaves.values() for x in layer.values()], lr=RATE)
+    optimizer = torch.optim.Adam([x for layer in leaves.values() for x in layer.values()], lr=RATE)
     x, y = torch.tensor(images), torch.tensor(labels)
 
     def step() -> float:
@@ -31,15 +31,15 @@ def in_torch(params: Any, images: Any, labels: Any) -> Step:
         h = functional.max_pool2d(torch.relu(functional.conv2d(x, one["weight"], one["bias"], padding=1)), 2)
         h = functional.max_pool2d(torch.relu(functional.conv2d(h, two["weight"], two["bias"], padding=1)), 2)
         value = functional.cross_entropy(h.reshape(len(x), -1) @ dense["weight"] + dense["bias"], y)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value.backward()
-        optimiser.step()
+        optimizer.step()
         return float(value.item())
 
     return step
 
 
-def in_jax(params: Any, images: Any, labels: Any) -> Step:
+def make_jax_step(params: Any, images: Any, labels: Any) -> Step:
     """With channels last, which its compiler likes best on a CPU."""
     jax = import_module("jax")
     jnp, lax = jax.numpy, jax.lax
@@ -55,19 +55,19 @@ def in_jax(params: Any, images: Any, labels: Any) -> Step:
         return jnp.mean(jax.nn.logsumexp(z, axis=1) - z[jnp.arange(len(x)), y])
 
     def step(params: Any, first: Any, second: Any, count: Any, x: Any, y: Any) -> Any:
-        """Adam as its authors have it: averages of gradients and of their squares, freed of their bias."""
+        """Adam as published: bias-corrected averages of gradients and of their squares."""
         value, g = jax.value_and_grad(loss)(params, x, y)
         count = count + 1
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, g)
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, g)
 
-        def moved(p: Any, m: Any, v: Any) -> Any:
+        def adam_update(p: Any, m: Any, v: Any) -> Any:
             return p - RATE * m / (1 - 0.9**count) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8)
 
-        return value, jax.tree.map(moved, params, first, second), first, second, count
+        return value, jax.tree.map(adam_update, params, first, second), first, second, count
 
     compiled = jax.jit(step, donate_argnums=(0, 1, 2))
-    start = jax.tree.map(jnp.asarray, _channels_last(params))
+    start = jax.tree.map(jnp.asarray, _to_channels_last(params))
     zeros = [jax.tree.map(jnp.zeros_like, start) for _ in range(2)]
     state = [start, *zeros, jnp.zeros((), jnp.float32)]
     x, y = jnp.asarray(images.transpose(0, 2, 3, 1)), jnp.asarray(labels)
@@ -79,7 +79,7 @@ def in_jax(params: Any, images: Any, labels: Any) -> Step:
     return run
 
 
-def _channels_last(params: Any) -> Any:
+def _to_channels_last(params: Any) -> Any:
     """The same network with weights as (height, width, in, out), and the dense layer's rows in that order."""
     found = {name: dict(layer) for name, layer in params.items()}
     for name in ("conv1", "conv2"):
@@ -91,13 +91,13 @@ def _channels_last(params: Any) -> Any:
 
 #: Each with the package it needs.
 PEERS: dict[str, tuple[str, Callable[[Any, Any, Any], Step]]] = {
-    "PyTorch": ("torch", in_torch),
-    "JAX, compiled": ("jax", in_jax),
+    "PyTorch": ("torch", make_torch_step),
+    "JAX, compiled": ("jax", make_jax_step),
 }
 
 
-def with_peers(ours: dict[str, Step], params: Any, images: Any, labels: Any) -> tuple[dict[str, Step], list[str]]:
-    """Our steps and those of the peers that are here and compute the same loss; and what is left out, and why."""
+def add_peer_steps(ours: dict[str, Step], params: Any, images: Any, labels: Any) -> tuple[dict[str, Step], list[str]]:
+    """Our steps and those of the installed peers that compute the same loss; and which are left out, and why."""
     steps, missing = dict(ours), []
     wanted = {name: step() for name, step in ours.items()}
     expected = next(iter(wanted.values()))

@@ -1,4 +1,4 @@
-"""Digits and parameters in, a run of training out: by tape, or as one compiled step."""
+"""Training runs: by tape, or as one compiled step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 from time import perf_counter
 from typing import Any, final
 
@@ -15,37 +14,32 @@ import numpy as np
 import pullback as pb
 from pullback.compile.cpu.executable import NativeExecutable
 
-from .network import RATE, Digits, batches, loss, scores
+from .network import RATE, Digits, iter_batches, loss, scores
 
-__all__ = ["ByTape", "Compiled", "Run", "Way", "accuracy", "train", "whole_step"]
+__all__ = ["TapeTrainer", "CompiledTrainer", "TrainingRun", "Trainer", "accuracy", "train", "training_step"]
 
-#: How often in a run the network is tried on the digits that were held out.
-TRIALS = 20
+#: How often in a run the network is evaluated on the held-out digits.
+EVALUATIONS = 20
 
 
 @dataclass(slots=True)
-class Run:
+class TrainingRun:
     """What a run did: the loss and seconds of each step, (step, accuracy) now and then, norms of gradients by layer."""
 
     name: str
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    trials: list[tuple[int, float]] = field(default_factory=list)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
     norms: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
-        """The share of held-out digits that the network knew at the end."""
-        return self.trials[-1][1]
-
-    @property
-    def seconds_per_step(self) -> float:
-        """The median, without the first step, which may compile."""
-        return median(self.seconds[1:] or self.seconds)
+        """The final accuracy on the held-out digits."""
+        return self.evaluations[-1][1]
 
 
-class Way(ABC):
-    """A way to train: `step` takes one and answers the loss; `params` are where it stands."""
+class Trainer(ABC):
+    """A way to train: `step` takes one step and returns the loss; `params` are the current parameters."""
 
     name: str
 
@@ -61,8 +55,8 @@ class Way(ABC):
 
 
 @final
-class ByTape(Way):
-    """Forward, `backward`, and the optimiser's step, op by op, as PyTorch users write it."""
+class TapeTrainer(Trainer):
+    """Forward, `backward`, and the optimizer's step, op by op, as PyTorch users write it."""
 
     name = "tape"
 
@@ -70,13 +64,13 @@ class ByTape(Way):
         self.layers = {
             name: {key: pb.tensor(x, requires_grad=True) for key, x in layer.items()} for name, layer in params.items()
         }
-        self.optimiser = pb.optim.Adam(self.layers, lr=RATE)
+        self.optimizer = pb.optim.Adam(self.layers, lr=RATE)
 
     def step(self, images: Any, labels: Any) -> float:
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         value = loss(self.layers, images, labels)
         value.backward()
-        self.optimiser.step()
+        self.optimizer.step()
         return float(value.item())
 
     def params(self) -> Any:
@@ -89,40 +83,40 @@ class ByTape(Way):
         return {name: norm(layer) for name, layer in self.layers.items()}
 
 
-def whole_step(params: Any, state: Any, images: Any, labels: Any) -> Any:
-    """Forward, backward and update: the loss, the new parameters, the new state of the optimiser."""
+def training_step(params: Any, state: Any, images: Any, labels: Any) -> Any:
+    """Forward, backward and update: the loss, the new parameters, the new state of the optimizer."""
     value, gradients = pb.value_and_grad(loss)(params, images, labels)
-    updates, state = rule().update(gradients, state, params)
+    updates, state = adam_rule().update(gradients, state, params)
     return value, pb.optim.apply_updates(params, updates), state
 
 
 @functools.cache
-def rule() -> Any:
+def adam_rule() -> Any:
     return pb.optim.adam(RATE)
 
 
 @final
-class Compiled(Way):
-    """The whole step as one native call that writes the new parameters over the old."""
+class CompiledTrainer(Trainer):
+    """The whole step as one native call that updates donated parameters in place."""
 
     name = "compiled"
 
     def __init__(self, params: Any) -> None:
         mine = {name: {key: x.copy() for key, x in layer.items()} for name, layer in params.items()}
-        self.call = pb.jit(whole_step, donate_argnums=(0, 1))
-        self.at = (mine, rule().init(mine))
+        self.call = pb.jit(training_step, donate_argnums=(0, 1))
+        self.params_and_state = (mine, adam_rule().init(mine))
 
     def step(self, images: Any, labels: Any) -> float:
-        value, *at = self.call(*self.at, images, labels)
-        self.at = (at[0], at[1])
+        value, *at = self.call(*self.params_and_state, images, labels)
+        self.params_and_state = (at[0], at[1])
         return float(value)
 
     def params(self) -> Any:
-        return self.at[0]
+        return self.params_and_state[0]
 
     @property
     def is_native(self) -> bool:
-        """Whether there is machine code; without LLVM the array library runs the program."""
+        """Whether there is machine code; without LLVM NumPy runs the program."""
         return self.call.last is not None and isinstance(self.call.last.code, NativeExecutable)
 
 
@@ -130,11 +124,11 @@ def accuracy(params: Any, images: Any, labels: Any) -> float:
     return float(np.mean(np.argmax(scores(params, images), axis=-1) == labels))
 
 
-def train(way: Way, data: Digits, steps: int, seed: int, watch: Callable[[Run], None]) -> Run:
-    """A run of so many steps, the same batches for the same seed; `watch` is told after each."""
-    run = Run(way.name)
-    every = max(steps // TRIALS, 1)
-    for number, rows in enumerate(batches(np.random.default_rng(seed), len(data.images), steps), 1):
+def train(way: Trainer, data: Digits, steps: int, seed: int, watch: Callable[[TrainingRun], None]) -> TrainingRun:
+    """A run of so many steps, the same batches for the same seed; `watch` is called after each."""
+    run = TrainingRun(way.name)
+    every = max(steps // EVALUATIONS, 1)
+    for number, rows in enumerate(iter_batches(np.random.default_rng(seed), len(data.images), steps), 1):
         images, labels = data.images[rows], data.labels[rows]
         begin = perf_counter()
         run.losses.append(way.step(images, labels))
@@ -142,6 +136,6 @@ def train(way: Way, data: Digits, steps: int, seed: int, watch: Callable[[Run], 
         for layer, norm in way.norms().items():
             run.norms.setdefault(layer, []).append(norm)
         if number % every == 0 or number == steps:
-            run.trials.append((number, accuracy(way.params(), data.test_images, data.test_labels)))
+            run.evaluations.append((number, accuracy(way.params(), data.test_images, data.test_labels)))
         watch(run)
     return run

@@ -1,7 +1,7 @@
-"""Placeholders, variables and ops on them in, steps to call out: a graph built by hand, fed by name.
+"""`GraphBuilder`: a graph built by hand of placeholders, variables and ops on them; its steps are fed by name.
 
-Ops on the builder's values are written down as they come. Gradients are written down as a wish and worked out when the
-sizes are known, so that no rule has to guess. A step is one compiled function of (variables, fed arrays).
+Ops on the builder's values are recorded in order. Gradients are recorded as one line and derived when the sizes are
+known, so that no rule has to guess. A step is one compiled function of (variables, fed arrays).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.dtypes import as_dtype
 from ..arrays.scope import Scope
-from ..arrays.size import Size, Unknowns, evaluate, unknowns_in
+from ..arrays.size import Size, Unknowns, evaluate, has_unknowns
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -23,13 +23,13 @@ from ..errors import ArgumentError, DtypeError, GraphError, LeakError, ShapeErro
 from ..ops.dispatch import as_value
 from ..ops.op import OPS, Op
 from ..ops.routine import Routine
-from .ir import Graph, _empty
+from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
+from .builder_sizes import shape_with_unknowns
+from .builder_step import GraphStep, StepPlan
+from .ir import Graph, _builder_slot
 from .passes import drop_unused, merge_equal
-from .sizes import shape_with_unknowns
 from .stage import stage
-from .steps import GraphStep, Plan
-from .text import spec_text
-from .values import Derivative, GraphValue, Known, Line
+from .text import format_spec
 
 __all__ = ["GraphBuilder"]
 
@@ -37,7 +37,7 @@ __all__ = ["GraphBuilder"]
 class GraphBuilder:
     """A graph to be built by hand; `pb.Graph()` makes an empty one.
 
-    A size that is not known yet is None, the same one wherever it stands, or has a name of its own.
+    An unknown size is None, the same one wherever it stands, or has a name.
 
     >>> import numpy as np, pullback as pb
     >>> g = pb.Graph()
@@ -50,12 +50,12 @@ class GraphBuilder:
     """
 
     def __init__(self) -> None:
-        self.scope = Scope("graph", _refused, lambda x: x)
+        self.scope = Scope("graph", _refuse_lift, lambda x: x)
         self.unknowns = Unknowns(self)
         self.placeholders: dict[str, GraphValue] = {}
         self.variables: dict[str, GraphValue] = {}
         self.values: dict[str, Any] = {}
-        self.lines: list[Line | Derivative | Known] = []
+        self.lines: list[OpLine | GradientLine | SizeLine] = []
 
     def __repr__(self) -> str:
         counts = f"{len(self.placeholders)} placeholders, {len(self.variables)} variables, {len(self.lines)} lines"
@@ -64,18 +64,18 @@ class GraphBuilder:
     def placeholder(self, name: str, shape: Any = (), dtype: Any = np.float64) -> GraphValue:
         """An array to be fed by name. Sizes that are not known yet are None or a name."""
         spec = make_spec(shape_with_unknowns(self.unknowns, shape), as_dtype(dtype))
-        self.placeholders[self._new(name)] = found = GraphValue(self, spec, name)
+        self.placeholders[self._check_new_name(name)] = found = GraphValue(self, spec, name)
         return found
 
     def variable(self, name: str, init: Any, dtype: Any = None) -> GraphValue:
         """An array that the graph keeps between steps, starting with a copy of `init`."""
         init = init.value if type(init) is Tensor and init.node is None else init
         array = np.array(as_value(init), dtype=None if dtype is None else as_dtype(dtype), order="C")
-        self.variables[self._new(name)] = found = GraphValue(self, spec_of(array), name)
+        self.variables[self._check_new_name(name)] = found = GraphValue(self, spec_of(array), name)
         self.values[name] = array
         return found
 
-    def _new(self, name: Any) -> str:
+    def _check_new_name(self, name: Any) -> str:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"a placeholder or variable is called by a string, got {name!r}.")
         if name in self.placeholders or name in self.variables:
@@ -83,19 +83,19 @@ class GraphBuilder:
         return name
 
     def write(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        """Write an op down: what it answers are values of this graph."""
-        kept = tuple(self._kept(op, a) for a in args)
+        """Record an op; its results are values of this graph."""
+        checked = tuple(self._check_argument(op, a) for a in args)
         for name, v in static.items():
             _check_static(op, name, v)
-        made = op.spec_of([spec_of(a) for a in kept], static)
+        made = op.spec_of([spec_of(a) for a in checked], static)
         specs = made if type(made) is tuple else (made,)
-        self.lines.append(Line(tuple(GraphValue(self, spec) for spec in specs), op, kept, static))
+        self.lines.append(OpLine(tuple(GraphValue(self, spec) for spec in specs), op, checked, static))
         results = self.lines[-1].results
         return results if type(made) is tuple else results[0]
 
-    def _kept(self, op: Op, a: Any) -> Any:
+    def _check_argument(self, op: Op, a: Any) -> Any:
         if isinstance(a, GraphValue):
-            self.own(a, op.name)
+            self.check_own(a, op.name)
             return a
         while type(a) is Tensor and a.node is None:
             a = a.value
@@ -107,20 +107,20 @@ class GraphBuilder:
         return a.copy() if is_array(a) else a
 
     def value_of(self, size: Size) -> GraphValue:
-        """A size that is not known yet as a value of the graph, like a Python number."""
+        """An unknown size as a value of the graph, like a Python number."""
         found = GraphValue(self, spec_of(size), str(size))
-        self.lines.append(Known(found, size))
+        self.lines.append(SizeLine(found, size))
         return found
 
-    def filled(self, number: Any, shape: tuple[Any, ...]) -> Any:
+    def full_array(self, number: Any, shape: tuple[Any, ...]) -> Any:
         """An array of one number in a shape with unknown sizes."""
         return self.write(OPS["broadcast_to"], (number,), {"shape": shape})
 
-    def counted(self, size: Size) -> Any:
+    def arange_array(self, size: Size) -> Any:
         """The numbers from zero up to a size."""
-        return self.write(OPS["cumulative_sum"], (self.filled(np.ones((), np.intp), (size,)),), {"axis": 0}) - 1
+        return self.write(OPS["cumulative_sum"], (self.full_array(np.ones((), np.intp), (size,)),), {"axis": 0}) - 1
 
-    def own(self, value: Any, what: str) -> GraphValue:
+    def check_own(self, value: Any, what: str) -> GraphValue:
         if not isinstance(value, GraphValue):
             raise ArgumentError(f"{what}: wants a value of this graph, got a {type(value).__name__}.")
         if value.builder is not self:
@@ -129,31 +129,31 @@ class GraphBuilder:
 
     def gradients(self, loss: Any, wrt: Iterable[Any]) -> list[GraphValue]:
         """The gradients of one number with respect to some values, as values of this graph."""
-        loss = self.own(loss, "gradients")
-        wanted = tuple(self.own(w, "gradients: wrt") for w in ([wrt] if isinstance(wrt, GraphValue) else wrt))
-        if unknowns_in(loss.spec.shape) or loss.spec.size != 1 or not loss.spec.inexact:
+        loss = self.check_own(loss, "gradients")
+        wanted = tuple(self.check_own(w, "gradients: wrt") for w in ([wrt] if isinstance(wrt, GraphValue) else wrt))
+        if has_unknowns(loss.spec.shape) or loss.spec.size != 1 or not loss.spec.inexact:
             raise ArgumentError(f"gradients: of one floating number, got {loss!r}.\n  Take pb.sum or pb.mean of it.")
-        reached = {id(loss)} | {id(a) for line in self.leading_to([loss]) for a in line.needs}
+        reached = {id(loss)} | {id(a) for line in self.lines_leading_to([loss]) for a in line.needs}
         for w in wanted:
             if not w.spec.inexact:
                 raise DtypeError(f"gradients: {w!r} is not floating, so it has no gradient.")
             if id(w) not in reached:
                 raise GraphError(f"gradients: no path leads from {w!r} to the loss.")
         results = tuple(GraphValue(self, make_spec(w.spec.shape, w.spec.dtype, w.spec.device)) for w in wanted)
-        self.lines.append(Derivative(results, loss, wanted))
+        self.lines.append(GradientLine(results, loss, wanted))
         return list(results)
 
     def read(self, variable: Any) -> Any:
-        """A copy of what a variable holds now; the variable or its name."""
-        return self.values[self.named(variable, "read")].copy()
+        """A copy of a variable's current value; by the variable or its name."""
+        return self.values[self.variable_name(variable, "read")].copy()
 
     def assign(self, variable: Any, value: Any) -> None:
-        """Give a variable other numbers, of the same shape and dtype."""
-        name = self.named(variable, "assign")
-        self.values[name][...] = self.fitting(name, self.variables[name], value, {})
+        """Set the value of a variable, of the same shape and dtype."""
+        name = self.variable_name(variable, "assign")
+        self.values[name][...] = self.fit_feed(name, self.variables[name], value, {})
 
-    def named(self, variable: Any, what: str) -> str:
-        name = variable if isinstance(variable, str) else self.own(variable, what).name
+    def variable_name(self, variable: Any, what: str) -> str:
+        name = variable if isinstance(variable, str) else self.check_own(variable, what).name
         if name not in self.variables:
             raise ArgumentError(
                 f"{what}: {variable!r} is no variable; there are {', '.join(self.variables) or 'none'}."
@@ -163,16 +163,16 @@ class GraphBuilder:
     def run(self, fetches: Any, feeds: Mapping[str, Any] | None = None, **named: Any) -> Any:
         """The values of some values of the graph (a tree of them), op by op, without compiling."""
         leaves, structure = flatten(fetches)
-        plan = Plan(self, leaves, ())
-        fed, known = plan.fed(feeds, named)
+        plan = StepPlan(self, leaves, ())
+        fed, known = plan.check_feeds(feeds, named)
         state = [self.values[n].copy() for n in plan.variables]
-        found = plan.evaluated(state, fed, known)[0]
+        found = plan.evaluate_step(state, fed, known)[0]
         return unflatten(structure, [np.array(x) if isinstance(x, np.ndarray) else x for x in found])
 
     def compile(self, fetches: Any = (), updates: Iterable[tuple[Any, Any]] = ()) -> GraphStep:
-        """A step: called with arrays for the placeholders, it answers the fetches (a tree of values) and then points
-        each variable in `updates`, pairs of (variable, new value), at its new value. Both are computed from the values
-        before the step. It is compiled once for each choice of unknown sizes.
+        """A step: called with arrays for the placeholders, it returns the fetches (a tree of values) and then sets each
+        variable in `updates`, pairs of (variable, new value). Both are computed from the values before the step. It is
+        compiled once for each choice of unknown sizes.
         """
         return GraphStep(self, fetches, tuple(updates))
 
@@ -188,7 +188,7 @@ class GraphBuilder:
           return t1
         """
         leaves, structure = flatten(fetches)
-        plan = Plan(self, leaves, ())
+        plan = StepPlan(self, leaves, ())
         known = dict(sizes or {})
         missing = [name for name in self.unknowns.representatives if name not in known]
         if missing:
@@ -200,31 +200,31 @@ class GraphBuilder:
 
         def f(**given: Any) -> Any:
             state, fed = [given[n] for n in plan.variables], [given[n] for n in plan.placeholders]
-            return unflatten(structure, plan.evaluated(state, fed, known)[0])
+            return unflatten(structure, plan.evaluate_step(state, fed, known)[0])
 
-        return drop_unused(merge_equal(stage(f)(**specs)))  # gradients wrote their lines down again
+        return drop_unused(merge_equal(stage(f)(**specs)))  # gradients repeat the lines they differentiate
 
-    def leading_to(self, wanted: Iterable[Any]) -> list[Line | Derivative | Known]:
+    def lines_leading_to(self, wanted: Iterable[Any]) -> list[OpLine | GradientLine | SizeLine]:
         """The lines that some values need, in their order."""
         needed = {id(w) for w in wanted}
-        found: list[Line | Derivative | Known] = []
+        found: list[OpLine | GradientLine | SizeLine] = []
         for line in reversed(self.lines):
             if any(id(r) in needed for r in line.results):
                 found.append(line)
                 needed |= {id(a) for a in line.needs}
         return found[::-1]
 
-    def fitting(self, name: str, value: GraphValue, given: Any, known: dict[Any, int]) -> Any:
-        """An array for a placeholder or variable, or an error; notes in `known` what unknown sizes turn out to be."""
+    def fit_feed(self, name: str, value: GraphValue, given: Any, known: dict[Any, int]) -> Any:
+        """An array for a placeholder or variable, checked; records in `known` what unknown sizes are."""
         spec, array = value.spec, as_value(given)
         array = array.value if type(array) is Tensor else array
         if isinstance(array, Value):
             raise ArgumentError(f"{name!r} is fed {array!r}; a graph is fed bare arrays and tensors.")
         if not is_array(given):  # Python's numbers and lists have no dtype of their own
-            array = _converted(array, spec, name)
+            array = _convert_feed(array, spec, name)
         if array.dtype != spec.dtype:
             raise DtypeError(
-                f"{name!r} is {spec.dtype}, got {spec_text(spec_of(array))}.\n  Use astype({spec.dtype.name!r})."
+                f"{name!r} is {spec.dtype}, got {format_spec(spec_of(array))}.\n  Use astype({spec.dtype.name!r})."
             )
         fits = array.ndim == spec.ndim and all(
             known.setdefault(n.name[0], m) == m if isinstance(n, Size) else n == m
@@ -236,7 +236,7 @@ class GraphBuilder:
         return array
 
 
-def _converted(array: Any, spec: Spec, name: str) -> Any:
+def _convert_feed(array: Any, spec: Spec, name: str) -> Any:
     made = np.asarray(array)
     if not np.can_cast(made.dtype, spec.dtype, "same_kind"):
         raise DtypeError(f"{name!r} is {spec.dtype}, got {made.dtype}.")
@@ -244,17 +244,17 @@ def _converted(array: Any, spec: Spec, name: str) -> Any:
 
 
 def _check_static(op: Op, name: str, value: Any) -> None:
-    """A program inside of an equation was staged for one size of everything in it, so none may be unknown."""
+    """A nested program was staged for fixed sizes, so none may be unknown."""
     for r in value if type(value) is tuple else (value,):
-        if isinstance(r, Routine) and any(unknowns_in(s.shape) for s in (*r.specs, *r.results)):
+        if isinstance(r, Routine) and any(has_unknowns(s.shape) for s in (*r.specs, *r.results)):
             raise GraphError(
                 f"{op.name}: {name} works on an array whose size is not known yet.\n"
                 "  Give the placeholder its whole shape."
             )
 
 
-def _refused(scope: Scope, x: Any) -> Any:
+def _refuse_lift(scope: Scope, x: Any) -> Any:
     raise GraphError("a tape cannot start on values of a graph that is being built; use g.gradients.")
 
 
-_empty.append(GraphBuilder)
+_builder_slot.append(GraphBuilder)

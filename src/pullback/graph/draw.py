@@ -1,4 +1,4 @@
-"""Graph, or cards with edges, in, a picture out: SVG text, or an HTML page around it that needs nothing but itself."""
+"""Drawings of graphs, or of cards with edges: SVG text, or a self-contained HTML page around it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError
-from ..ops.specialise import Symbol
-from .layout import Box, Layout, laid_out
-from .text import graph_text, spec_text
+from ..ops.specialize import Symbol
+from .draw_layout import Box, DrawingLayout, lay_out
+from .text import format_graph, format_spec
 
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["Card", "drawn", "drawn_to", "pictured"]
+__all__ = ["DrawingCard", "draw_graph", "save_drawing", "draw_cards"]
 
-_HEIGHT, _STEP, _MARGIN, _CHARACTER = 38.0, 78.0, 20.0, 6.7
-_COLOURS = {
+_HEIGHT, _LAYER_STEP, _MARGIN, _CHARACTER_WIDTH = 38.0, 78.0, 20.0, 6.7
+_COLORS = {
     "input": "#d7e8fa", "output": "#fae3c8", "elementwise": "#e4f2dc", "reduction": "#f6d9d9", "contraction": "#e6dcf5",
     "linear": "#f2efe0", "custom": "#fbe0ef",
 }  # fmt: skip
@@ -31,7 +31,7 @@ _STYLE = """
 .edge{fill:none;stroke:#999;stroke-width:1.2}
 .lit{stroke:#d33;stroke-width:2.4}
 """
-_PAGE = """<!doctype html>
+_HTML_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>graph</title><style>
 body{{margin:0;font-family:system-ui,sans-serif;display:flex;height:100vh}}
 #view{{flex:2;overflow:hidden;cursor:grab;background:#fff}} #view svg{{transform-origin:0 0}}
@@ -54,7 +54,7 @@ for(const node of svg.querySelectorAll('.node')){{
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class DrawingCard:
     """What one box shows: two lines, the whole equation when pointed at, and its kind (an op's family, "input")."""
 
     label: str
@@ -64,75 +64,75 @@ class Card:
 
     @property
     def width(self) -> float:
-        return max(60.0, _CHARACTER * 1.1 * max(len(self.label), 0.85 * len(self.below)) + 16)
+        return max(60.0, _CHARACTER_WIDTH * 1.1 * max(len(self.label), 0.85 * len(self.below)) + 16)
 
 
-def drawn(graph: Graph, form: str) -> str:
+def draw_graph(graph: Graph, form: str) -> str:
     """A graph as "svg", or as "html" with its text beside."""
-    cards, edges = _cards_of(graph)
-    return pictured(cards, edges, graph_text(graph, data=False), form)
+    cards, edges = _make_cards(graph)
+    return draw_cards(cards, edges, format_graph(graph, data=False), form)
 
 
-def pictured(cards: list[Card], edges: list[tuple[int, int]], text: str, form: str) -> str:
+def draw_cards(cards: list[DrawingCard], edges: list[tuple[int, int]], text: str, form: str) -> str:
     """The same for cards in an order in which edges go from earlier to later ones."""
-    picture = _svg(cards, edges, laid_out([c.width for c in cards], edges))
-    return picture if form == "svg" else _PAGE.format(svg=picture, text=html.escape(text))
+    picture = _draw_svg(cards, edges, lay_out([c.width for c in cards], edges))
+    return picture if form == "svg" else _HTML_PAGE.format(svg=picture, text=html.escape(text))
 
 
-def drawn_to(graph: Graph, path: str | Path | None) -> str:
-    """The picture's text; written to a file whose ending says SVG or HTML, if there is one."""
+def save_drawing(graph: Graph, path: str | Path | None) -> str:
+    """The drawing's text; written to a `.svg` or `.html` file if a path is given."""
     ending = ".svg" if path is None else Path(path).suffix.lower()
     if ending not in (".svg", ".html", ".htm"):
         raise ArgumentError(f"draw: writes .svg or .html files, got {str(path)!r}.")
-    picture = drawn(graph, "svg" if ending == ".svg" else "html")
+    picture = draw_graph(graph, "svg" if ending == ".svg" else "html")
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture
 
 
-def _cards_of(graph: Graph) -> tuple[list[Card], list[tuple[int, int]]]:
-    cards: list[Card] = []
+def _make_cards(graph: Graph) -> tuple[list[DrawingCard], list[tuple[int, int]]]:
+    cards: list[DrawingCard] = []
     edges: list[tuple[int, int]] = []
     makers: dict[int, int] = {}
-    lines = graph_text(graph, data=False).split("\n")
+    lines = format_graph(graph, data=False).split("\n")
     for i, s in enumerate(graph.inputs):
         makers[id(s)] = len(cards)
-        cards.append(Card(f"input {i}", spec_text(s.spec), spec_text(s.spec), "input"))
+        cards.append(DrawingCard(f"input {i}", format_spec(s.spec), format_spec(s.spec), "input"))
     for e, line in zip(graph.equations, lines[1:], strict=False):
         number = len(cards)
-        edges += _edges(e.args, makers, number)
+        edges += _edges_to(e.args, makers, number)
         makers |= {id(s): number for s in e.results}
-        made = ", ".join(spec_text(s.spec) for s in e.results)
-        cards.append(Card(_label(e.op.name, e.args), made, line.strip(), e.op.family))
+        made = ", ".join(format_spec(s.spec) for s in e.results)
+        cards.append(DrawingCard(_op_label(e.op.name, e.args), made, line.strip(), e.op.family))
     for i, o in enumerate(graph.outputs):
-        edges += _edges((o,), makers, len(cards))
-        shown = "" if isinstance(o, Symbol) else _constant(o)
-        cards.append(Card(f"output {i}", spec_text(spec_of(o)), shown or spec_text(spec_of(o)), "output"))
+        edges += _edges_to((o,), makers, len(cards))
+        shown = "" if isinstance(o, Symbol) else _format_constant(o)
+        cards.append(DrawingCard(f"output {i}", format_spec(spec_of(o)), shown or format_spec(spec_of(o)), "output"))
     return cards, edges
 
 
-def _edges(args: Any, makers: dict[int, int], to: int) -> list[tuple[int, int]]:
-    """An edge from each maker, one also where an op takes a value twice."""
+def _edges_to(args: Any, makers: dict[int, int], to: int) -> list[tuple[int, int]]:
+    """An edge from each producer, a single one where an op takes a value twice."""
     return [(start, to) for start in dict.fromkeys(makers[id(a)] for a in args if id(a) in makers)]
 
 
-def _label(name: str, args: tuple[Any, ...]) -> str:
+def _op_label(name: str, args: tuple[Any, ...]) -> str:
     """The op, with its constants in their places."""
     if all(isinstance(a, Symbol) for a in args):
         return name[:40]
-    return f"{name}({', '.join('·' if isinstance(a, Symbol) else _constant(a) for a in args)})"[:60]
+    return f"{name}({', '.join('·' if isinstance(a, Symbol) else _format_constant(a) for a in args)})"[:60]
 
 
-def _constant(a: Any) -> str:
+def _format_constant(a: Any) -> str:
     if is_array(a) or hasattr(a, "spec"):
-        return f"{a.item():.6g}" if is_array(a) and not a.ndim and a.dtype.kind == "f" else spec_text(spec_of(a))
+        return f"{a.item():.6g}" if is_array(a) and not a.ndim and a.dtype.kind == "f" else format_spec(spec_of(a))
     return f"{a:.6g}" if isinstance(a, float) else str(a)[:20]
 
 
-def _svg(cards: list[Card], edges: list[tuple[int, int]], layout: Layout) -> str:
+def _draw_svg(cards: list[DrawingCard], edges: list[tuple[int, int]], layout: DrawingLayout) -> str:
     places = [box for layer in layout.layers for box in layer]
     width = max((b.x + b.width / 2 for b in places), default=0.0) + 2 * _MARGIN
-    height = len(layout.layers) * _STEP - (_STEP - _HEIGHT) + 2 * _MARGIN
+    height = len(layout.layers) * _LAYER_STEP - (_LAYER_STEP - _HEIGHT) + 2 * _MARGIN
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}"><style>{_STYLE}</style>',
@@ -140,22 +140,24 @@ def _svg(cards: list[Card], edges: list[tuple[int, int]], layout: Layout) -> str
         '<path d="M0 0L8 4L0 8z" fill="#999"/></marker></defs>',
     ]
     for (a, b), route in zip(edges, layout.routes, strict=True):
-        lines.append(f'<path class="edge" data-from="n{a}" data-to="n{b}" marker-end="url(#tip)" d="{_curve(route)}"/>')
+        lines.append(
+            f'<path class="edge" data-from="n{a}" data-to="n{b}" marker-end="url(#tip)" d="{_edge_path(route)}"/>'
+        )
     for i, (card, box) in enumerate(zip(cards, layout.boxes, strict=True)):
-        lines.append(_box(i, card, box))
+        lines.append(_draw_box(i, card, box))
     return "\n".join([*lines, "</svg>"])
 
 
-def _top(box: Box) -> float:
-    return _MARGIN + box.layer * _STEP
+def _box_top(box: Box) -> float:
+    return _MARGIN + box.layer * _LAYER_STEP
 
 
-def _curve(route: list[Box]) -> str:
+def _edge_path(route: list[Box]) -> str:
     """Down from the first box, through the bends, to the last: each piece leaves and arrives upright."""
-    x, y = route[0].x + _MARGIN, _top(route[0]) + _HEIGHT
+    x, y = route[0].x + _MARGIN, _box_top(route[0]) + _HEIGHT
     path = f"M{x:.1f} {y:.1f}"
     for box in route[1:]:
-        to_x, to_y = box.x + _MARGIN, _top(box)
+        to_x, to_y = box.x + _MARGIN, _box_top(box)
         half = (y + to_y) / 2
         path += f"C{x:.1f} {half:.1f} {to_x:.1f} {half:.1f} {to_x:.1f} {to_y:.1f}"
         if box is not route[-1]:
@@ -164,9 +166,9 @@ def _curve(route: list[Box]) -> str:
     return path
 
 
-def _box(number: int, card: Card, box: Box) -> str:
-    left, top, middle = box.x + _MARGIN - box.width / 2, _top(box), box.x + _MARGIN
-    colour = _COLOURS.get(card.kind, "#eee")
+def _draw_box(number: int, card: DrawingCard, box: Box) -> str:
+    left, top, middle = box.x + _MARGIN - box.width / 2, _box_top(box), box.x + _MARGIN
+    colour = _COLORS.get(card.kind, "#eee")
     hint, label, below = (html.escape(t) for t in (card.hint[:500], card.label, card.below[:80]))
     return (
         f'<g class="node" id="n{number}"><title>{hint}</title>'

@@ -1,4 +1,4 @@
-"""The program as data, in three small types: symbols (values known by their spec), equations, and the graph of them."""
+"""`Graph`, the program as data: inputs, equations on symbols (values known by their spec), and outputs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..arrays.spec import spec_of
-from ..arrays.trees import flatten, paths, unflatten
+from ..arrays.trees import flatten, leaf_paths, unflatten
 from ..errors import ArgumentError, DtypeError, GraphError, IndexingError, PullbackError, ShapeError
 from ..ops.dispatch import as_value
-from ..ops.specialise import Equation, Symbol, replay
-from .draw import drawn_to
-from .parse import parsed
-from .serial import json_of, parts_from
-from .text import graph_text, spec_text
-from .verify import verified
+from ..ops.specialize import Equation, Symbol, replay
+from .draw import save_drawing
+from .parse import parse_graph
+from .serial import graph_to_json, parse_json
+from .text import format_graph, format_spec
+from .verify import verify_graph
 
 __all__ = ["Equation", "Graph", "Symbol"]
 
@@ -27,8 +27,8 @@ class Graph:
     """A program: inputs, equations in their order, outputs. `pb.stage` makes one of a function.
 
     `arguments` is the structure of (args, kwargs) that the inputs are the leaves of, `results` that of the outputs;
-    without them a graph takes its inputs one by one and answers one output, or a tuple. `pb.Graph()` without anything
-    starts an empty graph to be built by hand, a `GraphBuilder`.
+    without them a graph takes its inputs one by one and returns one output, or a tuple. `pb.Graph()` without arguments
+    is an empty graph to be built by hand, a `GraphBuilder`.
 
     >>> import numpy as np, pullback as pb
     >>> graph = pb.stage(lambda x, y: pb.sum(x * y))(pb.Spec((3,), "float32"), np.float32(2))
@@ -48,7 +48,7 @@ class Graph:
     results: Any = None
 
     def __new__(cls, *fields: Any, **named: Any) -> Any:
-        return object.__new__(cls) if fields or named else _empty[0]()
+        return object.__new__(cls) if fields or named else _builder_slot[0]()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the graph on arrays, or on anything else ops take: tensors, and values of any transform."""
@@ -68,7 +68,7 @@ class Graph:
     __call__ = run
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The leaves of the arguments, compared with what the graph was staged for before anything runs."""
+        """The leaves of the arguments, checked against the inputs' specs before anything runs."""
         leaves, structure = flatten((args, kwargs))
         if self.arguments is not None and structure != self.arguments:
             wanted, got = (f"{unflatten(s, ['*'] * s.num_leaves)}" for s in (self.arguments, structure))
@@ -80,11 +80,11 @@ class Graph:
             spec, found = symbol.spec, spec_of(x)
             if (found.shape, found.dtype) != (spec.shape, spec.dtype):
                 kind = ShapeError if found.shape != spec.shape else DtypeError
-                raise kind(f"input {i}{self._place(i)} of this graph is {spec_text(spec)}, got {spec_text(found)}.")
+                raise kind(f"input {i}{self._place(i)} of this graph is {format_spec(spec)}, got {format_spec(found)}.")
         return values
 
     def _place(self, number: int) -> str:
-        return "" if self.arguments is None else f" (arguments{paths(self.arguments)[number]})"
+        return "" if self.arguments is None else f" (arguments{leaf_paths(self.arguments)[number]})"
 
     def specs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(args, kwargs) with the spec of each input in its place: what `pb.stage` can be given again."""
@@ -96,7 +96,7 @@ class Graph:
 
     def text(self) -> str:
         """The whole graph as text, a line for each equation; `Graph.parse` reads it back."""
-        return graph_text(self)
+        return format_graph(self)
 
     @staticmethod
     def parse(text: str, *, ops: Any = ()) -> Graph:
@@ -110,12 +110,12 @@ class Graph:
         >>> graph.run(3.0)
         array(6.)
         """
-        graph: Graph = Graph(*parsed(text, ops))
+        graph: Graph = Graph(*parse_graph(text, ops))
         return graph.verify()
 
     def to_json(self) -> str:
         """The graph as JSON text, with the bytes of its constants; `Graph.from_json` reads it back."""
-        return json_of(self)
+        return graph_to_json(self)
 
     @staticmethod
     def from_json(text: str | bytes, *, ops: Any = ()) -> Graph:
@@ -126,16 +126,16 @@ class Graph:
         >>> pb.Graph.from_json(graph.to_json()).text() == graph.text()
         True
         """
-        graph: Graph = Graph(*parts_from(text, ops))
+        graph: Graph = Graph(*parse_json(text, ops))
         return graph.verify()
 
     def verify(self) -> Graph:
-        """This graph, if every argument is known where it is used and every spec is what its op says; else an error."""
-        return verified(self)
+        """This graph, if every argument is defined before use and every spec is what its op infers; else an error."""
+        return verify_graph(self)
 
     def draw(self, path: str | Path | None = None) -> str:
-        """A picture: written to an `.svg` or `.html` file, which needs nothing but itself. Answers the text of it."""
-        return drawn_to(self, path)
+        """A drawing: written to a self-contained `.svg` or `.html` file. Returns its text."""
+        return save_drawing(self, path)
 
     def gradients(self, outputs: Any = None, wrt: Any = None) -> Graph:
         """The graph of the gradient of the sum of some outputs (numbers; all of them) with respect to some arguments
@@ -146,17 +146,17 @@ class Graph:
         >>> graph.gradients(wrt=0).run(np.ones(2), np.eye(3, 2))
         array([2., 2.])
         """
-        return _derive[0](self, outputs, wrt)
+        return _derivative_slots[0](self, outputs, wrt)
 
     def jvp(self, wrt: Any = None) -> Graph:
         """The graph of the derivative along tangents: it takes the arguments, then a tangent for each in `wrt` (all
-        that are floating), and answers (results, their tangents).
+        that are floating), and returns (results, their tangents).
 
         >>> import numpy as np, pullback as pb
         >>> pb.stage(lambda x: x * x)(np.zeros(2)).jvp().run(np.array([1.0, 3.0]), np.ones(2))
         (array([1., 9.]), array([2., 6.]))
         """
-        return _derive[1](self, wrt)
+        return _derivative_slots[1](self, wrt)
 
     def compile(self, *, donate_argnums: Any = ()) -> Any:
         """The graph as a compiled function of the same arguments; see `pb.jit`.
@@ -165,15 +165,15 @@ class Graph:
         >>> pb.stage(lambda x: pb.sum(x * x))(np.zeros(2)).compile()(np.array([3.0, 4.0]))
         array(25.)
         """
-        # the compiler lies below this layer; the package knows where to find it
-        return sys.modules["pullback"].jit(_Call(self), donate_argnums=donate_argnums)
+        # the compiler is a lower layer; the package resolves it lazily
+        return sys.modules["pullback"].jit(_GraphFunction(self), donate_argnums=donate_argnums)
 
     def __str__(self) -> str:
-        return graph_text(self, data=False)
+        return format_graph(self, data=False)
 
     def __repr__(self) -> str:
-        ins = ", ".join(spec_text(s.spec) for s in self.inputs)
-        outs = ", ".join(spec_text(spec_of(o)) for o in self.outputs)
+        ins = ", ".join(format_spec(s.spec) for s in self.inputs)
+        outs = ", ".join(format_spec(spec_of(o)) for o in self.outputs)
         return f"<graph of {len(self.equations)} equations: ({ins}) -> ({outs})>"
 
     def __copy__(self) -> Graph:
@@ -186,7 +186,7 @@ class Graph:
         return Graph.from_json, (self.to_json(),)
 
 
-class _Call:
+class _GraphFunction:
     """The graph as a function whose arguments are checked when it is called, also by compiled code."""
 
     def __init__(self, graph: Graph) -> None:
@@ -198,6 +198,6 @@ class _Call:
         return self.graph.run(*args, **kwargs)
 
 
-#: Given by `builder` and by `stage`, which are made of graphs: what an empty graph is, and how one is derived.
-_empty: list[Callable[[], Any]] = []
-_derive: list[Callable[..., Graph]] = []
+#: Set by `builder` and by `stage`, which import this module: what an empty graph is, and how one is derived.
+_builder_slot: list[Callable[[], Any]] = []
+_derivative_slots: list[Callable[..., Graph]] = []

@@ -1,4 +1,4 @@
-"""Text in, the parts of a graph out. Nothing is evaluated: a small grammar is read, and anything else is refused."""
+"""Text in, the parts of a graph out. Nothing is evaluated: a small grammar is read, and anything else is an error."""
 
 from __future__ import annotations
 
@@ -12,23 +12,33 @@ from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten
 from ..errors import ArgumentError, PullbackError
-from ..ops.index import SLOT
+from ..ops.index.normalize import SLOT
 from ..ops.op import Op
 from ..ops.routine import Routine
-from ..ops.specialise import Equation, Symbol
-from .plain import STAR, WEAK, array_from, check_call, leaves_of, op_named, ops_by_name, over_scope, spec_from
+from ..ops.specialize import Equation, Symbol
+from .encoding import (
+    LEAF_MARKER,
+    WEAK_TYPES,
+    check_arguments,
+    closed_scope,
+    decode_array,
+    find_op,
+    ops_by_name,
+    spec_from,
+    split_template,
+)
 
-__all__ = ["parsed"]
+__all__ = ["parse_graph"]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf\b|nan\b))|(?P<name>[^\W\d]\w*)"""
     r"""|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>\.\.\.|[()\[\]{},:=*<>])|(?P<end>$))"""
 )
-_DEEPEST = 50
-_WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "SLOT": SLOT}
+_MAX_DEPTH = 50
+_KEYWORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "SLOT": SLOT}
 
 
-def parsed(text: str, ops: Any = ()) -> tuple[Any, ...]:
+def parse_graph(text: str, ops: Any = ()) -> tuple[Any, ...]:
     """(inputs, equations, outputs, arguments, results) of the graph that a text shows."""
     if not isinstance(text, str):
         raise ArgumentError(f"parse: wants the text of a graph, got a {type(text).__name__}.")
@@ -41,7 +51,7 @@ class _Parser:
     def __init__(self, text: str, ops: Mapping[str, Op]) -> None:
         self.lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         self.ops = ops
-        self.scope = over_scope()
+        self.scope = closed_scope()
         self.known: dict[str, Any] = {}
 
     def graph(self) -> tuple[Any, ...]:
@@ -57,10 +67,10 @@ class _Parser:
         outputs, results = self._read(*self.lines[ends[0]], self._end)
         return inputs, equations, outputs, arguments, results
 
-    def _read(self, number: int, line: str, how: Callable[[_Line], Any]) -> Any:
-        """One line by one rule; every error says which line."""
+    def _read(self, number: int, line: str, how: Callable[[_LineReader], Any]) -> Any:
+        """One line by one rule; every error names the line."""
         try:
-            reader = _Line(line, self.known)
+            reader = _LineReader(line, self.known)
             found = how(reader)
             reader.done()
             return found
@@ -91,20 +101,20 @@ class _Parser:
         self.known = outside
         self._define(name, Routine(inputs, equations, outputs))
 
-    def _routine_head(self, line: _Line) -> tuple[str, tuple[Symbol, ...]]:
+    def _routine_head(self, line: _LineReader) -> tuple[str, tuple[Symbol, ...]]:
         name = line.name()
         line.take("(")
         return name, tuple(line.until(")", lambda: self._symbol(line)))
 
-    def _routine_end(self, line: _Line) -> tuple[Any, ...]:
+    def _routine_end(self, line: _LineReader) -> tuple[Any, ...]:
         line.name()
-        values = [_array(line)]
+        values = [_read_array(line)]
         while line.kind() != "end":
             line.take(",")
-            values.append(_array(line))
+            values.append(_read_array(line))
         return tuple(values)
 
-    def _constant(self, line: _Line) -> None:
+    def _constant(self, line: _LineReader) -> None:
         name = line.name()
         line.take("=")
         self._define(name, line.value())
@@ -114,26 +124,26 @@ class _Parser:
             raise ArgumentError(f"{name} is made twice.")
         self.known[name] = value
 
-    def _symbol(self, line: _Line) -> Symbol:
+    def _symbol(self, line: _LineReader) -> Symbol:
         name = line.name()
         line.take(":")
         symbol = Symbol(line.spec(), self.scope, [], None)
         self._define(name, symbol)
         return symbol
 
-    def _head(self, line: _Line) -> tuple[tuple[Symbol, ...], Any]:
+    def _head(self, line: _LineReader) -> tuple[tuple[Symbol, ...], Any]:
         if line.name() != "graph":
             raise ArgumentError("the first line starts with graph(.")
         line.take("(")
         inputs = tuple(line.until(")", lambda: self._symbol(line)))
         if not line.word("from"):
-            return inputs, flatten(((STAR,) * len(inputs), {}))[1]
-        leaves, structure = leaves_of(check_call(line.value()))
+            return inputs, flatten(((LEAF_MARKER,) * len(inputs), {}))[1]
+        leaves, structure = split_template(check_arguments(line.value()))
         if [id(leaf) for leaf in leaves] != [id(s) for s in inputs]:
             raise ArgumentError("the inputs stand in (args, kwargs) once each, in their order (dicts by their keys).")
         return inputs, structure
 
-    def _equation(self, line: _Line) -> Equation:
+    def _equation(self, line: _LineReader) -> Equation:
         names: list[tuple[str, Spec]] = []
         while not names or line.peek() == ",":
             if names:
@@ -142,7 +152,7 @@ class _Parser:
             line.take(":")
             names.append((name, line.spec()))
         line.take("=")
-        op = op_named(self.ops, line.text() if line.kind() == "string" else line.name())
+        op = find_op(self.ops, line.text() if line.kind() == "string" else line.name())
         line.take("(")
         args: list[Any] = []
         static: dict[str, Any] = {}
@@ -152,7 +162,7 @@ class _Parser:
             self._define(name, symbol)
         return Equation(results, op, tuple(args), static)
 
-    def _given(self, line: _Line, args: list[Any], static: dict[str, Any]) -> None:
+    def _given(self, line: _LineReader, args: list[Any], static: dict[str, Any]) -> None:
         if line.kind() == "name" and line.peek(1) == "=":
             name = line.name()
             line.take("=")
@@ -162,36 +172,36 @@ class _Parser:
         elif static:
             raise ArgumentError("arrays stand before static parameters.")
         else:
-            args.append(_array(line))
+            args.append(_read_array(line))
 
-    def _end(self, line: _Line) -> tuple[tuple[Any, ...], Any]:
+    def _end(self, line: _LineReader) -> tuple[tuple[Any, ...], Any]:
         line.name()
         values = [line.value()]
         while line.kind() != "end":
             line.take(",")
             values.append(line.value())
-        return leaves_of(values[0] if len(values) == 1 else tuple(values))
+        return split_template(values[0] if len(values) == 1 else tuple(values))
 
 
-def _refuse_unwritten(line: _Line) -> None:
+def _refuse_unwritten(line: _LineReader) -> None:
     """An op may hold a function of Python (a loop's step, an equation); no other process could have it from a text."""
     if ("mark", "<") in line.tokens:
         raise ArgumentError(
-            "what stands in <angle brackets> could not be written, and cannot be read.\n"
+            "what stands in <angle brackets> could not be serialized, and cannot be read.\n"
             "  Keep the function that was staged, and stage it again."
         )
     line.at = len(line.tokens) - 1
 
 
-def _array(line: _Line) -> Any:
+def _read_array(line: _LineReader) -> Any:
     """A value that has a spec: an array, a number or a symbol."""
     found = line.value()
-    if type(found) not in WEAK.values() and not isinstance(found, Symbol) and not is_array(found):
+    if type(found) not in WEAK_TYPES.values() and not isinstance(found, Symbol) and not is_array(found):
         raise ArgumentError(f"a {type(found).__name__} stands where an array should.")
     return found
 
 
-class _Line:
+class _LineReader:
     """The tokens of one line, and the values they spell."""
 
     def __init__(self, line: str, known: Mapping[str, Any]) -> None:
@@ -264,8 +274,8 @@ class _Line:
 
     def spec(self) -> Spec:
         name = self.name()
-        if name in WEAK and self.peek() != "[":
-            return spec_of(WEAK[name]())
+        if name in WEAK_TYPES and self.peek() != "[":
+            return spec_of(WEAK_TYPES[name]())
         self.take("[")
         shape = self.until("]", self.number)
         device = "cpu"
@@ -286,7 +296,7 @@ class _Line:
 
     def value(self, depth: int = 0) -> Any:
         """Any value but a spec."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ArgumentError("values are nested too deeply.")
         kind, text = self.tokens[self.at]
         if kind == "number":
@@ -294,7 +304,7 @@ class _Line:
         if kind == "string":
             return self.text()
         if kind == "name":
-            return self._named(self.name(), depth)
+            return self._read_named(self.name(), depth)
         if kind != "mark" or text in ")]},:=<>":
             self.fail("a value")
         self.next()
@@ -302,7 +312,7 @@ class _Line:
 
     def _container(self, mark: str, depth: int) -> Any:
         if mark in ("*", "..."):
-            return STAR if mark == "*" else Ellipsis
+            return LEAF_MARKER if mark == "*" else Ellipsis
         if mark == "(":
             found = self.until(")", lambda: self.value(depth + 1))
             if len(found) == 1 and self.tokens[self.at - 2][1] != ",":
@@ -317,25 +327,25 @@ class _Line:
         self.take(":")
         return key, self.value(depth + 1)
 
-    def _named(self, name: str, depth: int) -> Any:
+    def _read_named(self, name: str, depth: int) -> Any:
         if name in self.known:
             return self.known[name]
-        if name in _WORDS:
-            return _WORDS[name]
+        if name in _KEYWORDS:
+            return _KEYWORDS[name]
         if self.peek() == "(" and name in ("array", "slice", "complex"):
             self.take("(")
-            return self._called(name, depth)
+            return self._read_call(name, depth)
         if name in NAMES:
             return as_dtype(name)
         raise ArgumentError(f"{name} is no value made before this line.")
 
-    def _called(self, name: str, depth: int) -> Any:
+    def _read_call(self, name: str, depth: int) -> Any:
         if name == "array":
             spec = self.spec()
             self.take(",")
             data = self.value(depth + 1)
             self.take(")")
-            return array_from(spec, data)
+            return decode_array(spec, data)
         parts = self.until(")", lambda: self.value(depth + 1))
         if name == "slice" and len(parts) == 3 and all(p is None or type(p) is int for p in parts):
             return slice(*parts)

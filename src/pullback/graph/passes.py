@@ -1,64 +1,65 @@
-"""Graph in, an equal but smaller one out: passes are named functions, in one tuple in their order."""
+"""Graph in, an equivalent smaller one out: passes are named functions, in one tuple in their order."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace as replaced
 from typing import Any
 
 from ..arrays.backends import is_array
 from ..errors import PullbackError
-from ..ops import elementwise as pointwise
 from ..ops.dispatch import compute
-from ..ops.forms import Again, Cast, Expand, Place
+from ..ops.elementwise import pointwise
+from ..ops.forms import Cast, Expand, Recompute, ScatterAdd
 from ..ops.op import OPS
-from ..ops.specialise import Equation, Symbol, write_down
+from ..ops.specialize import Equation, Symbol, stage_equations
 from .ir import Graph
-from .verify import verified
+from .verify import verify_graph
 
 __all__ = [
-    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "numbers_first", "optimised", "plain_places",
+    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "hoist_scalars", "optimize",
+    "replace_full_scatters",
     "simplify",
 ]  # fmt: skip
 
-#: Constants larger than this many elements are not computed ahead: they would only fill memory.
+#: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
 
 
-class Renaming:
-    """What values a pass replaced, by what."""
+class Substitution:
+    """Which values a pass replaced, by what."""
 
     def __init__(self) -> None:
         self.known: dict[int, Any] = {}
         self.held: list[Any] = []  # ids stay valid while their objects live
 
-    def put(self, old: Symbol, new: Any) -> None:
+    def substitute(self, old: Symbol, new: Any) -> None:
         self.known[id(old)] = new
         self.held.append(old)
 
-    def of(self, x: Any) -> Any:
+    def lookup(self, x: Any) -> Any:
         return self.known.get(id(x), x)
 
     def equation(self, e: Equation) -> Equation:
         if not self.known or not any(id(a) in self.known for a in e.args):
             return e
-        return Equation(e.results, e.op, tuple([self.of(a) for a in e.args]), e.static)
+        return Equation(e.results, e.op, tuple([self.lookup(a) for a in e.args]), e.static)
 
 
-def optimised(graph: Graph) -> Graph:
-    """The graph after all passes, verified after each; only equations that a pass made are asked for their specs."""
+def optimize(graph: Graph) -> Graph:
+    """The graph after all passes, verified after each; only equations that a pass made have their specs checked."""
     trusted = {id(e) for e in graph.equations}
     seen = [graph]  # ids stay valid while their objects live
     for run in PASSES:
-        graph = verified(run(graph), trusted)
+        graph = verify_graph(run(graph), trusted)
         trusted |= {id(e) for e in graph.equations}
         seen.append(graph)
     return graph
 
 
-def _rewritten(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]) -> Graph:
-    """Each equation for which `replace` answers values is dropped, and its results become those values."""
-    names = Renaming()
+def _rewrite(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]) -> Graph:
+    """Each equation for which `replace` returns values is dropped, and its results become those values."""
+    names = Substitution()
     kept = []
     for e in graph.equations:
         e = names.equation(e)
@@ -67,12 +68,12 @@ def _rewritten(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]
             kept.append(e)
         else:
             for old, new in zip(e.results, values, strict=True):
-                names.put(old, new)
-    return replaced(graph, equations=tuple(kept), outputs=tuple(names.of(o) for o in graph.outputs))
+                names.substitute(old, new)
+    return dataclasses.replace(graph, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in graph.outputs))
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Equations without symbols are computed now."""
+    """Compute equations without symbols now."""
 
     def replace(e: Equation) -> Sequence[Any] | None:
         if any(isinstance(a, Symbol) for a in e.args) or any(s.spec.size > LARGEST_CONSTANT for s in e.results):
@@ -80,7 +81,7 @@ def fold_constants(graph: Graph) -> Graph:
         out = compute(e.op, list(e.args), e.static)
         return out if type(out) is tuple else (out,)
 
-    return _rewritten(graph, replace)
+    return _rewrite(graph, replace)
 
 
 def _is_number(x: Any, value: float) -> bool:
@@ -105,27 +106,27 @@ IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...
 
 
 def expand(graph: Graph) -> Graph:
-    """Ops that can be written in other ops, such as the search for a root as a loop, are; at compile time alone, since
-    they have derivatives of their own.
+    """Expand ops that can be expressed in others, such as a root search as a loop; at compile time alone, since they
+    have their own derivatives.
     """
     if not any(isinstance(e.op.form, Expand) for e in graph.equations):
         return graph
-    names = Renaming()
+    names = Substitution()
     lines: list[Equation] = []
     for e in graph.equations:
         e = names.equation(e)
-        written = _written(e) if isinstance(e.op.form, Expand) else None
+        written = _expand_equation(e) if isinstance(e.op.form, Expand) else None
         if written is None:
             lines.append(e)
             continue
         made, outs = written
         lines += made
         for old, new in zip(e.results, outs, strict=True):
-            names.put(old, new)
-    return replaced(graph, equations=tuple(lines), outputs=tuple(names.of(o) for o in graph.outputs))
+            names.substitute(old, new)
+    return dataclasses.replace(graph, equations=tuple(lines), outputs=tuple(names.lookup(o) for o in graph.outputs))
 
 
-def _written(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | None:
+def _expand_equation(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | None:
     """An equation as others, on its own arguments; None if its op cannot do that here."""
     places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
 
@@ -133,29 +134,29 @@ def _written(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | None:
         args = list(e.args)
         for i, s in zip(places, symbols, strict=True):
             args[i] = s
-        return e.op.form.written(*args, **e.static)
+        return e.op.form.function(*args, **e.static)
 
     try:
-        inputs, equations, out = write_down(function, *(e.args[i].spec for i in places))
-    except PullbackError:  # it asks for numbers, or for what has no spec: the array library runs it, and words errors
+        inputs, equations, out = stage_equations(function, *(e.args[i].spec for i in places))
+    except PullbackError:  # it needs concrete values or what has no spec: NumPy executes it, and raises
         return None
     if out is None:
         return None
     outs = out if type(out) is tuple else (out,)
-    names = Renaming()
+    names = Substitution()
     for symbol, i in zip(inputs, places, strict=True):
-        names.put(symbol, e.args[i])
-    return expand_inside([names.equation(line) for line in equations]), [names.of(o) for o in outs]
+        names.substitute(symbol, e.args[i])
+    return expand_equations([names.equation(line) for line in equations]), [names.lookup(o) for o in outs]
 
 
-def expand_inside(equations: Sequence[Equation]) -> list[Equation]:
-    """The same for what an expansion was written in."""
+def expand_equations(equations: Sequence[Equation]) -> list[Equation]:
+    """The same for the equations of an expansion."""
     found = expand(Graph((), tuple(equations), ()))
     return list(found.equations)
 
 
 def simplify(graph: Graph) -> Graph:
-    """Equations that change nothing are left out."""
+    """Drop equations that change nothing."""
     rules: dict[Any, list[tuple[int | None, Callable[[Any], bool] | None, int]]] = {}
     for op, which, test, result in IDENTITIES:
         rules.setdefault(op.name, []).append((which, test, result))
@@ -169,27 +170,27 @@ def simplify(graph: Graph) -> Graph:
                 return (found,)
         return None
 
-    return _rewritten(graph, replace)
+    return _rewrite(graph, replace)
 
 
-def plain_places(graph: Graph) -> Graph:
-    """Zeros with a value added at every place are the value in another shape."""
+def replace_full_scatters(graph: Graph) -> Graph:
+    """Replace zeros with a value added at every place by the value, reshaped."""
 
-    def replaced_by(e: Equation) -> Equation:
-        if not isinstance(e.op.form, Place) or len(e.args) > 1:
+    def rewrite(e: Equation) -> Equation:
+        if not isinstance(e.op.form, ScatterAdd) or len(e.args) > 1:
             return e
         whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
         return Equation(e.results, OPS["reshape"], e.args, {"shape": e.results[0].spec.shape}) if whole else e
 
-    return replaced(graph, equations=tuple(replaced_by(e) for e in graph.equations))
+    return dataclasses.replace(graph, equations=tuple(rewrite(e) for e in graph.equations))
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """The same op on the same values is computed once, unless a checkpoint wants it computed again."""
+    """Compute the same op on the same values once, unless a checkpoint recomputes it on purpose."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        if isinstance(e.op.form, Again):
+        if isinstance(e.op.form, Recompute):
             return None
         args = tuple(
             ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
@@ -200,23 +201,23 @@ def merge_equal(graph: Graph) -> Graph:
         seen[key] = e.results
         return None
 
-    return _rewritten(graph, replace)
+    return _rewrite(graph, replace)
 
 
 def drop_unused(graph: Graph) -> Graph:
-    """Equations whose results nobody uses are left out."""
+    """Drop equations whose results are unused."""
     wanted = {id(o) for o in graph.outputs}
     kept = []
     for e in reversed(graph.equations):
         if any(id(s) in wanted for s in e.results):
             kept.append(e)
             wanted |= {id(a) for a in e.args}
-    return replaced(graph, equations=tuple(reversed(kept)))
+    return dataclasses.replace(graph, equations=tuple(reversed(kept)))
 
 
-def numbers_first(graph: Graph) -> Graph:
-    """Single numbers that hang on numbers alone (a learning rate, a count of steps) are computed before anything else,
-    so that they keep no two loops apart.
+def hoist_scalars(graph: Graph) -> Graph:
+    """Move scalars that depend on scalars alone (a learning rate, a step count) before everything else, so that they do
+    not separate two loops that could be fused.
     """
     early = {id(x) for x in graph.inputs if not x.spec.shape}
 
@@ -231,7 +232,7 @@ def numbers_first(graph: Graph) -> Graph:
             first.append(e)
         else:
             rest.append(e)
-    return replaced(graph, equations=(*first, *rest))
+    return dataclasses.replace(graph, equations=(*first, *rest))
 
 
 def _has_axes(x: Any) -> bool:
@@ -239,4 +240,4 @@ def _has_axes(x: Any) -> bool:
 
 
 #: The passes in the order in which they run.
-PASSES = (expand, simplify, fold_constants, simplify, plain_places, merge_equal, drop_unused, numbers_first)
+PASSES = (expand, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, drop_unused, hoist_scalars)

@@ -1,6 +1,6 @@
-"""Graph in, JSON out, and back. Symbols are numbers in the order they are made, constants stand in a table.
+"""Graphs as JSON, and back. Symbols are numbered in the order of their definition, constants are in a table.
 
-Reading evaluates nothing, makes no array whose bytes are not in the text, and refuses what it does not know.
+Reading evaluates nothing, makes no array whose bytes are not in the text, and rejects what it does not know.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from ..arrays.backends import is_array
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError
-from ..ops.index import SLOT
+from ..ops.index.normalize import SLOT
 from ..ops.routine import Routine, routines_in
-from ..ops.specialise import Equation, Symbol
-from .plain import (
+from ..ops.specialize import Equation, Symbol
+from .encoding import (
+    LEAF_MARKER,
     OPAQUE,
-    STAR,
-    WEAK,
-    array_from,
-    bytes_of,
-    check_call,
+    WEAK_TYPES,
+    check_arguments,
+    closed_scope,
+    decode_array,
+    find_op,
     is_constant,
-    op_named,
     ops_by_name,
-    over_scope,
     spec_from,
     structure_from,
     template_of,
+    to_base64,
 )
 
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["json_of", "parts_from"]
+__all__ = ["graph_to_json", "parse_json"]
 
 _FORMAT, _VERSION = "pullback graph", 1
 
 
-def json_of(graph: Graph) -> str:
+def graph_to_json(graph: Graph) -> str:
     """The graph as JSON text; what cannot be written (a function, a tracked tensor) is an error."""
-    writer = _Writer()
+    writer = _JsonWriter()
     routines = []
     for number, routine in enumerate(routines_in(graph.equations)):
         routines.append(writer.program(routine))
         writer.routines[id(routine)] = number
-    said = {"routines": routines} if routines else {}
+    data = {"routines": routines} if routines else {}
     return json.dumps({
-        "format": _FORMAT, "version": _VERSION, **said, **writer.program(graph),
+        "format": _FORMAT, "version": _VERSION, **data, **writer.program(graph),
         "arguments": writer.structure(graph.arguments, len(graph.inputs), "arguments"),
         "results": writer.structure(graph.results, len(graph.outputs), "results"),
         "constants": writer.constants,
     }, allow_nan=False)  # fmt: skip
 
 
-class _Writer:
+class _JsonWriter:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
         self.places: dict[int, int] = {}
@@ -67,28 +67,28 @@ class _Writer:
         self.constants: list[dict[str, Any]] = []
 
     def program(self, program: Graph | Routine) -> dict[str, Any]:
-        """Inputs, equations and outputs; symbols are counted in each program anew."""
+        """Inputs, equations and outputs; symbols are numbered in each program separately."""
         outside, self.numbers = self.numbers, {}
-        inputs = [self.made(s) for s in program.inputs]
+        inputs = [self.number_symbol(s) for s in program.inputs]
         equations = []
         for number, e in enumerate(program.equations):
             where = f"to_json: equation {number}, {e.op.name}"
             args = [self.value(a, where) for a in e.args]
             static = {k: self.value(v, f"{where}, {k}") for k, v in e.static.items()}
-            results = [*map(self.made, e.results)]
+            results = [*map(self.number_symbol, e.results)]
             equations.append({"op": e.op.name, "args": args, "static": static, "results": results})
         outputs = [self.value(o, "to_json: an output") for o in program.outputs]
         self.numbers = outside
         return {"inputs": inputs, "equations": equations, "outputs": outputs}
 
-    def made(self, symbol: Symbol) -> dict[str, Any]:
+    def number_symbol(self, symbol: Symbol) -> dict[str, Any]:
         self.numbers[id(symbol)] = len(self.numbers)
         return _spec_json(symbol.spec)
 
     def structure(self, structure: Any, count: int, what: str) -> Any:
         if structure is None:
             return None
-        template = template_of(structure, [STAR] * count)
+        template = template_of(structure, [LEAF_MARKER] * count)
         if template is OPAQUE:
             raise ArgumentError(
                 f"to_json: the {what} are {structure}; only tuples, lists, dicts and None can be written.\n"
@@ -97,7 +97,7 @@ class _Writer:
         return {"tree": self.value(template, "to_json")}
 
     def value(self, v: Any, where: str) -> Any:
-        """A value as JSON: what JSON has no word for is a dict of one key that says what it is."""
+        """A value as JSON: what JSON has no type for is a dict of one key that names it."""
         if isinstance(v, np.generic) and v.dtype.kind in "biufc":
             v = v.item()
         if v is None or isinstance(v, (bool, int, str)):
@@ -129,18 +129,18 @@ class _Writer:
             if v is mark:
                 return {"mark": word}
         raise ArgumentError(
-            f"{where}: an object of class {type(v).__name__} cannot be written as data.\n"
+            f"{where}: an object of class {type(v).__name__} cannot be serialized.\n"
             "  Keep the function that was staged, and stage it again where it is needed."
         )
 
     def place(self, array: Any) -> int:
         if id(array) not in self.places:
             self.places[id(array)] = len(self.constants)
-            self.constants.append({**_spec_json(spec_of(array)), "base64": bytes_of(array)})
+            self.constants.append({**_spec_json(spec_of(array)), "base64": to_base64(array)})
         return self.places[id(array)]
 
 
-_MARKS = {"slot": SLOT, "ellipsis": Ellipsis, "star": STAR}
+_MARKS = {"slot": SLOT, "ellipsis": Ellipsis, "star": LEAF_MARKER}
 
 
 def _spec_json(spec: Spec) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def _spec_json(spec: Spec) -> dict[str, Any]:
     return found if spec.device == "cpu" else {**found, "device": spec.device}
 
 
-def parts_from(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
-    """(inputs, equations, outputs, arguments, results) of the graph that JSON text says."""
+def parse_json(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
+    """(inputs, equations, outputs, arguments, results) of the graph in a JSON text."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError, TypeError) as error:
@@ -161,70 +161,70 @@ def parts_from(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
     if data.get("version") != _VERSION:
         raise ArgumentError(f"from_json: version {str(data.get('version'))[:20]} is not known; this reads {_VERSION}.")
     try:
-        return _Reader(ops_by_name(ops)).graph(data)
+        return _JsonReader(ops_by_name(ops)).graph(data)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ArgumentError(f"from_json: not well formed: {type(error).__name__} {str(error)[:80]}.") from None
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, ops: Mapping[str, Any]) -> None:
         self.ops = ops
-        self.scope = over_scope()
+        self.scope = closed_scope()
         self.symbols: list[Symbol] = []
         self.constants: list[Any] = []
         self.routines: list[Routine] = []
 
     def graph(self, data: dict[str, Any]) -> tuple[Any, ...]:
-        self.constants = [array_from(_spec_from(c), _text(c["base64"])) for c in data["constants"]]
-        for said in data.get("routines", ()):
-            self.routines.append(Routine(*self.program(said)))
+        self.constants = [decode_array(_spec_from(c), _check_text(c["base64"])) for c in data["constants"]]
+        for routine in data.get("routines", ()):
+            self.routines.append(Routine(*self.program(routine)))
         inputs, equations, outputs = self.program(data)
         if data["arguments"] is not None:
-            check_call(self.value(data["arguments"]["tree"]))
+            check_arguments(self.value(data["arguments"]["tree"]))
         arguments = self.structure(data["arguments"], len(inputs), "arguments")
         return inputs, equations, outputs, arguments, self.structure(data["results"], len(outputs), "results")
 
-    def program(self, said: dict[str, Any]) -> tuple[Any, ...]:
+    def program(self, data: dict[str, Any]) -> tuple[Any, ...]:
         outside, self.symbols = self.symbols, []
-        inputs = tuple(map(self.symbol, said["inputs"]))
-        equations = tuple(map(self.equation, said["equations"]))
-        outputs = tuple(self.array(o) for o in said["outputs"])
+        inputs = tuple(map(self.symbol, data["inputs"]))
+        equations = tuple(map(self.equation, data["equations"]))
+        outputs = tuple(self.array(o) for o in data["outputs"])
         self.symbols = outside
         return inputs, equations, outputs
 
-    def symbol(self, said: Any) -> Symbol:
-        symbol = Symbol(_spec_from(said), self.scope, [], None)
+    def symbol(self, data: Any) -> Symbol:
+        symbol = Symbol(_spec_from(data), self.scope, [], None)
         self.symbols.append(symbol)
         return symbol
 
-    def equation(self, said: dict[str, Any]) -> Equation:
-        args = tuple(self.array(a) for a in said["args"])
-        static = {k: self.value(v) for k, v in said["static"].items()}
-        return Equation(tuple(map(self.symbol, said["results"])), op_named(self.ops, said["op"]), args, static)
+    def equation(self, data: dict[str, Any]) -> Equation:
+        args = tuple(self.array(a) for a in data["args"])
+        static = {k: self.value(v) for k, v in data["static"].items()}
+        return Equation(tuple(map(self.symbol, data["results"])), find_op(self.ops, data["op"]), args, static)
 
-    def structure(self, said: Any, count: int, what: str) -> Any:
-        return None if said is None else structure_from(self.value(said["tree"]), count, f"from_json: {what}")
+    def structure(self, data: Any, count: int, what: str) -> Any:
+        return None if data is None else structure_from(self.value(data["tree"]), count, f"from_json: {what}")
 
-    def array(self, said: Any) -> Any:
-        found = self.value(said)
+    def array(self, data: Any) -> Any:
+        found = self.value(data)
         if not isinstance(found, Symbol) and not is_constant(found):
             raise ArgumentError(f"from_json: a {type(found).__name__} stands where an array should.")
         return found
 
-    def value(self, said: Any) -> Any:
-        if said is None or isinstance(said, (bool, int, float, str)):
-            return said
-        if isinstance(said, list):
-            return [self.value(x) for x in said]
-        if len(said) != 1:
-            raise ArgumentError("from_json: a value is said by one word.")
-        ((word, inner),) = said.items()
+    def value(self, data: Any) -> Any:
+        if data is None or isinstance(data, (bool, int, float, str)):
+            return data
+        if isinstance(data, list):
+            return [self.value(x) for x in data]
+        if len(data) != 1:
+            raise ArgumentError("from_json: a value is a dict of one key.")
+        ((word, inner),) = data.items()
         if word == "value":
-            return self.symbols[_place(inner, len(self.symbols))]
+            return self.symbols[_check_number(inner, len(self.symbols))]
         if word == "constant":
-            return self.constants[_place(inner, len(self.constants))]
+            return self.constants[_check_number(inner, len(self.constants))]
         if word == "routine":
-            return self.routines[_place(inner, len(self.routines))]
+            return self.routines[_check_number(inner, len(self.routines))]
         if word in ("tuple", "dict"):
             found = [self.value(x) for x in inner]
             return tuple(found) if word == "tuple" else _dict_from(found)
@@ -242,16 +242,16 @@ class _Reader:
             return slice(*inner)
         if word == "mark" and inner in _MARKS:
             return _MARKS[inner]
-        raise ArgumentError(f"from_json: {word[:40]!r} is no word for a value, or {str(inner)[:40]!r} no value of it.")
+        raise ArgumentError(f"from_json: {word[:40]!r} is no kind of value, or {str(inner)[:40]!r} no value of it.")
 
 
-def _text(x: Any) -> str:
+def _check_text(x: Any) -> str:
     if not isinstance(x, str):
         raise ArgumentError("from_json: the elements of a constant are in base64.")
     return x
 
 
-def _place(number: Any, count: int) -> int:
+def _check_number(number: Any, count: int) -> int:
     if type(number) is not int or not 0 <= number < count:
         raise ArgumentError(f"from_json: {str(number)[:20]} is the number of nothing made before.")
     return number
@@ -263,11 +263,11 @@ def _dict_from(items: list[Any]) -> dict[Any, Any]:
     return dict(items)
 
 
-def _spec_from(said: Any) -> Spec:
-    if not isinstance(said, dict):
+def _spec_from(data: Any) -> Spec:
+    if not isinstance(data, dict):
         raise ArgumentError("from_json: a spec is a dict with dtype and shape.")
-    if "weak" in said:
-        if said["weak"] not in WEAK:
-            raise ArgumentError(f"from_json: {str(said['weak'])[:20]!r} is no Python number.")
-        return spec_of(WEAK[said["weak"]]())
-    return spec_from(said["dtype"], said["shape"], said.get("device", "cpu"))
+    if "weak" in data:
+        if data["weak"] not in WEAK_TYPES:
+            raise ArgumentError(f"from_json: {str(data['weak'])[:20]!r} is no Python number.")
+        return spec_of(WEAK_TYPES[data["weak"]]())
+    return spec_from(data["dtype"], data["shape"], data.get("device", "cpu"))

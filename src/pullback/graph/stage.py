@@ -1,4 +1,4 @@
-"""Function and specs in, a graph out: the same ops, written down instead of computed."""
+"""`pb.stage`, function and specs in, graph out: the same ops, traced instead of computed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.dtypes import NAMES
-from ..arrays.protect import settled
+from ..arrays.protect import as_immutable
 from ..arrays.remade import remade
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
-from ..ops.specialise import Equation, write_down
-from ..transforms.border import brought_out
+from ..ops.specialize import Equation, stage_equations
+from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import jvp
 from ..transforms.reverse import grad
-from .ir import Graph, _derive
+from .ir import Graph, _derivative_slots
 
 __all__ = ["stage"]
 
 
 @remade
 def stage(f: Callable[..., Any]) -> Callable[..., Graph]:
-    """A function of examples (trees of arrays or of specs) that runs f on symbols and answers what it did as a graph.
+    """A function of examples (trees of arrays or of specs) that traces f on symbols and returns its graph.
 
     >>> import numpy as np, pullback as pb
     >>> print(pb.stage(lambda x: pb.sum(pb.sin(x) * 2.0))(np.zeros(3)).text())
@@ -39,28 +39,28 @@ def stage(f: Callable[..., Any]) -> Callable[..., Graph]:
     if not callable(f):
         raise ArgumentError(f"stage: wants a function, got a {type(f).__name__}.\n  Write stage(f)(*examples).")
 
-    def staged(*args: Any, **kwargs: Any) -> Graph:
+    def stage_on(*args: Any, **kwargs: Any) -> Graph:
         leaves, arguments = flatten((args, kwargs))
-        specs = [x if isinstance(x, Spec) else spec_of(_leaf(x, "argument")) for x in leaves]
+        specs = [x if isinstance(x, Spec) else spec_of(_check_leaf(x, "argument")) for x in leaves]
         shape: list[Any] = []
 
         def flat(*symbols: Any) -> list[Any]:
             given, named = unflatten(arguments, symbols)
             outs, structure = flatten(f(*given, **named))
             shape.append(structure)
-            results = [_leaf(x, "result") for x in outs]
-            return [brought_out(x, symbols[0].scope) for x in results] if symbols else results
+            results = [_check_leaf(x, "result") for x in outs]
+            return [unwrap_to_level(x, symbols[0].scope) for x in results] if symbols else results
 
-        inputs, equations, outs = write_down(flat, *specs)
-        lines = tuple(Equation(e.results, e.op, tuple(map(_bare, e.args)), e.static) for e in equations)
-        outputs = tuple(_bare(settled(o) if is_array(o) else o) for o in outs)
+        inputs, equations, outs = stage_equations(flat, *specs)
+        lines = tuple(Equation(e.results, e.op, tuple(map(_as_constant, e.args)), e.static) for e in equations)
+        outputs = tuple(_as_constant(as_immutable(o) if is_array(o) else o) for o in outs)
         graph: Graph = Graph(tuple(inputs), lines, outputs, arguments, shape[0])
         return graph
 
-    return functools.update_wrapper(staged, f) if hasattr(f, "__name__") else staged
+    return functools.update_wrapper(stage_on, f) if hasattr(f, "__name__") else stage_on
 
 
-def _leaf(x: Any, what: str) -> Any:
+def _check_leaf(x: Any, what: str) -> Any:
     try:
         value = as_value(x)
         if spec_of(value).dtype.name in NAMES:
@@ -73,13 +73,13 @@ def _leaf(x: Any, what: str) -> Any:
         ) from None
 
 
-def _bare(x: Any) -> Any:
+def _as_constant(x: Any) -> Any:
     """An untracked tensor is a constant like its array, which never changes."""
     return x.value if type(x) is Tensor and x.node is None and is_array(x.value) else x
 
 
-def _numbers(given: Any, count: int, what: str) -> list[int]:
-    """Positions counted from the front."""
+def _check_positions(given: Any, count: int, what: str) -> list[int]:
+    """Positions as non-negative numbers."""
     numbers = [given] if isinstance(given, int) else list(given)
     for n in numbers:
         if not isinstance(n, int) or not -count <= n < count:
@@ -87,18 +87,18 @@ def _numbers(given: Any, count: int, what: str) -> list[int]:
     return [n % count for n in numbers]
 
 
-def _floating(args: tuple[Any, ...], wrt: Any, what: str) -> list[int]:
+def _float_arguments(args: tuple[Any, ...], wrt: Any, what: str) -> list[int]:
     if wrt is None:
         leaves = [flatten(a)[0] for a in args]
         return [i for i, specs in enumerate(leaves) if specs and all(s.inexact for s in specs)]
-    return _numbers(wrt, len(args), f"{what}: wrt")
+    return _check_positions(wrt, len(args), f"{what}: wrt")
 
 
-def _gradients(graph: Graph, outputs: Any = None, wrt: Any = None) -> Graph:
+def _derive_gradients(graph: Graph, outputs: Any = None, wrt: Any = None) -> Graph:
     args, kwargs = graph.specs()
-    chosen = _floating(args, wrt, "gradients")
+    chosen = _float_arguments(args, wrt, "gradients")
     count = len(graph.outputs)
-    picked = list(range(count)) if outputs is None else _numbers(outputs, count, "gradients: outputs")
+    picked = list(range(count)) if outputs is None else _check_positions(outputs, count, "gradients: outputs")
     for i in picked:
         spec = spec_of(graph.outputs[i])
         if spec.size != 1 or not spec.inexact:
@@ -117,9 +117,9 @@ def _gradients(graph: Graph, outputs: Any = None, wrt: Any = None) -> Graph:
     return stage(grad(total, argnums=chosen[0] if one else tuple(chosen)))(*args, **kwargs)
 
 
-def _pushed(graph: Graph, wrt: Any = None) -> Graph:
+def _derive_jvp(graph: Graph, wrt: Any = None) -> Graph:
     args, kwargs = graph.specs()
-    chosen = _floating(args, wrt, "jvp")
+    chosen = _float_arguments(args, wrt, "jvp")
     if not chosen:
         raise ArgumentError("jvp: no argument is floating.")
 
@@ -131,4 +131,4 @@ def _pushed(graph: Graph, wrt: Any = None) -> Graph:
     return stage(push)(*args, *(args[i] for i in chosen), **kwargs)
 
 
-_derive += [_gradients, _pushed]
+_derivative_slots += [_derive_gradients, _derive_jvp]

@@ -21,24 +21,24 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten
-from ..ops.index import SLOT
+from ..ops.index.normalize import SLOT
 from ..ops.routine import Routine, routines_in
-from ..ops.specialise import Equation, Symbol
-from .plain import OPAQUE, Star, array_from, array_of, bytes_of, is_constant, template_of
+from ..ops.specialize import Equation, Symbol
+from .encoding import OPAQUE, LeafMarker, as_contiguous, decode_array, is_constant, template_of, to_base64
 
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["graph_text", "spec_text"]
+__all__ = ["format_graph", "format_spec"]
 
 #: Constants of more elements than this stand in the table.
-_LONG = 8
+_MAX_INLINE_ELEMENTS = 8
 
 
-def graph_text(graph: Graph, data: bool = True) -> str:
+def format_graph(graph: Graph, data: bool = True) -> str:
     """The text; without `data` the long constants show only their spec, and it cannot be read back."""
-    writer = _Writer(graph, data)
-    head = ", ".join(f"{writer.names[id(s)]}: {spec_text(s.spec)}" for s in graph.inputs)
+    writer = _TextWriter(graph, data)
+    head = ", ".join(f"{writer.names[id(s)]}: {format_spec(s.spec)}" for s in graph.inputs)
     lines = [f"graph({head}){writer.arguments(graph)}"]
     lines += [f"  {writer.line(e)}" for e in graph.equations]
     lines.append(f"  return {writer.results(graph)}")
@@ -49,7 +49,7 @@ def graph_text(graph: Graph, data: bool = True) -> str:
     return "\n".join(lines)
 
 
-def spec_text(spec: Spec) -> str:
+def format_spec(spec: Spec) -> str:
     """A spec as text says it: `float64[2, 3]`, a Python number as its type, `float`."""
     if spec.weak:
         return spec.weak.__name__
@@ -57,7 +57,7 @@ def spec_text(spec: Spec) -> str:
     return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]{place}"
 
 
-class _Writer:
+class _TextWriter:
     """Names for all values of a graph, and the table of its long constants."""
 
     def __init__(self, graph: Graph, data: bool) -> None:
@@ -74,7 +74,7 @@ class _Writer:
         arrays = [a for a in used if is_array(a) and is_constant(a)]
         counts = Counter(map(id, arrays))
         for a in arrays:
-            if id(a) not in self.names and (counts[id(a)] > 1 or a.size > _LONG):
+            if id(a) not in self.names and (counts[id(a)] > 1 or a.size > _MAX_INLINE_ELEMENTS):
                 self.names[id(a)] = f"c{len(self.table)}"
                 self.table.append((self.names[id(a)], a))
 
@@ -82,13 +82,13 @@ class _Writer:
         """One equation."""
         args = [self.argument(a) for a in e.args]
         static = [f"{k}={self.value(v)}" for k, v in e.static.items()]
-        results = ", ".join(f"{self.names[id(s)]}: {spec_text(s.spec)}" for s in e.results)
+        results = ", ".join(f"{self.names[id(s)]}: {format_spec(s.spec)}" for s in e.results)
         name = e.op.name if e.op.name.isidentifier() else json.dumps(e.op.name)
         return f"{results} = {name}({', '.join([*args, *static])})"
 
     def routine(self, r: Routine) -> list[str]:
         """The lines of a routine, which has names of its own."""
-        head = ", ".join(f"{self.names[id(s)]}: {spec_text(s.spec)}" for s in r.inputs)
+        head = ", ".join(f"{self.names[id(s)]}: {format_spec(s.spec)}" for s in r.inputs)
         ends = ", ".join(self.argument(o) for o in r.outputs)
         return [f"{self.names[id(r)]}({head})", *(f"  {self.line(e)}" for e in r.equations), f"  return {ends}"]
 
@@ -100,7 +100,7 @@ class _Writer:
         count = len(graph.inputs)
         if graph.arguments is None or graph.arguments == flatten(((0,) * count, {}))[1]:
             return ""
-        template = template_of(graph.arguments, [Star(self.names[id(s)]) for s in graph.inputs])
+        template = template_of(graph.arguments, [LeafMarker(self.names[id(s)]) for s in graph.inputs])
         return f" from <{graph.arguments}>" if template is OPAQUE else f" from {self.value(template)}"
 
     def results(self, graph: Graph) -> str:
@@ -109,12 +109,14 @@ class _Writer:
         several = len(names) > 1 and graph.results in (None, flatten((0,) * len(names))[1])
         if several or (len(names) == 1 and graph.results is None):
             return ", ".join(names)
-        template = template_of(flatten(())[1] if graph.results is None else graph.results, [Star(n) for n in names])
+        template = template_of(
+            flatten(())[1] if graph.results is None else graph.results, [LeafMarker(n) for n in names]
+        )
         return f"<{graph.results}> {', '.join(names)}" if template is OPAQUE else self.value(template)
 
     def value(self, v: Any) -> str:
         """A static value, an array or a number as text."""
-        if v is None or type(v) in (bool, int, float, Star):
+        if v is None or type(v) in (bool, int, float, LeafMarker):
             return repr(v)
         if isinstance(v, np.generic):
             return self.value(v.item()) if v.dtype.kind in "biufc" else f"<{type(v).__name__}>"
@@ -147,13 +149,15 @@ class _Writer:
         spec = spec_of(a)
         if not is_constant(a):
             return f"<array {spec}>"
-        if a.size <= _LONG:
+        if a.size <= _MAX_INLINE_ELEMENTS:
             numbers = (
-                array_of(a).astype(np.float32).ravel().tolist() if a.dtype.name == "bfloat16" else a.ravel().tolist()
+                as_contiguous(a).astype(np.float32).ravel().tolist()
+                if a.dtype.name == "bfloat16"
+                else a.ravel().tolist()
             )
-            again = array_from(Spec(spec.shape, spec.dtype), numbers)
-            if again.tobytes() == array_of(a).tobytes():  # a NaN may carry bits that no number shows
-                return f"array({spec_text(spec)}, {self.value(numbers)})"
+            decoded = decode_array(Spec(spec.shape, spec.dtype), numbers)
+            if decoded.tobytes() == as_contiguous(a).tobytes():  # a NaN may carry bits that no number shows
+                return f"array({format_spec(spec)}, {self.value(numbers)})"
         if not self.data:
-            return f"array({spec_text(spec)}, ...)"
-        return f'array({spec_text(spec)}, "{bytes_of(a)}")'
+            return f"array({format_spec(spec)}, ...)"
+        return f'array({format_spec(spec)}, "{to_base64(a)}")'

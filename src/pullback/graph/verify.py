@@ -1,4 +1,4 @@
-"""Graph in, the same graph out if it is sound: every argument is known, every spec is what the op says."""
+"""Graph in, the same graph out if it is sound: every argument is defined, every spec is what the op infers."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError, GraphError, PullbackError
 from ..ops.routine import Routine, routines_in
-from ..ops.specialise import Equation, Symbol, pointwise_spec
+from ..ops.specialize import Equation, Symbol, pointwise_spec
 from ..ops.statics import check_statics
 
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["verified"]
+__all__ = ["verify_graph"]
 
-Program = TypeVar("Program", "Graph", Routine)
+ProgramT = TypeVar("ProgramT", "Graph", Routine)
 
 
-def verified(graph: Program, trusted: set[int] | None = None) -> Program:
-    """Raise `GraphError` if the graph is not sound. The specs of `trusted` equations (by id) are not asked again: an
-    equation never changes, so between passes only the new ones are.
+def verify_graph(graph: ProgramT, trusted: set[int] | None = None) -> ProgramT:
+    """Raise `GraphError` if the graph is not sound. The specs of `trusted` equations (by id) are not checked
+    again: an equation never changes, so after a pass only the new ones are.
     """
     known: set[int] = set()
     for symbol in graph.inputs:
-        _make(known, symbol, "inputs")
+        _define_symbol(known, symbol, "inputs")
     for number, e in enumerate(graph.equations):
         for i, a in enumerate(e.args):
             if isinstance(a, Symbol) and id(a) not in known:
-                raise GraphError(f"{_line(number, e)}: argument {i} ({a.spec}) is no input and no earlier result.")
+                raise GraphError(
+                    f"{_describe_equation(number, e)}: argument {i} ({a.spec}) is no input and no earlier result."
+                )
         for symbol in e.results:
             if not isinstance(symbol, Symbol) or id(symbol) in known:
-                _make(known, symbol, _line(number, e))
+                _define_symbol(known, symbol, _describe_equation(number, e))
             known.add(id(symbol))
         if trusted is None or id(e) not in trusted:
             _check_routines(number, e)
@@ -43,19 +45,19 @@ def verified(graph: Program, trusted: set[int] | None = None) -> Program:
 
 
 def _check_routines(number: int, e: Equation) -> None:
-    """The programs inside are sound by themselves; whether they fit the arguments is the op's to say."""
+    """Verify nested programs by themselves; whether they fit the arguments is checked by the op's spec rule."""
     for routine in routines_in([e]):
         try:
-            verified(routine)
+            verify_graph(routine)
         except GraphError as error:
-            raise GraphError(f"{_line(number, e)}, in a routine: {error}") from None
+            raise GraphError(f"{_describe_equation(number, e)}, in a routine: {error}") from None
 
 
-def _line(number: int, e: Equation) -> str:
+def _describe_equation(number: int, e: Equation) -> str:
     return f"equation {number}, {e.op.name}"
 
 
-def _make(known: set[int], symbol: Any, where: str) -> None:
+def _define_symbol(known: set[int], symbol: Any, where: str) -> None:
     if not isinstance(symbol, Symbol):
         raise GraphError(f"{where}: a {type(symbol).__name__} stands where a symbol should be made.")
     if id(symbol) in known:
@@ -67,7 +69,7 @@ def _check_specs(number: int, e: Equation) -> None:
     names = e.op.args
     few, many = (len(names) - 1, None) if names[-1:] and names[-1].startswith("*") else (len(names), len(names))
     if len(e.args) < few or (many is not None and len(e.args) > many):
-        raise GraphError(f"{_line(number, e)}: takes {', '.join(names)}, got {len(e.args)} arguments.")
+        raise GraphError(f"{_describe_equation(number, e)}: takes {', '.join(names)}, got {len(e.args)} arguments.")
     try:
         specs = tuple([spec_of(a) for a in e.args])
         check_statics(e.op, specs, e.static)
@@ -75,14 +77,16 @@ def _check_specs(number: int, e: Equation) -> None:
             e.op.spec_of(specs, e.static) if e.op.family != "elementwise" or e.static else pointwise_spec(e.op, specs)
         )
     except PullbackError as error:
-        raise GraphError(f"{_line(number, e)}: {error}") from None
-    except Exception as error:  # a graph that was read may say anything
-        raise ArgumentError(f"{_line(number, e)}: its arguments do not fit: {error}") from None
-    said = tuple(s.spec for s in e.results)
+        raise GraphError(f"{_describe_equation(number, e)}: {error}") from None
+    except Exception as error:  # a graph that was read may contain anything
+        raise ArgumentError(f"{_describe_equation(number, e)}: its arguments do not fit: {error}") from None
+    recorded = tuple(s.spec for s in e.results)
     wanted = made if type(made) is tuple else (made,)
-    if said != wanted:
-        raise GraphError(f"{_line(number, e)}: makes {_shown(wanted)}, the graph says {_shown(said)}.")
+    if recorded != wanted:
+        raise GraphError(
+            f"{_describe_equation(number, e)}: makes {_format_specs(wanted)}, the graph has {_format_specs(recorded)}."
+        )
 
 
-def _shown(specs: tuple[Spec, ...]) -> str:
+def _format_specs(specs: tuple[Spec, ...]) -> str:
     return ", ".join(map(str, specs)) or "nothing"

@@ -1,14 +1,14 @@
 """Derivatives through equations: fixed points, roots, minima and linear systems, however they were found."""
 
-from .descent_methods import BFGS, LBFGS, GaussNewton, GradientDescent, LevenbergMarquardt
-from .fixed_point_methods import Accelerated, Anderson, Picard
-from .layers import custom_fixed_point, custom_root
-from .linear_methods import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
-from .policies import Implicit, OneStep, PhantomGradient, Unrolled
-from .report import Report, Solution
-from .root_methods import Bisection, Broyden, Chord, Newton, NewtonKrylov
-from .solving import argmin, fixed_point, least_squares, root, solve
-from .systems import linear_solve
+from .custom_solvers import custom_fixed_point, custom_root
+from .derivative_policies import Implicit, OneStep, PhantomGradient, Unrolled
+from .linear.methods import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
+from .linear_systems import linear_solve
+from .solve_functions import argmin, fixed_point, least_squares, root, solve
+from .solve_report import Report, Solution
+from .solvers.descent_methods import BFGS, LBFGS, GaussNewton, GradientDescent, LevenbergMarquardt
+from .solvers.fixed_point_methods import Accelerated, Anderson, Picard
+from .solvers.root_methods import Bisection, Broyden, Chord, Newton, NewtonKrylov
 
 __all__ = [
     "Accelerated", "Anderson", "Auto", "BFGS", "BiCGStab", "Bisection", "Broyden", "CG", "Chord", "Dense", "GMRES",

@@ -1,4 +1,4 @@
-"""Derivatives for other libraries: what they ask for, from functions written for pullback."""
+"""Interfaces to other libraries: SciPy's optimizers with exact derivatives."""
 
 from . import scipy
 

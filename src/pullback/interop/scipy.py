@@ -1,4 +1,4 @@
-"""Functions of trees in, SciPy's answers out: its optimisers and solvers, with exact derivatives."""
+"""SciPy's `minimize`, `least_squares` and `root` over trees, with exact derivatives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from .vectors import Unknown, Vectorised, bounds_of
+from .flat_function import FlatFunction, UnknownTree, bounds_as_vectors
 
 __all__ = ["least_squares", "minimize", "root"]
 
-#: What SciPy's methods ask for beside the value; those that are not here ask for nothing.
+#: The derivatives SciPy's methods take; methods not listed take none.
 _GRADIENT = {"cg", "bfgs", "l-bfgs-b", "tnc", "slsqp"}
 _PRODUCT = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 _HESSIAN = {"dogleg", "trust-exact"}
@@ -30,8 +30,8 @@ def minimize(
     jit: bool = False,
 ) -> Any:
     """SciPy's `minimize` of `f(x, *args)` over a tree x of arrays, with the exact gradient, and with products of the
-    Hessian (the Hessian itself for dogleg and trust-exact) where the method asks for them. The answer is SciPy's, with
-    `.x` a tree like `x0`.
+    Hessian (the Hessian itself for dogleg and trust-exact) where the method takes them. The result is SciPy's,
+    with `.x` a tree like `x0`.
 
     `bounds` is (lower, upper), each None, a number or a tree like x0. `constraints` are SciPy's dicts or
     `NonlinearConstraint`s over functions of the tree, which get exact Jacobians and Hessians. `jit=True` compiles.
@@ -42,13 +42,13 @@ def minimize(
     >>> bool(found.success), found.x["x"].round(6), found.x["y"].round(6)
     (True, np.float64(1.0), np.float64(1.0))
     """
-    optimize = _optimize()
-    unknown = Unknown(x0, "minimize")
+    optimize = _import_optimize()
+    unknown = UnknownTree(x0, "minimize")
     args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    objective = Vectorised(unknown, f, args, jit)
-    limits = None if bounds is None else optimize.Bounds(*bounds_of(unknown, bounds))
-    held = [_constraint(unknown, c, jit) for c in _listed(constraints)]
-    name = _method(method, bounds is not None, bool(held))
+    objective = FlatFunction(unknown, f, args, jit)
+    limits = None if bounds is None else optimize.Bounds(*bounds_as_vectors(unknown, bounds))
+    held = [_convert_constraint(unknown, c, jit) for c in _as_list(constraints)]
+    name = _resolve_method(method, bounds is not None, bool(held))
     exact = name in _GRADIENT | _PRODUCT | _HESSIAN
     derivatives: dict[str, Any] = {"jac": True} if exact else {}
     if name in _PRODUCT:
@@ -62,21 +62,21 @@ def minimize(
         bounds=limits,
         constraints=held,
         tol=tol,
-        callback=_watching(unknown, callback),
+        callback=_wrap_callback(unknown, callback),
         options=options,
         **derivatives,
     )
-    found.x = unknown.answer(found.x)
+    found.x = unknown.from_vector(found.x)
     return found
 
 
-def _optimize() -> Any:
+def _import_optimize() -> Any:
     from scipy import optimize
 
     return optimize
 
 
-def _method(method: str | None, bounded: bool, constrained: bool) -> str:
+def _resolve_method(method: str | None, bounded: bool, constrained: bool) -> str:
     """The method as SciPy chooses it."""
     if method is None:
         return "slsqp" if constrained else "l-bfgs-b" if bounded else "bfgs"
@@ -85,25 +85,25 @@ def _method(method: str | None, bounded: bool, constrained: bool) -> str:
     return method.lower()
 
 
-def _listed(constraints: Any) -> list[Any]:
+def _as_list(constraints: Any) -> list[Any]:
     return list(constraints) if isinstance(constraints, (list, tuple)) else [constraints]
 
 
-def _watching(unknown: Unknown, callback: Callable[[Any], Any] | None) -> Callable[..., Any] | None:
+def _wrap_callback(unknown: UnknownTree, callback: Callable[[Any], Any] | None) -> Callable[..., Any] | None:
     """A callback that gets the tree."""
-    return None if callback is None else lambda vector, *rest: callback(unknown.answer(vector))
+    return None if callback is None else lambda vector, *rest: callback(unknown.from_vector(vector))
 
 
-def _constraint(unknown: Unknown, given: Any, jit: bool) -> Any:
+def _convert_constraint(unknown: UnknownTree, given: Any, jit: bool) -> Any:
     """A constraint over the tree as one over the vector, with its derivatives."""
-    optimize = _optimize()
+    optimize = _import_optimize()
     if isinstance(given, dict):
         if "fun" not in given or "type" not in given:
             raise ArgumentError(f"minimize: a constraint is a dict with 'type' and 'fun', got {sorted(given)}.")
-        seen = Vectorised(unknown, given["fun"], tuple(given.get("args", ())), jit)
+        seen = FlatFunction(unknown, given["fun"], tuple(given.get("args", ())), jit)
         return {"type": given["type"], "fun": seen.residuals(), "jac": seen.jacobian()}
     if isinstance(given, optimize.NonlinearConstraint):
-        seen = Vectorised(unknown, given.fun, (), jit)
+        seen = FlatFunction(unknown, given.fun, (), jit)
         product = seen.weighted_hessian_product()
         size = unknown.layout.size
 
@@ -131,7 +131,7 @@ def least_squares(
     **options: Any,
 ) -> Any:
     """SciPy's `least_squares` of the residuals `f(x, *args)`, a tree of arrays, over a tree x, with the exact Jacobian.
-    Other settings go to SciPy as they are.
+    Other settings are passed to SciPy.
 
     >>> import numpy as np, pullback as pb
     >>> t = np.linspace(0, 1, 5)
@@ -140,12 +140,12 @@ def least_squares(
     >>> found.x["a"].round(6), found.x["b"].round(6)
     (np.float64(2.0), np.float64(-1.0))
     """
-    optimize = _optimize()
-    unknown = Unknown(x0, "least_squares")
-    seen = Vectorised(unknown, f, tuple(args), jit)
-    limits = bounds_of(unknown, bounds)
+    optimize = _import_optimize()
+    unknown = UnknownTree(x0, "least_squares")
+    seen = FlatFunction(unknown, f, tuple(args), jit)
+    limits = bounds_as_vectors(unknown, bounds)
     found = optimize.least_squares(seen.residuals(), unknown.start, jac=seen.jacobian(), bounds=limits, **options)
-    found.x = unknown.answer(found.x)
+    found.x = unknown.from_vector(found.x)
     return found
 
 
@@ -158,17 +158,17 @@ def root(
     jit: bool = False,
     **options: Any,
 ) -> Any:
-    """SciPy's `root`: a tree x where `f(x, *args)`, as many numbers as x has, is zero, with the exact Jacobian for the
-    methods that take one (hybr, lm). Other settings go to SciPy as they are.
+    """SciPy's `root`: a tree x where `f(x, *args)`, of as many elements as x, is zero, with the exact Jacobian for the
+    methods that take one (hybr, lm). Other settings are passed to SciPy.
 
     >>> import numpy as np, pullback as pb
     >>> pb.interop.scipy.root(lambda x: pb.cos(x) - x, np.array([1.0])).x.round(6)
     array([0.739085])
     """
-    optimize = _optimize()
-    unknown = Unknown(x0, "root")
-    seen = Vectorised(unknown, f, tuple(args), jit)
+    optimize = _import_optimize()
+    unknown = UnknownTree(x0, "root")
+    seen = FlatFunction(unknown, f, tuple(args), jit)
     exact = {"jac": seen.jacobian()} if method.lower() in ("hybr", "lm") else {}
     found = optimize.root(seen.residuals(), unknown.start, method=method.lower(), **exact, **options)
-    found.x = unknown.answer(found.x)
+    found.x = unknown.from_vector(found.x)
     return found

@@ -1,46 +1,32 @@
-"""The building blocks of networks: functions of arrays first, and a thin `Module` for those who want one."""
+"""Neural-network functions of arrays, and a thin `Module` over them."""
 
-from ..ops.elementwise import (
-    relu,
-    sigmoid,
-    tanh,
-)
+from ..ops.elementwise.pointwise import relu, sigmoid, tanh
 from ..ops.functions import (
     log_softmax,
     silu,
     softmax,
 )
+from ..ops.index.selection import one_hot
 from ..ops.random import (
     gumbel_softmax,
 )
-from ..ops.selecting import (
-    one_hot,
-)
 from . import init
-from .activations import (
-    gelu,
-    logsigmoid,
-    mish,
-    quick_gelu,
-    softplus,
-    softsign,
-    swish,
-    tanhshrink,
+from .activations.gated import geglu, glu, reglu, softmin, swiglu
+from .activations.piecewise import hardshrink, hardsigmoid, hardswish, hardtanh, relu6, softshrink, threshold
+from .activations.rectifiers import (
+    celu,
+    elu,
+    leaky_relu,
+    prelu,
+    relu_squared,
+    rrelu,
+    selu,
+    squareplus,
+    star_relu,
 )
-from .adaptive import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    fractional_max_pool2d,
-    fractional_max_pool3d,
-)
-from .attention import (
-    multi_head_attention,
-    scaled_dot_product_attention,
-)
+from .activations.smooth import gelu, logsigmoid, mish, quick_gelu, softplus, softsign, swish, tanhshrink
+from .attention.dot_product import multi_head_attention, scaled_dot_product_attention
+from .attention.positions import alibi_bias, rotary_embedding, sinusoidal_positions
 from .convolution import (
     conv1d,
     conv2d,
@@ -49,7 +35,7 @@ from .convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from .dropping import (
+from .dropout import (
     alpha_dropout,
     drop_path,
     dropout,
@@ -65,34 +51,12 @@ from .embeddings import (
     embedding_bag,
     linear,
 )
-from .folding import (
-    fold,
-    pixel_shuffle,
-    pixel_unshuffle,
-    unfold,
-)
-from .gates import (
-    geglu,
-    glu,
-    reglu,
-    softmin,
-    swiglu,
-)
-from .layers import (
-    Dropout,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MultiHeadAttention,
-    RMSNorm,
-    Sequential,
-)
-from .lengths import (
-    cosine_similarity,
-    normalize,
-    spectral_norm,
-    weight_norm,
-)
+from .image.fold import fold, pixel_shuffle, pixel_unshuffle, unfold
+from .image.grid_sample import affine_grid, grid_sample
+from .image.interpolate import interpolate, upsample
+from .layers.basic import Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention, RMSNorm, Sequential
+from .layers.recurrent import GRU, LSTM, RNN
+from .layers.spatial import BatchNorm, Conv1d, Conv2d, Conv3d, GroupNorm
 from .losses.binary import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -101,16 +65,10 @@ from .losses.binary import (
     multilabel_soft_margin_loss,
     soft_margin_loss,
 )
-from .losses.classes import (
-    cross_entropy,
-    nll_loss,
-)
-from .losses.divergences import (
-    info_nce,
-    js_div,
-    kl_div,
-)
-from .losses.margins import (
+from .losses.classification import cross_entropy, nll_loss
+from .losses.ctc import ctc_loss
+from .losses.divergence import info_nce, js_div, kl_div
+from .losses.margin import (
     cosine_embedding_loss,
     hinge_embedding_loss,
     hinge_loss,
@@ -130,31 +88,23 @@ from .losses.regression import (
     quantile_loss,
     smooth_l1_loss,
 )
-from .losses.sequences import (
-    ctc_loss,
-)
 from .module import (
     LoadReport,
     Module,
 )
-from .normalising import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    rms_norm,
+from .norm.standardize import batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm
+from .norm.vectors import cosine_similarity, normalize, spectral_norm, weight_norm
+from .pooling.adaptive import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    fractional_max_pool2d,
+    fractional_max_pool3d,
 )
-from .piecewise import (
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    relu6,
-    softshrink,
-    threshold,
-)
-from .pooling import (
+from .pooling.core import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -167,22 +117,7 @@ from .pooling import (
     max_pool2d,
     max_pool3d,
 )
-from .positions import (
-    alibi_bias,
-    rotary_embedding,
-    sinusoidal_positions,
-)
-from .rectifiers import (
-    celu,
-    elu,
-    leaky_relu,
-    prelu,
-    relu_squared,
-    rrelu,
-    selu,
-    squareplus,
-    star_relu,
-)
+from .pooling.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from .recurrent import (
     gru,
     gru_cell,
@@ -190,31 +125,6 @@ from .recurrent import (
     lstm_cell,
     rnn,
     rnn_cell,
-)
-from .recurrent_layers import (
-    GRU,
-    LSTM,
-    RNN,
-)
-from .resampling import (
-    interpolate,
-    upsample,
-)
-from .spatial_layers import (
-    BatchNorm,
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    GroupNorm,
-)
-from .unpooling import (
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
-from .warping import (
-    affine_grid,
-    grid_sample,
 )
 
 __all__ = [

@@ -1,32 +1,32 @@
-"""Images and filters in, feature maps out: convolutions and their transposes over one, two or three axes."""
+"""Convolutions and transposed convolutions over one, two or three axes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
-from ..ops import arranging, shaping
-from ..ops.convolution import back, correlated
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.elementwise import add
-from ..ops.patches import Pairs, Sizes, counts
-from .geometry import each, on_batches, pairs, same_padding
+from ..ops.elementwise.pointwise import add
+from ..ops.shape import arrange, reshaping
+from ..ops.window.convolution import convolve_grid, convolve_grid_transposed
+from ..ops.window.patches import Pairs, Sizes, window_counts
+from .geometry import apply_batched, padding_pairs, per_axis, same_padding
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
-#: Names of padding that takes elements of the input itself, as users of networks know them and as `pad` does.
-_ECHOES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"}
+#: Padding modes that repeat elements of the input: the public name, and the one of `pad`.
+_PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"}
 
 
-@signed
+@attributed_to_caller
 def conv1d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     mode: str = "zeros",
 ) -> Any:  # fmt: skip
     """Sums of windows of x (n, channels, width) times filters (filters, channels / groups, window), with a bias.
 
-    `padding` is a number, "same" or "valid"; `mode` says what it is made of: "zeros", "reflect", "replicate" or
+    `padding` is a number, "same" or "valid"; `mode` is "zeros", "reflect", "replicate" or
     "circular".
 
     >>> import numpy as np, pullback as pb
@@ -36,15 +36,15 @@ def conv1d(
     return _conv(1, x, weight, bias, stride, padding, dilation, groups, mode)
 
 
-@signed
+@attributed_to_caller
 def conv2d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     mode: str = "zeros",
 ) -> Any:  # fmt: skip
     """Sums of windows of x (n, channels, height, width) times filters (filters, channels / groups, *window).
 
-    Stride, padding and dilation are one number or one for each axis, padding also a pair (before, behind) for each
-    axis, "same" or "valid"; `mode` says what padding is made of: "zeros", "reflect", "replicate" or "circular". With as
+    Stride, padding and dilation are one integer or one for each axis, padding also a pair (before, after) for each
+    axis, "same" or "valid"; `mode` is "zeros", "reflect", "replicate" or "circular". With as
     many groups as channels each channel has filters of its own. A bias is added to each filter's sums.
 
     >>> import numpy as np, pullback as pb
@@ -57,7 +57,7 @@ def conv2d(
     return _conv(2, x, weight, bias, stride, padding, dilation, groups, mode)
 
 
-@signed
+@attributed_to_caller
 def conv3d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     mode: str = "zeros",
@@ -71,12 +71,13 @@ def conv3d(
     return _conv(3, x, weight, bias, stride, padding, dilation, groups, mode)
 
 
-@signed
+@attributed_to_caller
 def conv_transpose1d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
-    """Each element of x (n, channels, width) times filters (channels, filters / groups, window), added up in place.
+    """Each element of x (n, channels, width) times filters (channels, filters / groups, window), scatter-added in
+    place.
 
     The transpose of `conv1d` with the same stride, padding and dilation; see `conv_transpose2d`.
 
@@ -84,18 +85,19 @@ def conv_transpose1d(
     >>> pb.nn.conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=2)
     array([[[ 1., 10.,  2., 20.]]])
     """
-    return _transposed(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@signed
+@attributed_to_caller
 def conv_transpose2d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
-    """Each element of x times filters (channels, filters / groups, *window), added up where they lie; then a bias.
+    """Each element of x times filters (channels, filters / groups, *window), summed where they overlap; then a bias.
 
-    The transpose of `conv2d` with the same stride, padding and dilation. Several sizes lead to one under a stride:
-    `output_padding` makes the result that much larger behind. With padding "same" it is `stride` times as large as x.
+    The transpose of `conv2d` with the same stride, padding and dilation. Under a stride several input sizes give one
+    output size: `output_padding` adds that many elements at the end. With padding "same" it is `stride` times as large
+    as x.
 
     >>> import numpy as np, pullback as pb
     >>> x, w = np.ones((1, 3, 4, 4)), np.ones((3, 2, 3, 3))
@@ -104,10 +106,10 @@ def conv_transpose2d(
     >>> pb.nn.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1).shape
     (1, 2, 8, 8)
     """
-    return _transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@signed
+@attributed_to_caller
 def conv_transpose3d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
@@ -118,39 +120,39 @@ def conv_transpose3d(
     >>> pb.nn.conv_transpose3d(np.ones((1, 2, 2, 2, 2)), np.ones((2, 1, 2, 2, 2)), stride=2).shape
     (1, 1, 4, 4, 4)
     """
-    return _transposed(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def _conv(
     rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, mode: str
 ) -> Any:
     what, weight = f"conv{rank}d", as_value(weight)
-    stride, dilation = each(stride, rank, f"{what}: stride"), each(dilation, rank, f"{what}: dilation")
-    (groups,) = each(groups, 1, f"{what}: groups")
-    if mode != "zeros" and mode not in _ECHOES:
-        raise ArgumentError(f"{what}: mode is 'zeros' or one of {', '.join(_ECHOES)}; got {mode!r}.")
+    stride, dilation = per_axis(stride, rank, f"{what}: stride"), per_axis(dilation, rank, f"{what}: dilation")
+    (groups,) = per_axis(groups, 1, f"{what}: groups")
+    if mode != "zeros" and mode not in _PAD_MODES:
+        raise ArgumentError(f"{what}: mode is 'zeros' or one of {', '.join(_PAD_MODES)}; got {mode!r}.")
 
-    def on_batch(x: Any) -> Any:
+    def convolve_batch(x: Any) -> Any:
         _check_filters(what, rank, shape(x), shape(weight), 1, groups)
-        around = _padding(what, padding, shape(x)[2:], shape(weight)[2:], stride, dilation)
-        counts(what, shape(x)[2:], shape(weight)[2:], stride, around, dilation)
+        around = _resolve_padding(what, padding, shape(x)[2:], shape(weight)[2:], stride, dilation)
+        window_counts(what, shape(x)[2:], shape(weight)[2:], stride, around, dilation)
         if mode != "zeros" and any(map(any, around)):
-            x, around = _echoed(what, x, around, mode), ((0, 0),) * rank
-        return _shifted(what, correlated(x, weight, stride, around, dilation, groups), bias, shape(weight)[0])
+            x, around = _pad_by_mode(what, x, around, mode), ((0, 0),) * rank
+        return _add_bias(what, convolve_grid(x, weight, stride, around, dilation, groups), bias, shape(weight)[0])
 
-    return on_batches(x, rank, what, on_batch)
+    return apply_batched(x, rank, what, convolve_batch)
 
 
-def _echoed(what: str, x: Any, around: Pairs, mode: str) -> Any:
-    """The input with elements of its own around it."""
+def _pad_by_mode(what: str, x: Any, around: Pairs, mode: str) -> Any:
+    """The input padded with its own elements."""
     room = {"reflect": 1, "symmetric": 0, "circular": 0}.get(mode)
     if room is not None and any(max(pair) > n - room for pair, n in zip(around, shape(x)[2:], strict=True)):
         raise ShapeError(f"{what}: sizes {shape(x)[2:]} are too small for {mode} padding of {around}.")
-    return arranging.pad(x, [(0, 0), (0, 0), *around], mode=_ECHOES[mode])
+    return arrange.pad(x, [(0, 0), (0, 0), *around], mode=_PAD_MODES[mode])
 
 
 def _check_filters(what: str, rank: int, x: Sizes, weight: Sizes, fan: int, groups: int) -> None:
-    """Whether the channels of input and weight fit; `fan` is the axis of the weight that is cut into groups."""
+    """Whether the channels of input and weight fit; `fan` is the axis of the weight that is split into groups."""
     if len(weight) != rank + 2:
         raise ShapeError(f"{what}: wants a weight of {rank + 2} axes, got shape {weight} for an input of shape {x}.")
     wanted = weight[1] * groups if fan else weight[0]
@@ -160,46 +162,46 @@ def _check_filters(what: str, rank: int, x: Sizes, weight: Sizes, fan: int, grou
             f"wants {wanted}."
         )
     if weight[0] % groups or 0 in weight[2:]:
-        raise ShapeError(f"{what}: a weight of shape {weight} cannot be cut into {groups} groups of filters.")
+        raise ShapeError(f"{what}: a weight of shape {weight} cannot be split into {groups} groups of filters.")
 
 
-def _padding(what: str, padding: Any, sizes: Sizes, window: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
+def _resolve_padding(what: str, padding: Any, sizes: Sizes, window: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
     if padding == "same":
         return same_padding(sizes, window, stride, dilation)
     if padding == "valid":
         return ((0, 0),) * len(sizes)
-    return pairs(padding, len(sizes), f"{what}: padding")
+    return padding_pairs(padding, len(sizes), f"{what}: padding")
 
 
-def _shifted(what: str, y: Any, bias: Any, filters: int) -> Any:
+def _add_bias(what: str, y: Any, bias: Any, filters: int) -> Any:
     if bias is None:
         return y
     bias = as_value(bias)
     if shape(bias) != (filters,):
         raise ShapeError(f"{what}: wants a bias of shape {(filters,)}, one for each filter, got {shape(bias)}.")
-    return add(y, shaping.reshape(bias, (filters, *(1,) * (ndim(y) - 2))))
+    return add(y, reshaping.reshape(bias, (filters, *(1,) * (ndim(y) - 2))))
 
 
-def _transposed(
+def _conv_transpose(
     rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, extra: Any, groups: int, dilation: Any
 ) -> Any:
     what, weight = f"conv_transpose{rank}d", as_value(weight)
-    stride, dilation = each(stride, rank, f"{what}: stride"), each(dilation, rank, f"{what}: dilation")
-    extra, (groups,) = each(extra, rank, f"{what}: output_padding", 0), each(groups, 1, f"{what}: groups")
+    stride, dilation = per_axis(stride, rank, f"{what}: stride"), per_axis(dilation, rank, f"{what}: dilation")
+    extra, (groups,) = per_axis(extra, rank, f"{what}: output_padding", 0), per_axis(groups, 1, f"{what}: groups")
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if e >= max(s, d):
             raise ArgumentError(
                 f"{what}: output_padding {extra} must be less than stride {stride} or dilation {dilation}."
             )
 
-    def on_batch(x: Any) -> Any:
+    def convolve_batch(x: Any) -> Any:
         _check_filters(what, rank, shape(x), shape(weight), 0, groups)
         window = shape(weight)[2:]
         full = [
             (n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(shape(x)[2:], stride, window, dilation, strict=True)
         ]
-        around = _around(what, padding, shape(x)[2:], full, stride)
-        # what is cut off behind is less by the extra part; where nothing is left to cut, zeros follow
+        around = _crop_widths(what, padding, shape(x)[2:], full, stride)
+        # output_padding is cropped less at the end; where nothing is left to crop, zeros follow
         behind = [high - e for (_, high), e in zip(around, extra, strict=True)]
         cut = tuple((low, max(b, 0)) for (low, _), b in zip(around, behind, strict=True))
         sizes = tuple(n - low - high for n, (low, high) in zip(full, cut, strict=True))
@@ -208,17 +210,17 @@ def _transposed(
                 f"{what}: an input of shape {shape(x)} with a weight of shape {shape(weight)} and padding {padding} "
                 f"would have sizes {sizes}."
             )
-        y = back(x, weight, sizes, stride, cut, dilation, groups)
+        y = convolve_grid_transposed(x, weight, sizes, stride, cut, dilation, groups)
         if min(behind) < 0:
-            y = arranging.pad(y, [(0, 0), (0, 0), *((0, max(-b, 0)) for b in behind)])
-        return _shifted(what, y, bias, shape(weight)[1] * groups)
+            y = arrange.pad(y, [(0, 0), (0, 0), *((0, max(-b, 0)) for b in behind)])
+        return _add_bias(what, y, bias, shape(weight)[1] * groups)
 
-    return on_batches(x, rank, what, on_batch)
+    return apply_batched(x, rank, what, convolve_batch)
 
 
-def _around(what: str, padding: Any, sizes: Sizes, full: list[int], stride: Sizes) -> Any:
-    """How much of the full result is cut off on each side; "same" leaves `stride` times the input's sizes."""
+def _crop_widths(what: str, padding: Any, sizes: Sizes, full: list[int], stride: Sizes) -> Any:
+    """How much of the full result is cropped on each side; "same" leaves `stride` times the input's sizes."""
     if padding == "same":
         more = [n - m * s for n, m, s in zip(full, sizes, stride, strict=True)]
         return tuple((max(n, 0) // 2, n - max(n, 0) // 2) for n in more)
-    return ((0, 0),) * len(sizes) if padding == "valid" else pairs(padding, len(sizes), f"{what}: padding")
+    return ((0, 0),) * len(sizes) if padding == "valid" else padding_pairs(padding, len(sizes), f"{what}: padding")

@@ -1,4 +1,4 @@
-"""Whole numbers and tables in, rows out: embeddings, bags of them; and the linear maps that follow."""
+"""Embeddings, bags of embeddings, and linear and bilinear maps."""
 
 from __future__ import annotations
 
@@ -6,37 +6,49 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..ops import indexing, reducing, shaping
-from ..ops.contracting import matmul
+from ..ops.concrete import as_bare_array, is_concrete
+from ..ops.contract.einsum import einsum
+from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.einsum import einsum
-from ..ops.elementwise import add, divide, equal, greater, maximum, multiply, not_equal, subtract, where
-from ..ops.index import namespace_for
-from ..ops.known import bare, is_known
+from ..ops.elementwise.pointwise import (
+    add,
+    divide,
+    equal,
+    greater,
+    maximum,
+    multiply,
+    not_equal,
+    subtract,
+    where,
+)
+from ..ops.index import indexing
+from ..ops.index.normalize import namespace_for
+from ..ops.index.segments import segment_max, segment_sum
 from ..ops.linalg import vector_norm
-from ..ops.reducing import held_fixed
-from ..ops.segments import segment_max, segment_sum
-from ..ops.sorting import searchsorted
-from .arguments import floats, labels_below
+from ..ops.order.sorting import searchsorted
+from ..ops.reduce import reductions
+from ..ops.reduce.reductions import as_constant
+from ..ops.shape import reshaping
+from .arguments import as_floats, validate_labels
 
 __all__ = ["bilinear", "embedding", "embedding_bag", "linear"]
 
 
-def _row_of(padding_idx: int | None, rows: int, what: str) -> int | None:
+def _padding_row(padding_idx: int | None, rows: int, what: str) -> int | None:
     if padding_idx is None or -rows <= padding_idx < rows:
         return None if padding_idx is None else padding_idx % rows
     raise ArgumentError(f"{what}: padding_idx {padding_idx} is no row of a table of {rows}.")
 
 
-def _rows(indices: Any, weight: Any, max_norm: float | None, norm_type: float, what: str) -> tuple[Any, Any]:
-    """The checked indices, and the row of the table for each, shortened to `max_norm` if it is longer."""
+def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: float, what: str) -> tuple[Any, Any]:
+    """The checked indices, and the row of the table for each, scaled down to `max_norm` if it is longer."""
     weight = as_value(weight)
     if ndim(weight) != 2:
         raise ShapeError(f"{what}: the table has shape {shape(weight)}, wants (rows, features).")
-    indices, _ = labels_below(indices, shape(weight)[0], what)
+    indices, _ = validate_labels(indices, shape(weight)[0], what)
     rows = indexing.take(weight, indices, axis=0)
     if max_norm is None:
         return indices, rows
@@ -45,7 +57,7 @@ def _rows(indices: Any, weight: Any, max_norm: float | None, norm_type: float, w
     return indices, where(long, multiply(rows, divide(max_norm, where(long, size, 1.0))), rows)
 
 
-@signed
+@attributed_to_caller
 def embedding(
     indices: Any,
     /,
@@ -55,22 +67,22 @@ def embedding(
     max_norm: float | None = None,
     norm_type: float = 2.0,
 ) -> Any:
-    """The row of a table for each whole number. The row `padding_idx` gets no gradient; rows longer than `max_norm`
-    come out with that length, and the table stays as it is.
+    """The row of a table for each index. The row `padding_idx` gets no gradient; rows longer than `max_norm`
+    are scaled to that norm in the result; the table is not changed.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.embedding(np.array([2, 0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     array([[5., 6.],
            [1., 2.]])
     """
-    indices, rows = _rows(indices, weight, max_norm, norm_type, "embedding")
-    padding = _row_of(padding_idx, shape(as_value(weight))[0], "embedding")
+    indices, rows = _lookup_rows(indices, weight, max_norm, norm_type, "embedding")
+    padding = _padding_row(padding_idx, shape(as_value(weight))[0], "embedding")
     if padding is None:
         return rows
-    return where(shaping.expand_dims(equal(indices, padding), -1), held_fixed(rows), rows)
+    return where(reshaping.expand_dims(equal(indices, padding), -1), as_constant(rows), rows)
 
 
-@signed
+@attributed_to_caller
 def embedding_bag(
     indices: Any,
     /,
@@ -96,29 +108,29 @@ def embedding_bag(
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag: mode must be sum, mean or max, got {mode!r}.")
     indices = as_value(indices)
-    segments, bags = _bags(indices, offsets, include_last_offset)
-    flat = shaping.reshape(indices, (-1,))
-    flat, rows = _rows(flat, weight, max_norm, norm_type, "embedding_bag")
-    padding = _row_of(padding_idx, shape(as_value(weight))[0], "embedding_bag")
+    segments, bags = _assign_bags(indices, offsets, include_last_offset)
+    flat = reshaping.reshape(indices, (-1,))
+    flat, rows = _lookup_rows(flat, weight, max_norm, norm_type, "embedding_bag")
+    padding = _padding_row(padding_idx, shape(as_value(weight))[0], "embedding_bag")
     if per_sample_weights is not None:
-        rows = _weighed(rows, per_sample_weights, shape(indices), mode)
-    counts = None if padding is None else shaping.expand_dims(not_equal(flat, padding), -1)
+        rows = _weight_rows(rows, per_sample_weights, shape(indices), mode)
+    counts = None if padding is None else reshaping.expand_dims(not_equal(flat, padding), -1)
     if segments is None:
-        counts = None if counts is None else shaping.reshape(counts, (*shape(indices), 1))
-        return _over_rows(shaping.reshape(rows, (*shape(indices), shape(rows)[1])), mode, counts)
-    return _over_segments(rows, segments, bags, mode, counts)
+        counts = None if counts is None else reshaping.reshape(counts, (*shape(indices), 1))
+        return _reduce_matrix_bags(reshaping.reshape(rows, (*shape(indices), shape(rows)[1])), mode, counts)
+    return _reduce_segments(rows, segments, bags, mode, counts)
 
 
-def _weighed(rows: Any, weights: Any, wanted: tuple[int, ...], mode: str) -> Any:
+def _weight_rows(rows: Any, weights: Any, wanted: tuple[int, ...], mode: str) -> Any:
     weights = as_value(weights)
     if mode != "sum":
         raise ArgumentError(f"embedding_bag: per_sample_weights are for mode='sum', got {mode!r}.")
     if shape(weights) != wanted:
         raise ShapeError(f"embedding_bag: per_sample_weights have shape {shape(weights)}, the indices {wanted}.")
-    return multiply(rows, shaping.reshape(weights, (-1, 1)))
+    return multiply(rows, reshaping.reshape(weights, (-1, 1)))
 
 
-def _bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
+def _assign_bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
     """The bag of each index of a vector (None for a matrix, whose rows are bags), and how many bags there are."""
     if ndim(indices) == 2 and offsets is None:
         return None, shape(indices)[0]
@@ -127,8 +139,8 @@ def _bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
     offsets = as_value(offsets)
     if ndim(offsets) != 1 or spec_of(offsets).dtype.kind not in "iu":
         raise DtypeError(f"embedding_bag: offsets are a vector of integers, got {spec_of(offsets)}.")
-    if is_known(offsets):
-        _check_offsets(bare(offsets, "embedding_bag"), shape(indices)[0])
+    if is_concrete(offsets):
+        _check_offsets(as_bare_array(offsets, "embedding_bag"), shape(indices)[0])
     bags = shape(offsets)[0] - bool(last)
     starts = indexing.getitem(offsets, slice(0, bags))
     xp = namespace_for(indices)
@@ -145,37 +157,37 @@ def _check_offsets(offsets: Any, count: int) -> None:
         raise ArgumentError(f"embedding_bag: {count} indices and no bag to put them in.")
 
 
-def _only(rows: Any, counts: Any, neutral: float) -> Any:
-    """Rows with those that do not count replaced by what changes nothing."""
+def _mask_rows(rows: Any, counts: Any, neutral: float) -> Any:
+    """Rows with those that do not count replaced by the neutral element."""
     return rows if counts is None else where(counts, rows, neutral)
 
 
-def _over_rows(rows: Any, mode: str, counts: Any) -> Any:
+def _reduce_matrix_bags(rows: Any, mode: str, counts: Any) -> Any:
     """Bags of one size, along axis 1."""
     if mode == "max":
-        top = reducing.max(_only(rows, counts, -np.inf), axis=1, initial=-np.inf)
+        top = reductions.max(_mask_rows(rows, counts, -np.inf), axis=1, initial=-np.inf)
         return where(equal(top, -np.inf), 0.0, top)
-    total = reducing.sum(_only(rows, counts, 0.0), axis=1)
+    total = reductions.sum(_mask_rows(rows, counts, 0.0), axis=1)
     if mode == "sum":
         return total
     if counts is None:
         return multiply(total, 1 / max(shape(rows)[1], 1))
-    return divide(total, maximum(reducing.sum(shaping.astype(counts, spec_of(rows).dtype), axis=1), 1))
+    return divide(total, maximum(reductions.sum(reshaping.astype(counts, spec_of(rows).dtype), axis=1), 1))
 
 
-def _over_segments(rows: Any, segments: Any, bags: int, mode: str, counts: Any) -> Any:
+def _reduce_segments(rows: Any, segments: Any, bags: int, mode: str, counts: Any) -> Any:
     if mode == "max":
-        top = segment_max(_only(rows, counts, -np.inf), segments, bags)
+        top = segment_max(_mask_rows(rows, counts, -np.inf), segments, bags)
         return where(equal(top, -np.inf), 0.0, top)
-    total = segment_sum(_only(rows, counts, 0.0), segments, bags)
+    total = segment_sum(_mask_rows(rows, counts, 0.0), segments, bags)
     if mode == "sum":
         return total
     xp, dtype = namespace_for(rows), spec_of(rows).dtype
-    ones = xp.ones((shape(rows)[0], 1), dtype) if counts is None else shaping.astype(counts, dtype)
+    ones = xp.ones((shape(rows)[0], 1), dtype) if counts is None else reshaping.astype(counts, dtype)
     return divide(total, maximum(segment_sum(ones, segments, bags), 1))
 
 
-@signed
+@attributed_to_caller
 def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias: the weight has one row for each feature that comes out.
 
@@ -183,10 +195,10 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     >>> pb.nn.linear(np.array([1.0, 2.0]), np.array([[3.0, 4.0]]), np.array([0.5]))
     array([11.5])
     """
-    x, weight = floats(x, "linear"), as_value(weight)
+    x, weight = as_floats(x, "linear"), as_value(weight)
     if ndim(weight) not in (1, 2) or not ndim(x) or shape(x)[-1] != shape(weight)[-1]:
-        raise ShapeError(f"linear: x of shape {shape(x)} does not meet a weight of shape {shape(weight)}.")
-    y = matmul(x, shaping.matrix_transpose(weight) if ndim(weight) == 2 else weight)
+        raise ShapeError(f"linear: x of shape {shape(x)} does not match a weight of shape {shape(weight)}.")
+    y = matmul(x, reshaping.matrix_transpose(weight) if ndim(weight) == 2 else weight)
     if bias is None:
         return y
     bias = as_value(bias)
@@ -195,7 +207,7 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     return add(y, bias)
 
 
-@signed
+@attributed_to_caller
 def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
     """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j], plus bias.
 
@@ -203,10 +215,10 @@ def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
     >>> pb.nn.bilinear(np.array([1.0, 2.0]), np.array([3.0]), np.array([[[1.0], [1.0]]]))
     array([9.])
     """
-    x, y, weight = floats(x, "bilinear"), floats(y, "bilinear"), as_value(weight)
+    x, y, weight = as_floats(x, "bilinear"), as_floats(y, "bilinear"), as_value(weight)
     if ndim(weight) != 3 or not ndim(x) or not ndim(y) or (shape(x)[-1], shape(y)[-1]) != shape(weight)[1:]:
         raise ShapeError(
-            f"bilinear: shapes {shape(x)} and {shape(y)} do not meet a weight (out, left, right) of {shape(weight)}."
+            f"bilinear: shapes {shape(x)} and {shape(y)} do not match a weight (out, left, right) of {shape(weight)}."
         )
     out = einsum("...i,oij,...j->...o", x, weight, y)
     return out if bias is None else add(out, bias)

@@ -1,4 +1,4 @@
-"""Shapes and keys in, the first values of weights out. Without a key the default generator draws."""
+"""Weight initializers. Without a key the default generator draws."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from ..errors import ArgumentError, ShapeError
 from ..ops import random
-from ..ops.axes import shape_tuple
+from ..ops.axes import as_shape
 
 __all__ = [
     "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform", "normal",
     "orthogonal", "truncated_normal", "uniform", "xavier_normal", "xavier_uniform",
 ]  # fmt: skip
 
-#: By how much an activation shrinks what passes through it, which the weights make up for.
+#: The gain that makes up for how much an activation shrinks its input.
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
 
 
@@ -28,7 +28,7 @@ def uniform(shape: Any, low: float = 0.0, high: float = 1.0, *, key: Any = None,
     >>> w.shape, bool(abs(w).max() < 0.1)
     ((2, 3), True)
     """
-    return random.uniform(low, high, shape_tuple(shape, "init.uniform"), key=key, dtype=dtype)
+    return random.uniform(low, high, as_shape(shape, "init.uniform"), key=key, dtype=dtype)
 
 
 def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, key: Any = None, dtype: Any = np.float32) -> Any:
@@ -38,7 +38,7 @@ def normal(shape: Any, mean: float = 0.0, std: float = 1.0, *, key: Any = None, 
     >>> pb.nn.init.normal((2, 3), std=0.02, key=pb.random.key(0)).dtype
     dtype('float32')
     """
-    return random.normal(mean, std, shape_tuple(shape, "init.normal"), key=key, dtype=dtype)
+    return random.normal(mean, std, as_shape(shape, "init.normal"), key=key, dtype=dtype)
 
 
 def truncated_normal(
@@ -50,20 +50,18 @@ def truncated_normal(
     >>> bool(abs(pb.nn.init.truncated_normal((100,), std=0.5, key=pb.random.key(0))).max() <= 1.0)
     True
     """
-    drawn = random.truncated_normal(
-        -bound, bound, size=shape_tuple(shape, "init.truncated_normal"), key=key, dtype=dtype
-    )
+    drawn = random.truncated_normal(-bound, bound, size=as_shape(shape, "init.truncated_normal"), key=key, dtype=dtype)
     return (mean + std * drawn).astype(dtype)
 
 
 def fans(shape: Any) -> tuple[int, int]:
-    """How many inputs and outputs a place of a weight of shape (out, in, ...) has; further axes are a kernel's.
+    """How many inputs and outputs an element of a weight of shape (out, in, ...) has; further axes are a kernel's.
 
     >>> import pullback as pb
     >>> pb.nn.init.fans((64, 32, 3, 3))
     (288, 576)
     """
-    sizes = shape_tuple(shape, "init")
+    sizes = as_shape(shape, "init")
     if len(sizes) < 2:
         raise ShapeError(f"init: a weight of shape {sizes} has no inputs and outputs; it takes two axes.")
     kernel = math.prod(sizes[2:])
@@ -91,7 +89,7 @@ def xavier_normal(shape: Any, gain: float = 1.0, *, key: Any = None, dtype: Any 
     return normal(shape, std=gain * math.sqrt(2.0 / max(sum(fans(shape)), 1)), key=key, dtype=dtype)
 
 
-def _kaiming(shape: Any, mode: str, activation: str, slope: float) -> float:
+def _kaiming_std(shape: Any, mode: str, activation: str, slope: float) -> float:
     """The standard deviation: gain / sqrt(fan)."""
     if mode not in ("in", "out"):
         raise ArgumentError(f"init: mode is 'in' or 'out', got {mode!r}.")
@@ -116,7 +114,7 @@ def kaiming_uniform(
     >>> bool(abs(pb.nn.init.kaiming_uniform((4, 6), key=pb.random.key(0))).max() <= 1.0)
     True
     """
-    bound = math.sqrt(3.0) * _kaiming(shape, mode, activation, slope)
+    bound = math.sqrt(3.0) * _kaiming_std(shape, mode, activation, slope)
     return uniform(shape, -bound, bound, key=key, dtype=dtype)
 
 
@@ -135,7 +133,7 @@ def kaiming_normal(
     >>> pb.nn.init.kaiming_normal((4, 6), mode="out", key=pb.random.key(0)).shape
     (4, 6)
     """
-    return normal(shape, std=_kaiming(shape, mode, activation, slope), key=key, dtype=dtype)
+    return normal(shape, std=_kaiming_std(shape, mode, activation, slope), key=key, dtype=dtype)
 
 
 def orthogonal(shape: Any, gain: float = 1.0, *, key: Any = None, dtype: Any = np.float32) -> Any:
@@ -147,13 +145,13 @@ def orthogonal(shape: Any, gain: float = 1.0, *, key: Any = None, dtype: Any = n
     >>> np.allclose(w @ w.T, np.eye(2), atol=1e-6)
     True
     """
-    sizes = shape_tuple(shape, "init.orthogonal")
+    sizes = as_shape(shape, "init.orthogonal")
     if len(sizes) < 2:
         raise ShapeError(f"init.orthogonal: a weight of shape {sizes} has no rows and columns.")
     rows, columns = sizes[0], math.prod(sizes[1:])
     drawn = np.asarray(random.normal(size=(max(rows, columns), min(rows, columns)), key=key, dtype=np.float64))
     q, r = np.linalg.qr(drawn)
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # without it some orthogonal matrices would come more often
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # without it the distribution would not be uniform (Haar)
     return (gain * (q if rows >= columns else q.T)).reshape(sizes).astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""A class of parameters and submodules in, a network out that is also a tree: for the tape, transforms and jit."""
+"""`Module`: a network that is also a pytree, for the tape, transforms and jit."""
 
 from __future__ import annotations
 
@@ -11,25 +11,34 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
-from ..arrays.scope import Scope, running
+from ..arrays.scope import Scope, current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, value_of
 from ..arrays.trees import flatten, map_tree, register_tree
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
 from ..ops.dispatch import as_value
-from ..ops.shaping import astype
+from ..ops.shape.reshaping import astype
 from ..settings import modes, no_grad
-from .describing import shown, table
-from .fields import Shape, collected, filled, rebuilt, slot_names, split, walked
+from .module_template import (
+    ContainerTemplate,
+    collect_children,
+    fill_template,
+    iter_children,
+    join_path,
+    map_children,
+    slot_names,
+    split_children,
+)
+from .summary import module_repr, summary_table
 
-__all__ = ["LoadReport", "Module", "trained_leaves"]
+__all__ = ["LoadReport", "Module", "trainable_mask"]
 
-#: Where an instance made by a transform keeps its shape, so that it is taken apart as it was put together, whatever
-#: stands in it (the truths of a mask, the numbers of axes).
+#: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
+#: slots hold (the booleans of a mask, axes).
 _SHAPE = "_shape"
 _HOOKS = "_hooks"
-#: Where an instance that was put together inside of a transform keeps the transform's level: it is the transform's own.
+#: Where an instance that was rebuilt inside a transform keeps the transform's level: the transform owns it.
 _LEVEL = "_level"
 _HIDDEN = frozenset((_SHAPE, _LEVEL))
 
@@ -45,7 +54,7 @@ class Module:
     """A network: subclass it, put parameters (tensors, arrays) and other modules in its attributes, write `forward`.
 
     Annotated fields make a constructor, as in a dataclass. A module is a tree of its arrays, so `pb.grad`, `pb.jit` and
-    `pb.optim` take it as it is; settings (numbers, text, functions) are part of its structure. Arrays that are state
+    `pb.optim` take it as it is; settings (scalars, strings, functions) are part of its structure. Arrays that are state
     and not to be trained are named in `buffers`.
 
     >>> import numpy as np, pullback as pb
@@ -68,7 +77,7 @@ class Module:
         plain = cls.__init__ is object.__init__ or dataclasses.is_dataclass(cls)
         if plain and "__init__" not in vars(cls) and vars(cls).get("__annotations__"):
             dataclasses.dataclass(eq=False, repr=False)(cls)
-        register_tree(cls, _taken_apart, functools.partial(_put_together, cls))
+        register_tree(cls, _flatten_module, functools.partial(_unflatten_module, cls))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the network computes; each subclass writes its own."""
@@ -91,19 +100,19 @@ class Module:
         if isinstance(value, Value) and (scope := _foreign_scope(self, value)) is not None:
             if scope.name in _DRY_RUNS:
                 return
-            value = _brought_out(self, name, value, scope)
+            value = _unwrap_attribute(self, name, value, scope)
         if (watcher := modes().watcher) is not None:
-            watcher.setting(self, name)
+            watcher.before_setattr(self, name)
         object.__setattr__(self, name, value)
         vars(self).pop(_SHAPE, None)
 
     def __delattr__(self, name: str) -> None:
         if (watcher := modes().watcher) is not None:
-            watcher.setting(self, name)
+            watcher.before_setattr(self, name)
         object.__delattr__(self, name)
         vars(self).pop(_SHAPE, None)
 
-    # What is in it
+    # Contents
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module and all below it, each once, with the path to it."""
@@ -114,12 +123,16 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
-                below = [(_joined(path, name), x) for name, x in walked(_own(module)) if isinstance(x, Module)]
+                below = [
+                    (join_path(path, name), x)
+                    for name, x in iter_children(_visible_attributes(module))
+                    if isinstance(x, Module)
+                ]
                 waiting += below[::-1]
 
     def named_arrays(self) -> Iterator[tuple[str, Any, bool]]:
-        """Each array with the path to it and whether it is a parameter; one that stands in two places comes twice."""
-        yield from _arrays_of(self, "")
+        """Each array with the path to it and whether it is a parameter; one that is in two places comes twice."""
+        yield from _iter_arrays(self, "")
 
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
         """Each parameter once, with the path to it.
@@ -135,10 +148,10 @@ class Module:
                 yield path, array
 
     def parameters(self) -> list[Any]:
-        """The parameters, each once: what an optimiser is given."""
+        """The parameters, each once: what an optimizer is given."""
         return [array for _, array in self.named_parameters()]
 
-    # What is done to it
+    # Modes and splitting
 
     def train(self, mode: bool = True) -> Self:
         """Behave as in training (dropout, statistics of the batch), here and in all modules below."""
@@ -148,7 +161,7 @@ class Module:
         return self
 
     def eval(self) -> Self:
-        """Behave as when the network is used."""
+        """Behave as in inference."""
         return self.train(False)
 
     def requires_grad_(self, wanted: bool = True) -> Self:
@@ -159,13 +172,13 @@ class Module:
         return self
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Clear the gradients of all parameters."""
         for array in self.parameters():
             if isinstance(array, Tensor):
                 array.grad = None
 
     def arrays(self) -> Self:
-        """The same module with bare arrays for tensors: what transforms and compiled steps are best given.
+        """The same module with bare arrays for tensors: the best form for transforms and compiled steps.
 
         >>> import pullback as pb
         >>> type(pb.nn.Linear(1, 1).arrays().weight).__name__
@@ -176,7 +189,7 @@ class Module:
 
     def split(self) -> tuple[Self, Self]:
         """Two modules of the same form: one with the parameters, one with the buffers, and None for the others. An
-        optimiser is given the first; `merge` puts them together again.
+        optimizer is given the first; `merge` rebuilds the whole.
 
         >>> import pullback as pb
         >>> trained, state = pb.nn.BatchNorm(2).arrays().split()
@@ -184,11 +197,11 @@ class Module:
         (True, True, array([0., 0.], dtype=float32))
         """
         flags = [trained for _, _, trained in self.named_arrays()]
-        return _with_only(self, flags), _with_only(self, [not trained for trained in flags])
+        return _select_arrays(self, flags), _select_arrays(self, [not trained for trained in flags])
 
     def merge(self, other: Self) -> Self:
-        """This module with what stands in the other one where this one has None."""
-        merged: Self = _merged(self, other)
+        """This module with the other one's arrays where this one has None."""
+        merged: Self = _merge(self, other)
         return merged
 
     def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
@@ -197,7 +210,7 @@ class Module:
 
     def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
         """Call `hook(module, args, out)` after each forward; what it returns, unless None, replaces the result. For the
-        way back, register a hook on the result there: `out.register_hook(...)`.
+        backward pass, register a hook on the result there: `out.register_hook(...)`.
 
         >>> import numpy as np, pullback as pb
         >>> layer = pb.nn.Linear(2, 1)
@@ -212,7 +225,7 @@ class Module:
             setattr(self, _HOOKS, Hooks())
         return Handle(getattr(self, _HOOKS), kind, hook)
 
-    # What it looks like outside
+    # State and text
 
     def state_dict(self) -> dict[str, Any]:
         """Every parameter and buffer as an array, by its path; `pb.save` writes it, `load_state_dict` takes it.
@@ -221,11 +234,11 @@ class Module:
         >>> {name: x.shape for name, x in pb.nn.Linear(2, 3).state_dict().items()}
         {'weight': (3, 2), 'bias': (3,)}
         """
-        return {path: _told(x) for path, x, _ in self.named_arrays()}
+        return {path: _snapshot_array(x) for path, x, _ in self.named_arrays()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
         """Take parameters and buffers from a state. Nothing is changed unless every shape fits; unless `strict`, names
-        that only one side has are passed over, and reported.
+        that only one side has are skipped, and reported.
 
         >>> import pullback as pb
         >>> a, b = pb.nn.Linear(2, 3), pb.nn.Linear(2, 3)
@@ -234,14 +247,14 @@ class Module:
         """
         mine = {path: array for path, array, _ in self.named_arrays()}
         report = LoadReport([n for n in mine if n not in state], [n for n in state if n not in mine])
-        fitting = {n: _fitted(n, state[n], mine[n]) for n in mine if n in state}
+        fitting = {n: _convert_entry(n, state[n], mine[n]) for n in mine if n in state}
         wrong = [fault for fault in fitting.values() if isinstance(fault, str)]
         if strict:
             wrong += [f"missing: {n}" for n in report.missing] + [f"unexpected: {n}" for n in report.unexpected]
         if wrong:
             kind = ArgumentError if strict and any(report) else ShapeError
             raise kind("load_state_dict: the state is not that of this module.\n  " + "\n  ".join(wrong))
-        _take(self, "", fitting)
+        _assign_arrays(self, "", fitting)
         return report
 
     def summary(self) -> str:
@@ -256,20 +269,20 @@ class Module:
         0.bias    float32     (3,)             3
         9 parameters, 36 B; 9 of them trained
         """
-        return table(self)
+        return summary_table(self)
 
     def __repr__(self) -> str:
-        return shown(self)
+        return module_repr(self)
 
 
-def _own(module: Module) -> dict[str, Any]:
+def _visible_attributes(module: Module) -> dict[str, Any]:
     return {name: x for name, x in vars(module).items() if name not in _HIDDEN}
 
 
-#: Runs that only ask what a function would do, so that nothing may be left behind; and transforms that look after what
-#: is set inside: a compiled function sets it at each call.
+#: Dry runs, in which no attribute may be set for good; and transforms that carry what is set inside: a compiled
+#: function sets it at each call.
 _DRY_RUNS = frozenset(("planning", "prediction"))
-_LOOKED_AFTER = frozenset(("jit", "graph"))
+_SCOPES_WITH_STATE = frozenset(("jit", "graph"))
 
 
 def _foreign_scope(module: Module, value: Any) -> Scope | None:
@@ -277,14 +290,14 @@ def _foreign_scope(module: Module, value: Any) -> Scope | None:
     while type(value) is Tensor:
         value = value.value
     scope: Scope | None = getattr(value, "scope", None)
-    if scope is None or scope.name in _LOOKED_AFTER or vars(module).get(_LEVEL, 0) >= scope.level:
+    if scope is None or scope.name in _SCOPES_WITH_STATE or vars(module).get(_LEVEL, 0) >= scope.level:
         return None
     return scope
 
 
-def _brought_out(module: Module, name: str, value: Any, scope: Scope) -> Any:
-    """What a constant of a transform, and of those around it, stands for outside; anything else would be of no use when
-    that is over. A buffer is a constant of the tapes between them too.
+def _unwrap_attribute(module: Module, name: str, value: Any, scope: Scope) -> Any:
+    """The outer value of a constant of a transform and of the transforms around it; any other value would leak. A
+    buffer is a constant of the tapes between them too.
     """
     is_buffer, inside, around = name in type(module).buffers, value, scope
     while True:
@@ -303,39 +316,35 @@ def _brought_out(module: Module, name: str, value: Any, scope: Scope) -> Any:
         inside, around = found, outer
 
 
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _arrays_of(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
-    for name, child in walked(_own(module)):
-        path = _joined(prefix, name)
+def _iter_arrays(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
+    for name, child in iter_children(_visible_attributes(module)):
+        path = join_path(prefix, name)
         if isinstance(child, Module):
-            yield from _arrays_of(child, path)
+            yield from _iter_arrays(child, path)
         elif isinstance(child, Value) or is_array(child):
-            kept = name.partition(".")[0] in type(module).buffers
-            yield path, child, not kept and spec_of(child).inexact
+            is_buffer = name.partition(".")[0] in type(module).buffers
+            yield path, child, not is_buffer and spec_of(child).inexact
 
 
-def _told(x: Any) -> Any:
-    """The value of an array that nobody will write to; inside a transform, the transform's own."""
+def _snapshot_array(x: Any) -> Any:
+    """An immutable value or a copy of an array; inside a transform, the transform's own value."""
     return value_of(x) if isinstance(x, Tensor) else x if isinstance(x, Value) else x.copy()
 
 
-def trained_leaves(tree: Any) -> list[bool]:
+def trainable_mask(tree: Any) -> list[bool]:
     """For each leaf of a tree whether it is to be trained: all but the buffers of modules."""
     if isinstance(tree, Module):
-        children, _, names = _taken_apart(tree)
-        kept = [name.partition(".")[0] in type(tree).buffers for name in names]
-        return [f and not k for x, k in zip(children, kept, strict=True) for f in trained_leaves(x)]
+        children, _, names = _flatten_module(tree)
+        is_buffer = [name.partition(".")[0] in type(tree).buffers for name in names]
+        return [f and not b for x, b in zip(children, is_buffer, strict=True) for f in trainable_mask(x)]
     if isinstance(tree, dict) and tree:
-        return [f for key in _in_order(tree) for f in trained_leaves(tree[key])]
+        return [f for key in _sorted_keys(tree) for f in trainable_mask(tree[key])]
     if isinstance(tree, (list, tuple)):
-        return [f for x in tree for f in trained_leaves(x)]
+        return [f for x in tree for f in trainable_mask(x)]
     return [True] * len(flatten(tree)[0])
 
 
-def _in_order(tree: dict[Any, Any]) -> list[Any]:
+def _sorted_keys(tree: dict[Any, Any]) -> list[Any]:
     """The keys as trees order them."""
     try:
         return sorted(tree)
@@ -343,37 +352,37 @@ def _in_order(tree: dict[Any, Any]) -> list[Any]:
         return list(tree)
 
 
-def _with_only(module: Any, flags: Iterable[bool]) -> Any:
-    """The module with None for the arrays that are not wanted, in the order of `named_arrays`."""
+def _select_arrays(module: Any, flags: Iterable[bool]) -> Any:
+    """The module with None for the arrays that are not selected, in the order of `named_arrays`."""
     wanted = iter(flags)
 
-    def of_module(one: Module) -> Module:
-        children, shape, _ = _taken_apart(one)
-        return _put_together(type(one), shape, [of_child(x) for x in children])
+    def select_module(one: Module) -> Module:
+        children, shape, _ = _flatten_module(one)
+        return _unflatten_module(type(one), shape, [select_child(x) for x in children])
 
-    def of_child(x: Any) -> Any:
-        return of_module(x) if isinstance(x, Module) else (x if next(wanted) else None)
+    def select_child(x: Any) -> Any:
+        return select_module(x) if isinstance(x, Module) else (x if next(wanted) else None)
 
-    return of_module(module)
+    return select_module(module)
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     if type(one) is not type(other):
         raise ArgumentError(f"merge: a {type(one).__name__} and a {type(other).__name__} are not parts of one module.")
     if isinstance(one, Module):
         shape, found = vars(one).get(_SHAPE), vars(other).get(_SHAPE)
-        mine = None if shape is None else collected(shape, _own(one))
-        theirs = None if shape is None or shape != found else collected(shape, _own(other))
+        mine = None if shape is None else collect_children(shape, _visible_attributes(one))
+        theirs = None if shape is None or shape != found else collect_children(shape, _visible_attributes(other))
         if shape is None or mine is None or theirs is None:
             raise ArgumentError(f"merge: these two {type(one).__name__} do not come from one split().")
-        return _put_together(type(one), shape, [_merged(a, b) for a, b in zip(mine, theirs, strict=True)])
+        return _unflatten_module(type(one), shape, [_merge(a, b) for a, b in zip(mine, theirs, strict=True)])
     raise ArgumentError("merge: both modules have an array in the same place; merge the two parts of one split().")
 
 
-def _fitted(name: str, given: Any, mine: Any) -> Any:
-    """What a state has for an array, as an array of its dtype; or the fault in words."""
+def _convert_entry(name: str, given: Any, mine: Any) -> Any:
+    """What a state has for an array, as an array of its dtype; or a string that describes the mismatch."""
     array = as_value(given.detach() if hasattr(given, "detach") else given)
     array = value_of(array) if isinstance(array, Tensor) else array
     spec, found = spec_of(mine), spec_of(array)
@@ -381,21 +390,21 @@ def _fitted(name: str, given: Any, mine: Any) -> Any:
         return f"{name}: the state has shape {found.shape}, the module {spec.shape}"
     if not np.can_cast(found.dtype, spec.dtype, "same_kind"):
         raise DtypeError(f"load_state_dict: {name} is {found.dtype} in the state and {spec.dtype} in the module.")
-    if isinstance(array, (np.ndarray, *_NUMBERS)):
+    if isinstance(array, (np.ndarray, *_SCALARS)):
         return np.array(array, spec.dtype)
     return astype(array, spec.dtype)
 
 
-_NUMBERS = (bool, int, float, complex)
+_SCALARS = (bool, int, float, complex)
 
 
-def _take(module: Module, prefix: str, state: Mapping[str, Any]) -> None:
-    """Put arrays in their places: a tensor keeps its identity, since an optimiser may hold it."""
+def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> None:
+    """Put arrays in their places: a tensor keeps its identity, since an optimizer may hold it."""
 
     def change(name: str, child: Any) -> Any:
-        path = _joined(prefix, name)
+        path = join_path(prefix, name)
         if isinstance(child, Module):
-            _take(child, path, state)
+            _assign_arrays(child, path, state)
         elif path in state:
             if not isinstance(child, Tensor):
                 return state[path]
@@ -403,25 +412,25 @@ def _take(module: Module, prefix: str, state: Mapping[str, Any]) -> None:
                 child.rebind(state[path], "load_state_dict")
         return child
 
-    for name, value in rebuilt(_own(module), change).items():
+    for name, value in map_children(_visible_attributes(module), change).items():
         if value is not vars(module)[name]:
             setattr(module, name, value)
 
 
-def _taken_apart(module: Module) -> tuple[list[Any], Shape, list[str]]:
+def _flatten_module(module: Module) -> tuple[list[Any], ContainerTemplate, list[str]]:
     """Children, shape, and the names of children, as `register_tree` wants them."""
-    known: Shape | None = None if _HOOKS in vars(module) else vars(module).get(_SHAPE)
-    found = None if known is None else collected(known, _own(module))
+    known: ContainerTemplate | None = None if _HOOKS in vars(module) else vars(module).get(_SHAPE)
+    found = None if known is None else collect_children(known, _visible_attributes(module))
     if known is None or found is None:
-        children, names, shape = split(_own(module))
+        children, names, shape = split_children(_visible_attributes(module))
         return children, shape, names
     return found, known, slot_names(known)
 
 
-def _put_together(kind: type[Module], shape: Shape, children: Iterable[Any]) -> Module:
+def _unflatten_module(kind: type[Module], shape: ContainerTemplate, children: Iterable[Any]) -> Module:
     module = object.__new__(kind)
-    vars(module).update(filled(shape, iter(children)))
+    vars(module).update(fill_template(shape, iter(children)))
     vars(module)[_SHAPE] = shape
-    if (scope := running()) is not None:
+    if (scope := current_scope()) is not None:
         vars(module)[_LEVEL] = scope.level
     return module

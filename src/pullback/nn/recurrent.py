@@ -1,7 +1,7 @@
-"""A sequence and a state in, the states of all steps out: LSTM, GRU and plain recurrent networks, as scans.
+"""LSTM, GRU and plain recurrent networks over sequences, as scans.
 
 Sequences have their steps along the first axis, weights one row for each gate and feature that comes out, gates in
-PyTorch's order. What the input adds to all gates of all steps is one matrix product before the loop.
+PyTorch's order. The input's contribution to all gates of all steps is one matrix product before the loop.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import make_spec, spec_of, zeros
 from ..errors import ArgumentError, ShapeError
-from ..ops import elementwise as pointwise
-from ..ops import shaping
-from ..ops.arranging import split
-from ..ops.contracting import matmul
+from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
-from ..transforms.loops import scan
+from ..ops.elementwise import pointwise
+from ..ops.shape import reshaping
+from ..ops.shape.arrange import split
+from ..transforms.control.scan import scan
 
 __all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"]
 
 
-def _product(x: Any, weight: Any, bias: Any) -> Any:
-    y = matmul(x, shaping.matrix_transpose(weight))
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    y = matmul(x, reshaping.matrix_transpose(weight))
     return y if bias is None else pointwise.add(y, bias)
 
 
-def _gates(x: Any, count: int) -> Any:
+def _split_gates(x: Any, count: int) -> Any:
     """The parts of the last axis, one for each gate."""
     width = shape(x)[-1] // count
     return split(x, [width * i for i in range(1, count)], axis=-1)
@@ -37,24 +37,24 @@ def _gates(x: Any, count: int) -> Any:
 
 def _lstm_step(at: Any, state: tuple[Any, Any], weight: Any, bias: Any) -> tuple[Any, Any]:
     h, c = state
-    i, f, g, o = _gates(pointwise.add(at, _product(h, weight, bias)), 4)
+    i, f, g, o = _split_gates(pointwise.add(at, _affine(h, weight, bias)), 4)
     c = pointwise.sigmoid(f) * c + pointwise.sigmoid(i) * pointwise.tanh(g)
     return pointwise.sigmoid(o) * pointwise.tanh(c), c
 
 
 def _gru_step(at: Any, h: Any, weight: Any, bias: Any) -> Any:
-    r, z, n = _gates(at, 3)
-    hr, hz, hn = _gates(_product(h, weight, bias), 3)
+    r, z, n = _split_gates(at, 3)
+    hr, hz, hn = _split_gates(_affine(h, weight, bias), 3)
     z = pointwise.sigmoid(z + hz)
     new = pointwise.tanh(n + pointwise.sigmoid(r + hr) * hn)
     return new + z * (h - new)
 
 
-def _rnn_step(activation: Callable[[Any], Any]) -> Callable[..., Any]:
-    return lambda at, h, weight, bias: activation(pointwise.add(at, _product(h, weight, bias)))
+def _make_rnn_step(activation: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda at, h, weight, bias: activation(pointwise.add(at, _affine(h, weight, bias)))
 
 
-@signed
+@attributed_to_caller
 def lstm_cell(
     x: Any, state: tuple[Any, Any], w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None
 ) -> tuple[Any, Any]:
@@ -65,11 +65,11 @@ def lstm_cell(
     >>> h.shape, c.shape
     ((3,), (3,))
     """
-    w_input, w_hidden = _weights("lstm_cell", x, w_input, w_hidden, 4)
-    return _lstm_step(_product(as_value(x), w_input, bias), state, w_hidden, bias_hidden)
+    w_input, w_hidden = _check_weights("lstm_cell", x, w_input, w_hidden, 4)
+    return _lstm_step(_affine(as_value(x), w_input, bias), state, w_hidden, bias_hidden)
 
 
-@signed
+@attributed_to_caller
 def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None) -> Any:
     """One step of `gru`: h after x.
 
@@ -77,11 +77,11 @@ def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias
     >>> pb.nn.gru_cell(np.ones(2), np.zeros(3), np.ones((9, 2)), np.ones((9, 3))).shape
     (3,)
     """
-    w_input, w_hidden = _weights("gru_cell", x, w_input, w_hidden, 3)
-    return _gru_step(_product(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
+    w_input, w_hidden = _check_weights("gru_cell", x, w_input, w_hidden, 3)
+    return _gru_step(_affine(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
 
 
-@signed
+@attributed_to_caller
 def rnn_cell(
     x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,
     activation: Callable[[Any], Any] = pointwise.tanh,
@@ -92,11 +92,11 @@ def rnn_cell(
     >>> pb.nn.rnn_cell(np.ones(2), np.zeros(3), np.ones((3, 2)), np.ones((3, 3))).round(3)
     array([0.964, 0.964, 0.964])
     """
-    w_input, w_hidden = _weights("rnn_cell", x, w_input, w_hidden, 1)
-    return _rnn_step(activation)(_product(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
+    w_input, w_hidden = _check_weights("rnn_cell", x, w_input, w_hidden, 1)
+    return _make_rnn_step(activation)(_affine(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
 
 
-@signed
+@attributed_to_caller
 def lstm(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
     lengths: Any = None, reverse: bool = False,
@@ -104,8 +104,8 @@ def lstm(
     """A long short-term memory over x of shape (steps, ..., features): h of all steps, and the last (h, c).
 
     With gates i, f, g, o = x W^T + h U^T + biases, c' = sigmoid(f) c + sigmoid(i) tanh(g) and h' = sigmoid(o)
-    tanh(c'). `state` is (h, c) to start from, zeros by default. `lengths` says for each sequence of a batch how many
-    steps are its own: later ones answer zeros and leave its state alone. `reverse` goes from the last step to the
+    tanh(c'). `state` is (h, c) to start from, zeros by default. `lengths` is the number of steps of each sequence of a
+    batch: later ones return zeros and leave its state alone. `reverse` goes from the last step to the
     first.
 
     >>> import numpy as np, pullback as pb
@@ -113,13 +113,13 @@ def lstm(
     >>> hs.shape, h.shape
     ((5, 2, 4), (2, 4))
     """
-    found: tuple[Any, tuple[Any, Any]] = _unfolded(
+    found: tuple[Any, tuple[Any, Any]] = _unroll(
         "lstm", x, w_input, w_hidden, bias, bias_hidden, 4, _lstm_step, state, lengths, reverse
     )
     return found
 
 
-@signed
+@attributed_to_caller
 def gru(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
     lengths: Any = None, reverse: bool = False,
@@ -134,13 +134,13 @@ def gru(
     >>> bool((hs[-1] == h).all())
     True
     """
-    found: tuple[Any, Any] = _unfolded(
+    found: tuple[Any, Any] = _unroll(
         "gru", x, w_input, w_hidden, bias, bias_hidden, 3, _gru_step, state, lengths, reverse
     )
     return found
 
 
-@signed
+@attributed_to_caller
 def rnn(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,
     activation: Callable[[Any], Any] = pointwise.tanh, state: Any = None, lengths: Any = None, reverse: bool = False,
@@ -152,12 +152,12 @@ def rnn(
     >>> hs.shape, h.shape
     ((5, 4), (4,))
     """
-    step = _rnn_step(activation)
-    found: tuple[Any, Any] = _unfolded("rnn", x, w_input, w_hidden, bias, bias_hidden, 1, step, state, lengths, reverse)
+    step = _make_rnn_step(activation)
+    found: tuple[Any, Any] = _unroll("rnn", x, w_input, w_hidden, bias, bias_hidden, 1, step, state, lengths, reverse)
     return found
 
 
-def _weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -> tuple[Any, Any]:
+def _check_weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -> tuple[Any, Any]:
     x, w_input, w_hidden = as_value(x), as_value(w_input), as_value(w_hidden)
     rows = shape(w_hidden)[0] if ndim(w_hidden) == 2 else -1
     if ndim(w_input) != 2 or rows != gates * shape(w_hidden)[-1] or shape(w_input)[0] != rows:
@@ -170,42 +170,42 @@ def _weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -> tupl
     return w_input, w_hidden
 
 
-def _unfolded(
+def _unroll(
     what: str, x: Any, w_input: Any, w_hidden: Any, bias: Any, bias_hidden: Any, gates: int,
     step: Callable[..., Any], state: Any, lengths: Any, reverse: bool,
 ) -> Any:  # fmt: skip
     x = as_value(x)
-    w_input, w_hidden = _weights(what, x, w_input, w_hidden, gates)
+    w_input, w_hidden = _check_weights(what, x, w_input, w_hidden, gates)
     if ndim(x) < 2:
         raise ShapeError(f"{what}: x has shape {shape(x)}, wanted (steps, ..., features).")
-    at = _product(x, w_input, bias)
+    at = _affine(x, w_input, bias)
     if state is None:
         spec = spec_of(at)
         empty = zeros(make_spec((*shape(x)[1:-1], shape(w_hidden)[-1]), spec.dtype, spec.device))
         state = (empty, empty) if gates == 4 else empty
     if gates == 4 and (not isinstance(state, (tuple, list)) or len(state) != 2):
         raise ArgumentError(f"{what}: state is a pair (h, c), got a {type(state).__name__}.")
-    numbers = np.arange(shape(x)[0])
+    indices = np.arange(shape(x)[0])
 
-    def onward(state: Any, row: Any) -> tuple[Any, Any]:
+    def scan_step(state: Any, row: Any) -> tuple[Any, Any]:
         at, number = row
         new = step(at, tuple(state) if gates == 4 else state, w_hidden, bias_hidden)
         if lengths is None:
             return new, new[0] if gates == 4 else new
-        goes = _own(number, lengths, what, state[0] if gates == 4 else state)
+        goes = _step_mask(number, lengths, what, state[0] if gates == 4 else state)
         if gates == 4:
             new = tuple(pointwise.where(goes, n, s) for n, s in zip(new, state, strict=True))
             return new, pointwise.where(goes, new[0], 0)
         new = pointwise.where(goes, new, state)
         return new, pointwise.where(goes, new, 0)
 
-    last, hs = scan(onward, tuple(state) if gates == 4 else state, (at, numbers), reverse=reverse)
+    last, hs = scan(scan_step, tuple(state) if gates == 4 else state, (at, indices), reverse=reverse)
     return hs, last
 
 
-def _own(number: Any, lengths: Any, what: str, h: Any) -> Any:
+def _step_mask(number: Any, lengths: Any, what: str, h: Any) -> Any:
     """Whether a step belongs to each sequence of a batch."""
     lengths = as_value(lengths)
     if shape(lengths) != shape(h)[:-1] or spec_of(lengths).dtype.kind not in "iu":
-        raise ShapeError(f"{what}: lengths are whole numbers of shape {shape(h)[:-1]}, got {spec_of(lengths)}.")
-    return shaping.expand_dims(pointwise.less(number, lengths), -1)
+        raise ShapeError(f"{what}: lengths are integers of shape {shape(h)[:-1]}, got {spec_of(lengths)}.")
+    return reshaping.expand_dims(pointwise.less(number, lengths), -1)

@@ -1,69 +1,63 @@
-"""What can be computed, with its rules: every op is one record in `OPS`."""
+"""All ops with their rules: every op is one record in `OPS`."""
 
 from importlib import import_module
 
-from . import (
-    arranging,
-    basis,
-    contracting,
-    creation,
-    einsum,
-    elementwise,
-    functions,
-    indexing,
-    operators,
-    record,
-    reducing,
-    scanning,
-    shaping,
-)
+from . import basis, creation, functions, operators, record
+from .contract import einsum
+from .contract import matrix_products as contracting
+from .elementwise import pointwise
+from .index import indexing
 from .op import OPS, Op
+from .reduce import reductions as reducing
+from .reduce import scans as scanning
+from .shape import arrange as arranging
+from .shape import reshaping
 
-__all__ = ["LIBRARY", "OPS", "Op", "everything"]
+__all__ = ["LIBRARY", "OPS", "Op", "load_all_ops"]
 
-#: Modules of ops that are imported when one of their names is first asked for; `everything` imports them all.
+#: Modules of ops that are imported on first access to one of their names; `load_all_ops` imports them all.
 LIBRARY: tuple[str, ...] = (
-    "arithmetic",
-    "calculus",
-    "convolution",
-    "curves",
-    "products",
-    "rounding",
-    "diagonals",
-    "distances",
-    "editing",
-    "einops",
+    "elementwise.arithmetic",
+    "reduce.calculus",
+    "window.convolution",
+    "elementwise.transcendental",
+    "contract.polynomials",
+    "elementwise.rounding",
+    "shape.diagonals",
+    "reduce.distances",
+    "shape.edit",
+    "shape.einops",
     "fft",
-    "layouts",
+    "shape.stack_split",
     "linalg",
-    "multiplying",
+    "contract.dot_products",
     "naming",
-    "pooling",
-    "quantiles",
-    "quantising",
+    "window.pooling",
+    "order.quantiles",
+    "elementwise.quantize",
     "random",
-    "running",
-    "scattering",
-    "segments",
-    "selecting",
-    "sorting",
+    "reduce.running",
+    "index.scatter_gather",
+    "index.segments",
+    "index.selection",
+    "order.sorting",
     "special",
-    "statistics",
-    "windows",
+    "reduce.statistics",
+    "window.sliding_window",
 )
 
 
-def everything() -> dict[str, Op]:
-    """Every op of the package by its name, also those of modules not asked for yet."""
+def load_all_ops() -> dict[str, Op]:
+    """Every op of the package by its name, also those of modules not imported yet."""
     for module in LIBRARY:
         import_module(f"pullback.ops.{module}")
     return OPS
 
 
 basis.bind(
-    add=elementwise.add, multiply=elementwise.multiply, negative=elementwise.negative, conj=elementwise.conj,
-    positive=elementwise.positive, unrecorded=elementwise.unrecorded,
-    moveaxis=shaping.moveaxis, reshape=shaping.reshape, broadcast_to=shaping.broadcast_to,
+    add=pointwise.add, multiply=pointwise.multiply, negative=pointwise.negative, conj=pointwise.conj,
+    positive=pointwise.positive, unrecorded=pointwise.unrecorded,
+    moveaxis=reshaping.moveaxis, reshape=reshaping.reshape, broadcast_to=reshaping.broadcast_to,
 )  # fmt: skip
 operators.install()
 del arranging, contracting, creation, einsum, functions, indexing, record, reducing, scanning

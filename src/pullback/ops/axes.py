@@ -1,4 +1,4 @@
-"""What users write for axes and shapes in, counted-from-the-front tuples out, with errors of our own."""
+"""Normalizing the axes and shapes that users pass: tuples counted from the front, or a typed error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, cast
 from ..arrays.size import Size
 from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
 
-__all__ = ["all_axes", "axes_tuple", "one_axis", "shape_tuple", "whole"]
+__all__ = ["normalize_axes", "axes_tuple", "normalize_axis", "as_shape", "as_integer"]
 
 
-def whole(number: Any, what: str) -> int:
-    """An integer (or a size that is not known yet), or an error that says what should have been one."""
+def as_integer(number: Any, what: str) -> int:
+    """An integer (or an unknown size), or an error that names the argument."""
     if type(number) is Size:
         return cast("int", number)
     try:
@@ -23,20 +23,20 @@ def whole(number: Any, what: str) -> int:
         raise DtypeError(f"{what} must be an integer, got {number!r}.") from None
 
 
-def one_axis(axis: Any, rank: int, what: str) -> int:
+def normalize_axis(axis: Any, rank: int, what: str) -> int:
     """One axis counted from the front."""
-    place = whole(axis, f"{what}: axis")
+    place = as_integer(axis, f"{what}: axis")
     if not -rank <= place < rank:
         raise AxisError(f"{what}: axis {place} does not exist in an array of {rank} axes.")
     return place % rank
 
 
-def all_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
+def normalize_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
     """Several axes counted from the front, in rising order; None is all of them."""
     if axis is None:
         return tuple(range(rank))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = sorted(one_axis(a, rank, what) for a in given)
+    axes = sorted(normalize_axis(a, rank, what) for a in given)
     if len(set(axes)) < len(axes):
         raise ArgumentError(f"{what}: axis {axis} names an axis twice.")
     return tuple(axes)
@@ -46,20 +46,20 @@ def axes_tuple(axes: Any, rank: int, what: str) -> tuple[int, ...]:
     """Axes counted from the front, in the order given; a single number is one axis."""
     if not isinstance(axes, Iterable) or getattr(axes, "ndim", 1) == 0:
         axes = (axes,)
-    return tuple(one_axis(a, rank, what) for a in axes)
+    return tuple(normalize_axis(a, rank, what) for a in axes)
 
 
-def shape_tuple(shape: Any, what: str) -> tuple[int, ...]:
+def as_shape(shape: Any, what: str) -> tuple[int, ...]:
     """A shape as a tuple of integers; a single number is one axis."""
     if type(shape) is tuple and all(type(n) is int for n in shape):
         return shape
     if not isinstance(shape, Iterable) or getattr(shape, "ndim", 1) == 0:
         shape = (shape,)
-    return tuple(whole(n, f"{what}: shape") for n in shape)
+    return tuple(as_integer(n, f"{what}: shape") for n in shape)
 
 
-def filled_shape(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:
-    """The shape with its -1, if any, worked out, checked against the number of elements."""
+def resolve_shape(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:
+    """The shape with its -1, if any, resolved, checked against the number of elements."""
     if shape.count(-1) > 1 or any(n < -1 for n in shape):
         raise ShapeError(f"{what}: shape {shape} may hold one -1 and no other negative number.")
     if -1 in shape:

@@ -1,6 +1,6 @@
-"""The few ops that the families' own derivations are written in, bound once all ops are defined.
+"""The few ops that the families' derivations use, bound once all ops are defined.
 
-Families make ops and are written in ops; this is the one knot of that circle.
+Families define ops and also use them; this module breaks the import cycle.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ unrecorded: Any
 
 
 def bind(**functions: Any) -> None:
-    """Tie the knot; called once by the package."""
+    """Bind the ops; called once by the package."""
     globals().update(functions)

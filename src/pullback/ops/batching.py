@@ -1,4 +1,4 @@
-"""Arguments with a batch axis in, result with a batch axis out: the ways in which ops batch."""
+"""Batching rules that families share: each takes arguments with batch axes and returns (result, batch axis)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from . import basis
 from .dispatch import apply, ndim, run, shape
 from .op import Op
 
-__all__ = ["lead", "padded", "pointwise", "shifted"]
+__all__ = ["move_batch_first", "align_rank", "batch_pointwise", "shift_statics"]
 
 Axes = Sequence[int | None]
 
 
-def lead(x: Any, axis: int | None, size: int | None = None) -> Any:
+def move_batch_first(x: Any, axis: int | None, size: int | None = None) -> Any:
     """The batch axis in front; a value without one gets it by broadcasting if a size is given."""
     if axis is None:
         return x if size is None else basis.broadcast_to(x, (size, *shape(x)))
     return basis.moveaxis(x, axis, 0) if axis else x
 
 
-def pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
+def batch_pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
     """Batch axis first, then ones, so that the remaining axes still broadcast from the right."""
     highest, lowest, in_front = 0, 64, True
     for x, axis in zip(args, axes, strict=True):
@@ -34,32 +34,32 @@ def pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[s
         if rank > highest:
             highest = rank
     if lowest < highest or not in_front:
-        args = [padded(x, axis, highest) for x, axis in zip(args, axes, strict=True)]
+        args = [align_rank(x, axis, highest) for x, axis in zip(args, axes, strict=True)]
     return run(op, args, static), 0
 
 
-def padded(x: Any, axis: int | None, rank: int) -> Any:
+def align_rank(x: Any, axis: int | None, rank: int) -> Any:
     """The batch axis in front, then ones until `rank` axes follow it."""
     if axis is None:
         return x
-    x = lead(x, axis)
+    x = move_batch_first(x, axis)
     size, *rest = shape(x)
     return x if len(rest) == rank else basis.reshape(x, (size, *(1,) * (rank - len(rest)), *rest))
 
 
-def shifted(**how: str) -> Callable[..., tuple[Any, int]]:
-    """Batch axis first, and each static parameter moved along: "axis" (one or many, counted from the front) grows
+def shift_statics(**how: str) -> Callable[..., tuple[Any, int]]:
+    """Batch axis first, and each static parameter adjusted: "axis" (one or many, counted from the front) grows
     by one, an "order" of axes too, with the batch axis in front, and "shape" gets the batch size in front.
     """
 
     def batch(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
-        moved = {name: _shift(value, how.get(name), size) for name, value in static.items()}
-        return apply(op, *(lead(x, axis, size) for x, axis in zip(args, axes, strict=True)), **moved), 0
+        moved = {name: _shift_static(value, how.get(name), size) for name, value in static.items()}
+        return apply(op, *(move_batch_first(x, axis, size) for x, axis in zip(args, axes, strict=True)), **moved), 0
 
     return batch
 
 
-def _shift(value: Any, how: str | None, size: int) -> Any:
+def _shift_static(value: Any, how: str | None, size: int) -> Any:
     if how == "axis":
         return value + 1 if isinstance(value, int) else tuple(a + 1 for a in value)
     if how == "order":

@@ -1,4 +1,4 @@
-"""Shapes and numbers in, new tensors out. A device is "cpu" or "cuda:0"; `*_like` takes that of its argument."""
+"""Creation functions. A device is "cpu" or "cuda:0"; `*_like` takes that of its argument."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import current_on, namespace_on
+from ..arrays.backends import device_context, namespace_on
 from ..arrays.dtypes import NAMES, as_dtype
-from ..arrays.namespace import checked_device
+from ..arrays.namespace import normalize_device
 from ..arrays.size import recorder_of
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, PullbackError
-from .axes import shape_tuple, whole
+from .axes import as_integer, as_shape
 from .dispatch import as_value
 
 __all__ = [
@@ -22,10 +22,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _made(what: str, device: Any, make: Callable[[Any], Any], requires_grad: bool = False) -> Tensor:
-    """A tensor of what `make` makes with the library of a device, on that device."""
-    place = checked_device(device, what)
-    with current_on(place):
+def _make_tensor(what: str, device: Any, make: Callable[[Any], Any], requires_grad: bool = False) -> Tensor:
+    """A tensor of what `make` returns, given NumPy or CuPy, on a device."""
+    place = normalize_device(device, what)
+    with device_context(place):
         try:
             array = make(namespace_on(place))
         except PullbackError:
@@ -38,12 +38,12 @@ def _made(what: str, device: Any, make: Callable[[Any], Any], requires_grad: boo
     return made.requires_grad_() if requires_grad else made
 
 
-def _dtype(dtype: Any, otherwise: Any = None) -> Any:
+def _dtype_or_default(dtype: Any, otherwise: Any = None) -> Any:
     return otherwise if dtype is None else as_dtype(dtype)
 
 
-def _sizes(shape: Any, what: str) -> tuple[int, ...]:
-    sizes = shape_tuple(shape, what)
+def _check_sizes(shape: Any, what: str) -> tuple[int, ...]:
+    sizes = as_shape(shape, what)
     if any(n < 0 for n in sizes):
         raise ArgumentError(f"{what}: shape {sizes} must not hold a negative number.")
     return sizes
@@ -56,8 +56,8 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> pb.zeros(2)
     tensor([0., 0.], dtype=float64)
     """
-    sizes, wanted = _sizes(shape, "zeros"), _dtype(dtype, np.float64)
-    return _made("zeros", device, lambda xp: xp.zeros(sizes, wanted), requires_grad)
+    sizes, wanted = _check_sizes(shape, "zeros"), _dtype_or_default(dtype, np.float64)
+    return _make_tensor("zeros", device, lambda xp: xp.zeros(sizes, wanted), requires_grad)
 
 
 def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -67,12 +67,12 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bo
     >>> pb.ones(2)
     tensor([1., 1.], dtype=float64)
     """
-    sizes, wanted = _sizes(shape, "ones"), _dtype(dtype, np.float64)
-    return _made("ones", device, lambda xp: xp.ones(sizes, wanted), requires_grad)
+    sizes, wanted = _check_sizes(shape, "ones"), _dtype_or_default(dtype, np.float64)
+    return _make_tensor("ones", device, lambda xp: xp.ones(sizes, wanted), requires_grad)
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor to be written to. It holds zeros: values on a tape are never undefined.
+    """A tensor to be overwritten. It holds zeros: values on a tape are never undefined.
 
     >>> import pullback as pb
     >>> pb.empty((2, 0)).shape
@@ -88,12 +88,12 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
     >>> pb.full(2, 7)
     tensor([7, 7], dtype=int64)
     """
-    sizes, wanted = _sizes(shape, "full"), _dtype(dtype)
+    sizes, wanted = _check_sizes(shape, "full"), _dtype_or_default(dtype)
     try:
-        return _made("full", device, lambda xp: xp.full(sizes, fill_value, wanted))
-    except GraphError:  # like a value of a graph whose sizes are not known yet
-        number = namespace_on(checked_device(device, "full")).asarray(fill_value, wanted)
-        made: Tensor = recorder_of(sizes).filled(number, sizes)
+        return _make_tensor("full", device, lambda xp: xp.full(sizes, fill_value, wanted))
+    except GraphError:  # a graph's value with unknown sizes
+        number = namespace_on(normalize_device(device, "full")).asarray(fill_value, wanted)
+        made: Tensor = recorder_of(sizes).full_array(number, sizes)
         return made
 
 
@@ -107,7 +107,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     start, stop = (0, start) if stop is None else (start, stop)
     if isinstance(step, (int, float)) and not step:
         raise ArgumentError("arange: step must not be zero.")
-    return _made("arange", device, lambda xp: xp.arange(start, stop, step, dtype=_dtype(dtype)))
+    return _make_tensor("arange", device, lambda xp: xp.arange(start, stop, step, dtype=_dtype_or_default(dtype)))
 
 
 def linspace(
@@ -119,8 +119,8 @@ def linspace(
     >>> pb.linspace(0, 1, 3)
     tensor([0. , 0.5, 1. ], dtype=float64)
     """
-    count, wanted = whole(num, "linspace: num"), _dtype(dtype)
-    return _made("linspace", device, lambda xp: xp.linspace(start, stop, count, dtype=wanted, endpoint=endpoint))
+    count, wanted = as_integer(num, "linspace: num"), _dtype_or_default(dtype)
+    return _make_tensor("linspace", device, lambda xp: xp.linspace(start, stop, count, dtype=wanted, endpoint=endpoint))
 
 
 def eye(rows: int, columns: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -131,8 +131,11 @@ def eye(rows: int, columns: int | None = None, /, *, k: int = 0, dtype: Any = No
     tensor([[1., 0.],
             [0., 1.]], dtype=float64)
     """
-    sizes, wanted = _sizes((rows, rows if columns is None else columns), "eye"), _dtype(dtype, np.float64)
-    return _made("eye", device, lambda xp: xp.eye(*sizes, k=whole(k, "eye: k"), dtype=wanted))
+    sizes, wanted = (
+        _check_sizes((rows, rows if columns is None else columns), "eye"),
+        _dtype_or_default(dtype, np.float64),
+    )
+    return _make_tensor("eye", device, lambda xp: xp.eye(*sizes, k=as_integer(k, "eye: k"), dtype=wanted))
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -168,7 +171,7 @@ def ones_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def empty_like(x: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor to be written to, in the shape and dtype of x. It holds zeros.
+    """A tensor to be overwritten, in the shape and dtype of x. It holds zeros.
 
     >>> import pullback as pb
     >>> pb.empty_like(pb.ones(2)).shape

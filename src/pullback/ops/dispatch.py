@@ -1,4 +1,4 @@
-"""The one door: op and arguments in, result out, by whichever interpreter owns the highest argument."""
+"""Dispatch of every op call: to NumPy or CuPy, or to the interpreter that owns the argument of the highest level."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
-from ..arrays.node import UNTYPED, typed
-from ..arrays.size import recorder_of, unknowns_in
+from ..arrays.node import UNTYPED, as_typed_error
+from ..arrays.size import has_unknowns, recorder_of
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, PullbackError
@@ -33,7 +33,7 @@ def apply(op: Op, *args: Any, **static: Any) -> Any:
 
 
 def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-    """`apply` for interpreters, which have their arguments in a list already."""
+    """`apply` for interpreters, which have their arguments as a list."""
     top, level = None, 0
     for x in args:
         if type(x) is not _ndarray and isinstance(x, Value):
@@ -46,20 +46,20 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
 
 
 def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
-    """The value on bare arrays. Results are arrays, also where NumPy would hand out a scalar."""
+    """The value on bare arrays. Results are arrays, also where NumPy would return a scalar."""
     xp = np if "cupy" not in _modules else namespace_of(arrays)
     if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
-        arrays = with_weak_scalars(xp, arrays)
+        arrays = convert_weak_scalars(xp, arrays)
     try:
         out = op.value(xp, *arrays, **static)
     except GraphError:
-        if op.family != "linear" or not unknowns_in(static):
+        if op.family != "linear" or not has_unknowns(static):
             raise
-        return recorder_of(next(filter(unknowns_in, static.values()))).write(op, arrays, static)
+        return recorder_of(next(filter(has_unknowns, static.values()))).write(op, arrays, static)
     except PullbackError:
         raise
     except Exception as error:
-        _explain(op, arrays, static, error)
+        _raise_explained(op, arrays, static, error)
     if type(out) is _ndarray:
         return out
     if type(out) is tuple:
@@ -67,8 +67,8 @@ def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
     return xp.asarray(out)
 
 
-def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
-    """NumPy does not know that Python scalars give way to bfloat16, so they are converted here."""
+def convert_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+    """NumPy does not treat Python scalars as weak beside bfloat16, so they are converted here."""
     dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
     narrow = [d for d in dtypes if d.name == "bfloat16"]
     if not narrow or any(d.kind in "fc" for d in dtypes):
@@ -76,10 +76,10 @@ def with_weak_scalars(xp: Any, arrays: Sequence[Any]) -> Sequence[Any]:
     return [xp.asarray(x, narrow[0]) if type(x) in (int, float) else x for x in arrays]
 
 
-def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
-    """The spec knows what the op wants, so it words the error; only if it finds nothing, the library's does."""
+def _raise_explained(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Exception) -> NoReturn:
+    """Raise the spec's error, which names the op's requirement; if the spec raises none, NumPy's error."""
     try:
-        if op.spec is not None and op.family != "custom":  # an error in the user's own function stands
+        if op.spec is not None and op.family != "custom":  # an error in the user's own function is kept
             op.spec(*(spec_of(as_array(x)) for x in arrays), **static)
     except PullbackError as ours:
         raise ours from None
@@ -88,11 +88,11 @@ def _explain(op: Op, arrays: Sequence[Any], static: dict[str, Any], error: Excep
     if isinstance(error, IndexError):
         shapes = ", ".join(str(np.shape(x)) for x in arrays)
         raise IndexingError(f"{op.name}: {error}.\n  Its arguments have shapes {shapes}.") from None
-    raise typed(op.name, error)
+    raise as_typed_error(op.name, error)
 
 
 def as_value(x: Any) -> Any:
-    """What a public function does with an argument: values, arrays and scalars stay, lists become arrays."""
+    """Convert an argument of a public function: values, arrays and scalars stay, lists become arrays."""
     kind = type(x)
     if kind is _ndarray or kind in _SCALARS or isinstance(x, Value):
         return x
@@ -112,8 +112,8 @@ def ndim(x: Any) -> int:
     return x.ndim if type(x) is _ndarray else len(spec_of(x).shape)
 
 
-def dtype_argument(spec: Spec) -> Any:
-    """What NumPy's promotion wants to hear of an argument: its dtype, or the Python type of a weak scalar. A bool gives
-    way to everything as it is, and NumPy knows no weak one.
+def promotion_argument(spec: Spec) -> Any:
+    """What NumPy's promotion takes for an argument: its dtype, or the Python type of a weak scalar. A bool yields
+    to everything anyway, and NumPy has no weak one.
     """
     return spec.dtype if spec.weak is None or spec.weak is bool else spec.weak

@@ -1,6 +1,6 @@
-"""Elementwise op in, its public function out, with a short path for plain tensors.
+"""The public function of an elementwise op, with a fast path for plain tensors.
 
-Plain are real NumPy floats of one spec while no mode is changed. The short path saves the general scan of arguments,
+Plain means real NumPy floats of one spec in the default modes. The fast path skips the general scan of arguments,
 specs and statics, about four microseconds an op; `record` is the general path, and a test holds the two equal.
 """
 
@@ -20,16 +20,18 @@ from ..settings import PLAIN, modes
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
 
-__all__ = ["entry", "is_operand", "operator_of"]
+__all__ = ["public_function", "is_operand", "operator_function"]
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
 _asarray = np.asarray
 
 
-def entry(op: Op) -> Any:
+def public_function(op: Op) -> Any:
     """The public function of an elementwise op."""
-    public = _unary(op) if len(op.args) == 1 else _binary(op) if len(op.args) == 2 else _n_ary(op)
+    public = (
+        _unary_function(op) if len(op.args) == 1 else _binary_function(op) if len(op.args) == 2 else _n_ary_function(op)
+    )
     public.__name__ = public.__qualname__ = op.name
     public.__doc__ = op.doc
     public.__module__ = "pullback"
@@ -37,14 +39,14 @@ def entry(op: Op) -> Any:
     return public
 
 
-def _n_ary(op: Op) -> Any:
+def _n_ary_function(op: Op) -> Any:
     def function(*args: Any) -> Any:
         return apply(op, *map(as_value, args))
 
     return function
 
 
-def _unary(op: Op) -> Any:
+def _unary_function(op: Op) -> Any:
     if not op.ufunc or not op.differentiable:
         return lambda x, /: apply(op, as_value(x))
     ufunc = getattr(np, op.ufunc)
@@ -53,7 +55,7 @@ def _unary(op: Op) -> Any:
 
     def function(x: Any, /) -> Any:
         if type(x) is not Tensor or x.spec.plain is None or modes() is not PLAIN:
-            return _raw(op, ufunc, x) if type(x) is _ndarray else apply(op, as_value(x))
+            return _compute_raw(op, ufunc, x) if type(x) is _ndarray else apply(op, as_value(x))
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -80,18 +82,18 @@ def _unary(op: Op) -> Any:
     return function
 
 
-def operator_of(op: Op) -> Any:
-    """The same function as a Python operator: it lets classes it does not know have their turn."""
-    return _binary(op, as_operator=True)
+def operator_function(op: Op) -> Any:
+    """The same function as a Python operator: it returns NotImplemented for unknown classes."""
+    return _binary_function(op, as_operator=True)
 
 
 def is_operand(x: Any) -> bool:
-    """Whether an operator of ours takes this on its other side."""
+    """Whether our operators accept this as the other operand."""
     known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple)
     return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
 
 
-def _binary(op: Op, as_operator: bool = False) -> Any:
+def _binary_function(op: Op, as_operator: bool = False) -> Any:
     if not op.ufunc or not op.differentiable:
         return lambda x, y, /: apply(op, as_value(x), as_value(y))
     ufunc = getattr(np, op.ufunc)
@@ -115,7 +117,7 @@ def _binary(op: Op, as_operator: bool = False) -> Any:
             a, n = _weak_constant(spec, x), None
             plain = a is not None
         elif type(x) is _ndarray and type(y) is _ndarray:
-            return _raw(op, ufunc, x, y)
+            return _compute_raw(op, ufunc, x, y)
         else:
             plain = False
         if not plain or modes() is not PLAIN:
@@ -161,8 +163,8 @@ def _binary(op: Op, as_operator: bool = False) -> Any:
     return function
 
 
-def _raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
-    """The value on bare arrays, most often in a rule; if NumPy refuses, the general path words the error."""
+def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
+    """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
     try:
         value = ufunc(*arrays)
     except (TypeError, ValueError):
@@ -171,13 +173,13 @@ def _raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
 
 
 def _weak_constant(spec: Spec, number: Any) -> Any:
-    """A Python scalar as a 0-d array of the tensor's dtype, remembered: NumPy converts one at twice an op's cost."""
+    """A Python scalar as a 0-d array of the tensor's dtype, cached: NumPy's conversion costs twice an op."""
     if not (type(number) is float or type(number) is int) or spec.plain is None:
         return None
     found = spec.scalars.get(number)
     if found is not None:
         return found
-    if number and math.isfinite(number):  # 0 and -0 share a key, so zero is never remembered
+    if number and math.isfinite(number):  # 0 and -0 share a key, so zero is never cached
         if abs(number) > np.finfo(spec.dtype).max:
             return None
         if len(spec.scalars) > 256:

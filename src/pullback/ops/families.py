@@ -1,4 +1,4 @@
-"""What an op states in, a whole record out: each family derives what its ops need not say."""
+"""Op families: from what an op states (value, partials, samples) each derives the rest of its record."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import numpy as np
 from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
-from . import basis, batching, sampling
-from .dispatch import apply, dtype_argument, run
-from .eager import entry
-from .op import Op, Selected, Terms, enlisted, terms
+from . import basis, batching, op_samples
+from .dispatch import apply, promotion_argument, run
+from .eager import public_function
+from .op import Formula, MaskedCotangent, Op, as_formula, register
 
 __all__ = ["contraction", "elementwise", "general", "linear"]
 
-Formula = Callable[..., Any]
+FormulaFunction = Callable[..., Any]
 
 
 def elementwise(
     name: str,
-    partials: Mapping[str, Formula | None],
+    partials: Mapping[str, FormulaFunction | None],
     *,
     doc: str,
-    value: str | Formula | None = None,
+    value: str | FormulaFunction | None = None,
     dtype: str = "same",
-    kernel: Formula | None = None,
-    samples: Formula | None = None,
-    push: Formula | None = None,
+    kernel: FormulaFunction | None = None,
+    samples: FormulaFunction | None = None,
+    push: FormulaFunction | None = None,
     conjugate: bool = True,
     example: tuple[str, str] | None = None,
     home: str = "pb",
 ) -> Any:
-    """An op on each element alone: states one partial per argument, or with `bar` among its names, the product of
-    the cotangent with the partial. None: the derivative is zero everywhere. Answers the public function.
+    """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
+    the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
 
-    For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False` says that the
-    formula is already the whole pull (for functions that are not holomorphic, which then state `push` too).
+    For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False`: the
+    formula already is the whole pull (for functions that are not holomorphic, which then state `push` too).
     `home` is the namespace its example calls it in.
     """
     ufunc = value if isinstance(value, str) else name if value is None else None
@@ -47,42 +47,42 @@ def elementwise(
         name=name,
         family="elementwise",
         args=args,
-        value=_named(ufunc) if ufunc else _callable(value),
+        value=_ufunc_value(ufunc) if ufunc else _check_callable(value),
         spec=_pointwise_spec(name, ufunc, dtype),
-        pulls={a: None if p is None else _pull(terms(p), conjugate) for a, p in partials.items()},
-        push=push or _pointwise_push([None if p is None else terms(p) for p in partials.values()], args),
-        batch=batching.pointwise,
-        kernel=None if kernel is unwritten else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
-        samples=samples or sampling.reals(len(args)),
-        doc=_with_example(f"{home}.{name}", args, ufunc, doc, example),
+        pulls={a: None if p is None else _pull_from_partial(as_formula(p), conjugate) for a, p in partials.items()},
+        push=push or _pointwise_push([None if p is None else as_formula(p) for p in partials.values()], args),
+        batch=batching.batch_pointwise,
+        kernel=None if kernel is no_kernel else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
+        samples=samples or op_samples.reals(len(args)),
+        doc=_add_example(f"{home}.{name}", args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
         statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
-    return entry(enlisted(op))
+    return public_function(register(op))
 
 
-def unwritten(k: Any, *scalars: Any) -> Any:
-    """The kernel of an op that only a library computes: there is none."""
+def no_kernel(k: Any, *scalars: Any) -> Any:
+    """The kernel of an op that only NumPy or CuPy computes: there is none."""
 
 
 def linear(
     name: str,
     *,
     doc: str,
-    value: Formula,
-    spec: Formula,
-    transpose: Formula,
-    batch: Formula,
-    samples: Formula,
+    value: FormulaFunction,
+    spec: FormulaFunction,
+    transpose: FormulaFunction,
+    batch: FormulaFunction,
+    samples: FormulaFunction,
     motion: str = "",
     args: tuple[str, ...] = ("x",),
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
-    pull = terms(transpose)
+    pull = as_formula(transpose)
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         if len(tangents) == 1 and tangents[0] is not None:
@@ -96,22 +96,22 @@ def linear(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
         batch=batch, samples=samples, doc=doc, motion=motion, form=form, statics=statics or {},
     )  # fmt: skip
-    return enlisted(op)
+    return register(op)
 
 
 def contraction(
     name: str,
     *,
     doc: str,
-    value: Formula,
-    spec: Formula,
-    pull: Mapping[str, Formula],
-    batch: Formula,
-    samples: Formula,
+    value: FormulaFunction,
+    spec: FormulaFunction,
+    pull: Mapping[str, FormulaFunction],
+    batch: FormulaFunction,
+    samples: FormulaFunction,
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
 ) -> Op:
-    """An op linear in each argument apart: the tangent is the sum over arguments of the op with that one replaced."""
+    """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced."""
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         total = None
@@ -124,17 +124,17 @@ def contraction(
         return total
 
     op = Op(
-        name=name, family="contraction", args=tuple(pull), value=_widened(value), spec=spec,
-        pulls={a: terms(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
+        name=name, family="contraction", args=tuple(pull), value=_compute_wide(value), spec=spec,
+        pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
         motion="contract", form=form, statics=statics or {},
     )  # fmt: skip
-    return enlisted(op)
+    return register(op)
 
 
-def _widened(value: Formula) -> Formula:
-    """A sum of products of bfloat16, which array libraries do not multiply: computed in float32 and rounded once."""
+def _compute_wide(value: FormulaFunction) -> FormulaFunction:
+    """A sum of products of bfloat16, which NumPy and CuPy do not multiply: computed in float32 and rounded once."""
 
-    def computed(xp: Any, *arrays: Any, **static: Any) -> Any:
+    def compute(xp: Any, *arrays: Any, **static: Any) -> Any:
         narrow = [a.dtype for a in arrays if a.dtype.kind == "V"]
         if not narrow:
             return value(xp, *arrays, **static)
@@ -142,7 +142,7 @@ def _widened(value: Formula) -> Formula:
         found = value(xp, *wide, **static)
         return found.astype(narrow[0]) if len(narrow) == len(arrays) else found
 
-    return computed
+    return compute
 
 
 def general(
@@ -150,38 +150,36 @@ def general(
     *,
     doc: str,
     args: tuple[str, ...],
-    value: Formula,
-    spec: Formula,
-    batch: Formula,
-    samples: Formula,
-    pulls: Mapping[str, Formula | None] | None = None,
-    joint: Formula | None = None,
-    push: Formula | None = None,
+    value: FormulaFunction,
+    spec: FormulaFunction,
+    batch: FormulaFunction,
+    samples: FormulaFunction,
+    pulls: Mapping[str, FormulaFunction | None] | None = None,
+    joint: FormulaFunction | None = None,
+    push: FormulaFunction | None = None,
     family: str = "general",
     motion: str = "",
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     meet: Callable[..., None] | None = None,
 ) -> Op:
-    """An op that states both derivatives; without any, its results carry none (integers, booleans). Where the pulls
-    of several arguments share their work, one `joint` formula stands for all.
+    """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
+    of several arguments share work, one `joint` formula computes them all.
     """
     if (pulls is None and joint is None) != (push is None):
         raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
     op = Op(
         name=name, family=family, args=args, value=value, spec=spec,
-        pulls={a: None if p is None else terms(p) for a, p in (pulls or {}).items()},
+        pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
-        differentiable=push is not None, motion=motion, joint=None if joint is None else terms(joint), form=form,
+        differentiable=push is not None, motion=motion, joint=None if joint is None else as_formula(joint), form=form,
         statics=statics or {}, meet=meet,
     )  # fmt: skip
-    return enlisted(op)
+    return register(op)
 
 
-def _with_example(
-    name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None
-) -> str:
-    """The docstring, with an example that runs: the one given, or that it agrees with NumPy's own."""
+def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None) -> str:
+    """The docstring with a doctest: the given example, or a comparison with NumPy's function."""
     if not doc:
         return doc
     if example:
@@ -193,19 +191,19 @@ def _with_example(
     )
 
 
-def _named(name: str) -> Formula:
+def _ufunc_value(name: str) -> FormulaFunction:
     known = getattr(np, name)
-    return lambda xp, *arrays: known(*arrays) if xp is np else _of_library(xp, name)(*arrays)
+    return lambda xp, *arrays: known(*arrays) if xp is np else _library_function(xp, name)(*arrays)
 
 
-def _of_library(xp: Any, name: str) -> Formula:
-    found: Formula | None = getattr(xp, name, None)
+def _library_function(xp: Any, name: str) -> FormulaFunction:
+    found: FormulaFunction | None = getattr(xp, name, None)
     if found is None:
         raise DeviceError(f"{name}: {xp.__name__} has no such function.\n  Move the array to the CPU.")
     return found
 
 
-def _callable(value: Any) -> Formula:
+def _check_callable(value: Any) -> FormulaFunction:
     if not callable(value):
         raise ArgumentError("an op's value is the name of an array function or a function of (xp, *arrays).")
     return value  # type: ignore[no-any-return]
@@ -215,11 +213,12 @@ def is_complex(x: Any) -> bool:
     return bool(spec_of(x).dtype.kind == "c")
 
 
-def _conjugate(x: Any) -> Any:
+def conjugate_if_complex(x: Any) -> Any:
+    """conj(x), without an op where x is real."""
     return basis.conj(x) if is_complex(x) else x
 
 
-def _pull(partial: Terms, conjugate: bool) -> Terms:
+def _pull_from_partial(partial: Formula, conjugate: bool) -> Formula:
     """bar -> bar * conj(partial), from a partial or from a product form: conj(f(conj(bar))) = bar * conj(p)."""
     if not conjugate:
         return partial
@@ -228,11 +227,13 @@ def _pull(partial: Terms, conjugate: bool) -> Terms:
 
         def product(*values: Any) -> Any:
             if not any(is_complex(v) for v in values):
-                return partial.formula(*values)
-            return _conjugate(partial.formula(*values[:at], _conjugate(values[at]), *values[at + 1 :]))
+                return partial.function(*values)
+            found = partial.function(*values[:at], conjugate_if_complex(values[at]), *values[at + 1 :])
+            return conjugate_if_complex(found)
 
-        return Terms(product, partial.names)
-    return Terms(lambda bar, *values: scale(bar, _conjugate(partial.formula(*values))), ("bar", *partial.names))
+        return Formula(product, partial.names)
+    names = ("bar", *partial.names)
+    return Formula(lambda bar, *values: scale(bar, conjugate_if_complex(partial.function(*values))), names)
 
 
 def scale(bar: Any, partial: Any) -> Any:
@@ -242,9 +243,9 @@ def scale(bar: Any, partial: Any) -> Any:
     return basis.multiply(bar, partial)
 
 
-def _pointwise_push(partials: Sequence[Terms | None], args: tuple[str, ...]) -> Formula:
-    """The sum over arguments of tangent times partial; where each name of a formula is found is looked up once."""
-    places = [None if p is None else tuple(_place(name, args) for name in p.names) for p in partials]
+def _pointwise_push(partials: Sequence[Formula | None], args: tuple[str, ...]) -> FormulaFunction:
+    """The sum over arguments of tangent times partial; the names of each formula are resolved once."""
+    places = [None if p is None else tuple(_locate_name(name, args) for name in p.names) for p in partials]
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         total = None
@@ -256,16 +257,16 @@ def _pointwise_push(partials: Sequence[Terms | None], args: tuple[str, ...]) -> 
                 primals[at] if kind == 0 else out if kind == 1 else tangent if kind == 2 else spec_of(primals[at])
                 for kind, at in named
             ]
-            found = partial.formula(*values)
+            found = partial.function(*values)
             term = found if (2, 0) in named else scale(tangent, found)
-            term = term.bar if type(term) is Selected else term
+            term = term.bar if type(term) is MaskedCotangent else term
             total = term if total is None else basis.add(total, term)
         return total
 
     return push
 
 
-def _place(name: str, args: tuple[str, ...]) -> tuple[int, int]:
+def _locate_name(name: str, args: tuple[str, ...]) -> tuple[int, int]:
     """Where a formula's name is found: (0, i) argument i, (1, 0) the result, (2, 0) the tangent, (3, i) a spec."""
     if name in ("out", "bar"):
         return (1, 0) if name == "out" else (2, 0)
@@ -273,7 +274,7 @@ def _place(name: str, args: tuple[str, ...]) -> tuple[int, int]:
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """NumPy's broadcasting, with our own words when it fails."""
+    """NumPy's broadcasting, with our own error."""
     try:
         return np.broadcast_shapes(*shapes)
     except GraphError:
@@ -284,7 +285,7 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The same by hand where sizes are not known yet: beside a size of one, any size stays what it is."""
+    """The same for unknown sizes: beside a size of one, any size stays."""
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True)
     found = []
@@ -300,11 +301,11 @@ def _broadcast_unknown(name: str, shapes: Sequence[tuple[Any, ...]]) -> tuple[An
 def common_device(name: str, specs: Sequence[Spec]) -> str:
     devices = sorted({s.device for s in specs if s.weak is None})
     if len(devices) > 1:
-        raise DeviceError(f"{name}: arrays on {' and '.join(devices)} met in one op.\n  Move one of them.")
+        raise DeviceError(f"{name}: arrays on {' and '.join(devices)} were passed to one op.\n  Move one of them.")
     return devices[0] if devices else "cpu"
 
 
-def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:
+def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> FormulaFunction:
     def spec(*specs: Spec, **static: Any) -> Spec:
         shape = broadcast_shape(name, *(s.shape for s in specs))
         return make_spec(shape, _result_dtype(name, ufunc, dtype, specs), common_device(name, specs))
@@ -315,15 +316,15 @@ def _pointwise_spec(name: str, ufunc: str | None, dtype: str) -> Formula:
 def result_dtype(specs: Sequence[Spec]) -> Any:
     """NumPy 2's promotion over the arguments, Python scalars being weak, also beside bfloat16."""
     try:
-        return np.result_type(*(d() if isinstance(d, type) else d for d in _promotable(specs)))
+        return np.result_type(*(d() if isinstance(d, type) else d for d in _promotion_arguments(specs)))
     except TypeError:
         listed = ", ".join(str(s.dtype) for s in specs)
-        raise DtypeError(f"dtypes {listed} have nothing in common.") from None
+        raise DtypeError(f"dtypes {listed} have no common dtype.") from None
 
 
-def _promotable(specs: Sequence[Spec]) -> list[Any]:
-    """Dtypes, and Python types for weak scalars, in which NumPy promotes as we do."""
-    given = [dtype_argument(s) for s in specs]
+def _promotion_arguments(specs: Sequence[Spec]) -> list[Any]:
+    """Dtypes, and Python types for weak scalars, such that NumPy promotes as we do."""
+    given = [promotion_argument(s) for s in specs]
     strong = [s.dtype for s in specs if not s.weak]
     narrow = [d for d in strong if d.name == "bfloat16"]
     if narrow and not any(d.kind in "fc" for d in strong):
@@ -344,7 +345,7 @@ def _result_dtype(name: str, ufunc: str | None, dtype: str, specs: Sequence[Spec
     if ufunc is None or function.nin != len(specs):
         asked: tuple[Any, ...] = (result_dtype(specs), None)
     else:
-        asked = (*_promotable(specs), None)
+        asked = (*_promotion_arguments(specs), None)
     try:
         return function.resolve_dtypes(asked)[-1]
     except TypeError:

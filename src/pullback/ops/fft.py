@@ -1,7 +1,7 @@
-"""Signals in, spectra out and back: the discrete Fourier transforms of `numpy.fft`, any axes, lengths and norm.
+"""The discrete Fourier transforms of `numpy.fft`: any axes, lengths and norm.
 
-Three ops carry them: complex to complex, real to half a spectrum, and half a spectrum to real. Each is linear, and its
-transpose is another of the three with its scale on the other side.
+Three ops: complex to complex, real to half a spectrum, and half a spectrum to real. Each is linear, and its
+transpose is another of the three with the scale on the other side.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import current_on, namespace_on
+from ..arrays.backends import device_context, namespace_on
 from ..arrays.dtypes import as_dtype
-from ..arrays.namespace import checked_device
-from ..arrays.node import signed
+from ..arrays.namespace import normalize_device
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import arranging, batching, shaping, statics
-from . import elementwise as pointwise
-from .axes import all_axes, one_axis, whole
+from . import batching, statics
+from .axes import as_integer, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
+from .elementwise import pointwise
 from .families import is_complex, linear
-from .index import namespace_for
+from .index.normalize import namespace_for
 from .op import Op
-from .sampling import one, several
+from .op_samples import join_samples, normal_sample
+from .shape import arrange, reshaping
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
@@ -44,14 +45,14 @@ def _real_dtype(dtype: Any) -> Any:
     return np.empty(0, _complex_dtype(dtype)).real.dtype
 
 
-def _has_points(x: Spec, axes: tuple[int, ...], what: str) -> None:
+def _check_points(x: Spec, axes: tuple[int, ...], what: str) -> None:
     for axis in axes:
         if not x.shape[axis]:
             raise ShapeError(f"{what}: shape {x.shape} has no points along axis {axis}.")
 
 
 def _fft_spec(x: Spec, axes: tuple[int, ...], inverse: bool, norm: str) -> Spec:
-    _has_points(x, axes, "fft")
+    _check_points(x, axes, "fft")
     return make_spec(x.shape, _complex_dtype(x.dtype), x.device)
 
 
@@ -60,7 +61,7 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
     return out.astype(_complex_dtype(x.dtype), copy=False)
 
 
-# The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the transform run backward.
+# The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the unscaled inverse transform.
 _fft: Op = linear(
     "fft",
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
@@ -68,12 +69,12 @@ _fft: Op = linear(
     value=_fft_value,
     spec=_fft_spec,
     transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
-    batch=batching.shifted(axes="axis"),
-    samples=several(
-        one(4, axes=(0,), inverse=False, norm="backward"),
-        one(2, 3, axes=(0, 1), inverse=True, norm="forward"),
-        one(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
-        one(0, 2, axes=(1,), inverse=False, norm="backward"),
+    batch=batching.shift_statics(axes="axis"),
+    samples=join_samples(
+        normal_sample(4, axes=(0,), inverse=False, norm="backward"),
+        normal_sample(2, 3, axes=(0, 1), inverse=True, norm="forward"),
+        normal_sample(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
+        normal_sample(0, 2, axes=(1,), inverse=False, norm="backward"),
     ),
 )
 
@@ -81,13 +82,13 @@ _fft: Op = linear(
 def _rfft_spec(x: Spec, axis: int, norm: str) -> Spec:
     if x.dtype.kind == "c":
         raise DtypeError(f"rfft: wants real numbers, got {x.dtype}.\n  Use fft, or take the real part first.")
-    _has_points(x, (axis,), "rfft")
+    _check_points(x, (axis,), "rfft")
     half = (*x.shape[:axis], x.shape[axis] // 2 + 1, *x.shape[axis + 1 :])
     return make_spec(half, _complex_dtype(x.dtype), x.device)
 
 
-def _alone(x: Any, axis: int, n: int, factor: float) -> Any:
-    """`factor` times the coefficients that stand for two, k and n - k; the first, and the middle one, stand alone."""
+def _weight_paired_coefficients(x: Any, axis: int, n: int, factor: float) -> Any:
+    """`factor` times the coefficients that represent both k and n - k: all but the first and the middle one."""
     kind = spec_of(x)
     size = n // 2 + 1
     weights = np.full(size, factor)
@@ -102,11 +103,11 @@ def _alone(x: Any, axis: int, n: int, factor: float) -> Any:
 # mirror image of each k that has one, hence the halves.
 def _rfft_transpose(bar: Any, x_spec: Spec, axis: int, norm: str) -> Any:
     n = x_spec.shape[axis]
-    return apply(_irfft, _alone(bar, axis, n, 0.5), n=n, axis=axis, norm=_OPPOSITE[norm])
+    return apply(_irfft, _weight_paired_coefficients(bar, axis, n, 0.5), n=n, axis=axis, norm=_OPPOSITE[norm])
 
 
 def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
-    return _alone(apply(_rfft, bar, axis=axis, norm=_OPPOSITE[norm]), axis, n, 2.0)
+    return _weight_paired_coefficients(apply(_rfft, bar, axis=axis, norm=_OPPOSITE[norm]), axis, n, 2.0)
 
 
 _rfft: Op = linear(
@@ -116,13 +117,13 @@ _rfft: Op = linear(
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
     transpose=_rfft_transpose,
-    batch=batching.shifted(axis="axis"),
-    samples=several(
-        one(4, axis=0, norm="backward"),
-        one(2, 5, axis=1, norm="ortho"),
-        one(3, 2, axis=0, norm="forward"),
-        one(1, axis=0, norm="backward"),
-        one(0, 3, axis=1, norm="backward"),
+    batch=batching.shift_statics(axis="axis"),
+    samples=join_samples(
+        normal_sample(4, axis=0, norm="backward"),
+        normal_sample(2, 5, axis=1, norm="ortho"),
+        normal_sample(3, 2, axis=0, norm="forward"),
+        normal_sample(1, axis=0, norm="backward"),
+        normal_sample(0, 3, axis=1, norm="backward"),
     ),
 )
 
@@ -140,50 +141,50 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 
 _irfft: Op = linear(
     "irfft",
-    statics={"n": statics.number(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
+    statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     doc="The real signal of half a spectrum.",
     value=_irfft_value,
     spec=_irfft_spec,
     transpose=_irfft_transpose,
-    batch=batching.shifted(axis="axis"),
-    samples=several(
-        one(3, n=4, axis=0, norm="backward"),
-        one(2, 3, n=5, axis=1, norm="ortho"),
-        one(2, 2, n=2, axis=0, norm="forward"),
-        one(1, n=1, axis=0, norm="backward"),
+    batch=batching.shift_statics(axis="axis"),
+    samples=join_samples(
+        normal_sample(3, n=4, axis=0, norm="backward"),
+        normal_sample(2, 3, n=5, axis=1, norm="ortho"),
+        normal_sample(2, 2, n=2, axis=0, norm="forward"),
+        normal_sample(1, n=1, axis=0, norm="backward"),
     ),
 )
 
 
-def _normed(norm: str | None, what: str) -> str:
+def _check_norm(norm: str | None, what: str) -> str:
     if norm is not None and norm not in _OPPOSITE:
         raise ArgumentError(f"{what}: norm must be 'backward', 'ortho' or 'forward', got {norm!r}.")
     return norm or "backward"
 
 
-def _points(n: Any, what: str) -> int:
-    count = whole(n, f"{what}: n")
+def _check_length(n: Any, what: str) -> int:
+    count = as_integer(n, f"{what}: n")
     if count < 1:
         raise ArgumentError(f"{what}: wants at least one point, got n = {count}.")
     return count
 
 
-def _fitted(x: Any, axis: int, size: int) -> Any:
-    """Cut to a length along an axis, or filled up with zeros."""
+def _fit_length(x: Any, axis: int, size: int) -> Any:
+    """Truncated to a length along an axis, or padded with zeros."""
     have = shape(x)[axis]
     if have > size:
         return x[(slice(None),) * axis + (slice(size),)]
-    return arranging.pad(x, [(0, size - have) if i == axis else (0, 0) for i in range(ndim(x))]) if have < size else x
+    return arrange.pad(x, [(0, size - have) if i == axis else (0, 0) for i in range(ndim(x))]) if have < size else x
 
 
-def _plan(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], list[int | None]]:
+def _axes_and_lengths(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], list[int | None]]:
     """The axes to transform, in order, and the length of each, None for the length it has."""
     rank = ndim(x)
     if axes is None:
         chosen = list(range(rank)) if s is None else list(range(rank - len(tuple(s)), rank))
     else:
         given = axes if isinstance(axes, (tuple, list)) else (axes,)
-        chosen = [one_axis(a, rank, what) for a in given]
+        chosen = [normalize_axis(a, rank, what) for a in given]
     if any(a < 0 for a in chosen):
         raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
     if s is None:
@@ -191,34 +192,34 @@ def _plan(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], list[int | N
     if len(tuple(s)) != len(chosen):
         raise ShapeError(f"{what}: s {tuple(s)} and axes {axes} differ in number.")
     pairs = zip(s, chosen, strict=True)
-    return chosen, [_points(shape(x)[a] if whole(n, f"{what}: s") == -1 else n, what) for n, a in pairs]
+    return chosen, [_check_length(shape(x)[a] if as_integer(n, f"{what}: s") == -1 else n, what) for n, a in pairs]
 
 
-def _transformed(x: Any, axes: list[int], sizes: list[int | None], norm: str, inverse: bool) -> Any:
-    """Complex transforms over axes; one that is named twice is transformed twice."""
+def _transform(x: Any, axes: list[int], sizes: list[int | None], norm: str, inverse: bool) -> Any:
+    """Complex transforms over axes; an axis named twice is transformed twice."""
     for axis, size in zip(axes, sizes, strict=True):
         if size is not None:
-            x = _fitted(x, axis, size)
+            x = _fit_length(x, axis, size)
     if len(set(axes)) == len(axes) and axes:
         return apply(_fft, x, axes=tuple(axes), inverse=inverse, norm=norm)
     for axis in reversed(axes):
         x = apply(_fft, x, axes=(axis,), inverse=inverse, norm=norm)
-    return x if is_complex(x) else shaping.astype(x, _complex_dtype(spec_of(x).dtype))
+    return x if is_complex(x) else reshaping.astype(x, _complex_dtype(spec_of(x).dtype))
 
 
-@signed
+@attributed_to_caller
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The discrete Fourier transform along an axis, of `n` points: cut, or filled up with zeros.
+    """The discrete Fourier transform along an axis, of `n` points: truncated, or padded with zeros.
 
     >>> import pullback as pb
     >>> pb.fft.fft([1.0, 0.0, 0.0])
     array([1.+0.j, 1.+0.j, 1.+0.j])
     """
     x = as_value(a)
-    return _transformed(x, *_one(x, n, axis, "fft"), _normed(norm, "fft"), False)
+    return _transform(x, *_single_axis(x, n, axis, "fft"), _check_norm(norm, "fft"), False)
 
 
-@signed
+@attributed_to_caller
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `fft`.
 
@@ -227,16 +228,16 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     array([1.+0.j, 1.+0.j, 1.+0.j])
     """
     x = as_value(a)
-    return _transformed(x, *_one(x, n, axis, "ifft"), _normed(norm, "ifft"), True)
+    return _transform(x, *_single_axis(x, n, axis, "ifft"), _check_norm(norm, "ifft"), True)
 
 
-def _one(x: Any, n: Any, axis: Any, what: str) -> tuple[list[int], list[int | None]]:
-    return [one_axis(axis, ndim(x), what)], [None if n is None else _points(n, what)]
+def _single_axis(x: Any, n: Any, axis: Any, what: str) -> tuple[list[int], list[int | None]]:
+    return [normalize_axis(axis, ndim(x), what)], [None if n is None else _check_length(n, what)]
 
 
-@signed
+@attributed_to_caller
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
-    """The transform over several axes, all of them unless told otherwise.
+    """The transform over several axes, all of them by default.
 
     >>> import numpy as np, pullback as pb
     >>> pb.fft.fftn(np.ones((2, 2))).real
@@ -244,10 +245,10 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> An
            [0., 0.]])
     """
     x = as_value(a)
-    return _transformed(x, *_plan(x, s, axes, "fftn"), _normed(norm, "fftn"), False)
+    return _transform(x, *_axes_and_lengths(x, s, axes, "fftn"), _check_norm(norm, "fftn"), False)
 
 
-@signed
+@attributed_to_caller
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `fftn`.
 
@@ -257,10 +258,10 @@ def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
            [0., 0.]])
     """
     x = as_value(a)
-    return _transformed(x, *_plan(x, s, axes, "ifftn"), _normed(norm, "ifftn"), True)
+    return _transform(x, *_axes_and_lengths(x, s, axes, "ifftn"), _check_norm(norm, "ifftn"), True)
 
 
-@signed
+@attributed_to_caller
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform over two axes.
 
@@ -271,7 +272,7 @@ def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -
     return fftn(a, s, axes, norm)
 
 
-@signed
+@attributed_to_caller
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `fft2`.
 
@@ -282,7 +283,7 @@ def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return ifftn(a, s, axes, norm)
 
 
-@signed
+@attributed_to_caller
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The spectrum of a real signal, up to the middle: the rest is its mirror image.
 
@@ -290,21 +291,21 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     >>> pb.fft.rfft([1.0, 0.0, 0.0])
     array([1.+0.j, 1.+0.j])
     """
-    return rfftn(a, None if n is None else (_points(n, "rfft"),), (axis,), norm)
+    return rfftn(a, None if n is None else (_check_length(n, "rfft"),), (axis,), norm)
 
 
-@signed
+@attributed_to_caller
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The inverse of `rfft`: a real signal of `n` points, an even number unless told otherwise.
+    """The inverse of `rfft`: a real signal of `n` points, even by default.
 
     >>> import pullback as pb
     >>> pb.fft.irfft([4.0, 0.0, 0.0])
     array([1., 1., 1., 1.])
     """
-    return irfftn(a, None if n is None else (_points(n, "irfft"),), (axis,), norm)
+    return irfftn(a, None if n is None else (_check_length(n, "irfft"),), (axis,), norm)
 
 
-@signed
+@attributed_to_caller
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The transform of real numbers over several axes, the last of which is halved.
 
@@ -313,16 +314,16 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
     (2, 3)
     """
     x = as_value(a)
-    chosen, sizes = _plan(x, s, axes, "rfftn")
-    norm = _normed(norm, "rfftn")
+    chosen, sizes = _axes_and_lengths(x, s, axes, "rfftn")
+    norm = _check_norm(norm, "rfftn")
     if not chosen:
         raise ArgumentError("rfftn: wants at least one axis.")
-    x = x if sizes[-1] is None else _fitted(x, chosen[-1], sizes[-1])
+    x = x if sizes[-1] is None else _fit_length(x, chosen[-1], sizes[-1])
     half = apply(_rfft, x, axis=chosen[-1], norm=norm)
-    return _transformed(half, chosen[:-1], sizes[:-1], norm, False) if len(chosen) > 1 else half
+    return _transform(half, chosen[:-1], sizes[:-1], norm, False) if len(chosen) > 1 else half
 
 
-@signed
+@attributed_to_caller
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `rfftn`.
 
@@ -331,18 +332,18 @@ def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> 
     (2, 4)
     """
     x = as_value(a)
-    chosen, sizes = _plan(x, s, axes, "irfftn")
-    norm = _normed(norm, "irfftn")
+    chosen, sizes = _axes_and_lengths(x, s, axes, "irfftn")
+    norm = _check_norm(norm, "irfftn")
     if not chosen:
         raise ArgumentError("irfftn: wants at least one axis.")
     last = chosen[-1]
     n = 2 * (shape(x)[last] - 1) if sizes[-1] is None else sizes[-1]
-    _points(n, "irfftn")
-    x = _transformed(x, chosen[:-1], sizes[:-1], norm, True) if len(chosen) > 1 else x
-    return apply(_irfft, _fitted(x, last, n // 2 + 1), n=n, axis=last, norm=norm)
+    _check_length(n, "irfftn")
+    x = _transform(x, chosen[:-1], sizes[:-1], norm, True) if len(chosen) > 1 else x
+    return apply(_irfft, _fit_length(x, last, n // 2 + 1), n=n, axis=last, norm=norm)
 
 
-@signed
+@attributed_to_caller
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform of real numbers over two axes.
 
@@ -353,7 +354,7 @@ def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return rfftn(a, s, axes, norm)
 
 
-@signed
+@attributed_to_caller
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `rfft2`.
 
@@ -364,18 +365,18 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
     return irfftn(a, s, axes, norm)
 
 
-@signed
+@attributed_to_caller
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The real spectrum of a signal that equals its mirrored conjugate, of which half is given.
+    """The real spectrum of a signal with Hermitian symmetry, of which half is given.
 
     >>> import pullback as pb
     >>> pb.fft.hfft([1.0, 1.0])
     array([2., 0.])
     """
-    return irfft(pointwise.conj(as_value(a)), n, axis, _OPPOSITE[_normed(norm, "hfft")])
+    return irfft(pointwise.conj(as_value(a)), n, axis, _OPPOSITE[_check_norm(norm, "hfft")])
 
 
-@signed
+@attributed_to_caller
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`.
 
@@ -383,10 +384,10 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     >>> pb.fft.ihfft([2.0, 0.0]).real
     array([1., 1.])
     """
-    return pointwise.conj(rfft(a, n, axis, _OPPOSITE[_normed(norm, "ihfft")]))
+    return pointwise.conj(rfft(a, n, axis, _OPPOSITE[_check_norm(norm, "ihfft")]))
 
 
-@signed
+@attributed_to_caller
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each coefficient of `fft`, for points at distance `d`.
 
@@ -394,10 +395,10 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     >>> pb.fft.fftfreq(4)
     tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float64)
     """
-    return _frequencies(np.fft.fftfreq(_points(n, "fftfreq"), d), dtype, device, "fftfreq")
+    return _frequency_tensor(np.fft.fftfreq(_check_length(n, "fftfreq"), d), dtype, device, "fftfreq")
 
 
-@signed
+@attributed_to_caller
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequency of each coefficient of `rfft`, for points at distance `d`.
 
@@ -405,24 +406,24 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> pb.fft.rfftfreq(4)
     tensor([0.  , 0.25, 0.5 ], dtype=float64)
     """
-    return _frequencies(np.fft.rfftfreq(_points(n, "rfftfreq"), d), dtype, device, "rfftfreq")
+    return _frequency_tensor(np.fft.rfftfreq(_check_length(n, "rfftfreq"), d), dtype, device, "rfftfreq")
 
 
-def _frequencies(values: Any, dtype: Any, device: Any, what: str) -> Tensor:
-    place = checked_device(device, what)
-    with current_on(place):
+def _frequency_tensor(values: Any, dtype: Any, device: Any, what: str) -> Tensor:
+    place = normalize_device(device, what)
+    with device_context(place):
         array = namespace_on(place).asarray(values, None if dtype is None else as_dtype(dtype))
     return wrap(array, spec_of(array))
 
 
-def _shifted(x: Any, axes: Any, sign: int, what: str) -> Any:
+def _roll_by_half(x: Any, axes: Any, sign: int, what: str) -> Any:
     x = as_value(x)
-    chosen = all_axes(axes, ndim(x), what)
+    chosen = normalize_axes(axes, ndim(x), what)
     shifts = tuple(sign * (shape(x)[a] // 2) for a in chosen)
-    return arranging.roll(x, shifts, axis=chosen) if chosen else x
+    return arrange.roll(x, shifts, axis=chosen) if chosen else x
 
 
-@signed
+@attributed_to_caller
 def fftshift(x: Any, axes: Any = None) -> Any:
     """The coefficient of frequency zero moved to the middle.
 
@@ -430,10 +431,10 @@ def fftshift(x: Any, axes: Any = None) -> Any:
     >>> pb.fft.fftshift(np.arange(5))
     array([3, 4, 0, 1, 2])
     """
-    return _shifted(x, axes, 1, "fftshift")
+    return _roll_by_half(x, axes, 1, "fftshift")
 
 
-@signed
+@attributed_to_caller
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """The inverse of `fftshift`.
 
@@ -441,4 +442,4 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
     >>> pb.fft.ifftshift(np.array([3, 4, 0, 1, 2]))
     array([0, 1, 2, 3, 4])
     """
-    return _shifted(x, axes, -1, "ifftshift")
+    return _roll_by_half(x, axes, -1, "ifftshift")

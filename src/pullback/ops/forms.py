@@ -1,4 +1,4 @@
-"""How ops that are not elementwise become loops: each is a word or two in its record, read by the compiler alone."""
+"""Forms: how ops that are not elementwise become loops. Each is stated in the op's record and read by the compiler."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from ..arrays.spec import Spec
 
 __all__ = [
-    "Again", "Cast", "Contract", "Convolve", "Expand", "Flow", "Fold", "Gather", "Join", "Place", "View", "Window",
+    "Recompute", "Cast", "Contract", "Convolve", "Expand", "Flow", "Reduce", "Gather", "Join", "ScatterAdd", "View",
+    "Window",
     "Write",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """The argument itself, where what was computed before is computed once more: nothing is shared with before."""
+class Recompute:
+    """The argument itself, at the start of a recomputation: nothing is shared with what was computed before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,43 +26,43 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Axes (static `axis`, `keepdims`) folded away by a word of the scalar vocabulary, from its identity."""
+class Reduce:
+    """Axes (static `axis`, `keepdims`) reduced by a word of the scalar vocabulary, starting from its identity."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A sum of products: `equation(specs, static)` answers the labels of the arguments and of the result."""
+    """A sum of products: `equation(specs, static)` returns the labels of the arguments and of the result."""
 
     equation: Callable[[Sequence[Spec], dict[str, Any]], tuple[tuple[str, ...], str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """A convolution or one of its transposes, in the statics of `ops.convolution`: which of x, w and y comes out."""
+    """A convolution or one of its transposes, in the statics of `ops.window.convolution`: one of "x", "w" and "y"."""
 
     result: str
 
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Other ops: `written(*args, **static)` computes the same in them, or answers None where it cannot."""
+    """Other ops: `function(*args, **static)` computes the same with them, or returns None where it cannot."""
 
-    written: Callable[..., Any]
+    function: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Routines run again and again, or one of several: `kind` is "iterate", "repeat" or "branch"."""
+    """Routines run repeatedly, or one of several: `kind` is "iterate", "repeat" or "branch"."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """The first argument at the static `index`, in which the other arguments stand as slots."""
+    """The first argument at the static `index`, in which the other arguments are slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,20 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Zeros with the first argument added at the static `index`, in which the other arguments stand as slots."""
+class ScatterAdd:
+    """Zeros with the first argument added at the static `index`, in which the other arguments are slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The argument's own memory seen in another way, by NumPy's function, where the op's value may be a copy."""
+    """A view of the argument's memory, by a NumPy function, where the op's value may be a copy."""
 
     function: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What windows of a grid see, place by place, in the statics of `ops.pooling`: "index", "take", "put", "sum" or
+    """Windows of a grid, element by element, in the statics of `ops.window.pooling`: "index", "take", "put", "sum" or
     "spread".
     """
 
@@ -92,4 +93,4 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The first argument with the second written at the static `index`, in which the others stand as slots."""
+    """The first argument with the second written at the static `index`, in which the others are slots."""

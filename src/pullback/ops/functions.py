@@ -1,4 +1,4 @@
-"""Composites: public functions made of ops. They carry no rule, so nothing here can be differentiated wrongly."""
+"""Composites: public functions made of ops. They carry no derivative rule of their own."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
-from ..arrays.namespace import checked_device
-from ..arrays.node import signed
+from ..arrays.namespace import normalize_device
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import DeviceError
-from . import elementwise as pointwise
-from . import reducing, shaping
 from .dispatch import as_value
+from .elementwise import pointwise
+from .reduce import reductions
+from .shape import reshaping
 
 __all__ = ["astype", "clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax"]
 
 
-@signed
+@attributed_to_caller
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """x converted to a dtype; the cotangent is converted back, so the graph is never cut. A bare array that has the
+    """x converted to a dtype; the cotangent is converted back, so the graph stays connected. A bare array that has the
     dtype already is copied, unless `copy=False`.
 
     >>> import numpy as np, pullback as pb
@@ -29,27 +30,27 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     dtype('float32')
     """
     value = as_value(x)
-    if device is not None and checked_device(device, "astype") != spec_of(value).device:
+    if device is not None and normalize_device(device, "astype") != spec_of(value).device:
         raise DeviceError(f"astype: x is on {spec_of(value).device}, not on {device!r}.\n  Move it first: x.to_device.")
-    found = shaping.astype(value, dtype)
+    found = reshaping.astype(value, dtype)
     return found.copy() if copy and found is x and is_array(x) else found
 
 
-@signed
+@attributed_to_caller
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
-    """x held between bounds, each a number, an array or None; at a bound the gradient passes.
+    """x clamped between bounds, each a number, an array or None; at a bound the gradient passes.
 
     >>> import numpy as np, pullback as pb
     >>> pb.clip(np.array([-2.0, 0.5, 3.0]), 0.0, 1.0)
     array([0. , 0.5, 1. ])
     """
     x = as_value(x)
-    lowest, highest = _range(spec_of(x).dtype)
+    lowest, highest = _dtype_range(spec_of(x).dtype)
     return pointwise.clip_to(x, lowest if min is None else min, highest if max is None else max)
 
 
-def _range(dtype: Any) -> tuple[Any, Any]:
-    """Bounds that bind nothing."""
+def _dtype_range(dtype: Any) -> tuple[Any, Any]:
+    """The least and the greatest value of a dtype."""
     if dtype.kind == "b":
         return False, True
     if dtype.kind in "iu":
@@ -57,7 +58,7 @@ def _range(dtype: Any) -> tuple[Any, Any]:
     return -math.inf, math.inf
 
 
-@signed
+@attributed_to_caller
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
 
@@ -67,12 +68,12 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """
     x = as_value(x)
     if spec_of(x).size:
-        x = pointwise.subtract(x, pointwise.stop_gradient(reducing.max(x, axis=axis, keepdims=True)))
+        x = pointwise.subtract(x, pointwise.stop_gradient(reductions.max(x, axis=axis, keepdims=True)))
     weights = pointwise.exp(x)
-    return pointwise.divide(weights, reducing.sum(weights, axis=axis, keepdims=True))
+    return pointwise.divide(weights, reductions.sum(weights, axis=axis, keepdims=True))
 
 
-@signed
+@attributed_to_caller
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
 
@@ -81,10 +82,10 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     array([    0., -1000.])
     """
     x = as_value(x)
-    return pointwise.subtract(x, reducing.logsumexp(x, axis=axis, keepdims=True))
+    return pointwise.subtract(x, reductions.logsumexp(x, axis=axis, keepdims=True))
 
 
-@signed
+@attributed_to_caller
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
 
@@ -96,7 +97,7 @@ def silu(x: Any, /) -> Any:
     return pointwise.multiply(x, pointwise.sigmoid(x))
 
 
-@signed
+@attributed_to_caller
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
 
@@ -111,7 +112,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 
-@signed
+@attributed_to_caller
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.
 
@@ -119,10 +120,10 @@ def mean_squared_error(x: Any, y: Any, /) -> Any:
     >>> pb.mean_squared_error(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     array(2.)
     """
-    return reducing.mean(pointwise.square(pointwise.subtract(x, y)))
+    return reductions.mean(pointwise.square(pointwise.subtract(x, y)))
 
 
-@signed
-def copied(x: Any) -> Any:
-    """The value itself under a name of its own."""
-    return pointwise.positive(x) if spec_of(x).dtype.kind != "b" else shaping.reshape(x, spec_of(x).shape)
+@attributed_to_caller
+def copy_value(x: Any) -> Any:
+    """The value itself under a new variable."""
+    return pointwise.positive(x) if spec_of(x).dtype.kind != "b" else reshaping.reshape(x, spec_of(x).shape)

@@ -1,18 +1,18 @@
-"""Value in, the same value out, with a mark that others can find: a name, or that it begins a recomputation."""
+"""Ops that mark a value: with a name, or as the start of a recomputation. Both return the value itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..errors import ArgumentError
 from . import batching, statics
 from .dispatch import apply, as_value
 from .families import linear
-from .forms import Again
-from .sampling import one, several
+from .forms import Recompute
+from .op_samples import join_samples, normal_sample
 
-__all__ = ["again", "name"]
+__all__ = ["mark_recomputation", "name"]
 
 _name = linear(
     "name",
@@ -21,32 +21,34 @@ _name = linear(
     value=lambda xp, x, name: xp.asarray(x),
     spec=lambda x, name: x,
     transpose=lambda bar: bar,
-    batch=batching.shifted(),
-    samples=several(one(3, name="a"), one(2, 2, name="b"), one(name="c"), one(0, name="d")),
+    batch=batching.shift_statics(),
+    samples=join_samples(
+        normal_sample(3, name="a"), normal_sample(2, 2, name="b"), normal_sample(name="c"), normal_sample(0, name="d")
+    ),
     motion="rearrange",
 )
 
 _again = linear(
     "again",
-    doc="The value itself, from which a program computes once more what it computed before.",
+    doc="The value itself, at the start of a recomputation.",
     value=lambda xp, x: xp.asarray(x),
     spec=lambda x: x,
     transpose=lambda bar: bar,
-    batch=batching.shifted(),
-    samples=several(one(3), one(2, 2), one(), one(0)),
+    batch=batching.shift_statics(),
+    samples=join_samples(normal_sample(3), normal_sample(2, 2), normal_sample(), normal_sample(0)),
     motion="rearrange",
-    form=Again(),
+    form=Recompute(),
 )
 
 
-def again(x: Any) -> Any:
-    """x, but equations on it are not merged with equal ones on x: what they compute need not live since then."""
+def mark_recomputation(x: Any) -> Any:
+    """x, but equations on it are not merged with equal ones on x, so their results need not stay alive in between."""
     return apply(_again, x)
 
 
-@signed
+@attributed_to_caller
 def name(x: Any, /, name: str) -> Any:
-    """x itself, under a name by which a policy of `pb.checkpoint` finds it (`pb.save_named`, `pb.offload_named`).
+    """x itself, under a name that policies of `pb.checkpoint` refer to (`pb.save_named`, `pb.offload_named`).
 
     >>> import pullback as pb
     >>> pb.name(pb.tensor(2.0), "here")

@@ -1,4 +1,4 @@
-"""Python's operators, methods and NumPy's ufuncs on values, each given to the op that means it."""
+"""Python's operators, methods and NumPy's ufuncs on values, each mapped to its op."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import Any
 import numpy as np
 
 from ..arrays.namespace import VERSIONS
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..arrays.views import as_view, is_view, refuse_write
+from ..arrays.views import as_view, is_view, view_write_error
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
-from . import arranging, contracting, functions, indexing, reducing, scanning, shaping
-from . import elementwise as pointwise
+from . import functions
+from .contract import matrix_products
 from .dispatch import as_value
-from .eager import is_operand, operator_of
-from .late import late, package
+from .eager import is_operand, operator_function
+from .elementwise import pointwise
+from .index import indexing
+from .lazy import lazy_function, load_package
+from .reduce import reductions, scans
+from .shape import arrange, reshaping
 
 __all__ = ["install"]
 
 _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
-    "matmul": contracting.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
+    "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
     "xor": pointwise.bitwise_xor,
-    "floordiv": late("arithmetic", "floor_divide"), "mod": late("arithmetic", "remainder"),
-    "lshift": late("arithmetic", "bitwise_left_shift"), "rshift": late("arithmetic", "bitwise_right_shift"),
+    "floordiv": lazy_function("elementwise.arithmetic", "floor_divide"),
+    "mod": lazy_function("elementwise.arithmetic", "remainder"),
+    "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
+    "rshift": lazy_function("elementwise.arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
 _COMPARE = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
@@ -38,105 +44,109 @@ _COMPARE = {
 
 def _compress(self: Value, condition: Any, axis: Any = None) -> Any:
     """The elements along an axis where the condition holds."""
-    return late("selecting", "compress")(condition, self, axis)
+    return lazy_function("index.selection", "compress")(condition, self, axis)
 
 
 _METHODS: dict[str, Any] = {
-    "sum": reducing.sum, "mean": reducing.mean, "prod": reducing.prod, "max": reducing.max, "min": reducing.min,
-    "any": reducing.any, "all": reducing.all, "argmax": reducing.argmax,
-    "argmin": reducing.argmin, "astype": functions.astype, "squeeze": shaping.squeeze, "repeat": arranging.repeat,
+    "sum": reductions.sum, "mean": reductions.mean, "prod": reductions.prod, "max": reductions.max,
+    "min": reductions.min,
+    "any": reductions.any, "all": reductions.all, "argmax": reductions.argmax,
+    "argmin": reductions.argmin, "astype": functions.astype, "squeeze": reshaping.squeeze, "repeat": arrange.repeat,
     "take": indexing.take, "conj": pointwise.conj, "conjugate": pointwise.conj, "clip": functions.clip,
-    "dot": late("multiplying", "dot"), "round": late("rounding", "round"), "trace": late("diagonals", "trace"),
-    "swapaxes": late("layouts", "swapaxes"), "nonzero": late("selecting", "nonzero"), "var": reducing.var,
-    "argsort": late("sorting", "argsort"), "cumprod": scanning.cumulative_prod, "std": reducing.std,
-    "searchsorted": late("sorting", "searchsorted"), "compress": _compress, "choose": late("selecting", "choose"),
+    "dot": lazy_function("contract.dot_products", "dot"), "round": lazy_function("elementwise.rounding", "round"),
+    "trace": lazy_function("shape.diagonals", "trace"),
+    "swapaxes": lazy_function("shape.stack_split", "swapaxes"),
+    "nonzero": lazy_function("index.selection", "nonzero"), "var": reductions.var,
+    "argsort": lazy_function("order.sorting", "argsort"), "cumprod": scans.cumulative_prod, "std": reductions.std,
+    "searchsorted": lazy_function("order.sorting", "searchsorted"), "compress": _compress,
+    "choose": lazy_function("index.selection", "choose"),
     "exp": pointwise.exp, "log": pointwise.log, "sqrt": pointwise.sqrt, "tanh": pointwise.tanh, "sin": pointwise.sin,
-    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scanning.cumulative_sum,
-    "diagonal": arranging.diagonal,
+    "cos": pointwise.cos, "abs": pointwise.abs, "square": pointwise.square, "cumsum": scans.cumulative_sum,
+    "diagonal": arrange.diagonal,
 }  # fmt: skip
 
 
-def _forward(function: Callable[..., Any]) -> Callable[..., Any]:
+def _left_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Value, other: Any) -> Any:
         return function(self, other) if is_operand(other) else NotImplemented
 
     return operator
 
 
-def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
-    @signed
+def _right_operator(function: Callable[..., Any]) -> Callable[..., Any]:
+    @attributed_to_caller
     def operator(self: Value, other: Any) -> Any:
         return function(other, self) if is_operand(other) else NotImplemented
 
     return operator
 
 
-def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`x += y`: a tensor is pointed at the result, of a value of a transform the name alone."""
+def _in_place_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`x += y`: rebinds a tensor to the result; for a value of a transform only the name."""
 
-    @signed
-    def changed(self: Value, other: Any) -> Any:
+    @attributed_to_caller
+    def update(self: Value, other: Any) -> Any:
         found = function(self, other)
         return self.rebind(found, f"in-place {name}") if isinstance(self, Tensor) else found
 
-    return _on_no_view(changed, name)
+    return _refuse_on_view(update, name)
 
 
-def _on_no_view(changed: Callable[[Value, Any], Any], name: str) -> Callable[[Value, Any], Any]:
-    """The operator, where what it writes to is no view of a value that a variable still holds."""
+def _refuse_on_view(update: Callable[[Value, Any], Any], name: str) -> Callable[[Value, Any], Any]:
+    """The operator, refused on a view of a value that a variable still holds."""
 
     def operator(self: Value, other: Any) -> Any:
-        # In `x[i] += v` the slice is held by no variable, and what comes is written to x at once. A slice without
-        # axes is a number in NumPy, whose name alone changes.
+        # In `x[i] += v` no variable holds the slice, and the result is written to x at once. A slice without
+        # axes is a number in NumPy, which only rebinds its name.
         if (
             self.ndim
-            and sys.getrefcount(self) > _IN_AN_UPDATE > 0
+            and sys.getrefcount(self) > _REFERENCES_IN_UPDATE > 0
             and is_view(self)
-            and sys.getrefcount(self) > _IN_AN_UPDATE + self.kept_references()
+            and sys.getrefcount(self) > _REFERENCES_IN_UPDATE + self.kept_references()
         ):
-            raise refuse_write(f"in-place {name}")
-        return changed(self, other)
+            raise view_write_error(f"in-place {name}")
+        return update(self, other)
 
     return operator
 
 
-def _in_place_of_wrapper(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """On a value of a transform: it stands for the result from then on, wherever it is known, as a NumPy array would.
-    Values that cannot do that (of a graph that is being built, say) hand out the result.
+def _in_place_wrapper_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """On a value of a transform: rebinds it to the result wherever it is held, as a NumPy array would change.
+    Values that cannot be rebound (of a graph being built, say) return the result.
     """
 
-    @signed
-    def changed(self: Value, other: Any) -> Any:
+    @attributed_to_caller
+    def update(self: Value, other: Any) -> Any:
         if not is_operand(other):
             return NotImplemented
         new = function(self, other)
-        return _pointed(self, new, f"in-place {name}") if self.is_variable else new
+        return _rebind_wrapper(self, new, f"in-place {name}") if self.is_variable else new
 
-    return _on_no_view(changed, name)
+    return _refuse_on_view(update, name)
 
 
-def _pointed(self: Value, new: Any, what: str) -> Value:
+def _rebind_wrapper(self: Value, new: Any, what: str) -> Value:
     found = spec_of(new)
     if found.shape != self.shape:
         raise ShapeError(f"{what}: the result has shape {found.shape}, the value has {self.shape} and keeps it.")
     if found.dtype != self.dtype or found.weak:
         if not np.can_cast(found.dtype, self.dtype, casting="same_kind"):
             raise DtypeError(f"{what}: a {found.dtype} result does not fit into a {self.dtype} value.")
-        new = shaping.astype(new, self.dtype)
+        new = reshaping.astype(new, self.dtype)
     self.point_at(new, what)
     return self
 
 
-def _set_item_of_wrapper(self: Value, index: Any, value: Any) -> None:
-    _refuse_lost(self)
+def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
+    _refuse_lost_write(self)
     if is_view(self):
-        raise refuse_write("x[index] = value")
+        raise view_write_error("x[index] = value")
     if not self.is_variable:
-        raise self.unmovable("x[index] = value")
-    _pointed(self, indexing.set_at(self, index, value), "x[index] = value")
+        raise self.rebind_error("x[index] = value")
+    _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
 
 
-@signed
+@attributed_to_caller
 def power(x: Any, y: Any) -> Any:
     """x ** y, with the square, the root and the reciprocal by their own ops."""
     if type(y) is int and y == 2:
@@ -148,22 +158,22 @@ def power(x: Any, y: Any) -> Any:
 
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
-    return as_view(shaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
+    return as_view(reshaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
 
 
-def _flattened(self: Any) -> Any:
-    """The elements along one axis."""
-    return shaping.reshape(self, (-1,))
+def _flatten(self: Any) -> Any:
+    """The elements as a vector."""
+    return reshaping.reshape(self, (-1,))
 
 
-def _viewing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ours whose result is a view in NumPy."""
+def _as_view_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose result is a view in NumPy."""
 
-    def viewed(self: Value, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Value, *args: Any, **kwargs: Any) -> Any:
         return as_view(function(self, *args, **kwargs), self)
 
-    viewed.__name__, viewed.__doc__ = function.__name__, function.__doc__
-    return viewed
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return call
 
 
 def _iterate(self: Value) -> Iterator[Any]:
@@ -173,21 +183,21 @@ def _iterate(self: Value) -> Iterator[Any]:
 
 
 def _set_item(self: Tensor, index: Any, value: Any) -> None:
-    _refuse_lost(self)
+    _refuse_lost_write(self)
     self.rebind(indexing.set_at(self, index, value), "x[index] = value")
 
 
-def _refuse_lost(x: Value) -> None:
-    if sys.getrefcount(x) <= _HELD_BY_NOBODY + 1:  # one more for this call
+def _refuse_lost_write(x: Value) -> None:
+    if sys.getrefcount(x) <= _REFERENCES_TO_TEMPORARY + 1:  # one more for this call
         raise GraphError(
-            "this assignment would be lost: `x[i]` is a new value, not a window into x.\n"
+            "this assignment would be lost: `x[i]` is a new value, not a view of x.\n"
             "  Write x[i, j] = v instead of x[i][j] = v."
         )
 
 
-def _references_to_a_temporary() -> int:
+def _count_temporary_references() -> int:
     """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v; 0 where
-    this interpreter counts a variable's no differently, so that nothing is ever refused by mistake.
+    this interpreter does not count a variable's reference, so that nothing is refused by mistake.
     """
 
     class Probe:
@@ -203,10 +213,10 @@ def _references_to_a_temporary() -> int:
     return alone if Probe.count > alone else 0
 
 
-_HELD_BY_NOBODY = _references_to_a_temporary()
+_REFERENCES_TO_TEMPORARY = _count_temporary_references()
 
 
-def _references_in_an_update() -> int:
+def _count_update_references() -> int:
     """The same inside `__iadd__`, for the slice in `x[i] += v`."""
 
     class Probe:
@@ -230,65 +240,71 @@ def _references_in_an_update() -> int:
     return alone if Probe.count > alone else 0
 
 
-_IN_AN_UPDATE = _references_in_an_update()
+_REFERENCES_IN_UPDATE = _count_update_references()
 
 
 def _fill(self: Tensor, value: Any) -> Tensor:
-    """Point the tensor at a constant value of its own shape."""
-    whole = shaping.broadcast_to(shaping.astype(as_value(value), self.dtype), self.shape)
+    """Rebind the tensor to a constant value of its own shape."""
+    whole = reshaping.broadcast_to(reshaping.astype(as_value(value), self.dtype), self.shape)
     return self.rebind(whole, "fill_")
 
 
-def _namespace(self: Value, *, api_version: str | None = None) -> Any:
+def _array_namespace(self: Value, *, api_version: str | None = None) -> Any:
     """The array API's namespace of this value: the package."""
     if api_version is not None and api_version not in VERSIONS:
         raise ArgumentError(f"__array_namespace__: version {api_version!r} is not one of {', '.join(VERSIONS)}.")
-    return package()
+    return load_package()
 
 
-_array_ufunc = signed(late("protocol", "array_ufunc"))
-_array_function = signed(late("protocol", "array_function"))
+_array_ufunc = attributed_to_caller(lazy_function("protocol", "array_ufunc"))
+_array_function = attributed_to_caller(lazy_function("protocol", "array_function"))
 
 
 def install() -> None:
-    """Give `Value` and `Tensor` their operators and methods. Called once by the package."""
+    """Add operators and methods to `Value` and `Tensor`. Called once by the package."""
     for name, function in _BINARY.items():
-        setattr(Value, f"__{name}__", operator_of(function.op) if hasattr(function, "op") else _forward(function))
-        setattr(Value, f"__r{name}__", _reflected(function))
-        setattr(Value, f"__i{name}__", _in_place_of_wrapper(function, name))
-        setattr(Tensor, f"__i{name}__", _in_place(function, name))
+        setattr(
+            Value,
+            f"__{name}__",
+            operator_function(function.op) if hasattr(function, "op") else _left_operator(function),
+        )
+        setattr(Value, f"__r{name}__", _right_operator(function))
+        setattr(Value, f"__i{name}__", _in_place_wrapper_operator(function, name))
+        setattr(Tensor, f"__i{name}__", _in_place_operator(function, name))
     for name, function in _COMPARE.items():
-        setattr(Value, f"__{name}__", _forward(function))
+        setattr(Value, f"__{name}__", _left_operator(function))
     for name, function in _METHODS.items():
-        setattr(Value, name, function if hasattr(function, "op") else _method(function))
+        setattr(Value, name, function if hasattr(function, "op") else _make_method(function))
     given: dict[str, Any] = {
-        "__pow__": _forward(power), "__rpow__": _reflected(power), "__neg__": pointwise.negative,
-        "__pos__": functions.copied, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
+        "__pow__": _left_operator(power), "__rpow__": _right_operator(power), "__neg__": pointwise.negative,
+        "__pos__": functions.copy_value, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
         "__getitem__": indexing.getitem, "__iter__": _iterate,
-        "__divmod__": _forward(late("arithmetic", "divmod")), "__rdivmod__": _reflected(late("arithmetic", "divmod")),
+        "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
+        "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "reshape": _reshape,
-        "T": property(_viewing(shaping.permute_dims)), "mT": property(_viewing(shaping.matrix_transpose)),
-        "real": property(_viewing(pointwise.real)), "imag": property(_viewing(pointwise.imag)),
-        "flatten": _flattened, "ravel": _viewing(_flattened), "transpose": _transpose,
-        "detach": pointwise.stop_gradient, "copy": shaping.variable, "__array_namespace__": _namespace,
+        "T": property(_as_view_function(reshaping.permute_dims)),
+        "mT": property(_as_view_function(reshaping.matrix_transpose)),
+        "real": property(_as_view_function(pointwise.real)), "imag": property(_as_view_function(pointwise.imag)),
+        "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
+        "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
-        "__setitem__": _set_item_of_wrapper, "__ipow__": _in_place_of_wrapper(power, "pow"),
+        "__setitem__": _set_wrapper_item, "__ipow__": _in_place_wrapper_operator(power, "pow"),
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
     own = {
         "__setitem__": _set_item,
-        "__ipow__": _in_place(power, "pow"),
+        "__ipow__": _in_place_operator(power, "pow"),
         "fill_": _fill,
-        "copy": functions.copied,
-        "__copy__": functions.copied,
+        "copy": functions.copy_value,
+        "__copy__": functions.copy_value,
     }
     for name, function in own.items():
         setattr(Tensor, name, function)
 
 
-def _method(function: Any) -> Any:
-    @signed
+def _make_method(function: Any) -> Any:
+    @attributed_to_caller
     def method(self: Value, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
@@ -300,4 +316,4 @@ def _method(function: Any) -> Any:
 def _transpose(self: Value, *axes: Any) -> Any:
     """The axes in another order; without any, reversed."""
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-    return as_view(shaping.permute_dims(self, order or None), self)
+    return as_view(reshaping.permute_dims(self, order or None), self)

@@ -1,4 +1,4 @@
-"""Op call on tensors in, tensors out: the general path, which computes one level below and remembers the step."""
+"""The interpreter of tensors, general path: computes an op one level below and records a node on the tape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..arrays.node import Call, Node, sign
-from ..arrays.protect import locked, settled
+from ..arrays.node import Node, NodeCall, set_call_site
+from ..arrays.protect import as_immutable, lock_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
@@ -17,17 +17,17 @@ from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
 from .op import OUT, Op
 
-__all__ = ["PartRule", "part_of", "record"]
+__all__ = ["PartRule", "part_node", "record"]
 
 _getframe = sys._getframe
 
 
 def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-    """Interpret an op on tensors: compute one level below, then remember the step if anything is tracked."""
+    """Interpret an op on tensors: compute one level below, then record a node if anything is tracked."""
     level = top.level
     mode = modes()
     if mode.tracing is not None and level < mode.tracing.level and mode.tracing.scope.open:
-        return mode.tracing.interpret(op, args, static)  # on captured tensors alone: a line of the traced program
+        return mode.tracing.interpret(op, args, static)  # on captured tensors alone: an equation of the traced program
     values: list[Any] = []
     needs: list[int] = []
     shared = False
@@ -40,45 +40,47 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 shared = True
         else:
             values.append(x)
-    saving = mode.watcher is not None and mode.watcher.saving
+    intercepted = mode.watcher is not None and mode.watcher.intercepts_results
     if level > 1 or mode.observer is None:
         out = (
-            mode.watcher.computing(op, values, static, level) if saving
+            mode.watcher.compute_watched(op, values, static, level) if intercepted
             else run(op, values, static) if level > 1
             else compute(op, values, static)
         )  # fmt: skip
     else:
         tracked = bool(needs) and mode.grad and op.differentiable
         below = (
-            partial(mode.watcher.computing, op, values, static, 1) if saving else partial(compute, op, values, static)
+            partial(mode.watcher.compute_watched, op, values, static, 1)
+            if intercepted
+            else partial(compute, op, values, static)
         )
-        out = mode.observer.computed(op, args, values, static, tracked, below)
+        out = mode.observer.compute_observed(op, args, values, static, tracked, below)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
-        return out  # a comparison of transformed values lies lower than they, and stays there
+        return out  # a comparison of transformed values has a lower level, and keeps it
     if type(out) is tuple:
-        return _many(op, args, values, out, static, tuple(needs), mode, shared)
+        return _record_many(op, args, values, out, static, tuple(needs), mode, shared)
     result = wrap(out, spec_of(out))
     if mode is not PLAIN and mode.inference:
         result.mark("inference")
-    elif shared and _same_memory(out, values):
+    elif shared and _may_share_memory(out, values):
         result.mark("shared")
     if needs and mode.grad and op.differentiable and result.spec.inexact:
-        result.node = _node(op, args, values, out, result.spec, static, tuple(needs), mode, shared)
+        result.node = _make_node(op, args, values, out, result.spec, static, tuple(needs), mode, shared)
     return result
 
 
-def _same_memory(out: Any, values: list[Any]) -> bool:
+def _may_share_memory(out: Any, values: list[Any]) -> bool:
     return getattr(out, "base", None) is not None or any(out is value for value in values)
 
 
 def _lock_views(out: Any, values: list[Any]) -> Any:
-    """A result that may be kept, where it may lie in memory that the user can write to."""
+    """A result that is safe to save, where it may share memory that the user can write to."""
     if type(out) is tuple:
         return tuple(_lock_views(x, values) for x in out)
-    return locked(out) if _same_memory(out, values) else out
+    return lock_array(out) if _may_share_memory(out, values) else out
 
 
-def _node(
+def _make_node(
     op: Op,
     args: Sequence[Any],
     values: list[Any],
@@ -97,16 +99,16 @@ def _node(
     kept = _lock_views(out, values) if shared and OUT in rule.keeps else out
     node.kept = tuple([_keep(op, k, args, values, kept, mode) for k in rule.keeps])
     node.spec = spec
-    node.call = Call(tuple([spec_of(x) for x in args]), static)
+    node.call = NodeCall(tuple([spec_of(x) for x in args]), static)
     node.bar = None
-    sign(node, _getframe(2))
+    set_call_site(node, _getframe(2))
     if mode.observer is not None:
-        mode.observer.noted(node, out)
+        mode.observer.on_node_made(node, out)
     return node
 
 
 def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
-    """One value for the way back, made safe from later writes."""
+    """One value to save for the backward pass, protected from later writes."""
     if position == OUT:
         value, given = out, None
     else:
@@ -116,13 +118,13 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
                 return value
             if given.is_inference and not mode.inference:
                 raise GraphError(
-                    f"{op.name}: backward would have to keep a tensor made under inference_mode.\n"
+                    f"{op.name}: backward would have to save a tensor made under inference_mode.\n"
                     "  Copy it first: pb.tensor(x)."
                 )
             if given.status == "shared":
-                value = locked(value)
+                value = lock_array(value)
         else:
-            value = value.alias() if isinstance(value, Value) else settled(value)
+            value = value.alias() if isinstance(value, Value) else as_immutable(value)
     keeper = mode.keeper
     if keeper is None or isinstance(value, (bool, int, float, complex)):
         return value
@@ -133,7 +135,7 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
     return keeper.keep(op, position, value)
 
 
-def _many(
+def _record_many(
     op: Op,
     args: Sequence[Any],
     values: list[Any],
@@ -143,24 +145,24 @@ def _many(
     mode: Modes,
     shared: bool,
 ) -> tuple[Tensor, ...]:
-    """An op with several results has one node, and each result a part of it."""
+    """Record an op with several results: one node, and for each result a part node."""
     results = tuple(wrap(x, spec_of(x)) for x in outs)
     for result in results:
         if mode.inference:
             result.mark("inference")
-        elif shared and _same_memory(result.value, values):
+        elif shared and _may_share_memory(result.value, values):
             result.mark("shared")
     if needs and mode.grad and op.differentiable:
         specs = tuple(result.spec for result in results)
-        node = _node(op, args, values, outs, specs, static, needs, mode, shared)
+        node = _make_node(op, args, values, outs, specs, static, needs, mode, shared)
         for i, result in enumerate(results):
             if result.spec.inexact:
-                result.node = part_of(node, i, result.spec)
+                result.node = part_node(node, i, result.spec)
     return results
 
 
 class PartRule:
-    """The rule of one result of many: its cotangent goes to its place among the node's."""
+    """The rule of one result of many: its cotangent goes to its position among the node's."""
 
     __slots__ = ("index", "keeps", "needs", "op")
 
@@ -174,11 +176,11 @@ class PartRule:
         return True
 
 
-def part_of(node: Node, index: int, spec: Spec) -> Node:
+def part_node(node: Node, index: int, spec: Spec) -> Node:
     """The node of one result of many."""
     part = Node()
     part.rule, part.parents, part.kept, part.spec = PartRule(node.rule.op, index), (node,), (), spec
-    part.order, part.call, part.bar = node.order + 1, Call((), {}), None
+    part.order, part.call, part.bar = node.order + 1, NodeCall((), {}), None
     part.code, part.lasti = node.code, node.lasti
     return part
 

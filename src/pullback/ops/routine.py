@@ -1,8 +1,8 @@
-"""Function in, a program for the inside of an equation out: the body of a loop, or a branch.
+"""Routines: traced functions inside an equation, such as the body of a loop or a branch.
 
-A *routine* has inputs, equations and outputs, and refers to nothing else: whatever the function closed over (a symbol
-of the program around it, a tensor, an array) is one of its last inputs. What it computed of those alone was computed
-when it was written down, once, and not at each step.
+A *routine* has inputs, equations and outputs, and refers to nothing else: whatever the function captured (a symbol
+of the enclosing program, a tensor, an array) is one of its last inputs. What it computed from those alone was computed
+once, when it was traced, and not at each step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from .specialise import Equation, Symbol, replay, write_down
+from .specialize import Equation, Symbol, replay, stage_equations
 
-__all__ = ["Routine", "pruned", "routine", "routines_in"]
+__all__ = ["Routine", "prune_routine", "make_routine", "routines_in"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Routine:
-    """A program inside an equation. `derived` remembers what was made of it: its push, its pull, its batch."""
+    """A program inside an equation. `derived` caches the routines made from it: its push, pull and batch."""
 
     inputs: tuple[Symbol, ...]
     equations: tuple[Equation, ...]
@@ -32,7 +32,7 @@ class Routine:
     derived: dict[Any, Any] = field(default_factory=dict)
 
     def run(self, *values: Any) -> list[Any]:
-        """Its results on arrays, or on anything else that ops take."""
+        """Run it on arrays, or on anything else that ops take."""
         given = [_as_number(x) if s.spec.weak else x for s, x in zip(self.inputs, values, strict=True)]
         return replay(self.inputs, self.equations, self.outputs, given)
 
@@ -49,20 +49,22 @@ class Routine:
 
 
 def _as_number(x: Any) -> Any:
-    """The count of a loop as the Python number that it stands for, which gives way in promotion."""
+    """The count of a loop as a weak Python number, which yields in promotion."""
     return x.item() if isinstance(x, np.generic) or (is_array(x) and not x.ndim) else x
 
 
-def routine(function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool = True) -> tuple[Routine, list[Any]]:
-    """A function of so many values as a routine of them and of what it closed over, which comes beside it. Arrays
-    that are not to be `hoisted` stay in it as constants.
+def make_routine(
+    function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool = True
+) -> tuple[Routine, list[Any]]:
+    """Trace a function to a routine of its arguments and captured values; returns it and those values. Arrays
+    that are not `hoisted` stay in it as constants.
     """
-    inputs, equations, outputs = write_down(function, *specs)
+    inputs, equations, outputs = stage_equations(function, *specs)
     own = {id(s) for s in inputs} | {id(s) for e in equations for s in e.results}
     closed: dict[int, Symbol] = {}
     found: list[Any] = []
 
-    def inside(x: Any) -> Any:
+    def hoist(x: Any) -> Any:
         if type(x) is Tensor and x.node is None and is_array(x.value):
             x = x.value
         constant = is_array(x) and not (x.ndim and hoisted and inputs)
@@ -73,29 +75,29 @@ def routine(function: Callable[..., Sequence[Any]], *specs: Spec, hoisted: bool 
             found.append(x)
         return closed[id(x)]
 
-    lines = tuple(Equation(e.results, e.op, tuple(map(inside, e.args)), e.static) for e in equations)
-    outs = tuple(map(inside, outputs))
-    return pruned(Routine((*inputs, *closed.values()), lines, outs)), found
+    lines = tuple(Equation(e.results, e.op, tuple(map(hoist, e.args)), e.static) for e in equations)
+    outs = tuple(map(hoist, outputs))
+    return prune_routine(Routine((*inputs, *closed.values()), lines, outs)), found
 
 
 def routines_in(equations: Iterable[Equation]) -> Iterator[Routine]:
-    """The routines that equations refer to, those inside of others first, each once."""
+    """The routines that equations refer to, inner ones first, each once."""
     seen: set[int] = set()
 
-    def of(lines: Iterable[Equation]) -> Iterator[Routine]:
+    def walk(lines: Iterable[Equation]) -> Iterator[Routine]:
         for e in lines:
             for v in e.static.values():
                 for r in v if type(v) is tuple else (v,):
                     if isinstance(r, Routine) and id(r) not in seen:
                         seen.add(id(r))
-                        yield from of(r.equations)
+                        yield from walk(r.equations)
                         yield r
 
-    return of(equations)
+    return walk(equations)
 
 
-def pruned(given: Routine) -> Routine:
-    """The same without equations whose results nobody uses."""
+def prune_routine(given: Routine) -> Routine:
+    """The same without equations whose results are unused."""
     wanted = {id(o) for o in given.outputs}
     kept = []
     for e in reversed(given.equations):

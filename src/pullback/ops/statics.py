@@ -1,7 +1,7 @@
-"""What the static parameters of ops may be: the kinds an op's record names, so that a program that was read is checked.
+"""Validation of static parameters: the kinds that op records name, checked when a program is read from a file.
 
-A public function brings what a user wrote into one normal form and refuses the rest; rules and interpreters hand that
-form on. A graph read from text or JSON goes around the public functions, so here each form says itself what it is.
+Public functions normalize what a user wrote and refuse the rest; rules and interpreters pass that
+form on. A graph read from text or JSON bypasses the public functions, so each kind is checked here.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from ..errors import ArgumentError, ShapeError
 from .op import Op
 
 __all__ = [
-    "GRID", "WINDOW", "Static", "axes", "axes_again", "axes_in_order", "axis", "check_fits", "check_statics", "choice",
-    "cuts", "dtype", "flag", "floating", "labels", "number", "permutation", "places", "result",
-    "shape", "shifts", "text", "whole_numbers",
+    "GRID", "WINDOW", "Static", "axes", "axes_with_repeats", "axes_in_order", "axis", "check_shape", "check_statics",
+    "choice",
+    "cuts", "dtype", "flag", "floating_dtype", "labels", "integer", "permutation", "places", "result",
+    "shape", "shifts", "text", "integers",
 ]  # fmt: skip
 
 #: Beyond what any machine holds: a larger size is a mistake or an attack.
-MOST_ELEMENTS = 1 << 48
-#: Elements that padding may add beside those which arguments and results have anyway, as scratch memory does.
-_MOST_PADDING = 1 << 24
+MAX_ELEMENTS = 1 << 48
+#: Elements that padding may add to those of arguments and results, as scratch memory.
+_MAX_PADDING = 1 << 24
 
 Statics = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """One kind of static parameter: in words, and whether a value is one, beside the arguments' specs and the others.
-    What it cannot be asked about (another parameter that is malformed) counts as no.
+    """One kind of static parameter: a description, and a predicate of (value, specs, all statics).
+    A predicate that raises (because another parameter is malformed) counts as false.
     """
 
     wanted: str
@@ -44,7 +45,7 @@ class Static:
 
 
 def check_statics(op: Op, specs: Sequence[Spec], static: Statics) -> None:
-    """Raise if static parameters are missing, unknown, or not what the op's record says. A custom op checks its own."""
+    """Raise if static parameters are missing, unknown, or do not match the op's record. A custom op checks its own."""
     if op.statics is None:
         return
     if static.keys() != op.statics.keys():
@@ -56,28 +57,28 @@ def check_statics(op: Op, specs: Sequence[Spec], static: Statics) -> None:
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
             fits = False
         if not fits:
-            raise ArgumentError(f"{op.name}: {name} must be {kind.wanted}, got {_shown(static[name])}.")
+            raise ArgumentError(f"{op.name}: {name} must be {kind.wanted}, got {_short_repr(static[name])}.")
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     try:
         return repr(value)[:60]
     except ValueError:  # an integer of thousands of digits
         return f"a {type(value).__name__}"
 
 
-def is_whole(value: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
-    """Whether it is an integer (no truth) between two bounds."""
+def is_integer_between(value: Any, least: int = 0, most: int = MAX_ELEMENTS) -> bool:
+    """Whether it is an integer (not a bool) between two bounds."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(least <= value <= most)
 
 
-def _are_whole(values: Any, least: int = 0, most: int = MOST_ELEMENTS) -> bool:
-    return type(values) is tuple and all(is_whole(v, least, most) for v in values)
+def _are_integers(values: Any, least: int = 0, most: int = MAX_ELEMENTS) -> bool:
+    return type(values) is tuple and all(is_integer_between(v, least, most) for v in values)
 
 
-def number(least: int, most: int = MOST_ELEMENTS) -> Static:
+def integer(least: int, most: int = MAX_ELEMENTS) -> Static:
     """One integer between bounds."""
-    return Static(f"an integer from {least} to {most}", lambda v, specs, static: is_whole(v, least, most))
+    return Static(f"an integer from {least} to {most}", lambda v, specs, static: is_integer_between(v, least, most))
 
 
 def choice(*options: Any) -> Static:
@@ -86,39 +87,40 @@ def choice(*options: Any) -> Static:
     return Static(f"one of {listed}", lambda v, specs, static: any(type(v) is type(o) and v == o for o in options))
 
 
-def whole_numbers(least: int) -> Static:
+def integers(least: int) -> Static:
     """A tuple of integers."""
-    return Static(f"a tuple of integers, each {least} or more", lambda v, specs, static: _are_whole(v, least))
+    return Static(f"a tuple of integers, each {least} or more", lambda v, specs, static: _are_integers(v, least))
 
 
 def _is_shape(v: Any) -> bool:
-    return _are_whole(v) and len(v) <= 64 and math.prod(max(n, 1) for n in v) <= MOST_ELEMENTS
+    return _are_integers(v) and len(v) <= 64 and math.prod(max(n, 1) for n in v) <= MAX_ELEMENTS
 
 
 def _are_letters(v: Any) -> bool:
     return isinstance(v, str) and all(c in string.ascii_letters for c in v) and len(set(v)) == len(v)
 
 
-def _are_met(result: str, static: Statics) -> bool:
-    """A product of two sums over letters that both have; others were summed before."""
+def _are_contracted(result: str, static: Statics) -> bool:
+    """A product of two operands sums only over letters that both have."""
     first, *rest = map(set, static["labels"])
     return len(rest) != 1 or bool(first ^ rest[0] <= set(result))
 
 
 def _are_axes(v: Any, rank: int) -> bool:
-    return _are_whole(v, 0, rank - 1) and len(set(v)) == len(v)
+    return _are_integers(v, 0, rank - 1) and len(set(v)) == len(v)
 
 
 flag = Static("True or False", lambda v, specs, static: isinstance(v, (bool, np.bool_)))
 text = Static("a string", lambda v, specs, static: isinstance(v, str))
 dtype = Static("a dtype", lambda v, specs, static: isinstance(v, np.dtype) and v.name in NAMES)
-floating = Static(
+floating_dtype = Static(
     "a dtype of real floating-point numbers",
     lambda v, specs, static: isinstance(v, np.dtype) and v.name in ("float64", "float32", "float16", "bfloat16"),
 )
 shape = Static("a shape", lambda v, specs, static: _is_shape(v))
 axis = Static(
-    "an axis of the argument, counted from the front", lambda v, specs, static: is_whole(v, 0, specs[0].ndim - 1)
+    "an axis of the argument, counted from the front",
+    lambda v, specs, static: is_integer_between(v, 0, specs[0].ndim - 1),
 )
 axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim))
 axes_in_order = Static(
@@ -129,15 +131,17 @@ permutation = Static(
     "each axis of the argument once",
     lambda v, specs, static: _are_axes(v, specs[0].ndim) and len(v) == specs[0].ndim,
 )
-axes_again = Static(
+axes_with_repeats = Static(
     "axes of the argument, one for each shift",
-    lambda v, specs, static: _are_whole(v, 0, specs[0].ndim - 1) and len(v) == len(static["shift"]),
+    lambda v, specs, static: _are_integers(v, 0, specs[0].ndim - 1) and len(v) == len(static["shift"]),
 )
-shifts = Static("a tuple of integers", lambda v, specs, static: _are_whole(v, -MOST_ELEMENTS))
-places = Static("places along the axis", lambda v, specs, static: _are_whole(v, 0, specs[0].shape[static["axis"]] - 1))
+shifts = Static("a tuple of integers", lambda v, specs, static: _are_integers(v, -MAX_ELEMENTS))
+places = Static(
+    "places along the axis", lambda v, specs, static: _are_integers(v, 0, specs[0].shape[static["axis"]] - 1)
+)
 cuts = Static(
     "places along the axis, in rising order",
-    lambda v, specs, static: _are_whole(v, 0, specs[0].shape[static["axis"]]) and list(v) == sorted(v),
+    lambda v, specs, static: _are_integers(v, 0, specs[0].shape[static["axis"]]) and list(v) == sorted(v),
 )
 labels = Static(
     "a string for each argument, with a letter for each of its axes",
@@ -149,32 +153,34 @@ labels = Static(
 )
 result = Static(
     "letters of the arguments' labels, each once",
-    lambda v, specs, static: _are_letters(v) and set(v) <= set("".join(static["labels"])) and _are_met(v, static),
+    lambda v, specs, static: (
+        _are_letters(v) and set(v) <= set("".join(static["labels"])) and _are_contracted(v, static)
+    ),
 )
 
 
 def _is_padding(v: Any, specs: Sequence[Spec], static: Statics) -> bool:
-    pairs = type(v) is tuple and all(_are_whole(p) and len(p) == 2 for p in v)
+    pairs = type(v) is tuple and all(_are_integers(p) and len(p) == 2 for p in v)
     if not pairs:
         return False
     sizes = static.get("sizes", specs[0].shape[2:])
     inner = specs[0].shape[2:] if len(v) != len(sizes) else sizes
     padded = math.prod(specs[0].shape[:2]) * math.prod(n + low + high for n, (low, high) in zip(inner, v, strict=True))
     # padding costs memory that no spec shows
-    return bool(padded <= 64 * (math.prod(inner) + sum(s.size for s in specs)) + _MOST_PADDING)
+    return bool(padded <= 64 * (math.prod(inner) + sum(s.size for s in specs)) + _MAX_PADDING)
 
 
-#: How windows lie on a grid. That they fit it, the op's spec says.
+#: How windows lie on a grid. Whether they fit is checked by the op's spec.
 WINDOW: dict[str, Static] = {
-    "stride": whole_numbers(1),
+    "stride": integers(1),
     "padding": Static("a pair of numbers for each size, not negative and of bounded extent", _is_padding),
-    "dilation": whole_numbers(1),
+    "dilation": integers(1),
 }
 #: The sizes of a grid that is made.
 GRID: dict[str, Static] = {"sizes": shape}
 
 
-def check_fits(what: str, found: Any, wanted: Any) -> None:
-    """Raise if a shape that an argument has is not the one that others imply."""
+def check_shape(what: str, found: Any, wanted: Any) -> None:
+    """Raise if the shape of an argument is not the one that the others imply."""
     if tuple(found) != tuple(wanted):
-        raise ShapeError(f"{what}: an argument has shape {tuple(found)} where {tuple(wanted)} fits.")
+        raise ShapeError(f"{what}: an argument has shape {tuple(found)} , expected {tuple(wanted)}.")

@@ -1,4 +1,4 @@
-"""Arrays of one parameter in, the small things every rule does to them out: zeros, squares, roots, decay by steps."""
+"""Helpers that rules share: zeros, squares, roots, and checks of settings."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import LEAF
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError
-from ..ops import elementwise as pointwise
+from ..ops.concrete import is_concrete
 from ..ops.dispatch import as_value
-from ..ops.known import is_known
-from ..ops.reducing import sum as total
-from ..ops.shaping import astype
+from ..ops.elementwise import pointwise
+from ..ops.reduce.reductions import sum as total
+from ..ops.shape.reshaping import astype
 
 __all__ = [
-    "either", "fitted", "float_steps", "norm", "no_steps", "number", "parts", "rate", "real_dtype", "real_only",
-    "real_zeros", "root", "squared", "whole_number", "zeros_like",
+    "select_if", "cast_like", "steps_as_float64", "l2_norm", "zero_step_count", "check_setting", "split_by_structure",
+    "check_rate", "real_dtype", "require_real",
+    "real_zeros_like", "safe_sqrt", "abs_squared", "check_count", "zeros_like",
 ]  # fmt: skip
 
 
-def no_steps(leaves: Sequence[Any]) -> Any:
+def zero_step_count(leaves: Sequence[Any]) -> Any:
     """A count of steps at zero, on the device of the parameters."""
     device = spec_of(leaves[0]).device if leaves else "cpu"
     return namespace_on(device).zeros((), np.int64)
 
 
-def float_steps(t: Any) -> Any:
+def steps_as_float64(t: Any) -> Any:
     """A count as float64, so that 1 - beta**t keeps its digits in a float32 program too."""
     return astype(t, np.float64)
 
@@ -47,48 +48,48 @@ def zeros_like(x: Any) -> Any:
     return zeros(spec_of(x))
 
 
-def real_zeros(x: Any) -> Any:
+def real_zeros_like(x: Any) -> Any:
     """Zeros for something like |x|."""
     return zeros(spec_of(x), real_dtype(x))
 
 
-def fitted(scalar: Any, like: Any) -> Any:
-    """A number that is to be multiplied with a parameter, in its precision: an array would widen it."""
+def cast_like(scalar: Any, like: Any) -> Any:
+    """A scalar in a parameter's precision: as an array it would widen the product."""
     if not is_array(scalar) and not isinstance(scalar, (Value, np.generic)):
         return scalar
     return astype(as_value(scalar), real_dtype(like))
 
 
-def squared(g: Any) -> Any:
+def abs_squared(g: Any) -> Any:
     """|g|^2, real."""
     if spec_of(g).dtype.kind == "c":
         return pointwise.real(g * pointwise.conj(g))
     return pointwise.square(g)
 
 
-def root(v: Any) -> Any:
-    """sqrt(v) for v >= 0, with derivative 0 at 0: there v is a square, and what it stands over is 0 too."""
+def safe_sqrt(v: Any) -> Any:
+    """sqrt(v) for v >= 0, with derivative 0 at 0: there v is a square, and its numerator is 0 too."""
     return pointwise.where(pointwise.greater(v, 0), pointwise.sqrt(v), v)
 
 
-def norm(g: Any) -> Any:
+def l2_norm(g: Any) -> Any:
     """The root of the sum of squares, with derivative 0 at 0."""
-    return root(total(squared(g)))
+    return safe_sqrt(total(abs_squared(g)))
 
 
-def either(condition: Any, new: Any, old: Any) -> Any:
+def select_if(condition: Any, new: Any, old: Any) -> Any:
     """`new` where the condition holds, else `old`; of one spec."""
     return new if new is old else pointwise.where(condition, new, old)
 
 
-def real_only(x: Any, what: str) -> None:
+def require_real(x: Any, what: str) -> None:
     """Raise for complex parameters."""
     if spec_of(x).dtype.kind == "c":
         raise DtypeError(f"{what}: parameters are real, got {spec_of(x)}.\n  Learn real and imaginary part.")
 
 
-def parts(structure: Any, tree: Any, what: str) -> list[Any]:
-    """What stands in a tree where another has leaves: arrays, or trees of them."""
+def split_by_structure(structure: Any, tree: Any, what: str) -> list[Any]:
+    """The subtrees of a tree at the leaves of another."""
     if structure is LEAF:
         return [tree]
     try:
@@ -97,12 +98,12 @@ def parts(structure: Any, tree: Any, what: str) -> list[Any]:
         raise ArgumentError(f"{what} differ: {error}") from None
 
 
-def number(x: Any, what: str, low: float = 0.0, high: float = math.inf, *, open_end: bool = False) -> Any:
-    """A setting within bounds. One that carries derivatives, or is hidden by a transform, is taken as it is."""
+def check_setting(x: Any, what: str, low: float = 0.0, high: float = math.inf, *, open_end: bool = False) -> Any:
+    """A setting within bounds. One that is tracked, or traced by a transform, is not checked."""
     value = as_value(x)
     if spec_of(value).shape:
         raise ArgumentError(f"{what}: wants one number, got {spec_of(value)}.")
-    if isinstance(value, Value) and not (is_known(value) and value.level == 1):
+    if isinstance(value, Value) and not (is_concrete(value) and value.level == 1):
         return value
     found = float(value.detach() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
     if not (low <= found < high if open_end else low <= found <= high):
@@ -111,13 +112,13 @@ def number(x: Any, what: str, low: float = 0.0, high: float = math.inf, *, open_
     return value
 
 
-def whole_number(x: Any, what: str, low: int = 1) -> int:
+def check_count(x: Any, what: str, low: int = 1) -> int:
     """A count, as a Python integer."""
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or x < low:
         raise ArgumentError(f"{what} must be an integer of at least {low}, got {x!r}.")
     return int(x)
 
 
-def rate(x: Any, what: str) -> Any:
+def check_rate(x: Any, what: str) -> Any:
     """A learning rate: a number that is not negative, or a schedule, a function of the number of steps so far."""
-    return x if callable(x) else number(x, what)
+    return x if callable(x) else check_setting(x, what)

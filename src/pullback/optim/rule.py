@@ -1,6 +1,6 @@
-"""Gradients, a state and parameters in, updates and the next state out: what a rule is, and how rules are chained.
+"""`Rule`: gradients, state and parameters in, updates and the next state out; and chains of rules.
 
-A rule never writes to anything. Its state is a tree of arrays, so it can be saved, given away to a compiled step,
+A rule never writes to anything. Its state is a tree of arrays, so it can be saved, donated to a compiled step,
 batched and differentiated like the parameters themselves.
 """
 
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple, final
 
 from ..arrays.remade import Recipe, make_again, remade, remember
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.trees import flatten, listed, map_tree, paths, unflatten
+from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..nn.module import trained_leaves
-from ..ops import elementwise as pointwise
+from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
-from .leaves import no_steps, parts
-from .variables import graph_updates
+from ..ops.elementwise import pointwise
+from .graph_updates import graph_updates
+from .leaves import split_by_structure, zero_step_count
 
-__all__ = ["Rule", "State", "apply_updates", "chain", "leafwise", "stateless"]
+__all__ = ["Rule", "State", "apply_updates", "chain", "leafwise_rule", "stateless_rule"]
 
 
 class State(NamedTuple):
-    """What most rules remember: how many steps were taken (an integer array; empty where a rule does not ask), and
+    """The state of most rules: the number of steps taken (an integer array; empty where a rule does not use it), and
     trees like the parameters by name.
     """
 
@@ -35,7 +35,7 @@ class State(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of optimisation as a value: `init(params)` is its first state, `update(grads, state, params)` answers
+    """An optimization rule: `init(params)` is its first state, `update(grads, state, params)` returns
     (updates, state). The updates are to be added to the parameters: `apply_updates(params, updates)`.
 
     >>> import numpy as np, pullback as pb
@@ -60,7 +60,7 @@ class Rule:
     def init(self, params: Any) -> Any:
         """The state before the first step."""
         leaves, structure = flatten(params)
-        values = [_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
+        values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
         return self.start(unflatten(structure, values))
 
     def update(self, grads: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, Any]:
@@ -68,12 +68,14 @@ class Rule:
         `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
         """
         leaves, structure = flatten(params)
-        values = [_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
-        given = [as_value(g) for g in listed(structure, grads, f"{self.name}: gradients and parameters")]
+        values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
+        given = [as_value(g) for g in leaves_matching(structure, grads, f"{self.name}: gradients and parameters")]
         for i, (g, p) in enumerate(zip(given, values, strict=True)):
-            _fitting(g, spec_of(p), f"{self.name}: the gradient of params{paths(structure)[i]}", "the parameter")
+            _check_matches(
+                g, spec_of(p), f"{self.name}: the gradient of params{leaf_paths(structure)[i]}", "the parameter"
+            )
         updates, after = self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
-        return _only_trained(params, updates), after
+        return _zero_buffer_updates(params, updates), after
 
     def updates(self, pairs: Sequence[tuple[Any, Any]], **extra: Any) -> list[tuple[Any, Any]]:
         """For a graph built by hand: pairs of (variable, its gradient) in, pairs of (variable, new value) out, those
@@ -96,27 +98,27 @@ def _remembered(made: Rule, recipe: Recipe) -> Rule:
     return replace(made, recipe=recipe)
 
 
-def _only_trained(params: Any, updates: Any) -> Any:
-    """The updates with zeros for the buffers of modules: running statistics are not learnt, and must not decay."""
-    flags = trained_leaves(params)
+def _zero_buffer_updates(params: Any, updates: Any) -> Any:
+    """The updates with zeros for the buffers of modules: running statistics are not learned, and must not decay."""
+    flags = trainable_mask(params)
     if all(flags):
         return updates
     leaves, structure = flatten(updates)
     return unflatten(structure, [u if f else zeros(spec_of(u)) for u, f in zip(leaves, flags, strict=True)])
 
 
-def _parameter(x: Any, what: str, structure: Any, number: int) -> Any:
+def _check_parameter(x: Any, what: str, structure: Any, number: int) -> Any:
     value = as_value(x)
     spec = spec_of(value)
     if not spec.inexact:
         raise DtypeError(
-            f"{what}: params{paths(structure)[number]} is {spec}, and only floating-point and complex arrays are "
-            "learnt.\n  Convert it, or leave it out of the parameters."
+            f"{what}: params{leaf_paths(structure)[number]} is {spec}, and only floating-point and complex arrays are "
+            "learned.\n  Convert it, or leave it out of the parameters."
         )
     return value
 
 
-def _fitting(x: Any, wanted: Spec, what: str, other: str) -> None:
+def _check_matches(x: Any, wanted: Spec, what: str, other: str) -> None:
     found = spec_of(x)
     if found.shape != wanted.shape:
         raise ShapeError(f"{what} has shape {found.shape}, {other} {wanted.shape}.")
@@ -132,11 +134,11 @@ def apply_updates(params: Any, updates: Any) -> Any:
     [array([1.5, 0.5])]
     """
     leaves, structure = flatten(params)
-    given = [as_value(u) for u in listed(structure, updates, "apply_updates: parameters and updates")]
+    given = [as_value(u) for u in leaves_matching(structure, updates, "apply_updates: parameters and updates")]
     values = [as_value(p) for p in leaves]
     for i, (u, p) in enumerate(zip(given, values, strict=True)):
-        where = f"apply_updates: the update of params{paths(structure)[i]}"
-        _fitting(u, spec_of(p), where, "the parameter")
+        where = f"apply_updates: the update of params{leaf_paths(structure)[i]}"
+        _check_matches(u, spec_of(p), where, "the parameter")
     return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
 
 
@@ -154,18 +156,18 @@ def chain(*rules: Rule) -> Rule:
     for rule in rules:
         if not isinstance(rule, Rule):
             raise ArgumentError(f"chain: wants rules, such as pb.optim.adam(1e-3), got a {type(rule).__name__}.")
-    return named("chain", *rules)
+    return named_chain("chain", *rules)
 
 
-def named(name: str, *rules: Rule) -> Rule:
-    """A chain that is called something."""
+def named_chain(name: str, *rules: Rule) -> Rule:
+    """A chain with a name."""
 
     def start(params: Any) -> Any:
         return tuple(rule.start(params) for rule in rules)
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         if not isinstance(state, tuple) or len(state) != len(rules):
-            raise wrong_state(name, state, f"a tuple of {len(rules)} states")
+            raise wrong_state_error(name, state, f"a tuple of {len(rules)} states")
         after = []
         for rule, before in zip(rules, state, strict=True):
             grads, new = rule.advance(grads, before, params, extra)
@@ -175,47 +177,61 @@ def named(name: str, *rules: Rule) -> Rule:
     return Rule(name, start, advance)
 
 
-def wrong_state(name: str, state: Any, wanted: str) -> ArgumentError:
+def wrong_state_error(name: str, state: Any, wanted: str) -> ArgumentError:
     return ArgumentError(
         f"{name}: the state is a {type(state).__name__} where {wanted} was expected.\n"
         "  It belongs to another rule; make one with rule.init(params)."
     )
 
 
-def stateless(name: str, of_leaf: Callable[[Any, Any], Any]) -> Rule:
-    """A rule without a state: `of_leaf(gradient, parameter)` for each leaf."""
+def check_state(state: Any, name: str) -> State:
+    if not isinstance(state, State):
+        raise wrong_state_error(name, state, "a State")
+    return state
+
+
+def check_state_pair(state: Any, name: str) -> tuple[State, Any]:
+    """The own state of a rule around another, and the state of that one."""
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], State):
+        raise wrong_state_error(name, state, "a pair of states")
+    return state[0], state[1]
+
+
+def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any]) -> Rule:
+    """A rule without a state: `update_leaf(gradient, parameter)` for each leaf."""
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         leaves, structure = flatten(params)
         pairs = zip(flatten(grads)[0], leaves, strict=True)
-        return unflatten(structure, [as_value(of_leaf(g, p)) for g, p in pairs]), state
+        return unflatten(structure, [as_value(update_leaf(g, p)) for g, p in pairs]), state
 
     return Rule(name, lambda params: (), advance)
 
 
-def leafwise(
+def leafwise_rule(
     name: str,
     start: Callable[[Any], dict[str, Any]],
     step: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, dict[str, Any]]],
     counted: bool = True,
 ) -> Rule:
-    """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` answers (update, slots)
-    in the t-th step, counted from 1. A rule that does not ask for t need not count.
+    """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` returns (update, slots)
+    in the t-th step, counted from 1. A rule that does not use t need not count.
     """
 
     def begin(params: Any) -> State:
         leaves, structure = flatten(params)
-        made = [start(p) for p in leaves]
-        names = made[0] if made else ()
-        steps = no_steps(leaves) if counted else ()
-        return State(steps, {n: unflatten(structure, [m[n] for m in made]) for n in names})
+        slots = [start(p) for p in leaves]
+        names = slots[0] if slots else ()
+        steps = zero_step_count(leaves) if counted else ()
+        return State(steps, {n: unflatten(structure, [s[n] for s in slots]) for n in names})
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, State]:
-        if not isinstance(state, State):
-            raise wrong_state(name, state, "a State")
+        state = check_state(state, name)
         leaves, structure = flatten(params)
         t = pointwise.add(state.steps, 1) if counted else ()
-        columns = {n: parts(structure, tree, f"{name}: state and parameters") for n, tree in state.slots.items()}
+        columns = {
+            n: split_by_structure(structure, tree, f"{name}: state and parameters") for n, tree in state.slots.items()
+        }
         updates, slots = [], []
         for i, (g, p) in enumerate(zip(flatten(grads)[0], leaves, strict=True)):
             update, after = step(g, {n: column[i] for n, column in columns.items()}, p, t)

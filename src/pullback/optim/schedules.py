@@ -1,4 +1,4 @@
-"""Numbers of a plan in, a function of the steps taken so far out: learning rates that change, inside `jit` too.
+"""Learning-rate schedules: functions of the number of steps, inside `jit` too.
 
 A schedule is any function from a count of steps (a number or an integer array, 0 at first) to a rate. These are written
 in ops and computed in float64; a rule casts the rate to the precision of each parameter.
@@ -12,11 +12,11 @@ from typing import Any
 
 from ..arrays.remade import remade
 from ..errors import ArgumentError
-from ..ops import elementwise as pointwise
 from ..ops.dispatch import as_value
+from ..ops.elementwise import pointwise
+from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
-from ..ops.rounding import floor
-from .leaves import float_steps, number, whole_number
+from .leaves import check_count, check_setting, steps_as_float64
 
 __all__ = [
     "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",
@@ -26,9 +26,9 @@ __all__ = [
 Schedule = Callable[[Any], Any]
 
 
-def _scheduled(of_steps: Callable[[Any], Any]) -> Schedule:
-    """A function of steps as float64 as a schedule, which answers an array."""
-    return lambda t: as_value(of_steps(float_steps(as_value(t))))
+def _make_schedule(of_steps: Callable[[Any], Any]) -> Schedule:
+    """A schedule, which returns an array, from a function of steps as float64."""
+    return lambda t: as_value(of_steps(steps_as_float64(as_value(t))))
 
 
 @remade
@@ -39,8 +39,8 @@ def constant(rate: Any) -> Schedule:
     >>> pb.optim.schedules.constant(0.1)(7)
     array(0.1)
     """
-    rate = number(rate, "constant: rate")
-    return _scheduled(lambda t: pointwise.add(rate, 0 * t))
+    rate = check_setting(rate, "constant: rate")
+    return _make_schedule(lambda t: pointwise.add(rate, 0 * t))
 
 
 @remade
@@ -51,14 +51,14 @@ def polynomial(rate: Any, end: Any, steps: int, power: Any = 1.0) -> Schedule:
     >>> pb.optim.schedules.polynomial(1.0, 0.0, 10, power=2)(5)
     array(0.25)
     """
-    rate, end = number(rate, "polynomial: rate"), number(end, "polynomial: end")
-    count = whole_number(steps, "polynomial: steps")
+    rate, end = check_setting(rate, "polynomial: rate"), check_setting(end, "polynomial: end")
+    count = check_count(steps, "polynomial: steps")
 
     def schedule(t: Any) -> Any:
         left = 1 - clip(t, 0, count) / count
         return end + (rate - end) * left**power
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -81,17 +81,17 @@ def exponential(rate: Any, decay: Any, every: int = 1, staircase: bool = False, 
     array(0.125)
     """
     rate, decay, end = (
-        number(rate, "exponential: rate"),
-        number(decay, "exponential: decay"),
-        number(end, "exponential: end"),
+        check_setting(rate, "exponential: rate"),
+        check_setting(decay, "exponential: decay"),
+        check_setting(end, "exponential: end"),
     )
-    every = whole_number(every, "exponential: every")
+    every = check_count(every, "exponential: every")
 
     def schedule(t: Any) -> Any:
         rounds = t / every
         return pointwise.maximum(rate * decay ** (floor(rounds) if staircase else rounds), end)
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -113,8 +113,10 @@ def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
     >>> pb.optim.schedules.piecewise(1.0, {10: 0.1, 20: 0.5})(20)
     array(0.05)
     """
-    rate = number(rate, "piecewise: rate")
-    changes = {whole_number(s, "piecewise: a step", 0): number(f, "piecewise: a factor") for s, f in factors.items()}
+    rate = check_setting(rate, "piecewise: rate")
+    changes = {
+        check_count(s, "piecewise: a step", 0): check_setting(f, "piecewise: a factor") for s, f in factors.items()
+    }
 
     def schedule(t: Any) -> Any:
         now = pointwise.add(rate, 0 * t)
@@ -122,7 +124,7 @@ def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
             now = now * pointwise.where(pointwise.greater_equal(t, step), factor, 1.0)
         return now
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -135,9 +137,9 @@ def cosine(rate: Any, steps: int, end: Any = 0.0, restart: Any = None) -> Schedu
     >>> [float(plan(t).round(6)) for t in (5, 10, 20, 30)]
     [0.5, 1.0, 0.5, 1.0]
     """
-    rate, end = number(rate, "cosine: rate"), number(end, "cosine: end")
-    count = whole_number(steps, "cosine: steps")
-    growth = None if restart is None else float(number(restart, "cosine: restart", 1.0))
+    rate, end = check_setting(rate, "cosine: rate"), check_setting(end, "cosine: end")
+    count = check_count(steps, "cosine: steps")
+    growth = None if restart is None else float(check_setting(restart, "cosine: restart", 1.0))
 
     def schedule(t: Any) -> Any:
         if growth is None:
@@ -150,7 +152,7 @@ def cosine(rate: Any, steps: int, end: Any = 0.0, restart: Any = None) -> Schedu
             share = (t - count * (growth**n - 1) / (growth - 1)) / (count * growth**n)
         return end + (rate - end) * (1 + pointwise.cos(math.pi * share)) / 2
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -163,8 +165,8 @@ def one_cycle(peak: Any, steps: int, rise: float = 0.3, start_divisor: Any = 25.
     >>> [float(plan(t).round(6)) for t in (0, 29, 99)]
     [0.04, 1.0, 4e-06]
     """
-    peak, count = number(peak, "one_cycle: peak"), whole_number(steps, "one_cycle: steps", 2)
-    share = float(number(rise, "one_cycle: rise", 0, 1))
+    peak, count = check_setting(peak, "one_cycle: peak"), check_count(steps, "one_cycle: steps", 2)
+    share = float(check_setting(rise, "one_cycle: rise", 0, 1))
     first = peak / start_divisor
     last = first / end_divisor
     top = min(max(share * count - 1, 1e-9), count - 1 - 1e-9)
@@ -175,25 +177,25 @@ def one_cycle(peak: Any, steps: int, rise: float = 0.3, start_divisor: Any = 25.
         down = last + (peak - last) * (1 + pointwise.cos(math.pi * (t - top) / (count - 1 - top))) / 2
         return pointwise.where(pointwise.less_equal(t, top), up, down)
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
-def inverse_sqrt(rate: Any, warm: int = 1) -> Schedule:
-    """Up to `rate` in `warm` equal steps, then falling as 1 / sqrt(t) (Vaswani et al., 2017).
+def inverse_sqrt(rate: Any, warmup_steps: int = 1) -> Schedule:
+    """Up to `rate` in `warmup_steps` equal steps, then falling as 1 / sqrt(t) (Vaswani et al., 2017).
 
     >>> import pullback as pb
-    >>> plan = pb.optim.schedules.inverse_sqrt(1.0, warm=4)
+    >>> plan = pb.optim.schedules.inverse_sqrt(1.0, warmup_steps=4)
     >>> plan(0), plan(3), plan(15)
     (array(0.25), array(1.), array(0.5))
     """
-    rate, count = number(rate, "inverse_sqrt: rate"), whole_number(warm, "inverse_sqrt: warm")
+    rate, count = check_setting(rate, "inverse_sqrt: rate"), check_count(warmup_steps, "inverse_sqrt: warmup_steps")
 
     def schedule(t: Any) -> Any:
         t = t + 1
         return rate * pointwise.minimum(t / count, pointwise.sqrt(count / t))
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -206,14 +208,14 @@ def warm_up(steps: int, then: Any, start: Any = 0.0) -> Schedule:
     >>> plan(5), plan(10)
     (array(0.5), array(1.))
     """
-    count, start = whole_number(steps, "warm_up: steps"), number(start, "warm_up: start")
+    count, start = check_count(steps, "warm_up: steps"), check_setting(start, "warm_up: start")
     after = then if callable(then) else constant(then)
 
     def schedule(t: Any) -> Any:
         rising = start + (after(0) - start) * t / count
         return pointwise.where(pointwise.less(t, count), rising, after(pointwise.maximum(t - count, 0)))
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)
 
 
 @remade
@@ -227,7 +229,7 @@ def join(schedules: Sequence[Any], at: Sequence[int]) -> Schedule:
     (array(0.5), array(0.5))
     """
     parts = [s if callable(s) else constant(s) for s in schedules]
-    starts = [whole_number(s, "join: at", 0) for s in at]
+    starts = [check_count(s, "join: at", 0) for s in at]
     if len(parts) != len(starts) + 1 or sorted(starts) != starts:
         raise ArgumentError(f"join: {len(parts)} schedules want {len(parts) - 1} steps in order, got {list(at)}.")
 
@@ -237,4 +239,4 @@ def join(schedules: Sequence[Any], at: Sequence[int]) -> Schedule:
             now = pointwise.where(pointwise.less(t, start), now, part(pointwise.maximum(t - start, 0)))
         return now
 
-    return _scheduled(schedule)
+    return _make_schedule(schedule)

@@ -1,1 +1,1 @@
-"""Trees of arrays and settings in, files out, and back: safetensors, written so that no file is ever half there."""
+"""Saving and loading trees of arrays as safetensors, atomically."""

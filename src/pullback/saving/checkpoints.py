@@ -1,4 +1,4 @@
-"""Steps and trees in, the last few of them kept in a directory, and the newest out again."""
+"""`Checkpoints`: the last few states of a training run in a directory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, final
 
 from ..errors import ArgumentError, StorageError
-from .whole import load, save
-from .writing import TEMPORARY
+from .atomic_write import TEMPORARY
+from .save_load import load, save
 
 __all__ = ["Checkpoints"]
 
@@ -21,10 +21,10 @@ class Checkpoints:
     """The states of a training in a directory, the newest `keep` of them. One process writes to it at a time.
 
     >>> import tempfile, pullback as pb
-    >>> kept = pb.Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> checkpoints = pb.Checkpoints(tempfile.mkdtemp(), keep=2)
     >>> for step in range(5):
-    ...     _ = kept.save(step, {"step": step, "random": pb.random.state()})
-    >>> kept.steps(), kept.restore()["step"]
+    ...     _ = checkpoints.save(step, {"step": step, "random": pb.random.state()})
+    >>> checkpoints.steps(), checkpoints.restore()["step"]
     ([3, 4], 4)
     """
 
@@ -36,7 +36,7 @@ class Checkpoints:
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, tree: Any, metadata: Mapping[str, str] | None = None) -> Path:
-        """Write a tree under the number of a step; once it is there, older ones beyond `keep` go. Answers its path."""
+        """Write a tree under a step number and delete the oldest beyond `keep`. Returns its path."""
         path = self.path(step)
         save(path, tree, metadata)
         for old in [s for s in self.steps() if s != step][: -(self.keep - 1) or None]:
@@ -48,7 +48,7 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         """The file of a step."""
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise ArgumentError(f"Checkpoints: a step is a whole number that is not negative, got {step!r}.")
+            raise ArgumentError(f"Checkpoints: a step is a non-negative integer, got {step!r}.")
         return self.directory / f"step-{step:010d}.safetensors"
 
     def steps(self) -> list[int]:

@@ -1,1 +1,1 @@
-"""Remembering and going back: the backward pass over recorded nodes, its hooks and its threads."""
+"""The backward pass over recorded nodes, its hooks and its threads."""

@@ -1,4 +1,4 @@
-"""Shares of a cotangent in, their sum out: how contributions to one value add up."""
+"""Sums of cotangents: how the contributions to one value are accumulated and handed to the user."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.tensor import Tensor, another
+from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
-from ..ops import elementwise as pointwise
-from ..ops.op import Selected
+from ..ops.elementwise import pointwise
+from ..ops.op import MaskedCotangent
 
-__all__ = ["Delivery", "Parts", "accumulate", "arrays_in", "plain_bar"]
+__all__ = ["GradientDelivery", "ResultCotangents", "accumulate", "arrays_in", "strip_mask"]
 
 
-class Parts:
+class ResultCotangents:
     """The cotangents of an op with several results. It grows as they arrive, since there may be thousands."""
 
     __slots__ = ("_arrived", "_count")
@@ -26,33 +26,33 @@ class Parts:
 
     @property
     def bars(self) -> tuple[Any, ...]:
-        """One for each result, None for those that have none."""
+        """The cotangent of each result, None for those without one."""
         return tuple(map(self._arrived.get, range(self._count)))
 
-    def take(self, other: Parts) -> Parts:
-        """Add another's cotangents to these."""
+    def add_parts(self, other: ResultCotangents) -> ResultCotangents:
+        """Add the cotangents of another collection to these."""
         for index, bar in other._arrived.items():
             held = self._arrived.get(index)
             self._arrived[index] = bar if held is None else accumulate(held, bar)
         return self
 
 
-def plain_bar(bar: Any) -> Any:
+def strip_mask(bar: Any) -> Any:
     """A cotangent without its mask."""
-    return bar.bar if type(bar) is Selected else bar
+    return bar.bar if type(bar) is MaskedCotangent else bar
 
 
 def accumulate(held: Any, share: Any) -> Any:
     """held + share, for everything a cotangent can be. Never writes into an array."""
-    if type(held) is Parts:
-        return held.take(share)
-    if type(held) is Selected and type(share) is Selected:
-        return Selected(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
-    return pointwise.add(plain_bar(held), plain_bar(share))
+    if type(held) is ResultCotangents:
+        return held.add_parts(share)
+    if type(held) is MaskedCotangent and type(share) is MaskedCotangent:
+        return MaskedCotangent(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
+    return pointwise.add(strip_mask(held), strip_mask(share))
 
 
 def arrays_in(value: Any) -> Iterator[Any]:
-    """The bare arrays inside anything that ops take or give and cotangents can be, also in values of transforms."""
+    """The bare arrays inside an argument, a result or a cotangent, also inside values of transforms."""
     waiting = [value]
     while waiting:
         x = waiting.pop()
@@ -62,16 +62,16 @@ def arrays_in(value: Any) -> Iterator[Any]:
             waiting.extend(x)
         elif isinstance(x, Value):
             waiting.extend(getattr(x, name, None) for name in ("value", "primal", "along"))
-        elif type(x) is Selected:
+        elif type(x) is MaskedCotangent:
             waiting.extend((x.bar, x.mask))
-        elif type(x) is Parts:
+        elif type(x) is ResultCotangents:
             waiting.extend(x.bars)
 
 
-class Delivery:
-    """Hands cotangents out to the user, each in memory of its own: a view, or what was handed out before, is copied.
+class GradientDelivery:
+    """Returns cotangents to the user, each in its own memory: a view, or what was returned before, is copied.
 
-    Memory that the engine still works with is safe too: it writes only where it holds the one reference.
+    Memory that the engine still uses is safe too: it writes only where it holds the only reference.
     """
 
     __slots__ = ("_given",)
@@ -79,8 +79,8 @@ class Delivery:
     def __init__(self) -> None:
         self._given: dict[int, weakref.ref[Any]] = {}
 
-    def own(self, bar: Any) -> Any:
-        bar = plain_bar(bar)
+    def owned_copy(self, bar: Any) -> Any:
+        bar = strip_mask(bar)
         if isinstance(bar, Value):
             return self._own_tensor(bar) if type(bar) is Tensor else bar
         before = self._given.get(id(bar))
@@ -92,6 +92,6 @@ class Delivery:
     def _own_tensor(self, bar: Tensor) -> Tensor:
         if isinstance(bar.value, Value):
             return bar
-        twin: Tensor = another(bar)
-        twin.value = self.own(bar.value)
+        twin: Tensor = alias(bar)
+        twin.value = self.owned_copy(bar.value)
         return twin

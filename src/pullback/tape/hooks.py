@@ -1,4 +1,4 @@
-"""Hooks and a gradient in, the gradient that goes on out: everything users can hang on a backward pass."""
+"""Hooks on a backward pass: gradient hooks, pre and post hooks of nodes, hooks over several tensors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Node
 from ..arrays.spec import spec_of, zeros
-from ..arrays.tensor import Tensor, another, wrap
+from ..arrays.tensor import Tensor, alias, wrap
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError, HookError
-from .cotangents import Parts, plain_bar
+from .cotangents import ResultCotangents, strip_mask
 
-__all__ = ["Group", "HookRun", "register_multi_grad_hook", "retain_grad"]
+__all__ = ["HookGroup", "HookRun", "register_multi_grad_hook", "retain_grad"]
 
 
-class Group:
+class HookGroup:
     """A hook over several tensors: `mode` "all" waits for every gradient, "any" takes the first."""
 
     __slots__ = ("hook", "mode", "size")
@@ -30,17 +30,17 @@ class Group:
         self.mode = mode
 
 
-class _Member:
-    """One tensor's place in a group."""
+class _GroupMember:
+    """The entry of one tensor in a group."""
 
     __slots__ = ("group", "index")
 
-    def __init__(self, group: Group, index: int) -> None:
+    def __init__(self, group: HookGroup, index: int) -> None:
         self.group = group
         self.index = index
 
     def __call__(self) -> None:
-        """Marks a place only."""
+        """A placeholder; the group is called by `HookRun`."""
 
 
 class MultiHandle:
@@ -74,95 +74,97 @@ def register_multi_grad_hook(
         raise ArgumentError("register_multi_grad_hook: the hook must be callable.")
     if not isinstance(tensors, (list, tuple)) or not all(isinstance(t, Tensor) for t in tensors):
         raise ArgumentTypeError("register_multi_grad_hook: wants a list of tensors.")
-    group = Group(hook, len(tensors), mode)
+    group = HookGroup(hook, len(tensors), mode)
     nodes = [t._tracked_node("register_multi_grad_hook") for t in tensors]
-    return MultiHandle([node.add_hook("multi", _Member(group, i)) for i, node in enumerate(nodes)])
+    return MultiHandle([node.add_hook("multi", _GroupMember(group, i)) for i, node in enumerate(nodes)])
 
 
 def retain_grad(self: Tensor) -> None:
-    """Keep the gradient of this intermediate tensor in `.grad` when a backward passes it."""
+    """Save the gradient of this intermediate tensor in `.grad` during backward."""
     node = self._tracked_node("retain_grad")
-    if not self.is_leaf and node.retained(self) is None:
+    if not self.is_leaf and node.retain_hook_key(self) is None:
         node.add_hook("retain", weakref.ref(self))
 
 
 class HookRun:
-    """The hooks of one backward run, as they were when it began: changes made inside a hook act from the next."""
+    """The hooks of one backward pass, as they were when it began: changes made inside a hook apply to the next pass."""
 
-    __slots__ = ("_groups", "_linked", "entries")
+    __slots__ = ("_create_graph", "_groups", "entries")
 
-    def __init__(self, nodes: Sequence[Node], linked: bool) -> None:
-        self._linked = linked
+    def __init__(self, nodes: Sequence[Node], create_graph: bool) -> None:
+        self._create_graph = create_graph
         self.entries = {n: tuple(n.hooks.entries.values()) for n in nodes if n.hooks is not None and n.hooks.entries}
-        self._groups: dict[Group, dict[int, Any]] = {}
+        self._groups: dict[HookGroup, dict[int, Any]] = {}
         for entries in self.entries.values():
             for kind, member in entries:
-                if kind == "multi" and isinstance(member, _Member):
+                if kind == "multi" and isinstance(member, _GroupMember):
                     self._groups.setdefault(member.group, {})[member.index] = None
 
-    def of(self, node: Node, kind: str) -> list[Any]:
+    def hooks_of(self, node: Node, kind: str) -> list[Any]:
         return [hook for found, hook in self.entries.get(node, ()) if found == kind]
 
-    def on_gradient(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
-        """Gradient hooks in the order they came, then those that only look. No cotangent at all is zeros to them."""
+    def run_gradient_hooks(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
+        """Run gradient hooks as registered, then those that only observe; a missing cotangent is zeros to them."""
         if bar is None:
             if isinstance(node.spec, tuple):
                 return None
             bar = zeros(node.spec)
-        for hook in self.of(node, "grad"):
-            bar = self._replaced(bar, hook(self.shown(bar)), node, "hook")
-        for tensor_of in self.of(node, "retain"):
+        for hook in self.hooks_of(node, "grad"):
+            bar = self._apply_hook_result(bar, hook(self.as_user_tensor(bar)), node, "hook")
+        for tensor_of in self.hooks_of(node, "retain"):
             tensor = tensor_of()
             if tensor is not None:
                 retain(tensor, bar)
-        for member in self.of(node, "multi"):
+        for member in self.hooks_of(node, "multi"):
             self._note(member, bar)
         return bar
 
-    def before(self, node: Node, bar: Any) -> Any:
-        for hook in self.of(node, "pre"):
-            bar = self._replaced(bar, hook(self.shown(bar)), node, "pre hook")
+    def run_pre_hooks(self, node: Node, bar: Any) -> Any:
+        for hook in self.hooks_of(node, "pre"):
+            bar = self._apply_hook_result(bar, hook(self.as_user_tensor(bar)), node, "pre hook")
         return bar
 
-    def after(self, node: Node, shares: tuple[Any, ...], bar: Any) -> tuple[Any, ...]:
-        for hook in self.of(node, "post"):
-            shown = tuple(None if s is None else self.shown(s) for s in shares)
-            found = hook(shown, self.shown(bar))
+    def run_post_hooks(self, node: Node, shares: tuple[Any, ...], bar: Any) -> tuple[Any, ...]:
+        for hook in self.hooks_of(node, "post"):
+            shown = tuple(None if s is None else self.as_user_tensor(s) for s in shares)
+            found = hook(shown, self.as_user_tensor(bar))
             if found is not None:
                 found = found if isinstance(found, (tuple, list)) else (found,)
                 if len(found) != len(shares):
                     raise HookError(f"post hook of {node.name}: returned {len(found)} shares, wanted {len(shares)}.")
-                shares = tuple(self._replaced(s, f, node, "post hook") for s, f in zip(shares, found, strict=True))
+                shares = tuple(
+                    self._apply_hook_result(s, f, node, "post hook") for s, f in zip(shares, found, strict=True)
+                )
         return shares
 
-    def shown(self, bar: Any) -> Any:
-        """A cotangent as the user sees it: a tensor, which the user may keep."""
-        if type(bar) is Parts:
-            return tuple(None if b is None else self.shown(b) for b in bar.bars)
-        bar = plain_bar(bar)
+    def as_user_tensor(self, bar: Any) -> Any:
+        """A cotangent as a tensor that the user may keep."""
+        if type(bar) is ResultCotangents:
+            return tuple(None if b is None else self.as_user_tensor(b) for b in bar.bars)
+        bar = strip_mask(bar)
         if isinstance(bar, Tensor):
-            return another(bar)
+            return alias(bar)
         return wrap(bar if isinstance(bar, Value) else bar.copy(), spec_of(bar))
 
-    def _replaced(self, bar: Any, given: Any, node: Node, what: str) -> Any:
+    def _apply_hook_result(self, bar: Any, given: Any, node: Node, what: str) -> Any:
         if given is None:
             return bar
-        wanted = spec_of(plain_bar(bar)) if bar is not None else None
+        wanted = spec_of(strip_mask(bar)) if bar is not None else None
         given = np.asarray(given) if isinstance(given, np.generic) else given
         if not (isinstance(given, Value) or is_array(given)):
             raise HookError(f"{what} of {node.name}: returned a {type(given).__name__}, wanted a tensor or None.")
         found = spec_of(given)
         if wanted is not None and (found.shape != wanted.shape or found.dtype != wanted.dtype):
             raise HookError(f"{what} of {node.name}: returned {found}, wanted {wanted}.\n  made at {node.where()}")
-        value = given.value if isinstance(given, Tensor) and not self._linked else given
+        value = given.value if isinstance(given, Tensor) and not self._create_graph else given
         return value if isinstance(value, Value) else value.copy()  # the engine may add to it
 
-    def _note(self, member: _Member, bar: Any) -> None:
+    def _note(self, member: _GroupMember, bar: Any) -> None:
         group = member.group
         waiting = self._groups.get(group)
         if waiting is None:
             return
-        waiting[member.index] = self.shown(bar)
+        waiting[member.index] = self.as_user_tensor(bar)
         if group.mode == "any":
             del self._groups[group]
             group.hook(waiting[member.index])

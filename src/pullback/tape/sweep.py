@@ -1,4 +1,4 @@
-"""Roots and seeds in, cotangents of leaves and targets out: the order of a backward pass and its inner loop."""
+"""The backward pass: roots and seeds in, cotangents of leaves and targets out; its order and its inner loop."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, call_of, depends_on_running_call, sign_back, user_line
-from ..ops.specialise import plain_step
+from ..arrays.node import Node, call_status, depends_on_running_call, propagate_call_site, user_line
+from ..ops.specialize import plain_step
 from ..settings import modes
-from .cotangents import accumulate, plain_bar
+from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
-from .pull import check_finite, freed, pull
+from .pull import check_finite, freed_graph_error, pull
 
-__all__ = ["Sweep", "deepest_first"]
+__all__ = ["Sweep", "order_deepest_first"]
 
 _ndarray = np.ndarray
-_claiming = threading.Lock()
+_claim_lock = threading.Lock()
 
 
 class Sweep:
     """One backward pass: the nodes that take part, deepest first, and what to do at each.
 
     `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any, and
-    answers the tensors whose `.grad` took it.
-    A pass claims its nodes and adds their cotangents up in `node.bar`, where the mark `waiting` stands until the
-    first share comes. If another pass (in another thread, or around a hook that started this one) has claimed
+    returns the tensors whose `.grad` received it.
+    A pass claims its nodes and adds their cotangents up in `node.bar`, which holds the mark `waiting` until the
+    first share arrives. If another pass (in another thread, or around a hook that started this one) has claimed
     one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
-    With `linked` the cotangents can be differentiated again; None leaves that to whether a living leaf other than the
-    targets takes part, whose owner may want to.
+    With `create_graph` the cotangents can be differentiated again; None means: if a live leaf other than the targets
+    takes part, whose owner may differentiate them.
     """
 
     __slots__ = (
-        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "hooks", "linked", "order", "retain", "retain_grad",
-        "sink", "table", "targets", "waiting", "wanted",
+        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "create_graph", "hooks", "order", "retain",
+        "retain_grad", "sink", "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +49,7 @@ class Sweep:
         retain_grad: Callable[[Any, Any], None],
         *,
         retain: bool,
-        linked: bool | None,
+        create_graph: bool | None,
         alone: bool,
     ) -> None:
         self.targets, self.sink, self.retain_grad = targets, sink, retain_grad
@@ -58,15 +58,15 @@ class Sweep:
         self.waiting = object()
         self.table: dict[Node, Any] = {}
         roots = [node for node, _ in seeds]
-        floor = min((n.order for n in targets), default=0) if targets is not None and linked is None else 0
+        floor = min((n.order for n in targets), default=0) if targets is not None and create_graph is None else 0
         mine = claim(roots, self.waiting, floor) if alone else None
         self.claimed = mine is not None
-        order = deepest_first(roots, floor) if mine is None else mine
-        if linked is None:
-            linked = floor > 0 or others(order, targets or frozenset())
-        self.linked = linked
-        self.retain = retain or self.linked
-        self._line = user_line(sys._getframe(1)) if self.linked else None
+        order = order_deepest_first(roots, floor) if mine is None else mine
+        if create_graph is None:
+            create_graph = floor > 0 or has_foreign_leaves(order, targets or frozenset())
+        self.create_graph = create_graph
+        self.retain = retain or self.create_graph
+        self._line = user_line(sys._getframe(1)) if self.create_graph else None
         try:
             self._prepare(seeds, order)
         except BaseException:
@@ -75,19 +75,19 @@ class Sweep:
             raise
 
     def _prepare(self, seeds: Sequence[tuple[Node, Any]], order: list[Node]) -> None:
-        """Leave out what leads to no target, look up the hooks, put the seeds in place."""
-        targets, linked = self.targets, self.linked
+        """Drop nodes without a path to a target, look up the hooks, store the seeds."""
+        targets, create_graph = self.targets, self.create_graph
         self.wanted = None
         if targets is not None:
-            self.wanted = leading_to(targets, order)
+            self.wanted = nodes_leading_to(targets, order)
             for node in targets:
                 node.leave_fast_path()
         if self.wanted is not None:
             if self.claimed:
                 release(n for n in order if n not in self.wanted)
             order = [n for n in order if n in self.wanted]
-        self.hooks = HookRun([n for n in order if n.call is not None and n.call.hooks is not None], linked)
-        self.order = early_leaves(order, self.hooks) if self.hooks.entries else order
+        self.hooks = HookRun([n for n in order if n.call is not None and n.call.hooks is not None], create_graph)
+        self.order = move_leaves_early(order, self.hooks) if self.hooks.entries else order
         for node, seed in seeds:
             if self.wanted is None or node in self.wanted:
                 self.add(node, seed)
@@ -105,25 +105,25 @@ class Sweep:
             raise
 
     def _run_claimed(self, order: Sequence[Node]) -> None:
-        """The plain case stands here by itself, since this loop is most of what a small backward costs."""
+        """The plain case has its own loop, which is most of the cost of a small backward."""
         retain, waiting = self.retain, self.waiting
-        plain = not self.linked and not self._anomaly and self.wanted is None and self._observer is None
+        plain = not self.create_graph and not self._anomaly and self.wanted is None and self._observer is None
         for node in order:
             bar = node.bar
             node.bar = None
             if plain and node.call is None and type(bar) is _ndarray:
                 kept = node.kept
                 if kept is None:
-                    raise freed(node)
+                    raise freed_graph_error(node)
                 rule, kind = node.rule, node.spec.plain
-                (rule.plain[kind] or _specialised(rule, kind))(kept, node.parents, bar, waiting)
+                (rule.plain[kind] or _specialize(rule, kind))(kept, node.parents, bar, waiting)
                 if not retain:
                     node.kept = None
             else:
                 self.visit(node, None if bar is waiting else bar)
 
     def visit(self, node: Node, bar: Any) -> None:
-        """One node, with everything that may go with it."""
+        """One node, with hooks, checks and observers."""
         bar = self.arrive(node, bar)
         if bar is not None and node.rule is not None:
             for parent, share in zip(node.parents, self.shares(node, bar), strict=True):
@@ -131,10 +131,10 @@ class Sweep:
                     self.add(parent, share)
 
     def add(self, node: Node, share: Any) -> None:
-        """One more share of a node's cotangent."""
+        """Add a share to the cotangent of a node."""
         if self.claimed:
             held = node.bar
-            if held is not None:  # a node without a mark leads to no target
+            if held is not None:  # a node without a mark has no path to a target
                 node.bar = share if held is self.waiting else self.sum(held, share)
         else:
             held = self.table.get(node)
@@ -143,26 +143,26 @@ class Sweep:
     def sum(self, held: Any, share: Any) -> Any:
         """Two shares of one cotangent, added."""
         total = accumulate(held, share)
-        self._sign(total)
+        self._set_call_site(total)
         if self._observer is not None:
-            self._observer.pulled(None, (total,))
+            self._observer.after_pull(None, (total,))
         return total
 
-    def _sign(self, bar: Any) -> None:
-        """What a linked pass makes was made on the line that asked for it."""
+    def _set_call_site(self, bar: Any) -> None:
+        """Attribute the graph that a pass creates to the line that started it."""
         if self._line is not None:
-            sign_back(getattr(plain_bar(bar), "node", None), self._line)
+            propagate_call_site(getattr(strip_mask(bar), "node", None), self._line)
 
     def arrive(self, node: Node, bar: Any) -> Any:
-        """A node's cotangent is complete: hooks see it, then whoever asked for it gets it."""
+        """A node's cotangent is complete: hooks run on it, then the sink receives it."""
         hooked = node in self.hooks.entries
         if hooked:
-            bar = self.hooks.on_gradient(node, bar, self.retain_grad)
+            bar = self.hooks.run_gradient_hooks(node, bar, self.retain_grad)
         if node.rule is None if self.targets is None else node in self.targets:
             took = self.sink(node, bar)
             if self._observer is not None:
-                self._observer.delivered(took or ())
-            for hook in self.hooks.of(node, "post_accumulate") if hooked else ():
+                self._observer.on_grads_accumulated(took or ())
+            for hook in self.hooks.hooks_of(node, "post_accumulate") if hooked else ():
                 for tensor in took or ():
                     hook(tensor)
         return bar
@@ -171,41 +171,41 @@ class Sweep:
         """One step of the chain rule: hooks before, the rule, checks, hooks after."""
         hooked = node in self.hooks.entries
         if hooked:
-            bar = self.hooks.before(node, bar)
+            bar = self.hooks.run_pre_hooks(node, bar)
         if self._observer is not None:
-            self._observer.pulling(node, bar)
+            self._observer.before_pull(node, bar)
         wanted = None if self.wanted is None else self.wanted.__contains__
         try:
-            shares = pull(node, bar, wanted, self.linked, self._observer is not None)
+            shares = pull(node, bar, wanted, self.create_graph, self._observer is not None)
         except Exception as error:
-            error.add_note(f"  while going back through {node.name}, made at {node.where()}")
+            error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
             raise
         if not self.retain:
             node.kept = None
         if self._observer is not None:
-            self._observer.pulled(node, shares)
+            self._observer.after_pull(node, shares)
         for share in shares:
-            self._sign(share)
+            self._set_call_site(share)
         if self._anomaly:
             check_finite(node, shares, self._nan_only)
-        return self.hooks.after(node, shares, bar) if hooked else shares
+        return self.hooks.run_post_hooks(node, shares, bar) if hooked else shares
 
 
-def _specialised(rule: Any, kind: int) -> Any:
+def _specialize(rule: Any, kind: int) -> Any:
     made = rule.plain[kind] = plain_step(rule, kind, accumulate)
     return made
 
 
 def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | None:
-    """Every node of depth `floor` or more that leads to the roots, marked as this pass's own, deepest first; None if
-    another holds one.
+    """Every node of depth `floor` or more that the roots depend on, claimed by this pass, deepest first; None if
+    another pass has claimed one.
     """
-    source = Node()  # above all roots, so that they are met like any parent
+    source = Node()  # a child of all roots, so that they are visited like any parent
     source.parents = tuple(roots)
     found = [source]
-    with _claiming:
-        for node in found:  # grows as it goes
-            for parent in above(floor, node.parents) if floor else node.parents:
+    with _claim_lock:
+        for node in found:  # grows during the loop
+            for parent in filter_by_depth(floor, node.parents) if floor else node.parents:
                 bar = parent.bar
                 if bar is None:
                     parent.bar = waiting
@@ -219,24 +219,24 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
 
 
 def release(nodes: Iterable[Node]) -> None:
-    """Give nodes back: no pass holds them."""
+    """Release nodes: no pass claims them."""
     for node in nodes:
         node.bar = None
 
 
-def above(floor: int, nodes: Iterable[Node]) -> list[Node]:
-    """A node leads only to nodes less deep than itself: what is less deep than every target leads to none."""
+def filter_by_depth(floor: int, nodes: Iterable[Node]) -> list[Node]:
+    """A node depends only on nodes of lower depth: what is less deep than every target has no path to one."""
     return [node for node in nodes if node.order >= floor]
 
 
-def deepest_first(roots: Iterable[Node], floor: int = 0) -> list[Node]:
-    """Every node of depth `floor` or more that leads to the roots. A node is always deeper than its parents, so this is
-    the order to go in.
+def order_deepest_first(roots: Iterable[Node], floor: int = 0) -> list[Node]:
+    """Every node of depth `floor` or more that the roots depend on, deepest first: a node is always deeper than its
+    parents, so this is a topological order.
     """
-    found = list(dict.fromkeys(roots))  # in their order: the same function must go the same way at each run
+    found = list(dict.fromkeys(roots))  # in order: every run must visit them alike
     seen = set(found)
-    for node in found:  # grows as it goes
-        for parent in above(floor, node.parents) if floor else node.parents:
+    for node in found:  # grows during the loop
+        for parent in filter_by_depth(floor, node.parents) if floor else node.parents:
             if parent not in seen:
                 seen.add(parent)
                 found.append(parent)
@@ -249,26 +249,26 @@ def leaves_of(order: list[Node]) -> Iterator[Node]:
     return itertools.takewhile(lambda node: node.order == 0, reversed(order))
 
 
-def others(order: list[Node], but: Set[Node | None]) -> bool:
-    """Whether somebody else may still want a derivative: there is a leaf that is not one of `but`. It counts also when
-    its tensor is gone, since what was computed from it may live; a variable of a call that is over does not.
+def has_foreign_leaves(order: list[Node], except_for: Set[Node | None]) -> bool:
+    """Whether another caller may still differentiate: there is a leaf not in `except_for`. It counts also when its
+    tensor is dead, since values computed from it may live; a variable of a finished call does not count.
     """
-    return _told(any(node not in but and call_of(node) != "over" for node in leaves_of(order)))
+    return replay_decision(any(node not in except_for and call_status(node) != "over" for node in leaves_of(order)))
 
 
-def _told(found: bool) -> bool:
-    """A recomputation must answer as the first run did: by now, calls that ran then may be over."""
+def replay_decision(found: bool) -> bool:
+    """A recomputation must decide as the first run did: calls that ran then may have finished."""
     watcher = modes().watcher
-    return found if watcher is None else bool(watcher.deciding(found))
+    return found if watcher is None else bool(watcher.resolve_decision(found))
 
 
-def in_running_call(roots: Iterable[Node]) -> bool:
-    """Whether a value depends on a variable of a running call, whose caller will differentiate the answer."""
-    return _told(any(depends_on_running_call(node) for node in roots))
+def is_in_running_call(roots: Iterable[Node]) -> bool:
+    """Whether a value depends on a variable of a running call, whose caller will differentiate the result."""
+    return replay_decision(any(depends_on_running_call(node) for node in roots))
 
 
-def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
-    """The nodes on a way to a target, in one pass from the leaves; None if all are."""
+def nodes_leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
+    """The nodes on a path to a target, in one pass from the leaves; None if all are."""
     if order and order[-1].order == 0 and all(n in targets for n in leaves_of(order)):
         return None
     wanted: set[Node] = set()
@@ -278,7 +278,7 @@ def leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] | None:
     return wanted
 
 
-def early_leaves(order: list[Node], hooks: HookRun) -> list[Node]:
+def move_leaves_early(order: list[Node], hooks: HookRun) -> list[Node]:
     """Leaves with hooks right after the last node that adds to them, so that a hook may use and drop a gradient."""
     waiting = {n for n in order if n.rule is None and n in hooks.entries}
     last = {parent: node for node in order for parent in node.parents if parent in waiting}

@@ -1,4 +1,4 @@
-"""Seeing and checking: programs as pictures, gradients by layer, differences, certificates, memory."""
+"""Tools: drawings of programs, gradient reports, gradient checks, certification, memory profiles."""
 
 from .drawing import draw
 from .gradients import GradientReport, gradient_report

@@ -1,4 +1,4 @@
-"""A tensor, a graph or a compiled function in, its program out: as text, or as a picture in a file."""
+"""`draw`: the program of a tensor, a graph or a compiled function, as text or a picture."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ..arrays.node import Node
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
-from ..compile.jit import Entry, Jitted
+from ..compile.jit import Jitted, Specialization
 from ..errors import ArgumentError
-from ..graph.draw import Card, drawn, pictured
+from ..graph.draw import DrawingCard, draw_cards, draw_graph
 from ..graph.ir import Graph
 from ..graph.stage import stage
-from ..graph.text import graph_text, spec_text
+from ..graph.text import format_graph, format_spec
 from ..ops.record import PartRule
-from ..tape.sweep import deepest_first
+from ..tape.sweep import order_deepest_first
 
 __all__ = ["draw"]
 
@@ -30,8 +30,8 @@ def draw(
     names: Mapping[str, Tensor] | None = None,
 ) -> str:
     """The program behind a tensor (its tape), in a graph, or of a function at example arguments, compiled or not. Its
-    `form` is "text", or "svg" or "html", pictures that need nothing but themselves; with `path` it is written to a
-    file, whose ending (.txt, .svg, .html) says the form. Leaves of a tape are shown by their `names`.
+    `form` is "text", or "svg" or "html", self-contained pictures; with `path` it is written to a file, whose
+    suffix (.txt, .svg, .html) sets the form. Leaves of a tape are shown by their `names`.
 
     >>> import pullback as pb
     >>> w = pb.tensor([1.0, 2.0], requires_grad=True)
@@ -41,20 +41,20 @@ def draw(
     t1: float64[2] = multiply(t0, w)
     t2: float64[] = sum(t1)
     """
-    form = _form(path, form)
+    form = _resolve_format(path, form)
     if isinstance(x, Tensor):
         if args:
             raise ArgumentError("draw: a tensor's tape takes no further arguments; write path='...' for a file.")
-        picture = _drawn_tape(x, form, names or {})
+        picture = _draw_tape(x, form, names or {})
     else:
         graph = _graph_of(x, args)
-        picture = graph_text(graph, data=False) if form == "text" else drawn(graph, form)
+        picture = format_graph(graph, data=False) if form == "text" else draw_graph(graph, form)
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture
 
 
-def _form(path: str | Path | None, form: str | None) -> str:
+def _resolve_format(path: str | Path | None, form: str | None) -> str:
     if path is not None and form is None:
         form = {".txt": "text", ".svg": "svg", ".html": "html", ".htm": "html"}.get(Path(path).suffix.lower())
         if form is None:
@@ -66,7 +66,7 @@ def _form(path: str | Path | None, form: str | None) -> str:
 
 
 def _graph_of(x: Any, args: tuple[Any, ...]) -> Graph:
-    if isinstance(x, (Graph, Entry)):
+    if isinstance(x, (Graph, Specialization)):
         return x if isinstance(x, Graph) else x.graph
     if isinstance(x, Jitted):
         if args:
@@ -82,24 +82,24 @@ def _graph_of(x: Any, args: tuple[Any, ...]) -> Graph:
     )
 
 
-def _drawn_tape(x: Tensor, form: str, names: Mapping[str, Tensor]) -> str:
+def _draw_tape(x: Tensor, form: str, names: Mapping[str, Tensor]) -> str:
     if x.node is None:
         raise ArgumentError("draw: nothing was recorded for this tensor: it does not require its gradient.")
-    nodes = deepest_first([x.node])[::-1]
+    nodes = order_deepest_first([x.node])[::-1]
     known = {id(t.node): name for name, t in names.items() if t.node is not None}
-    labels = _labels(nodes, known)
-    lines = [_line(node, labels) for node in nodes]
+    labels = _name_nodes(nodes, known)
+    lines = [_node_line(node, labels) for node in nodes]
     if form == "text":
         return "\n".join(lines)
     places = {id(node): i for i, node in enumerate(nodes)}
-    cards = [_card(node, line, known) for node, line in zip(nodes, lines, strict=True)]
+    cards = [_node_card(node, line, known) for node, line in zip(nodes, lines, strict=True)]
     edges = [(places[id(p)], places[id(n)]) for n in nodes for p in dict.fromkeys(n.parents)]
-    return pictured(
+    return draw_cards(
         cards, edges, "\n".join(f"{line}  # {n.where()}" for n, line in zip(nodes, lines, strict=True)), form
     )
 
 
-def _labels(nodes: list[Node], known: Mapping[int, str]) -> dict[int, str]:
+def _name_nodes(nodes: list[Node], known: Mapping[int, str]) -> dict[int, str]:
     """A name for each value: the user's, x0, x1 for other leaves, t0, t1 for what was computed."""
     counts = {"x": 0, "t": 0}
     labels = {}
@@ -110,8 +110,8 @@ def _labels(nodes: list[Node], known: Mapping[int, str]) -> dict[int, str]:
     return labels
 
 
-def _line(node: Node, labels: Mapping[int, str]) -> str:
-    made = f"{labels[id(node)]}: {_made(node)}"
+def _node_line(node: Node, labels: Mapping[int, str]) -> str:
+    made = f"{labels[id(node)]}: {_format_specs(node)}"
     if node.is_leaf:
         return f"{made} = leaf"
     if isinstance(node.rule, PartRule):
@@ -119,14 +119,14 @@ def _line(node: Node, labels: Mapping[int, str]) -> str:
     return f"{made} = {node.name}({', '.join(labels[id(p)] for p in node.parents)})"
 
 
-def _made(node: Node) -> str:
+def _format_specs(node: Node) -> str:
     specs = (node.spec,) if isinstance(node.spec, Spec) else node.spec
-    return ", ".join(map(spec_text, specs))
+    return ", ".join(map(format_spec, specs))
 
 
-def _card(node: Node, line: str, known: Mapping[int, str]) -> Card:
+def _node_card(node: Node, line: str, known: Mapping[int, str]) -> DrawingCard:
     hint = f"{line}\nmade at {node.where()}"
     if node.is_leaf:
-        return Card(known.get(id(node), "leaf"), _made(node), hint, "input")
+        return DrawingCard(known.get(id(node), "leaf"), _format_specs(node), hint, "input")
     part = f" [{node.rule.index}]" if isinstance(node.rule, PartRule) else ""
-    return Card(f"{node.name}{part}"[:40], _made(node), hint, node.rule.op.family)
+    return DrawingCard(f"{node.name}{part}"[:40], _format_specs(node), hint, node.rule.op.family)

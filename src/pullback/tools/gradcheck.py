@@ -1,4 +1,4 @@
-"""Function and arrays in, a report out: derivatives compared with finite differences, element by element."""
+"""`gradcheck` and `gradgradcheck`: derivatives against finite differences, element by element."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
-from ..arrays.checks import wants_functions, wants_number
-from ..arrays.node import signed
+from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
 from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
-from ..ops import elementwise as pointwise
-from ..ops import reducing
+from ..ops.elementwise import pointwise
+from ..ops.reduce import reductions
 from ..settings import enable_grad
 from ..tape.backward import gradients
 
@@ -50,28 +50,28 @@ class CheckReport:
         )
 
 
-@signed
+@attributed_to_caller
 def gradcheck(
     f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-7, seed: int = 0
 ) -> CheckReport:
     """Compare the gradient of f with central differences at float64 or complex128 arrays.
 
     f takes tensors and returns one tensor or a tuple of them; outputs of any shape are weighted at random
-    (fixed by `seed`) and summed. Non-finite numbers on either side never agree. Integer arguments stay fixed.
+    (fixed by `seed`) and summed. Non-finite values on either side never agree. Integer arguments stay fixed.
 
     >>> import numpy as np, pullback as pb
     >>> bool(pb.gradcheck(lambda x: pb.sin(x) * x, np.array([0.5, 1.5])))
     True
     """
-    wants_functions("gradcheck", f)
+    check_functions("gradcheck", f)
     _check_numbers(eps, rtol, atol)
-    inputs = [_prepared(a, i) for i, a in enumerate(arrays)]
+    inputs = [_as_double_array(a, i) for i, a in enumerate(arrays)]
     weights: list[np.ndarray[Any, Any]] = []
 
     def loss(values: Sequence[Any], track: bool) -> tuple[Tensor, list[Tensor]]:
         tensors = [tensor(v, requires_grad=track and is_inexact(np.asarray(v).dtype)) for v in values]
         with enable_grad():
-            total = _weighted(f(*tensors), weights, np.random.default_rng(seed))
+            total = _weighted_sum(f(*tensors), weights, np.random.default_rng(seed))
         return total, [t for t in tensors if t.requires_grad]
 
     total, tracked = loss(inputs, track=True)
@@ -82,10 +82,12 @@ def gradcheck(
         np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in zip(tracked, found, strict=True)
     ]
     places = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
-    return _compare(lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol)
+    return _compare_elements(
+        lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol
+    )
 
 
-@signed
+@attributed_to_caller
 def gradgradcheck(
     f: Callable[..., Any], *arrays: Any, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-6, seed: int = 0
 ) -> CheckReport:
@@ -95,7 +97,7 @@ def gradgradcheck(
     >>> bool(pb.gradgradcheck(lambda x: pb.exp(x) * x, np.array([0.5, 1.5])))
     True
     """
-    wants_functions("gradgradcheck", f)
+    check_functions("gradgradcheck", f)
 
     weights: list[Any] = []
 
@@ -104,7 +106,7 @@ def gradgradcheck(
         tracked = [t if t.requires_grad else tensor(t, requires_grad=True) for t in tensors if is_inexact(t.dtype)]
         swap = iter(tracked)
         full = [next(swap) if is_inexact(t.dtype) else t for t in tensors]
-        total = _weighted(f(*full), weights, rng)
+        total = _weighted_sum(f(*full), weights, rng)
         if not total.requires_grad:
             return (total,)
         found = gradients(total, tracked, create_graph=True, allow_unused=True)
@@ -114,13 +116,13 @@ def gradgradcheck(
 
 
 def _check_numbers(eps: float, rtol: float, atol: float) -> None:
-    wants_number("gradcheck: eps", eps, above=0)
-    wants_number("gradcheck: rtol", rtol, least=0)
-    wants_number("gradcheck: atol", atol, least=0)
+    check_number("gradcheck: eps", eps, above=0)
+    check_number("gradcheck: rtol", rtol, least=0)
+    check_number("gradcheck: atol", atol, least=0)
 
 
-def _prepared(array: Any, i: int) -> np.ndarray[Any, Any]:
-    """A bare copy of an argument. A tuple is no array: made into one, it would be an argument of another function."""
+def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
+    """A bare copy of an argument. A tuple of arrays is refused: converted, it would call another function."""
     if isinstance(array, (tuple, dict)) or (isinstance(array, list) and any(map(_is_array_like, array))):
         raise ArgumentTypeError(
             f"gradcheck: argument {i} is a {type(array).__name__} of arrays.\n"
@@ -136,7 +138,7 @@ def _is_array_like(x: Any) -> bool:
     return isinstance(x, (Value, tuple)) or is_array(x)
 
 
-def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Tensor:
+def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Tensor:
     """One real number from all outputs, by fixed random weights; shapes must not change between calls."""
     outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     first = not weights
@@ -153,7 +155,7 @@ def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Ten
             raise ShapeError(
                 f"gradcheck: output {i} changed its shape to {out.shape} when an input was moved a little."
             )
-        term = reducing.sum(pointwise.real(pointwise.multiply(out, np.conj(weight))))
+        term = reductions.sum(pointwise.real(pointwise.multiply(out, np.conj(weight))))
         total = term if total is None else total + term
     if total is None:
         raise DtypeError("gradcheck: f returned no floating-point tensor.")
@@ -161,7 +163,7 @@ def _weighted(outputs: Any, weights: list[Any], rng: np.random.Generator) -> Ten
     return result
 
 
-def _compare(
+def _compare_elements(
     value: Callable[[Sequence[Any]], float],
     inputs: list[Any],
     places: list[int],
@@ -173,7 +175,7 @@ def _compare(
     worst, worst_error, checked, agree = None, -1.0, 0, True
     for place, gradient in zip(places, analytic, strict=True):
         for index in np.ndindex(inputs[place].shape):
-            numeric = _difference(value, inputs, place, index, eps)
+            numeric = _central_difference(value, inputs, place, index, eps)
             rule = complex(gradient[index])
             error = abs(rule - numeric) / (atol + rtol * abs(numeric) or 1e-300)
             finite = math.isfinite(error)
@@ -181,15 +183,15 @@ def _compare(
             agree = agree and finite and error <= 1
             checked += 1
             if error > worst_error:
-                worst_error, worst = error, (place, index, _real(rule), _real(numeric))
+                worst_error, worst = error, (place, index, _drop_zero_imaginary(rule), _drop_zero_imaginary(numeric))
     return CheckReport(agree, checked, max(worst_error, 0.0), worst)
 
 
-def _real(z: complex) -> complex:
+def _drop_zero_imaginary(z: complex) -> complex:
     return z.real if z.imag == 0 else z
 
 
-def _difference(
+def _central_difference(
     value: Callable[[Sequence[Any]], float], inputs: list[Any], place: int, index: Any, eps: float
 ) -> complex:
     """Central differences in one element; for a complex one along both axes: df/da + i df/db."""

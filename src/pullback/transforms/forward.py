@@ -1,26 +1,26 @@
-"""Function, primals and tangents in, value and tangent out: forward mode by duals that nest by level."""
+"""Forward mode: `jvp`, `linearize`, and duals, which nest by level."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
-from ..arrays.checks import wants_functions
-from ..arrays.protect import settled
+from ..arrays.protect import as_immutable
 from ..arrays.remade import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor, another, wrap
-from ..arrays.trees import flatten, listed, unflatten
+from ..arrays.tensor import Tensor, alias, wrap
+from ..arrays.trees import flatten, leaves_matching, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
-from ..ops.shaping import astype, expand_dims, stretched
-from ..ops.specialise import Symbol, replay, write_down
-from .batching import unbatched
-from .border import as_float, brought_out, fresh, scalars_become_arrays, with_aux
+from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims
+from ..ops.specialize import Symbol, replay, stage_equations
+from .boundary import as_array_leaf, as_differentiable, owned_copy, split_aux, unwrap_to_level
+from .vectorize import unbatch
 
 __all__ = ["Dual", "jvp", "linearize"]
 
@@ -36,14 +36,14 @@ class Dual(Value):
         self.primal = primal
         self.along = along
         spec = spec_of(primal)
-        self.spec: Spec = spec.guarded_twin or spec.guarded()
+        self.spec: Spec = spec.guarded_twin or spec.as_guarded()
         self.scope = scope
         self.level = scope.level
 
     def point_at(self, new: Any, what: str) -> None:
         if isinstance(new, Value) and new.level >= self.level:
             if type(new) is not Dual or new.scope is not self.scope:
-                raise self.unmovable(what)
+                raise self.rebind_error(what)
             self.primal, self.along = new.primal, new.along
         else:
             self.primal, self.along = new, None
@@ -64,8 +64,8 @@ class Dual(Value):
         """The derivatives along all directions, one after the other along the first axis."""
         directions = self.scope.directions
         if directions is None or not directions.size:
-            return _in_a_row(self.tangent)
-        return unbatched(zeros(self.spec) if self.along is None else self.along, directions, 0)
+            return _add_leading_axis(self.tangent)
+        return unbatch(zeros(self.spec) if self.along is None else self.along, directions, 0)
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Compute the value below, then push the tangents through the op's rule."""
@@ -90,8 +90,8 @@ class Dual(Value):
         pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
-            return tuple(_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
-        return _dual(out, pushed, scope)
+            return tuple(_make_dual(x, t, scope) for x, t in zip(out, pushed, strict=True))
+        return _make_dual(out, pushed, scope)
 
     @property
     def is_tracked(self) -> bool:
@@ -103,8 +103,8 @@ class Dual(Value):
     def __format__(self, form: str) -> str:
         return format(self.primal, form) if form else str(self)
 
-    def refusal(self, what: str) -> ConversionError:
-        """A bare number would lose the tangent."""
+    def conversion_error(self, what: str) -> ConversionError:
+        """Raise: a bare array would lose the tangent."""
         return ConversionError(
             f"{what}: {self.spec} carries a tangent, a bare array would lose it.\n"
             "  Use functions of pullback on it, or x.detach() for a constant."
@@ -114,41 +114,41 @@ class Dual(Value):
         return f"dual({self.primal!r}, {self.along!r})"
 
 
-def _dual(primal: Any, tangent: Any, scope: Scope) -> Any:
+def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:
     spec = spec_of(primal)
     if tangent is None or not spec.inexact:
         return Dual(primal, None, scope)
     found = spec_of(tangent)
     if found.shape != spec.shape:
-        tangent = stretched(tangent, spec.shape)
+        tangent = broadcast_checked(tangent, spec.shape)
     return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
 
 
-def _in_a_row(x: Any) -> Any:
-    """With a leading axis; also duals of a context that is over, on which no op runs any more."""
+def _add_leading_axis(x: Any) -> Any:
+    """With a leading axis; also for duals of a finished context, on which no op can run."""
     if type(x) is not Dual:
         return expand_dims(x, 0)
-    return Dual(_in_a_row(x.primal), None if x.along is None else _in_a_row(x.along), x.scope)
+    return Dual(_add_leading_axis(x.primal), None if x.along is None else _add_leading_axis(x.along), x.scope)
 
 
-def _constant(scope: Scope, x: Any) -> Dual:
+def _lift_constant(scope: Scope, x: Any) -> Dual:
     return Dual(x, None, scope)
 
 
-def _inside(x: Any) -> Any:
+def _lower_constant(x: Any) -> Any:
     return x.primal if type(x) is Dual and x.along is None else x
 
 
 def forward_scope(name: str, directions: Scope | None = None) -> Scope:
     """A run of forward mode, along one direction or along a batch of them."""
-    scope = Scope(name, _constant, _inside)
+    scope = Scope(name, _lift_constant, _lower_constant)
     scope.directions = directions
     return scope
 
 
-def checked_tangent(primal: Any, tangent: Any, what: str) -> Any:
+def check_tangent(primal: Any, tangent: Any, what: str) -> Any:
     """A tangent in the dtype of its primal, of the same shape."""
-    tangent = scalars_become_arrays(tangent, what)
+    tangent = as_array_leaf(tangent, what)
     spec, found = spec_of(primal), spec_of(tangent)
     if spec.shape != found.shape:
         raise ShapeError(f"{what}: a tangent has shape {found.shape}, its primal {spec.shape}.")
@@ -160,54 +160,54 @@ def checked_tangent(primal: Any, tangent: Any, what: str) -> Any:
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
     """The value of f and its derivative along the tangents: (value, tangent), or (value, tangent, aux) with `has_aux`.
 
-    `primals` are the arguments of f, `tangents` look the same; a None stands for an argument that does not move. One
+    `primals` are the arguments of f, `tangents` look the same; None stands for an argument without a tangent. One
     pass forward, whatever the number of results: the mode for few inputs and many outputs.
 
     >>> import numpy as np, pullback as pb
     >>> pb.jvp(lambda x: pb.sin(x) * x, (np.array(2.0),), (np.array(1.0),))
     (array(1.81859485), array(0.07700375))
     """
-    wants_functions("jvp", f)
+    check_functions("jvp", f)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentError("jvp: primals and tangents are tuples, with one entry for each argument of the function.")
     if len(primals) != len(tangents):
         raise ArgumentError(f"jvp: got {len(primals)} primals and {len(tangents)} tangents.")
     scope = forward_scope("jvp")
     with scope:
-        inputs = [_moving(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
+        inputs = [_make_duals(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
         out = f(*inputs)
-        out, aux = with_aux(out, "jvp") if has_aux else (out, None)
+        out, aux = split_aux(out, "jvp") if has_aux else (out, None)
         leaves, structure = flatten(out)
-        pairs = [_parts(brought_out(scalars_become_arrays(x, "jvp"), scope), scope) for x in leaves]
+        pairs = [_split_dual(unwrap_to_level(as_array_leaf(x, "jvp"), scope), scope) for x in leaves]
         value, tangent = (unflatten(structure, [pair[i] for pair in pairs]) for i in (0, 1))
-        return (value, tangent, _without(aux, scope)) if has_aux else (value, tangent)
+        return (value, tangent, _lower_aux(aux, scope)) if has_aux else (value, tangent)
 
 
-def _without(aux: Any, scope: Scope) -> Any:
-    """What the function returned beside its value: the primals of duals, anything else as it is."""
+def _lower_aux(aux: Any, scope: Scope) -> Any:
+    """The aux of a function: the primals of duals, anything else unchanged."""
     leaves, structure = flatten(aux)
     return unflatten(
-        structure, [_parts(brought_out(x, scope), scope)[0] if isinstance(x, Value) else x for x in leaves]
+        structure, [_split_dual(unwrap_to_level(x, scope), scope)[0] if isinstance(x, Value) else x for x in leaves]
     )
 
 
-def _moving(primal: Any, tangent: Any, scope: Scope) -> Any:
+def _make_duals(primal: Any, tangent: Any, scope: Scope) -> Any:
     """One argument as duals, leaf by leaf."""
     leaves, structure = flatten(primal)
     if tangent is None:
-        return unflatten(structure, [another(as_value(x)) for x in leaves])
+        return unflatten(structure, [alias(as_value(x)) for x in leaves])
     duals = []
-    for i, (x, t) in enumerate(zip(leaves, listed(structure, tangent, "jvp"), strict=True)):
-        x = another(as_float(x, "jvp", structure, i))
-        duals.append(Dual(x, another(checked_tangent(x, t, "jvp")), scope))
+    for i, (x, t) in enumerate(zip(leaves, leaves_matching(structure, tangent, "jvp"), strict=True)):
+        x = alias(as_differentiable(x, "jvp", structure, i))
+        duals.append(Dual(x, alias(check_tangent(x, t, "jvp")), scope))
     return unflatten(structure, duals)
 
 
-def _parts(out: Any, scope: Scope) -> tuple[Any, Any]:
-    """Value and tangent of a result, each in memory of its own; a tensor has a tensor for its tangent."""
+def _split_dual(out: Any, scope: Scope) -> tuple[Any, Any]:
+    """Value and tangent of a result, each in its own memory; a tensor has a tensor for its tangent."""
     own = type(out) is Dual and out.scope is scope
     primal, tangent = (out.primal, out.tangent) if own else (out, zeros(spec_of(out)))
-    primal, tangent = fresh(primal), fresh(tangent)
+    primal, tangent = owned_copy(primal), owned_copy(tangent)
     if isinstance(primal, Tensor) and is_array(tangent):
         tangent = wrap(tangent, spec_of(tangent))
     return primal, tangent
@@ -216,31 +216,31 @@ def _parts(out: Any, scope: Scope) -> tuple[Any, Any]:
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """The value of f at the primals, and the linear function of tangents that is its derivative there.
 
-    f runs once; the derivative is remembered as a program, so that pushing many tangents costs no more of f.
+    f runs once; the derivative is traced as a program, so that pushing many tangents does not run f again.
 
     >>> import numpy as np, pullback as pb
     >>> value, push = pb.linearize(lambda x: pb.sin(x) * x, np.array(2.0))
     >>> push(np.array(1.0)), push(np.array(2.0))
     (array(0.07700375), array(0.15400751))
     """
-    wants_functions("linearize", f)
+    check_functions("linearize", f)
     leaves, structure = flatten(primals)
-    values = [as_float(x, "linearize", structure, i) for i, x in enumerate(leaves)]
-    values = [settled(x) if is_array(x) else x for x in values]  # the program keeps them
+    values = [as_differentiable(x, "linearize", structure, i) for i, x in enumerate(leaves)]
+    values = [as_immutable(x) if is_array(x) else x for x in values]  # the program keeps them
     found: dict[str, Any] = {}
 
-    def pushed(*tangents: Symbol) -> list[Any]:
+    def push_flat(*tangents: Symbol) -> list[Any]:
         value, tangent = jvp(f, unflatten(structure, values), unflatten(structure, tangents))
         outs, found["structure"] = flatten(tangent)
         found["value"] = value
         return outs
 
-    inputs, equations, outs = write_down(pushed, *map(spec_of, values), name="linearize")
+    inputs, equations, outs = stage_equations(push_flat, *map(spec_of, values), name="linearize")
 
     def push(*tangents: Any) -> Any:
-        given = listed(structure, tangents, "linearize")
-        checked = [checked_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(shape, [fresh(x) for x in replay(inputs, equations, outs, checked)])
+        given = leaves_matching(structure, tangents, "linearize")
+        checked = [check_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
+        return unflatten(shape, [owned_copy(x) for x in replay(inputs, equations, outs, checked)])
 
     shape = found.pop("structure")
     return found.pop("value"), Bound(push)

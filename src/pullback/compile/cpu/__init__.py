@@ -1,1 +1,1 @@
-"""The program as LLVM text, linked in this process: no compiler on the user's machine."""
+"""The CPU target: programs as LLVM text, linked in this process; the user's machine needs no compiler."""

@@ -1,4 +1,4 @@
-"""Which step native code gets wrong: each one compiled alone, on the memory that the reference has at that point."""
+"""Finds the step that native code gets wrong: each is compiled alone, on the reference's memory at that point."""
 
 from __future__ import annotations
 
@@ -8,49 +8,48 @@ from typing import Any
 
 import numpy as np
 
-from ..fuse import Step, Steps
-from ..loops import Buffer, Host
-from ..recipes import renamed
-from ..reference.check import alone, differs
-from ..reference.memory import Memory, region_of
-from ..reference.steps import Machine, describe
-from .link import link, vector_bytes
-from .program import render_program
+from ..loop_ir import Buffer, Host, Step, Steps
+from ..reference.check import difference_mask, without_arena
+from ..reference.interpreter import Interpreter, describe
+from ..reference.poisoned_memory import PoisonedMemory, region_of
+from ..schedule.recompute_recipes import rename_buffers
+from .program.render import render_program
+from .runtime.link import link, vector_bytes
 
-__all__ = ["first_wrong_step"]
+__all__ = ["find_first_wrong_step"]
 
 
-def first_wrong_step(steps: Steps, given: Sequence[Any], fast: bool) -> str:
-    """A sentence on the first step whose native code differs from the reference."""
-    machine, memory = Machine(alone), Memory(None)
+def find_first_wrong_step(steps: Steps, given: Sequence[Any], fast: bool) -> str:
+    """A sentence that names the first step whose native code differs from the reference."""
+    machine, memory = Interpreter(without_arena), PoisonedMemory(None)
     for buffer, array in zip(steps.inputs, given, strict=True):
         memory.bind(buffer, region_of(array, "an argument"))
     for number, step in enumerate(steps.steps):
-        arrays = {b: _numbers(memory, b) for b in (*step.reads(), *step.writes()) if b.kind != "constant"}
-        machine.step(step, memory.__getitem__)
-        ran = not isinstance(step, Host) and _run(step, arrays, fast)
-        if ran and any(_differs(memory, b, found) for b, found in arrays.items()):
+        arrays = {b: _read_buffer(memory, b) for b in (*step.reads(), *step.writes()) if b.kind != "constant"}
+        machine.run_step(step, memory.__getitem__)
+        ran = not isinstance(step, Host) and _run_native(step, arrays, fast)
+        if ran and any(_is_wrong(memory, b, found) for b, found in arrays.items()):
             return f"Its native code is wrong first in step {number} ({describe(step)}), compiled alone."
     return "Each step compiled alone is right, so it is their order, or memory that they share."
 
 
-def _numbers(memory: Memory, buffer: Buffer) -> Any:
+def _read_buffer(memory: PoisonedMemory, buffer: Buffer) -> Any:
     region = memory[buffer]
     return region.bytes.data[region.start : region.start + buffer.nbytes].copy().view(buffer.dtype)
 
 
-def _differs(memory: Memory, buffer: Buffer, found: Any) -> bool:
-    """Whether numbers are not those in a buffer, where it holds any."""
+def _is_wrong(memory: PoisonedMemory, buffer: Buffer, found: Any) -> bool:
+    """Whether values differ from those in a buffer, where it has been written."""
     region = memory[buffer]
     begin = slice(region.start, region.start + buffer.nbytes, buffer.dtype.itemsize)
     there = region.bytes.writer[begin] == region.writer
-    return bool((differs(found, _numbers(memory, buffer), region.bytes.noise[begin]) & there).any())
+    return bool((difference_mask(found, _read_buffer(memory, buffer), region.bytes.noise[begin]) & there).any())
 
 
-def _run(step: Step, arrays: dict[Buffer, Any], fast: bool) -> bool:
-    """A step in native code, on arrays that stand for its buffers and are written to; False if it calls Python."""
+def _run_native(step: Step, arrays: dict[Buffer, Any], fast: bool) -> bool:
+    """Run a step in native code, in place on arrays for its buffers; False if it calls Python."""
     names = {b: Buffer("input", b.size, b.dtype, i) for i, b in enumerate(arrays)}
-    rendered = render_program(Steps([renamed(step, names)], list(names.values()), []), vector_bytes(), fast)
+    rendered = render_program(Steps([rename_buffers(step, names)], list(names.values()), []), vector_bytes(), fast)
     if rendered.hosts:
         return False
     pieces = [p for p in rendered.pieces if isinstance(p, str)]

@@ -1,1 +1,1 @@
-"""An independent reference for compiled programs: the loop language run slowly and obviously, in poisoned memory."""
+"""An independent reference for compiled programs: the loop IR run slowly and obviously, in poisoned memory."""

@@ -1,9 +1,9 @@
-"""How far rounding may have moved a number: a first-order bound that goes with each number through a program.
+"""How far rounding may have moved a value: a first-order bound that accompanies each value through a program.
 
-An argument has no noise. An operation passes on what its result would change by if an argument were moved by its noise,
-and adds a unit in the last place of its own. A sum adds its terms' noise, and units of the sum of their magnitudes: so
-much may another order change. Truths and integers have no noise and must agree exactly; an infinite noise says that
-nothing is known, as of a float made an integer that cannot hold it.
+An argument has no noise. An operation propagates how its result changes if an argument is moved by its noise, and adds
+a unit in the last place. A sum adds its terms' noise, and units of the sum of their magnitudes: so much may another
+order change. Booleans and integers have no noise and must agree exactly; an infinite noise means that the value is
+unknown, as of a float cast to an integer that cannot hold it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ALLOWED", "noise_of_call", "noise_of_fold", "noise_of_product", "unit"]
+__all__ = ["TOLERANCE", "noise_of_call", "noise_of_fold", "noise_of_product", "machine_epsilon"]
 
-#: Numbers may differ by so many times their noise: functions are right to a few units in the last place, not to half.
-ALLOWED = 16.0
+#: Values may differ by so many times their noise: functions are right to a few units in the last place, not to half.
+TOLERANCE = 16.0
 
 
-def unit(dtype: np.dtype[Any]) -> float:
+def machine_epsilon(dtype: np.dtype[Any]) -> float:
     """The relative distance of neighbouring numbers."""
     return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0
 
@@ -33,28 +33,30 @@ def noise_of_call(
         unknown = unknown | np.isinf(noise)
     if found.dtype.kind not in "fc":
         return np.where(unknown, np.inf, 0.0)
-    total = max(unit(found.dtype), unit(computed)) * np.abs(np.where(np.isfinite(found), found, 0)).astype(np.float64)
-    total += np.finfo(found.dtype).smallest_subnormal  # what is lost below the smallest numbers
+    total = max(machine_epsilon(found.dtype), machine_epsilon(computed)) * np.abs(
+        np.where(np.isfinite(found), found, 0)
+    ).astype(np.float64)
+    total += np.finfo(found.dtype).smallest_subnormal  # underflow
     for i, (x, noise) in enumerate(zip(args, noises, strict=True)):
         if x.dtype.kind == "f" and noise.any():
-            moved = [[*args[:i], (x + sign * noise).astype(x.dtype), *args[i + 1 :]] for sign in (1, -1)]
-            total = total + np.maximum(*(_distance(call(*other), found) for other in moved))
+            perturbed = [[*args[:i], (x + sign * noise).astype(x.dtype), *args[i + 1 :]] for sign in (1, -1)]
+            total = total + np.maximum(*(_distance(call(*other), found) for other in perturbed))
     return np.where(unknown | np.isnan(total), np.inf, total)
 
 
 def _distance(a: Any, b: Any) -> Any:
-    """How far apart; numbers that are both NaN, or the same infinity, are not."""
+    """The distance of two values: zero if both are NaN, or the same infinity."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
-    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    distance = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
 
 
 def noise_of_fold(word: str, fold: Callable[..., Any], numbers: Any, noise: Any, count: Any, found: Any) -> Any:
-    """The noise of a fold of so many numbers; `fold(function, numbers)` folds others in the same way."""
+    """The noise of a fold of `count` numbers; `fold(function, numbers)` folds others in the same way."""
     unknown = fold(np.logical_or, np.isinf(noise))
     if found.dtype.kind not in "fc":
         return np.where(unknown, np.inf, 0.0)
-    size, own = np.abs(numbers).astype(np.float64), unit(found.dtype)
+    size, own = np.abs(numbers).astype(np.float64), machine_epsilon(found.dtype)
     with np.errstate(all="ignore"):
         if word == "add":
             total = fold(np.add, noise) + own * np.sqrt(count) * fold(np.add, size)
@@ -63,7 +65,7 @@ def noise_of_fold(word: str, fold: Callable[..., Any], numbers: Any, noise: Any,
             total = most - fold(np.multiply, size) + own * count * np.abs(found)
         else:
             total = fold(np.maximum, noise)
-    return _settled(total, unknown, found)
+    return _without_nonfinite(total, unknown, found)
 
 
 def noise_of_product(left: Any, right: Any, of_left: Any, of_right: Any, found: Any, dtype: np.dtype[Any]) -> Any:
@@ -71,11 +73,11 @@ def noise_of_product(left: Any, right: Any, of_left: Any, of_right: Any, found: 
     unknown = np.isinf(of_left).any(axis=-1, keepdims=True) | np.isinf(of_right).any(axis=-2, keepdims=True)
     left, right = np.abs(left), np.abs(right)
     with np.errstate(all="ignore"):
-        own = unit(dtype) * np.sqrt(left.shape[-1] + 1.0) * (left @ right)
+        own = machine_epsilon(dtype) * np.sqrt(left.shape[-1] + 1.0) * (left @ right)
         total = own + of_left @ right + left @ of_right
-    return _settled(total, unknown, found)
+    return _without_nonfinite(total, unknown, found)
 
 
-def _settled(total: Any, unknown: Any, found: Any) -> Any:
+def _without_nonfinite(total: Any, unknown: Any, found: Any) -> Any:
     """A sum that is infinite or NaN is so in any order, unless a term is unknown."""
     return np.where(unknown | np.isnan(total) & np.isfinite(found), np.inf, np.where(np.isfinite(found), total, 0.0))

@@ -1,7 +1,7 @@
-"""Steps looked at without running them: kernels have a meaning, and no step reads memory that no step wrote.
+"""Static verification of steps: kernels are well formed, and no step reads memory that no step wrote.
 
-Places are static, so for each buffer a bitmap says which elements have been written. Where indices say the place, every
-element they may point at counts. A buffer or a walk of more than `LARGEST` elements is one bit: written at all, or not.
+Places are static, so each buffer has a bitmap of its written elements. An access by indices counts as one to every
+element they may point at. A buffer or a domain of more than `MAX_TRACKED_ELEMENTS` is one bit: written at all, or not.
 """
 
 from __future__ import annotations
@@ -14,55 +14,54 @@ from typing import Any
 import numpy as np
 
 from ...errors import MiscompiledError
-from ..fuse import Step, Steps
 from ..legality import check_legality
-from ..loops import Blocks, Buffer, Host, Kernel, Layout, Line, Loop, Product, Store
-from .steps import describe, elements, factors
+from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
+from .interpreter import describe, element_indices, product_operands
 
 __all__ = ["verify_arena", "verify_steps"]
 
 #: Above so many elements a buffer counts as a whole.
-LARGEST = 1 << 16
+MAX_TRACKED_ELEMENTS = 1 << 16
 
 
 def verify_steps(steps: Steps) -> None:
-    """Raise `MiscompiledError` if a step has no meaning, reads what was not written, or a result is not complete."""
-    seen = _Written(steps.inputs)
+    """Raise `MiscompiledError` if a step is malformed, reads what was not written, or a result is not complete."""
+    seen = _WrittenElements(steps.inputs)
     for number, step in enumerate(steps.steps):
         try:
             seen.step(step, {})
         except MiscompiledError as error:
             raise MiscompiledError(f"step {number} ({describe(step)}): {error}") from None
     for number, buffer in enumerate(steps.outputs):
-        seen.need(Layout(buffer, (buffer.size,), (1,)), {}, f"result {number}")
+        seen.require_written(Layout(buffer, (buffer.size,), (1,)), {}, f"result {number}")
 
 
-class _Written:
-    """Which elements of each buffer hold something."""
+class _WrittenElements:
+    """Which elements of each buffer have been written."""
 
     def __init__(self, inputs: Sequence[Buffer]) -> None:
-        self.known: dict[Buffer, Any] = {b: np.ones(_bits(b), bool) for b in inputs}
+        self.known: dict[Buffer, Any] = {b: np.ones(_bit_count(b), bool) for b in inputs}
 
-    def of(self, buffer: Buffer) -> Any:
+    def bitmap_of(self, buffer: Buffer) -> Any:
         if buffer not in self.known:
-            self.known[buffer] = np.full(_bits(buffer), buffer.kind == "constant")
+            self.known[buffer] = np.full(_bit_count(buffer), buffer.kind == "constant")
         return self.known[buffer]
 
-    def put(self, layout: Layout, moves: dict[Buffer, int]) -> None:
-        self.of(layout.buffer)[_where(layout, moves)] = True
+    def mark_written(self, layout: Layout, moves: dict[Buffer, int]) -> None:
+        self.bitmap_of(layout.buffer)[_bit_indices(layout, moves)] = True
 
-    def need(self, layout: Layout, moves: dict[Buffer, int], reader: str = "it") -> None:
-        if layout.size and not self.of(layout.buffer)[_where(layout, moves)].all():
+    def require_written(self, layout: Layout, moves: dict[Buffer, int], reader: str = "it") -> None:
+        if layout.size and not self.bitmap_of(layout.buffer)[_bit_indices(layout, moves)].all():
             raise MiscompiledError(f"{reader} reads elements of {layout.buffer!r} that no step wrote.")
 
     def step(self, step: Step, moves: dict[Buffer, int]) -> None:
         if isinstance(step, Kernel):
             if math.prod(step.extents):
-                self._kernel(step, moves)
+                self._verify_kernel(step, moves)
         elif isinstance(step, Product):
-            for layout in (*factors(step), *([step.out] if step.beta else [])):
-                self.need(layout, moves)
-            self.put(step.out, moves)
+            for layout in (*product_operands(step), *([step.out] if step.beta else [])):
+                self.require_written(layout, moves)
+            self.mark_written(step.out, moves)
         elif isinstance(step, Blocks):
             for block in range(step.count):
                 for inner in step.steps:
@@ -70,89 +69,89 @@ class _Written:
         elif isinstance(step, Host):
             for a in step.args:
                 if isinstance(a, Layout):
-                    self.need(a, moves)
+                    self.require_written(a, moves)
             for out in step.outs:
-                self.put(out, moves)
+                self.mark_written(out, moves)
         else:
-            self._loop(step, moves)
+            self._verify_loop(step, moves)
 
-    def _kernel(self, kernel: Kernel, moves: dict[Buffer, int]) -> None:
+    def _verify_kernel(self, kernel: Kernel, moves: dict[Buffer, int]) -> None:
         check_legality([kernel], placed=False)
         _check_order(kernel)
         for store in kernel.stores:
-            if store.word and not store.args and not store.onto:
-                self.put(_touched(kernel, store), moves)
-        for line in kernel.used():
+            if store.word and not store.args and not store.accumulates:
+                self.mark_written(_touched_layout(kernel, store), moves)
+        for line in kernel.live_lines():
             if line.buffer is not None:
-                self.need(_touched(kernel, line), moves, line.label or line.kind)
+                self.require_written(_touched_layout(kernel, line), moves, line.label or line.kind)
         for store in kernel.stores:
             if store.word:
-                self.need(_touched(kernel, store), moves, "a store that is added to what is there")
+                self.require_written(_touched_layout(kernel, store), moves, "a store that is added to what is there")
             elif not store.args:
-                self.put(_touched(kernel, store), moves)
+                self.mark_written(_touched_layout(kernel, store), moves)
 
-    def _loop(self, step: Loop, moves: dict[Buffer, int]) -> None:
+    def _verify_loop(self, step: Loop, moves: dict[Buffer, int]) -> None:
         for program in step.programs:
             verify_steps(program)
         if step.number is not None and step.kind == "branch":
-            self.need(step.number, moves)
+            self.require_written(step.number, moves)
         rounds = range(step.rounds) if step.kind == "iterate" else range(1)
         inputs = zip(step.programs[-1].inputs, step.inputs, step.moves, strict=True)
         for buffer, layout, by in inputs:
             for number in rounds if by else range(1):
-                self.need(_part(layout, number * by, buffer.size), moves)
-        fresh = [b for b in step.programs[-1].outputs if b.kind == "output"]
-        for buffer, layout, by in zip(fresh, step.outputs, step.shifts, strict=False):
+                self.require_written(_part_layout(layout, number * by, buffer.size), moves)
+        new = [b for b in step.programs[-1].outputs if b.kind == "output"]
+        for buffer, layout, by in zip(new, step.outputs, step.shifts, strict=False):
             for number in rounds:
-                self.put(_part(layout, number * by, buffer.size), moves)
+                self.mark_written(_part_layout(layout, number * by, buffer.size), moves)
         if step.number is not None and step.kind == "repeat":
-            self.put(step.number, moves)
+            self.mark_written(step.number, moves)
 
 
 def _check_order(kernel: Kernel) -> None:
-    """What a kernel both reads and writes is read and written at the same point, by a store that only writes."""
+    """Check that what a kernel both reads and writes is accessed at the same point, by a store that only writes."""
     for store in kernel.stores:
-        for line in kernel.used():
+        for line in kernel.live_lines():
             if line.buffer is not store.buffer:
                 continue
             same = line.kind == "load" and (line.strides, line.offset) == (store.strides, store.offset)
             if same and not (store.args or store.word or kernel.inner):
                 continue
-            read, written = (_where(_touched(kernel, x), {}) for x in (line, store))
+            read, written = (_bit_indices(_touched_layout(kernel, x), {}) for x in (line, store))
             if not isinstance(read, slice) and not isinstance(written, slice) and np.intersect1d(read, written).size:
                 raise MiscompiledError(f"{store.buffer!r} is read at points other than those that write to it.")
 
 
-def _part(layout: Layout, by: int, size: int) -> Layout:
+def _part_layout(layout: Layout, by: int, size: int) -> Layout:
     return Layout(layout.buffer, (size,), (1,), layout.offset + by)
 
 
-def _bits(buffer: Buffer) -> int:
-    return buffer.size if buffer.size <= LARGEST else 1
+def _bit_count(buffer: Buffer) -> int:
+    return buffer.size if buffer.size <= MAX_TRACKED_ELEMENTS else 1
 
 
-def _touched(kernel: Kernel, x: Line | Store) -> Layout:
+def _touched_layout(kernel: Kernel, x: KernelLine | Store) -> Layout:
     """All elements that a load or a store may touch, each axis on which its place depends once."""
     assert x.buffer is not None
     axes = [(n, s) for n, s in zip(kernel.extents, x.strides, strict=True) if s] + [(n, s) for s, n in x.places]
     return Layout(x.buffer, tuple(n for n, _ in axes), tuple(s for _, s in axes), x.offset)
 
 
-def _where(layout: Layout, moves: dict[Buffer, int]) -> Any:
+def _bit_indices(layout: Layout, moves: dict[Buffer, int]) -> Any:
     """The bits of a layout's elements."""
     buffer = layout.buffer
-    if buffer.size > LARGEST or layout.size > 16 * LARGEST:
+    if buffer.size > MAX_TRACKED_ELEMENTS or layout.size > 16 * MAX_TRACKED_ELEMENTS:
         return slice(None)
     layout = replace(layout, offset=layout.offset + moves.get(buffer, 0))
-    found = elements(layout)
+    found = element_indices(layout)
     if found.size and (found.min() < 0 or found.max() >= buffer.size):
         raise MiscompiledError(f"it touches elements outside of {buffer!r}.")
     return found
 
 
 def verify_arena(steps: Sequence[Step]) -> None:
-    """Raise if two buffers that are alive at the same time share bytes of the arena. A result may lie where an argument
-    lay that is read for the last time by the same elementwise kernel.
+    """Raise if two buffers that are alive at the same time share bytes of the arena. A result may overwrite an argument
+    that is read for the last time by the same elementwise kernel.
     """
     lives: dict[Buffer, list[int]] = {}
     for number, step in enumerate(steps):
@@ -175,6 +174,6 @@ def _takes_over(step: Step, old: Buffer, new: Buffer) -> bool:
     """Whether a step reads one buffer and writes the other at the same places, point by point."""
     if not isinstance(step, Kernel) or step.inner or any(s.word or s.args for s in step.stores):
         return False
-    reads = {(line.kind, line.strides, line.offset) for line in step.used() if line.buffer is old}
+    reads = {(line.kind, line.strides, line.offset) for line in step.live_lines() if line.buffer is old}
     writes = {("load", store.strides, store.offset) for store in step.stores if store.buffer is new}
     return reads == writes and old.offset == new.offset and old.dtype.itemsize == new.dtype.itemsize

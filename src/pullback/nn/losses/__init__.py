@@ -1,1 +1,1 @@
-"""Predictions and targets in, one number to make small out (or one for each, by `reduction`)."""
+"""Loss functions; `reduction` is none, mean or sum."""

@@ -1,15 +1,15 @@
-"""Scores or probabilities of yes and no in, losses out."""
+"""Losses of binary targets, from logits or probabilities."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ...arrays.node import signed
+from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError
-from ...ops import reducing
+from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim
-from ...ops.elementwise import (
+from ...ops.elementwise.pointwise import (
     add,
     divide,
     exp,
@@ -22,71 +22,73 @@ from ...ops.elementwise import (
     subtract,
     where,
 )
-from ...ops.known import bare, is_known
-from ..arguments import of_rank, paired, reduced, rescaled
+from ...ops.reduce import reductions
+from ..arguments import match_target, reduce_losses, require_rank, weight_losses
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "dice_loss", "focal_loss",
     "multilabel_soft_margin_loss", "soft_margin_loss",
 ]  # fmt: skip
 
-#: The least logarithm of a probability, so that a sure mistake costs much and not infinitely much.
-_LEAST = -100.0
-#: The slope of a logarithm that is held, as PyTorch has it.
-_STEEPEST = 1e12
+#: The least logarithm of a probability, so that a certain mistake has a finite loss.
+_MIN_LOG = -100.0
+#: The slope of a clamped logarithm, as PyTorch has it.
+_CLAMPED_SLOPE = 1e12
 
 
-def _held_log(p: Any) -> Any:
-    """log p, and `_LEAST` where it would be below that; there the slope is `_STEEPEST`, so that a sure mistake still
-    learns.
+def _clamped_log(p: Any) -> Any:
+    """log p, and `_LEAST` where it would be below that; there the slope is `_STEEPEST`, so that a certain mistake
+    still has a gradient.
     """
-    enough = greater(p, math.exp(_LEAST))
-    held = add(multiply(subtract(p, stop_gradient(p)), _STEEPEST), _LEAST)
+    enough = greater(p, math.exp(_MIN_LOG))
+    held = add(multiply(subtract(p, stop_gradient(p)), _CLAMPED_SLOPE), _MIN_LOG)
     return where(enough, log(where(enough, p, 1.0)), held)
 
 
-@signed
+@attributed_to_caller
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
-    """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is held at -100 or above, with a
-    slope of 1e12 where it is held. Scores go to `binary_cross_entropy_with_logits`, which has no such corner.
+    """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is clamped to -100 or above,
+    with a slope of 1e12 there. Logits go to `binary_cross_entropy_with_logits`, which has no such corner.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.binary_cross_entropy(np.array([0.25, 1.0]), np.array([1.0, 0.0]), reduction="none")
     array([  1.38629436, 100.        ])
     """
-    p, target = paired(p, target, "binary_cross_entropy")
-    if is_known(p):
-        numbers = bare(p, "binary_cross_entropy")
-        if bool(((numbers < 0) | (numbers > 1)).any()):
+    p, target = match_target(p, target, "binary_cross_entropy")
+    if is_concrete(p):
+        values = as_bare_array(p, "binary_cross_entropy")
+        if bool(((values < 0) | (values > 1)).any()):
             raise ArgumentError(
                 "binary_cross_entropy: wants probabilities from 0 to 1.\n"
                 "  Pass scores to binary_cross_entropy_with_logits."
             )
-    yes, no = multiply(target, _held_log(p)), multiply(subtract(1.0, target), _held_log(subtract(1.0, p)))
-    return reduced(rescaled(negative(add(yes, no)), weight, "binary_cross_entropy"), reduction, "binary_cross_entropy")
+    yes, no = multiply(target, _clamped_log(p)), multiply(subtract(1.0, target), _clamped_log(subtract(1.0, p)))
+    return reduce_losses(
+        weight_losses(negative(add(yes, no)), weight, "binary_cross_entropy"), reduction, "binary_cross_entropy"
+    )
 
 
-@signed
+@attributed_to_caller
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Any:
-    """`binary_cross_entropy` of sigmoid(x), without overflow; `pos_weight` is what a yes weighs.
+    """`binary_cross_entropy` of sigmoid(x), without overflow; `pos_weight` is the weight of positive targets.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.binary_cross_entropy_with_logits(np.array([0.0, -1e4]), np.array([1.0, 1.0]), reduction="none")
     array([6.93147181e-01, 1.00000000e+04])
     """
     what = "binary_cross_entropy_with_logits"
-    x, target = paired(x, target, what)
+    x, target = match_target(x, target, what)
     # -log sigmoid(x) = softplus(-x) and -log(1 - sigmoid(x)) = x + softplus(-x)
     surprise = softplus(negative(x))
     if pos_weight is not None:
         surprise = multiply(surprise, add(multiply(as_value(pos_weight) - 1.0, target), 1.0))
     losses = add(multiply(subtract(1.0, target), x), surprise)
-    return reduced(rescaled(losses, weight, what), reduction, what)
+    return reduce_losses(weight_losses(losses, weight, what), reduction, what)
 
 
-@signed
+@attributed_to_caller
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
 
@@ -94,12 +96,12 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
     >>> pb.nn.soft_margin_loss(np.array([-1e4]), np.array([1.0]))
     array(10000.)
     """
-    x, target = paired(x, target, "soft_margin_loss")
+    x, target = match_target(x, target, "soft_margin_loss")
     losses = softplus(negative(multiply(target, x)))
-    return reduced(rescaled(losses, weight, "soft_margin_loss"), reduction, "soft_margin_loss")
+    return reduce_losses(weight_losses(losses, weight, "soft_margin_loss"), reduction, "soft_margin_loss")
 
 
-@signed
+@attributed_to_caller
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
 
@@ -109,10 +111,10 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
     """
     what = "multilabel_soft_margin_loss"
     each = binary_cross_entropy_with_logits(x, target, weight=weight, reduction="none")
-    return reduced(reducing.mean(of_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
+    return reduce_losses(reductions.mean(require_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
 
 
-@signed
+@attributed_to_caller
 def focal_loss(
     x: Any,
     /,
@@ -123,8 +125,9 @@ def focal_loss(
     weight: Any = None,
     reduction: str = "mean",
 ) -> Any:
-    """Binary cross-entropy of scores, where each loss is scaled by (1 - p)^gamma, p being the probability of the truth:
-    what is right already counts little. `alpha` weighs a yes and 1 - alpha a no; None weighs both the same.
+    """Binary cross-entropy of scores, where each loss is scaled by (1 - p)^gamma, p being the probability of the
+    target: well-classified examples count little. `alpha` is the weight of positives, 1 - alpha of negatives; None:
+    equal.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.focal_loss(np.array([0.0]), np.array([1.0]), alpha=None)
@@ -134,17 +137,17 @@ def focal_loss(
         raise ArgumentError(f"focal_loss: gamma must not be negative, got {gamma}.")
     if alpha is not None and not 0 <= alpha <= 1:
         raise ArgumentError(f"focal_loss: alpha lies between 0 and 1, got {alpha}.")
-    x, target = paired(x, target, "focal_loss")
-    # Of a yes, 1 - p = sigmoid(-x) = exp(-softplus(x)): no power of a number that may be zero.
+    x, target = match_target(x, target, "focal_loss")
+    # Of a positive, 1 - p = sigmoid(-x) = exp(-softplus(x)): no power of a value that may be zero.
     up, down = softplus(x), softplus(negative(x))
     yes, no = (multiply(exp(multiply(a, -gamma)), b) for a, b in ((up, down), (down, up)))
     share = 1.0 if alpha is None else alpha
     rest = 1.0 if alpha is None else 1.0 - alpha
     losses = add(multiply(multiply(target, share), yes), multiply(multiply(subtract(1.0, target), rest), no))
-    return reduced(rescaled(losses, weight, "focal_loss"), reduction, "focal_loss")
+    return reduce_losses(weight_losses(losses, weight, "focal_loss"), reduction, "focal_loss")
 
 
-@signed
+@attributed_to_caller
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but
     the first.
@@ -155,9 +158,9 @@ def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, 
     """
     if smooth <= 0:
         raise ArgumentError(f"dice_loss: smooth must be above zero, got {smooth}.")
-    p, target = paired(p, target, "dice_loss")
+    p, target = match_target(p, target, "dice_loss")
     axes = tuple(range(1, ndim(p))) if axis is None else axis
-    both = reducing.sum(multiply(p, target), axis=axes)
-    total = reducing.sum(add(p, target), axis=axes)
+    both = reductions.sum(multiply(p, target), axis=axes)
+    total = reductions.sum(add(p, target), axis=axes)
     losses = subtract(1.0, divide(add(multiply(both, 2.0), smooth), add(total, smooth)))
-    return reduced(losses, reduction, "dice_loss")
+    return reduce_losses(losses, reduction, "dice_loss")

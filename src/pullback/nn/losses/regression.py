@@ -1,15 +1,16 @@
-"""Predictions and targets of numbers in, losses out: squares, distances and likelihoods of what may be any number."""
+"""Regression losses: squared, absolute, Huber, quantile, and likelihoods."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ...arrays.node import signed
+from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
-from ...ops import functions, shaping
+from ...ops import functions
+from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise import (
+from ...ops.elementwise.pointwise import (
     abs,
     add,
     divide,
@@ -29,8 +30,8 @@ from ...ops.elementwise import (
     where,
 )
 from ...ops.families import broadcast_shape
-from ...ops.known import bare, is_known
-from ..arguments import paired, reduced, rescaled
+from ...ops.shape import reshaping
+from ..arguments import match_target, reduce_losses, weight_losses
 
 __all__ = [
     "gaussian_nll_loss", "huber_loss", "l1_loss", "log_cosh_loss", "mse_loss", "poisson_nll_loss", "quantile_loss",
@@ -38,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@signed
+@attributed_to_caller
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """(x - target)^2.
 
@@ -46,23 +47,23 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
     >>> pb.nn.mse_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     array(2.)
     """
-    x, target = paired(x, target, "mse_loss")
-    return reduced(rescaled(square(subtract(x, target)), weight, "mse_loss"), reduction, "mse_loss")
+    x, target = match_target(x, target, "mse_loss")
+    return reduce_losses(weight_losses(square(subtract(x, target)), weight, "mse_loss"), reduction, "mse_loss")
 
 
-@signed
+@attributed_to_caller
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
-    """|x - target|, with derivative 0 where they meet.
+    """|x - target|, with derivative 0 where they are equal.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.l1_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     array(1.)
     """
-    x, target = paired(x, target, "l1_loss")
-    return reduced(rescaled(abs(subtract(x, target)), weight, "l1_loss"), reduction, "l1_loss")
+    x, target = match_target(x, target, "l1_loss")
+    return reduce_losses(weight_losses(abs(subtract(x, target)), weight, "l1_loss"), reduction, "l1_loss")
 
 
-def _bowl(away: Any, delta: float) -> Any:
+def _huber(away: Any, delta: float) -> Any:
     """away^2 / 2 up to delta, and beyond it the straight line that continues it."""
     size = abs(away)
     near = less_equal(size, delta)
@@ -70,7 +71,7 @@ def _bowl(away: Any, delta: float) -> Any:
     return where(near, multiply(square(inside), 0.5), multiply(subtract(size, 0.5 * delta), delta))
 
 
-@signed
+@attributed_to_caller
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """Half the square of x - target up to `delta`, and its tangent beyond.
 
@@ -80,11 +81,13 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
     """
     if delta <= 0:
         raise ArgumentError(f"huber_loss: delta must be above zero, got {delta}.")
-    x, target = paired(x, target, "huber_loss")
-    return reduced(rescaled(_bowl(subtract(x, target), delta), weight, "huber_loss"), reduction, "huber_loss")
+    x, target = match_target(x, target, "huber_loss")
+    return reduce_losses(
+        weight_losses(_huber(subtract(x, target), delta), weight, "huber_loss"), reduction, "huber_loss"
+    )
 
 
-@signed
+@attributed_to_caller
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """`huber_loss` over `beta`: |x - target| with its corner rounded; for beta 0 that distance itself.
 
@@ -96,12 +99,12 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
     if beta == 0:
         return l1_loss(x, target, weight=weight, reduction=reduction)
-    x, target = paired(x, target, "smooth_l1_loss")
-    losses = divide(_bowl(subtract(x, target), beta), beta)
-    return reduced(rescaled(losses, weight, "smooth_l1_loss"), reduction, "smooth_l1_loss")
+    x, target = match_target(x, target, "smooth_l1_loss")
+    losses = divide(_huber(subtract(x, target), beta), beta)
+    return reduce_losses(weight_losses(losses, weight, "smooth_l1_loss"), reduction, "smooth_l1_loss")
 
 
-@signed
+@attributed_to_caller
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(cosh(x - target)): a square near zero, a distance far away, and smooth between.
 
@@ -109,17 +112,19 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
     >>> float(pb.nn.log_cosh_loss(np.array([1e4]), np.array([0.0])).round(3))
     9999.307
     """
-    x, target = paired(x, target, "log_cosh_loss")
+    x, target = match_target(x, target, "log_cosh_loss")
     away = subtract(x, target)
     near = less(abs(away), 1.0)
     inside = where(near, away, 0.0)
     # cosh x = 1 + 2 sinh(x/2)^2 keeps the digits of small x; log cosh x = softplus(2x) - x - log 2 never overflows.
     rounded = log1p(multiply(square(sinh(multiply(inside, 0.5))), 2))
     straight = subtract(subtract(softplus(multiply(away, 2)), away), math.log(2))
-    return reduced(rescaled(where(near, rounded, straight), weight, "log_cosh_loss"), reduction, "log_cosh_loss")
+    return reduce_losses(
+        weight_losses(where(near, rounded, straight), weight, "log_cosh_loss"), reduction, "log_cosh_loss"
+    )
 
 
-@signed
+@attributed_to_caller
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
     """q (target - x) where x is too low, (1 - q) (x - target) where it is too high: least at the q-quantile.
 
@@ -129,13 +134,13 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
     """
     if isinstance(q, int | float) and not 0 <= q <= 1:
         raise ArgumentError(f"quantile_loss: q lies between 0 and 1, got {q}.")
-    x, target = paired(x, target, "quantile_loss")
+    x, target = match_target(x, target, "quantile_loss")
     away = subtract(target, x)
     losses = add(multiply(relu(away), q), multiply(relu(negative(away)), 1.0 - as_value(q)))
-    return reduced(rescaled(losses, weight, "quantile_loss"), reduction, "quantile_loss")
+    return reduce_losses(weight_losses(losses, weight, "quantile_loss"), reduction, "quantile_loss")
 
 
-@signed
+@attributed_to_caller
 def poisson_nll_loss(
     x: Any,
     /,
@@ -154,15 +159,15 @@ def poisson_nll_loss(
     >>> pb.nn.poisson_nll_loss(np.array([0.0]), np.array([3.0]))
     array(1.)
     """
-    x, target = paired(x, target, "poisson_nll_loss")
+    x, target = match_target(x, target, "poisson_nll_loss")
     rate, log_rate = (exp(x), x) if log_input else (x, log(add(x, eps)))
     losses = subtract(rate, multiply(target, log_rate))
     if full:
-        losses = add(losses, _stirling(target))
-    return reduced(rescaled(losses, weight, "poisson_nll_loss"), reduction, "poisson_nll_loss")
+        losses = add(losses, _stirling_term(target))
+    return reduce_losses(weight_losses(losses, weight, "poisson_nll_loss"), reduction, "poisson_nll_loss")
 
 
-def _stirling(n: Any) -> Any:
+def _stirling_term(n: Any) -> Any:
     """n log n - n + log(2 pi n) / 2 for n above 1, else 0."""
     many = greater(n, 1)
     n = where(many, n, 1.0)
@@ -170,7 +175,7 @@ def _stirling(n: Any) -> Any:
     return where(many, logs, 0.0)
 
 
-@signed
+@attributed_to_caller
 def gaussian_nll_loss(
     x: Any,
     /,
@@ -191,21 +196,21 @@ def gaussian_nll_loss(
     """
     if eps <= 0:
         raise ArgumentError(f"gaussian_nll_loss: eps must be above zero, got {eps}.")
-    x, target = paired(x, target, "gaussian_nll_loss")
-    away, var = subtract(x, target), functions.clip(_variances(x, var), min=eps)
+    x, target = match_target(x, target, "gaussian_nll_loss")
+    away, var = subtract(x, target), functions.clip(_check_variances(x, var), min=eps)
     losses = multiply(add(log(var), divide(square(away), var)), 0.5)
     if full:
         losses = add(losses, 0.5 * math.log(2 * math.pi))
-    return reduced(rescaled(losses, weight, "gaussian_nll_loss"), reduction, "gaussian_nll_loss")
+    return reduce_losses(weight_losses(losses, weight, "gaussian_nll_loss"), reduction, "gaussian_nll_loss")
 
 
-def _variances(x: Any, var: Any) -> Any:
+def _check_variances(x: Any, var: Any) -> Any:
     """A variance for each prediction: given for each, for each row without its last axis, or so that it broadcasts."""
     var = as_value(var)
     if ndim(x) and shape(var) == shape(x)[:-1] and shape(var) != shape(x):
-        var = shaping.expand_dims(var, -1)
+        var = reshaping.expand_dims(var, -1)
     if broadcast_shape("gaussian_nll_loss", shape(x), shape(var)) != shape(x):
         raise ShapeError(f"gaussian_nll_loss: variances of shape {shape(var)} for predictions of shape {shape(x)}.")
-    if is_known(var) and bool((bare(var, "gaussian_nll_loss") < 0).any()):
+    if is_concrete(var) and bool((as_bare_array(var, "gaussian_nll_loss") < 0).any()):
         raise ArgumentError("gaussian_nll_loss: a variance is negative.")
     return var

@@ -1,4 +1,4 @@
-"""Square matrices in, determinants and powers out."""
+"""Determinants and powers of square matrices."""
 
 from __future__ import annotations
 
@@ -7,61 +7,62 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.backends import is_array
-from ...arrays.node import signed
+from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
 from ...errors import SingularError
-from .. import arranging, reducing, shaping
-from .. import elementwise as pointwise
-from ..axes import whole
+from ..axes import as_integer
 from ..dispatch import apply, shape
+from ..elementwise import pointwise
 from ..families import general, is_complex
-from ..index import namespace_for
+from ..index.normalize import namespace_for
 from ..op import Op
-from .matrices import (
+from ..reduce import reductions
+from ..shape import arrange, reshaping
+from .common import (
+    add_optional,
     adjoint,
-    by_lapack,
-    computed,
+    as_square,
+    batch_matrices,
+    call_lapack,
     eps,
     float_dtype,
-    identity,
-    narrowed,
+    identity_like,
+    lapack_value,
+    narrow_to,
     product,
     real_dtype,
-    square,
     square_spec,
-    stacked,
-    swapped,
-    total,
+    swap_last_axes,
 )
-from .solving import inv
+from .linear_systems import inv
 
 __all__ = ["Slogdet", "det", "matrix_power", "slogdet"]
 
-#: So many vanishing singular values are followed through all derivatives; with more, the first three vanish.
-_MOST_LIFTED = 3
+#: Up to this many zero singular values are handled exactly; with more, the first three derivatives vanish.
+_MAX_LIFTED = 3
 
 
 def _lift_spec(x: Spec) -> Spec:
     n = square_spec(x, "det").shape[-1]
-    return make_spec((*x.shape[:-1], 2 * min(n, _MOST_LIFTED) + n), float_dtype(x.dtype), x.device)
+    return make_spec((*x.shape[:-1], 2 * min(n, _MAX_LIFTED) + n), float_dtype(x.dtype), x.device)
 
 
 def _lift_value(xp: Any, x: Any) -> Any:
-    """(W, Z, rest) side by side such that x + W Z^H + rest is regular; zeros where x is so already."""
-    n, r = x.shape[-1], min(x.shape[-1], _MOST_LIFTED)
+    """(W, Z, rest) concatenated such that x + W Z^H + rest is regular; zeros where x already is."""
+    n, r = x.shape[-1], min(x.shape[-1], _MAX_LIFTED)
     if not x.size:
         return xp.zeros((*x.shape[:-1], 2 * r + n), float_dtype(x.dtype))
-    u, s, vh = by_lapack(xp.linalg.svd, "det", x)
+    u, s, vh = call_lapack(xp.linalg.svd, "det", x)
     v = xp.conj(xp.swapaxes(vh, -1, -2))
     top = s[..., :1]
     weak = s <= eps(s.dtype) ** 0.5 * top
     amount = xp.where(weak, xp.where(top > 0, top, 1) - s, 0)[..., None, :]
     left = u * amount
     rest = xp.matmul(left[..., : n - r], xp.swapaxes(xp.conj(v[..., : n - r]), -1, -2))
-    return narrowed(xp.concatenate([left[..., n - r :], v[..., n - r :], rest], axis=-1).astype(u.dtype), x.dtype)
+    return narrow_to(xp.concatenate([left[..., n - r :], v[..., n - r :], rest], axis=-1).astype(u.dtype), x.dtype)
 
 
-def _regular(rng: Any) -> Any:
+def _det_samples(rng: Any) -> Any:
     shapes = ((3, 3), (2, 2, 2), (1, 1), (4, 4), (0, 0), (0, 2, 2))
     return [((rng.normal(size=s) + 3 * np.eye(s[-1]),), {}) for s in shapes]
 
@@ -72,72 +73,72 @@ _lift: Op = general(
     args=("x",),
     value=_lift_value,
     spec=_lift_spec,
-    batch=stacked,
+    batch=batch_matrices,
     samples=lambda rng: [((np.ones((2, 2)),), {}), ((np.zeros((3, 4, 4)),), {}), ((np.zeros((0, 0)),), {})],
     family="matrix",
 )
 
 
-# det' = tr(adj(A) A'), adj(A) = det(A) A^-1, which is there for singular matrices too. Take M = A + W Z^H regular, with
+# det' = tr(adj(A) A'), adj(A) = det(A) A^-1, which exists for singular matrices too. Take M = A + W Z^H regular, with
 # constant W and Z of few columns. Then det(A) = det(M) det(G) with the small G = 1 - Z^H M^-1 W, and by the chain rule
 #   adj(A) = det(M) (det(G) M^-1 + M^-1 W adj(G) Z^H M^-1):
 # all of it can be differentiated, whatever the rank of A. (`rest` lifts further vanishing values; then all is zero.)
 def _adjugate(x: Any, value: Any) -> Any:
-    inverse = _plain_inverse(x) if is_array(x) else None
+    inverse = _well_conditioned_inverse(x) if is_array(x) else None
     if inverse is not None:
-        return pointwise.multiply(_over_matrix(value), inverse)
-    n, r = shape(x)[-1], min(shape(x)[-1], _MOST_LIFTED)
+        return pointwise.multiply(_expand_to_matrix(value), inverse)
+    n, r = shape(x)[-1], min(shape(x)[-1], _MAX_LIFTED)
     packed = apply(_lift, pointwise.stop_gradient(x))
     w, z, rest = packed[..., :r], packed[..., r : 2 * r], packed[..., 2 * r :]
     m = pointwise.add(pointwise.add(x, product(w, adjoint(z))), rest)
     inverse = inv(m)
     left, right = product(inverse, w), product(adjoint(z), inverse)
-    small = pointwise.subtract(identity(x, r), product(right, w))
-    size, adjugate = _expanded(small, r)
-    inner = pointwise.add(pointwise.multiply(_over_matrix(size), inverse), product(product(left, adjugate), right))
-    dead = reducing.any(pointwise.not_equal(rest, 0), axis=(-2, -1))
+    small = pointwise.subtract(identity_like(x, r), product(right, w))
+    size, adjugate = _expand_cofactors(small, r)
+    inner = pointwise.add(pointwise.multiply(_expand_to_matrix(size), inverse), product(product(left, adjugate), right))
+    dead = reductions.any(pointwise.not_equal(rest, 0), axis=(-2, -1))
     factor = pointwise.where(dead, 0.0, apply(_det, m)) if n > r else apply(_det, m)
-    return pointwise.multiply(_over_matrix(factor), inner)
+    return pointwise.multiply(_expand_to_matrix(factor), inner)
 
 
-def _over_matrix(x: Any) -> Any:
-    """A number for each matrix, to be multiplied with it."""
-    return shaping.expand_dims(x, (-2, -1))
+def _expand_to_matrix(x: Any) -> Any:
+    """One number per matrix, expanded to multiply it."""
+    return reshaping.expand_dims(x, (-2, -1))
 
 
-def _largest_row(xp: Any, x: Any) -> Any:
+def _max_row_sum(xp: Any, x: Any) -> Any:
     """The largest sum of absolute values along a row; zero for matrices without any."""
     return xp.abs(x).sum(axis=-1).max(axis=-1) if x.shape[-1] else xp.zeros(x.shape[:-2], xp.abs(x).dtype)
 
 
-def _plain_inverse(x: Any) -> Any:
-    """The inverse of a bare array, None if it is not regular to half the digits."""
+def _well_conditioned_inverse(x: Any) -> Any:
+    """The inverse of a bare array, None if half the digits or more would be lost."""
     xp = namespace_for(x)
     try:
-        found = narrowed(by_lapack(xp.linalg.inv, "det", x), x.dtype)
+        found = narrow_to(call_lapack(xp.linalg.inv, "det", x), x.dtype)
     except SingularError:
         return None
-    reach = _largest_row(xp, x) * _largest_row(xp, found)
+    reach = _max_row_sum(xp, x) * _max_row_sum(xp, found)
     return found if (reach < eps(found.dtype) ** -0.5).all() else None
 
 
-def _expanded(g: Any, size: int) -> tuple[Any, Any]:
+def _expand_cofactors(g: Any, size: int) -> tuple[Any, Any]:
     """Determinant and adjugate of a matrix of up to three rows, by products alone."""
     entries = [[g[..., i, j] for j in range(size)] for i in range(size)]
     cofactors = [[_cofactor(entries, i, j) for j in range(size)] for i in range(size)]
     if size == 0:
-        return reducing.prod(g, axis=(-2, -1)), g
+        return reductions.prod(g, axis=(-2, -1)), g
     whole = None
     for entry, factor in zip(entries[0], cofactors[0], strict=True):
-        whole = total(whole, entry if factor is None else pointwise.multiply(entry, factor))
+        whole = add_optional(whole, entry if factor is None else pointwise.multiply(entry, factor))
     if size == 1:
         return whole, pointwise.add(pointwise.multiply(g, 0), 1)
-    columns = [arranging.stack([cofactors[i][j] for j in range(size)], axis=-1) for i in range(size)]
-    return whole, arranging.stack(columns, axis=-1)
+    columns = [arrange.stack([cofactors[i][j] for j in range(size)], axis=-1) for i in range(size)]
+    return whole, arrange.stack(columns, axis=-1)
 
 
 def _cofactor(entries: list[list[Any]], i: int, j: int) -> Any:
-    """The signed determinant of what is left without row i and column j; None is one."""
+    """The cofactor of row i and column j; None is one."""
     rest = [[x for b, x in enumerate(row) if b != j] for a, row in enumerate(entries) if a != i]
     if not rest:
         return None
@@ -150,37 +151,37 @@ def _cofactor(entries: list[list[Any]], i: int, j: int) -> Any:
 
 
 def _push_det(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return reducing.sum(pointwise.multiply(swapped(_adjugate(primals[0], out)), tangents[0]), axis=(-2, -1))
+    return reductions.sum(pointwise.multiply(swap_last_axes(_adjugate(primals[0], out)), tangents[0]), axis=(-2, -1))
 
 
 _det: Op = general(
     "det",
     doc="The determinant of square matrices.",
     args=("x",),
-    value=computed("det"),
+    value=lapack_value("det"),
     spec=lambda x: make_spec(x.shape[:-2], square_spec(x, "det").dtype, x.device),
-    pulls={"x": lambda bar, x, out: pointwise.multiply(_over_matrix(bar), adjoint(_adjugate(x, out)))},
+    pulls={"x": lambda bar, x, out: pointwise.multiply(_expand_to_matrix(bar), adjoint(_adjugate(x, out)))},
     push=_push_det,
-    batch=stacked,
-    samples=_regular,
+    batch=batch_matrices,
+    samples=_det_samples,
     family="matrix",
 )
 
 
-@signed
+@attributed_to_caller
 def det(a: Any) -> Any:
-    """The determinant of each square matrix. Its derivative, the adjugate, is right for singular matrices too.
+    """The determinant of each square matrix. Its derivative, the adjugate, is correct for singular matrices too.
 
     >>> import numpy as np, pullback as pb
     >>> pb.grad(pb.linalg.det)(np.array([[1.0, 2.0], [2.0, 4.0]]))
     array([[ 4., -2.],
            [-2.,  1.]])
     """
-    return apply(_det, square(a, "det"))
+    return apply(_det, as_square(a, "det"))
 
 
 class Slogdet(NamedTuple):
-    """What `slogdet` answers."""
+    """The result of `slogdet`."""
 
     sign: Any
     logabsdet: Any
@@ -193,7 +194,7 @@ def _slogdet_spec(x: Spec) -> tuple[Spec, Spec]:
 
 # (log det)' = tr(A^-1 A'): its real part is (log |det|)', its imaginary part the turn of the sign: sign' = i sign turn.
 def _push_slogdet(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    slope = reducing.sum(pointwise.multiply(swapped(inv(primals[0])), tangents[0]), axis=(-2, -1))
+    slope = reductions.sum(pointwise.multiply(swap_last_axes(inv(primals[0])), tangents[0]), axis=(-2, -1))
     if not is_complex(out[0]):
         return pointwise.multiply(out[0], 0), slope
     turn = pointwise.multiply(pointwise.imag(slope), 1j)
@@ -205,27 +206,27 @@ def _pull_slogdet(bar: Any, x: Any, out: Any) -> Any:
     factor = log_bar
     if sign_bar is not None and is_complex(out[0]):
         turn_bar = pointwise.imag(pointwise.multiply(sign_bar, pointwise.conj(out[0])))
-        factor = total(log_bar, pointwise.multiply(turn_bar, 1j))
+        factor = add_optional(log_bar, pointwise.multiply(turn_bar, 1j))
     if factor is None:
         return pointwise.multiply(x, 0)
-    return pointwise.multiply(_over_matrix(factor), adjoint(inv(x)))
+    return pointwise.multiply(_expand_to_matrix(factor), adjoint(inv(x)))
 
 
 _slogdet: Op = general(
     "slogdet",
     doc="Sign and logarithm of the absolute value of the determinant.",
     args=("x",),
-    value=lambda xp, x: narrowed(tuple(by_lapack(xp.linalg.slogdet, "slogdet", x)), x.dtype),
+    value=lambda xp, x: narrow_to(tuple(call_lapack(xp.linalg.slogdet, "slogdet", x)), x.dtype),
     spec=_slogdet_spec,
     pulls={"x": _pull_slogdet},
     push=_push_slogdet,
-    batch=stacked,
-    samples=_regular,
+    batch=batch_matrices,
+    samples=_det_samples,
     family="matrix",
 )
 
 
-@signed
+@attributed_to_caller
 def slogdet(a: Any) -> Slogdet:
     """The sign (for complex matrices the phase) of the determinant and the logarithm of its absolute value; the
     derivative at a singular matrix raises `SingularError`.
@@ -234,10 +235,10 @@ def slogdet(a: Any) -> Slogdet:
     >>> pb.linalg.slogdet(-np.eye(1)).sign
     array(-1.)
     """
-    return Slogdet(*apply(_slogdet, square(a, "slogdet")))
+    return Slogdet(*apply(_slogdet, as_square(a, "slogdet")))
 
 
-@signed
+@attributed_to_caller
 def matrix_power(a: Any, n: int) -> Any:
     """The n-th power of square matrices by repeated squaring; a negative one is that of the inverse.
 
@@ -246,7 +247,7 @@ def matrix_power(a: Any, n: int) -> Any:
     array([[89, 55],
            [55, 34]])
     """
-    a, n = square(a, "matrix_power"), whole(n, "matrix_power: n")
+    a, n = as_square(a, "matrix_power"), as_integer(n, "matrix_power: n")
     if n == 0:
         return pointwise.where(False, a, namespace_for(a).eye(shape(a)[-1], dtype=a.dtype))
     base, out = (a if n > 0 else inv(a)), None
@@ -256,4 +257,4 @@ def matrix_power(a: Any, n: int) -> Any:
             out = base if out is None else product(out, base)
         left //= 2
         base = product(base, base) if left else base
-    return shaping.unchanged(out) if out is a else out
+    return reshaping.pass_through(out) if out is a else out

@@ -1,7 +1,7 @@
-"""Equal eigenvalues and free phases: what a factorisation was free to choose, and whether a derivative hangs on it.
+"""Equal eigenvalues and free phases: what a factorization was free to choose, and whether a derivative depends on it.
 
-Eigenvectors of one eigenvalue may be turned into each other, and each complex one has a free phase. A loss that knows
-only the spaces they span has a derivative all the same; its cotangent has no part along such a turn. That is checked
+Eigenvectors of one eigenvalue may be rotated into each other, and each complex one has a free phase. A loss that uses
+only the spaces they span still has a derivative; its cotangent has no component along such a rotation. That is checked
 where the cotangent is pulled, by an op, so that it is checked under every transform and in staged programs too.
 """
 
@@ -12,28 +12,30 @@ from typing import Any
 
 from ...arrays.backends import is_array
 from ...errors import GaugeError, SingularError
-from .. import arranging, batching, reducing, shaping, statics
-from .. import elementwise as pointwise
-from ..contracting import matmul
+from .. import batching, statics
+from ..contract.matrix_products import matmul
 from ..dispatch import apply, shape
+from ..elementwise import pointwise
 from ..families import general
-from ..index import namespace_for
+from ..index.normalize import namespace_for
 from ..op import Op
-from .matrices import eps, identity
+from ..reduce import reductions
+from ..shape import arrange, reshaping
+from .common import eps, identity_like
 
 __all__ = [
-    "all_apart",
-    "checked",
-    "equal_ones",
-    "evenly",
-    "in_the_way",
-    "over_gaps",
-    "joined_text",
-    "once",
-    "others",
-    "split_text",
-    "uneven",
-    "unequal",
+    "are_all_distinct",
+    "raise_where",
+    "equal_pairs",
+    "average_over_equal",
+    "depends_on_gauge",
+    "divide_by_gaps",
+    "joint_error_text",
+    "forbid_second_derivative",
+    "equal_distinct_pairs",
+    "split_error_text",
+    "separates_equal",
+    "differs_on_equal",
 ]
 
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
@@ -63,14 +65,14 @@ _checked: Op = general(
     spec=_spec,
     pulls={"x": lambda bar: bar, "bad": None},
     push=lambda tangents, out, primals, static: tangents[0],
-    batch=batching.shifted(),
+    batch=batching.shift_statics(),
     samples=_samples,
     family="matrix",
 )
 
 
-def checked(x: Any, bad: Any, kind: str, text: str) -> Any:
-    """x, or an error if any flag is set and x is not zero throughout."""
+def raise_where(x: Any, bad: Any, kind: str, text: str) -> Any:
+    """x, or an error if any flag is set and x is not identically zero."""
     return apply(_checked, x, bad, kind=kind, text=text)
 
 
@@ -81,18 +83,18 @@ _once: Op = general(
     args=("x", "bad"),
     value=lambda xp, x, bad, kind, text: x,
     spec=_spec,
-    pulls={"x": lambda bar, bad, kind, text: checked(bar, bad, kind, text), "bad": None},
+    pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, kind, text), "bad": None},
     push=lambda tangents, out, primals, static: (
-        None if tangents[0] is None else checked(tangents[0], primals[1], **static)
+        None if tangents[0] is None else raise_where(tangents[0], primals[1], **static)
     ),
-    batch=batching.shifted(),
+    batch=batching.shift_statics(),
     samples=_samples,
     family="matrix",
 )
 
 
-def once(x: Any, bad: Any, what: str) -> Any:
-    """x inside a rule that is right, but not to be differentiated again where a flag is set."""
+def forbid_second_derivative(x: Any, bad: Any, what: str) -> Any:
+    """x inside a rule that must not be differentiated again where a flag is set."""
     text = (
         f"{what}: a second derivative where values are equal{' or vanish' if what == 'svd' else ''}: it depends on how "
         "they part, which the factors do not tell, also if the loss looks at other values alone. The first is right.\n"
@@ -102,81 +104,81 @@ def once(x: Any, bad: Any, what: str) -> Any:
     return apply(_once, x, bad, kind="gauge", text=text)
 
 
-def equal_ones(w: Any) -> Any:
+def equal_pairs(w: Any) -> Any:
     """Which pairs along the last axis are equal to working precision; each is equal to itself."""
     if is_array(w) and w.dtype.kind == "f":
-        xp = namespace_for(w)  # sorted: if neighbours are apart, all are
+        xp = namespace_for(w)  # sorted: if neighbors are distinct, all are
         steps, near = xp.abs(xp.diff(w)), 16 * eps(w.dtype) * xp.abs(w).sum(axis=-1, keepdims=True)
         if (steps > near).all():
             return xp.broadcast_to(xp.eye(w.shape[-1], dtype=bool), (*w.shape, w.shape[-1]))
-    size = reducing.sum(pointwise.abs(w), axis=-1, keepdims=True)
-    near = pointwise.multiply(shaping.expand_dims(size, -1), 16 * eps(w.dtype))
+    size = reductions.sum(pointwise.abs(w), axis=-1, keepdims=True)
+    near = pointwise.multiply(reshaping.expand_dims(size, -1), 16 * eps(w.dtype))
     return pointwise.less_equal(pointwise.abs(_differences(w)), near)
 
 
 def _differences(w: Any) -> Any:
     """w_j - w_i in row i and column j."""
-    return pointwise.subtract(shaping.expand_dims(w, -2), shaping.expand_dims(w, -1))
+    return pointwise.subtract(reshaping.expand_dims(w, -2), reshaping.expand_dims(w, -1))
 
 
-def over_gaps(x: Any, w: Any, equal: Any) -> Any:
-    """x_ij / (w_j - w_i), and zero where they are equal: what is equal does not turn into each other."""
+def divide_by_gaps(x: Any, w: Any, equal: Any) -> Any:
+    """x_ij / (w_j - w_i), and zero where they are equal: vectors of equal values do not rotate into each other."""
     return pointwise.divide(x, pointwise.where(equal, math.inf, _differences(w)))
 
 
-def all_apart(equal: Any) -> bool:
-    """Whether it is known that no two values are equal; then most checks need not be made."""
+def are_all_distinct(equal: Any) -> bool:
+    """Whether all values are known to be distinct; then most checks are skipped."""
     return is_array(equal) and int(equal.sum()) == equal.size // max(equal.shape[-1], 1)
 
 
-def others(equal: Any) -> Any:
-    """The equal pairs without those of each with itself."""
-    return pointwise.logical_and(equal, pointwise.logical_not(identity(equal, dtype=bool)))
+def equal_distinct_pairs(equal: Any) -> Any:
+    """The equal pairs of different indices."""
+    return pointwise.logical_and(equal, pointwise.logical_not(identity_like(equal, dtype=bool)))
 
 
-def evenly(x: Any, equal: Any) -> Any:
-    """Numbers along the last axis, those that belong to equal values replaced by their mean: as ties share alike."""
-    if all_apart(equal):
+def average_over_equal(x: Any, equal: Any) -> Any:
+    """Entries along the last axis, those of equal values replaced by their mean: ties share evenly."""
+    if are_all_distinct(equal):
         return x
-    weights = shaping.astype(equal, x.dtype)
-    shares = pointwise.divide(weights, reducing.sum(weights, axis=-1, keepdims=True))
-    return shaping.squeeze(matmul(shares, shaping.expand_dims(x, -1)), -1) if shape(x)[-1] else x
+    weights = reshaping.astype(equal, x.dtype)
+    shares = pointwise.divide(weights, reductions.sum(weights, axis=-1, keepdims=True))
+    return reshaping.squeeze(matmul(shares, reshaping.expand_dims(x, -1)), -1) if shape(x)[-1] else x
 
 
-def _beyond_rounding(x: Any, whole: Any) -> Any:
-    """Where x is more than rounding could make of a matrix `whole`."""
-    size = reducing.sum(pointwise.abs(whole), axis=(-2, -1), keepdims=True)
+def _exceeds_rounding(x: Any, whole: Any) -> Any:
+    """Where x exceeds the rounding error of a matrix `whole`."""
+    size = reductions.sum(pointwise.abs(whole), axis=(-2, -1), keepdims=True)
     return pointwise.greater(pointwise.abs(x), pointwise.multiply(size, eps(x.dtype) ** 0.5))
 
 
-def in_the_way(part: Any, free: Any, whole: Any) -> Any:
-    """Where a cotangent has more than rounding along what is free; `whole` is what its size is measured by."""
-    return pointwise.logical_and(free, _beyond_rounding(part, whole))
+def depends_on_gauge(part: Any, free: Any, whole: Any) -> Any:
+    """Where a cotangent exceeds rounding along a free rotation; `whole` sets the scale."""
+    return pointwise.logical_and(free, _exceeds_rounding(part, whole))
 
 
-def uneven(x: Any, equal: Any, whole: Any) -> Any:
-    """Where a matrix is no multiple of one on the space of equal values: it tells its vectors apart."""
-    middle = _differences(arranging.diagonal(x, axis1=-2, axis2=-1))
-    told = pointwise.logical_or(_beyond_rounding(x, whole), _beyond_rounding(middle, whole))
-    return pointwise.logical_and(others(equal), told)
+def separates_equal(x: Any, equal: Any, whole: Any) -> Any:
+    """Where a matrix is no multiple of the identity on the space of equal values: it distinguishes its vectors."""
+    middle = _differences(arrange.diagonal(x, axis1=-2, axis2=-1))
+    exceeds = pointwise.logical_or(_exceeds_rounding(x, whole), _exceeds_rounding(middle, whole))
+    return pointwise.logical_and(equal_distinct_pairs(equal), exceeds)
 
 
-def unequal(bars: Any, equal: Any) -> Any:
+def differs_on_equal(bars: Any, equal: Any) -> Any:
     """Where the cotangents of equal values differ."""
-    return in_the_way(_differences(bars), others(equal), shaping.expand_dims(bars, -1))
+    return depends_on_gauge(_differences(bars), equal_distinct_pairs(equal), reshaping.expand_dims(bars, -1))
 
 
-def split_text(what: str) -> str:
-    """Forward mode does not see the loss, so it must be right for all of them."""
+def split_error_text(what: str) -> str:
+    """Forward mode does not see the loss, so it must be correct for every loss."""
     return (
-        f"{what}: along this direction equal or vanishing values part, and the vectors have no derivative.\n"
-        "  Use reverse mode for a loss of the spaces alone, or the values without vectors."
+        f"{what}: along this direction equal or zero values split, and the vectors have no derivative.\n"
+        "  Use reverse mode for a loss that depends on the spaces alone, or the values without vectors."
     )
 
 
-def joined_text(what: str) -> str:
-    """v f(w) v^H and f(w) + v v^H can have the same cotangents, and differ in what happens when equal values part."""
+def joint_error_text(what: str) -> str:
+    """v f(w) v^H and f(w) + v v^H can have the same cotangents, and differ where equal values split."""
     return (
-        f"{what}: the loss joins equal (or vanishing) values and their vectors, and its derivative cannot be told from "
+        f"{what}: the loss combines equal (or zero) values and their vectors, and its derivative does not follow from "
         "the factors.\n  Write it as a function of the matrix: expm, logm, sqrtm, inv, matrix_power, or a product."
     )

@@ -1,55 +1,56 @@
-"""Hermitian matrices in, real eigenvalues and orthonormal eigenvectors out."""
+"""Eigenvalues and eigenvectors of Hermitian matrices."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from ...arrays.backends import is_array
-from ...arrays.node import signed
+from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError
-from .. import arranging, shaping, statics
-from .. import elementwise as pointwise
+from .. import statics
 from ..dispatch import apply
+from ..elementwise import pointwise
 from ..families import general, is_complex
-from ..index import namespace_for
+from ..index.normalize import namespace_for
 from ..op import Op
-from .gauge import (
-    all_apart,
-    checked,
-    equal_ones,
-    evenly,
-    in_the_way,
-    joined_text,
-    once,
-    others,
-    over_gaps,
-    split_text,
-    unequal,
-    uneven,
-)
-from .matrices import (
+from ..shape import arrange, reshaping
+from .common import (
     adjoint,
-    antihermitian,
-    by_lapack,
-    hermitian,
-    lower,
-    narrowed,
-    on_diagonal,
+    antihermitian_part,
+    as_square,
+    bare_hermitian_part,
+    batch_matrices,
+    call_lapack,
+    hermitian_part,
+    lower_triangle,
+    narrow_to,
     product,
+    put_on_diagonal,
     real_dtype,
-    square,
     square_spec,
-    stacked,
-    symmetric_part,
-    upper,
+    upper_triangle,
+)
+from .gauge import (
+    are_all_distinct,
+    average_over_equal,
+    depends_on_gauge,
+    differs_on_equal,
+    divide_by_gaps,
+    equal_distinct_pairs,
+    equal_pairs,
+    forbid_second_derivative,
+    joint_error_text,
+    raise_where,
+    separates_equal,
+    split_error_text,
 )
 
-__all__ = ["Eigh", "eigh", "eigvalsh", "told_by"]
+__all__ = ["Eigh", "eigh", "eigvalsh", "symmetrize_from"]
 
 
 class Eigh(NamedTuple):
-    """What `eigh` answers."""
+    """The result of `eigh`."""
 
     eigenvalues: Any
     eigenvectors: Any
@@ -61,46 +62,46 @@ def _spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
 
 
 def _value(xp: Any, x: Any, vectors: bool) -> Any:
-    return narrowed(tuple(by_lapack(xp.linalg.eigh, "eigh", symmetric_part(xp, x))), x.dtype)
+    return narrow_to(tuple(call_lapack(xp.linalg.eigh, "eigh", bare_hermitian_part(xp, x))), x.dtype)
 
 
-def _known(out: Any) -> tuple[Any, Any, Any]:
-    """The results as a rule may use them, and which eigenvalues are equal."""
+def _usable_factors(out: Any) -> tuple[Any, Any, Any]:
+    """The results, checked for use in a rule, and which eigenvalues are equal."""
     w, v = out
-    equal = equal_ones(w)
-    if all_apart(equal):
+    equal = equal_pairs(w)
+    if are_all_distinct(equal):
         return w, v, equal
-    bad = others(equal)
-    return once(w, bad, "eigh"), once(v, bad, "eigh"), equal
+    bad = equal_distinct_pairs(equal)
+    return forbid_second_derivative(w, bad, "eigh"), forbid_second_derivative(v, bad, "eigh"), equal
 
 
 # A V = V W; with P = V^H A' V: w' = diag(P), and V' = V Z with Z_ij = P_ij / (w_j - w_i). Where eigenvalues are equal
-# they share their derivative, and their vectors do not turn into each other: Z_ij = 0.
+# they share their derivative, and their vectors do not rotate into each other: Z_ij = 0.
 def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    w, v, equal = _known(out)
-    inner = product(product(adjoint(v), hermitian(tangents[0])), v)
-    if static["vectors"] and not all_apart(equal):
-        inner = checked(inner, uneven(inner, equal, inner), "gauge", split_text("eigh"))
-    middle = arranging.diagonal(inner, axis1=-2, axis2=-1)
-    w_dot = evenly(pointwise.real(middle) if is_complex(inner) else middle, equal)
-    return w_dot, product(v, over_gaps(inner, w, equal))
+    w, v, equal = _usable_factors(out)
+    inner = product(product(adjoint(v), hermitian_part(tangents[0])), v)
+    if static["vectors"] and not are_all_distinct(equal):
+        inner = raise_where(inner, separates_equal(inner, equal, inner), "gauge", split_error_text("eigh"))
+    middle = arrange.diagonal(inner, axis1=-2, axis2=-1)
+    w_dot = average_over_equal(pointwise.real(middle) if is_complex(inner) else middle, equal)
+    return w_dot, product(v, divide_by_gaps(inner, w, equal))
 
 
 def _pull(bar: Any, out: Any) -> Any:
-    w, v, equal = _known(out)
+    w, v, equal = _usable_factors(out)
     w_bar, v_bar = bar
     if v_bar is None:
-        shared = evenly(w_bar, equal)
-        return product(pointwise.multiply(v, shaping.expand_dims(shared, -2)), adjoint(v))
+        shared = average_over_equal(w_bar, equal)
+        return product(pointwise.multiply(v, reshaping.expand_dims(shared, -2)), adjoint(v))
     turn = product(adjoint(v), v_bar)
-    if w_bar is not None and not all_apart(equal):
-        w_bar = checked(w_bar, unequal(w_bar, equal), "gauge", joined_text("eigh"))
-        turn = checked(turn, uneven(hermitian(turn), equal, v_bar), "gauge", joined_text("eigh"))
-    turn = antihermitian(turn)
-    if is_complex(turn) or not all_apart(equal):
-        turn = checked(turn, in_the_way(turn, equal, v_bar), "gauge", _TEXT)
-    inner = over_gaps(turn, w, equal)
-    return product(product(v, inner if w_bar is None else on_diagonal(w_bar, inner)), adjoint(v))
+    if w_bar is not None and not are_all_distinct(equal):
+        w_bar = raise_where(w_bar, differs_on_equal(w_bar, equal), "gauge", joint_error_text("eigh"))
+        turn = raise_where(turn, separates_equal(hermitian_part(turn), equal, v_bar), "gauge", joint_error_text("eigh"))
+    turn = antihermitian_part(turn)
+    if is_complex(turn) or not are_all_distinct(equal):
+        turn = raise_where(turn, depends_on_gauge(turn, equal, v_bar), "gauge", _TEXT)
+    inner = divide_by_gaps(turn, w, equal)
+    return product(product(v, inner if w_bar is None else put_on_diagonal(w_bar, inner)), adjoint(v))
 
 
 _TEXT = (
@@ -117,53 +118,53 @@ def _samples(rng: Any) -> Any:
 _eigh: Op = general(
     "eigh",
     statics={"vectors": statics.flag},
-    doc="Eigenvalues, rising, and eigenvectors of (x + x^H) / 2.",
+    doc="Eigenvalues, ascending, and eigenvectors of (x + x^H) / 2.",
     args=("x",),
     value=_value,
     spec=_spec,
     pulls={"x": _pull},
     push=_push,
-    batch=stacked,
+    batch=batch_matrices,
     samples=_samples,
     family="matrix",
 )
 
 
-def told_by(a: Any, triangle: str | None, what: str) -> Any:
-    """The matrix as it is, or the Hermitian one that a triangle of it tells."""
-    a = square(a, what)
+def symmetrize_from(a: Any, triangle: str | None, what: str) -> Any:
+    """The matrix as it is, or the Hermitian one given by one of its triangles."""
+    a = as_square(a, what)
     if triangle is None:
         return a
     if triangle not in ("L", "U", "l", "u"):
         raise ArgumentError(f"{what}: UPLO must be 'L' or 'U', got {triangle!r}.")
-    part = lower(a, -1) if triangle in "Ll" else upper(a, 1)
-    middle = arranging.diagonal(a, axis1=-2, axis2=-1)
-    return on_diagonal(pointwise.real(middle) if is_complex(a) else middle, pointwise.add(part, adjoint(part)))
+    part = lower_triangle(a, -1) if triangle in "Ll" else upper_triangle(a, 1)
+    middle = arrange.diagonal(a, axis1=-2, axis2=-1)
+    return put_on_diagonal(pointwise.real(middle) if is_complex(a) else middle, pointwise.add(part, adjoint(part)))
 
 
-@signed
+@attributed_to_caller
 def eigh(a: Any, UPLO: str | None = None) -> Eigh:
-    """The eigenvalues, rising, and eigenvectors (columns) of Hermitian matrices. Of a matrix that is not Hermitian the
-    Hermitian part is taken, or with `UPLO` what its lower ("L") or upper ("U") triangle tells. Equal eigenvalues share
+    """The eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices. Of a non-Hermitian matrix the
+    Hermitian part is used, or with `UPLO` its lower ("L") or upper ("U") triangle. Equal eigenvalues share
     their derivative; a loss that depends on the basis of their vectors raises `GaugeError`.
 
     >>> import numpy as np, pullback as pb
     >>> pb.linalg.eigh(np.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     array([1., 2.])
     """
-    return Eigh(*apply(_eigh, told_by(a, UPLO, "eigh"), vectors=True))
+    return Eigh(*apply(_eigh, symmetrize_from(a, UPLO, "eigh"), vectors=True))
 
 
-@signed
+@attributed_to_caller
 def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
-    """The eigenvalues of Hermitian matrices, rising, as `eigh` has them.
+    """The eigenvalues of Hermitian matrices, ascending, as in `eigh`.
 
     >>> import numpy as np, pullback as pb
     >>> pb.linalg.eigvalsh(np.array([[2.0, 0.0], [0.0, 1.0]]))
     array([1., 2.])
     """
-    a = told_by(a, UPLO, "eigvalsh")
+    a = symmetrize_from(a, UPLO, "eigvalsh")
     if not is_array(a):
         return apply(_eigh, a, vectors=False)[0]
-    xp = namespace_for(a)  # nothing to differentiate: the vectors are spared
-    return narrowed(by_lapack(xp.linalg.eigvalsh, "eigvalsh", symmetric_part(xp, a)), a.dtype)
+    xp = namespace_for(a)  # no derivative needed: no vectors
+    return narrow_to(call_lapack(xp.linalg.eigvalsh, "eigvalsh", bare_hermitian_part(xp, a)), a.dtype)

@@ -1,28 +1,27 @@
-"""Vectors and matrices in, their products out, under the names that the array API's `linalg` has for them."""
+"""Products of vectors and matrices, with the signatures of the array API's `linalg`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...arrays.node import signed
-from ...arrays.spec import spec_of
+from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
-from .. import arranging, contracting, reducing, shaping
-from .. import elementwise as pointwise
-from ..axes import one_axis
-from ..contracting import matmul, tensordot
+from ..axes import normalize_axis
+from ..contract import dot_products, matrix_products
+from ..contract.matrix_products import matmul, tensordot
 from ..dispatch import as_value, ndim, shape
-from ..families import broadcast_shape, is_complex
-from ..shaping import matrix_transpose
-from .matrices import matrix
+from ..reduce import reductions
+from ..shape import arrange, reshaping
+from ..shape.reshaping import matrix_transpose
+from .common import as_matrix
 
 __all__ = [
     "cross", "diagonal", "matmul", "matrix_transpose", "multi_dot", "outer", "tensordot", "trace", "vecdot",
 ]  # fmt: skip
 
 
-@signed
+@attributed_to_caller
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The sum of conj(x1) * x2 along an axis.
 
@@ -33,15 +32,14 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     x1, x2 = as_value(x1), as_value(x2)
     if not ndim(x1) or not ndim(x2):
         raise ShapeError(f"vecdot: wants arrays of one axis or more, got shapes {shape(x1)} and {shape(x2)}.")
-    if shape(x1)[one_axis(axis, ndim(x1), "vecdot")] != shape(x2)[one_axis(axis, ndim(x2), "vecdot")]:
+    if shape(x1)[normalize_axis(axis, ndim(x1), "vecdot")] != shape(x2)[normalize_axis(axis, ndim(x2), "vecdot")]:
         raise ShapeError(f"vecdot: shapes {shape(x1)} and {shape(x2)} differ along axis {axis}.")
     if axis >= 0 and ndim(x1) != ndim(x2):
         raise ArgumentError("vecdot: with arrays of different rank, count the axis from the end.")
-    products = pointwise.multiply(pointwise.conj(x1) if is_complex(x1) else x1, x2)
-    return reducing.sum(products, axis=axis, dtype=spec_of(products).dtype)
+    return dot_products.vecdot(x1, x2, axis=axis)
 
 
-@signed
+@attributed_to_caller
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The cross product of vectors with three elements along an axis.
 
@@ -50,19 +48,13 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     array([0., 0., 1.])
     """
     x1, x2 = as_value(x1), as_value(x2)
-    places = [one_axis(axis, ndim(x), "cross") for x in (x1, x2)]
+    places = [normalize_axis(axis, ndim(x), "cross") for x in (x1, x2)]
     if shape(x1)[places[0]] != 3 or shape(x2)[places[1]] != 3:
         raise ShapeError(f"cross: wants three elements along axis {axis}, got shapes {shape(x1)} and {shape(x2)}.")
-    a, b = (shaping.moveaxis(x, place, -1) for x, place in zip((x1, x2), places, strict=True))
-    wide = broadcast_shape("cross", shape(a), shape(b))
-    later, last = [1, 2, 0], [2, 0, 1]
-    out = pointwise.subtract(
-        pointwise.multiply(a[..., later], b[..., last]), pointwise.multiply(a[..., last], b[..., later])
-    )
-    return shaping.moveaxis(out, -1, one_axis(axis, len(wide), "cross"))
+    return dot_products.cross(x1, x2, axis=axis)
 
 
-@signed
+@attributed_to_caller
 def outer(x1: Any, x2: Any, /) -> Any:
     """The product of each element of one vector with each of another.
 
@@ -74,10 +66,10 @@ def outer(x1: Any, x2: Any, /) -> Any:
     x1, x2 = as_value(x1), as_value(x2)
     if ndim(x1) != 1 or ndim(x2) != 1:
         raise ShapeError(f"outer: wants vectors, got shapes {shape(x1)} and {shape(x2)}.\n  pb.outer flattens them.")
-    return contracting.outer(x1, x2)
+    return matrix_products.outer(x1, x2)
 
 
-@signed
+@attributed_to_caller
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     """The diagonal over the last two axes.
 
@@ -85,10 +77,10 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     >>> pb.linalg.diagonal(np.arange(9.0).reshape(3, 3), offset=1)
     array([1., 5.])
     """
-    return arranging.diagonal(matrix(x, "diagonal"), offset=offset, axis1=-2, axis2=-1)
+    return arrange.diagonal(as_matrix(x, "diagonal"), offset=offset, axis1=-2, axis2=-1)
 
 
-@signed
+@attributed_to_caller
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """The sum of the diagonal over the last two axes.
 
@@ -96,12 +88,12 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     >>> pb.linalg.trace(np.eye(3))
     array(3.)
     """
-    return reducing.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+    return reductions.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-@signed
+@attributed_to_caller
 def multi_dot(arrays: Sequence[Any]) -> Any:
-    """The product of many matrices in the order of least work; the first and the last may be vectors.
+    """The product of many matrices in the cheapest order; the first and the last may be vectors.
 
     >>> import numpy as np, pullback as pb
     >>> pb.linalg.multi_dot([np.ones((2, 50)), np.ones((50, 50)), np.ones(50)])
@@ -111,16 +103,18 @@ def multi_dot(arrays: Sequence[Any]) -> Any:
     if len(values) < 2:
         raise ArgumentError(f"multi_dot: wants two arrays or more, got {len(values)}.")
     row, one_column = ndim(values[0]) == 1, ndim(values[-1]) == 1
-    values[0] = shaping.expand_dims(values[0], 0) if row else values[0]
-    values[-1] = shaping.expand_dims(values[-1], 1) if one_column else values[-1]
+    values[0] = reshaping.expand_dims(values[0], 0) if row else values[0]
+    values[-1] = reshaping.expand_dims(values[-1], 1) if one_column else values[-1]
     if any(ndim(x) != 2 for x in values):
         raise ShapeError("multi_dot: wants matrices; only the first and the last may be vectors.")
-    out = _chained(values, _splits([shape(values[0])[0], *(shape(x)[1] for x in values)]), 0, len(values) - 1)
-    return shaping.squeeze(out, ((0,) if row else ()) + ((1,) if one_column else ())) if row or one_column else out
+    out = _multiply_chain(
+        values, _cheapest_splits([shape(values[0])[0], *(shape(x)[1] for x in values)]), 0, len(values) - 1
+    )
+    return reshaping.squeeze(out, ((0,) if row else ()) + ((1,) if one_column else ())) if row or one_column else out
 
 
-def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """For each stretch of the chain, after which factor to cut it so that the fewest products are made."""
+def _cheapest_splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """For each subchain, after which factor to split it for the fewest multiplications."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     best: dict[tuple[int, int], int] = {}
@@ -133,8 +127,8 @@ def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return best
 
 
-def _chained(values: Sequence[Any], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
+def _multiply_chain(values: Sequence[Any], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
     if i == j:
         return values[i]
     k = splits[i, j]
-    return matmul(_chained(values, splits, i, k), _chained(values, splits, k + 1, j))
+    return matmul(_multiply_chain(values, splits, i, k), _multiply_chain(values, splits, k + 1, j))

@@ -1,6 +1,6 @@
-"""NumPy's calls in, our functions out: what `__array_function__` and `__array_ufunc__` do with values of ours.
+"""NumPy's dispatch protocols: what `__array_function__` and `__array_ufunc__` do with our values.
 
-Loaded at the first such call. `table` says which NumPy function is which of ours; nothing falls back to a bare array.
+Imported at the first such call. `table` maps NumPy's functions to ours; there is no fallback to bare arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...arrays.views import as_view
 from ...errors import ArgumentError, UnsupportedFunction
-from ..shaping import broadcast_to
+from ..shape.reshaping import broadcast_to
 from . import table, ufuncs
 
 __all__ = ["array_function", "array_ufunc", "register_numpy"]
@@ -26,12 +26,12 @@ _VIEWS = frozenset((
     np.fliplr, np.flipud, np.rot90, np.diagonal, np.real, np.imag, np.split, np.array_split, np.hsplit, np.vsplit,
     np.dsplit, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.broadcast_to,
 ))  # fmt: skip
-#: Types that were found to be ours or NumPy's; asking a set is quicker than asking each class.
-_friends: set[type] = {Tensor, np.ndarray}
+#: Types known to be ours or NumPy's; a set lookup is faster than testing each class.
+_accepted_types: set[type] = {Tensor, np.ndarray}
 
 
 def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Say what a NumPy function (or a ufunc) does with values of ours, in place of what the package says.
+    """Register what a NumPy function (or a ufunc) does with our values, in place of the package's own rule.
 
     >>> import numpy as np, pullback as pb
     >>> cube = np.frompyfunc(lambda t: t**3, 1, 1)
@@ -42,7 +42,7 @@ def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[...
     array(12.)
     """
     if not callable(function):
-        raise ArgumentError(f"register_numpy: wants a function of NumPy, got {function!r}.")
+        raise ArgumentError(f"register_numpy: wants a NumPy function, got {function!r}.")
 
     def register(ours: Callable[..., Any]) -> Callable[..., Any]:
         (ufuncs.FUNCTIONS if isinstance(function, np.ufunc) else _functions)[function] = ours
@@ -52,40 +52,40 @@ def register_numpy(function: Any) -> Callable[[Callable[..., Any]], Callable[...
 
 
 def array_function(self: Value, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """`np.<function>(*args, **kwargs)` where some argument is a value of ours."""
-    if not _friends.issuperset(types):
+    """`np.<function>(*args, **kwargs)` where some argument is one of our values."""
+    if not _accepted_types.issuperset(types):
         if not all(issubclass(kind, (Value, np.ndarray)) for kind in types):
             return NotImplemented
-        _friends.update(types)
+        _accepted_types.update(types)
     ours = _functions.get(function)
     if ours is None:
-        ours = _functions[function] = _with_out(table.ours_for(function), function)
+        ours = _functions[function] = _handle_out(table.function_for(function), function)
     found = ours(*args, **kwargs)
-    return _noted_as_views(found, args[0]) if function in _VIEWS and args else found
+    return _mark_as_views(found, args[0]) if function in _VIEWS and args else found
 
 
-def _noted_as_views(found: Any, source: Any) -> Any:
+def _mark_as_views(found: Any, source: Any) -> Any:
     for part in found if isinstance(found, (list, tuple)) else (found,):
         as_view(part, source)
     return found
 
 
-def _with_out(ours: Callable[..., Any], function: Any) -> Callable[..., Any]:
-    """`out=` is the same for all: a tensor is pointed at the result; anything else would lose its derivative."""
-    place = table.place_of_out(function)
+def _handle_out(ours: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    """`out=` for all functions: a tensor is rebound to the result; anything else would lose the derivative."""
+    place = table.out_position(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         if place is not None and len(args) > place:
             out, args = args[place], (*args[:place], None, *args[place + 1 :])
         found = ours(*args, **kwargs)
-        return found if out is None else into(out, found, table.name_of(function))
+        return found if out is None else write_into(out, found, table.name_of(function))
 
     return call if place is not None else ours
 
 
-def into(out: Any, found: Any, name: str) -> Any:
-    """Point a tensor at a result, as NumPy writes into an array."""
+def write_into(out: Any, found: Any, name: str) -> Any:
+    """Rebind a tensor to a result, as NumPy writes into an array."""
     if type(out) is tuple and len(out) == 1:
         (out,) = out
     if not isinstance(out, Tensor):
@@ -98,8 +98,8 @@ def into(out: Any, found: Any, name: str) -> Any:
 
 
 def array_ufunc(self: Value, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-    """A ufunc of NumPy, or one of its methods, where some input or `out` is a value of ours."""
+    """A ufunc of NumPy, or one of its methods, where some input or `out` is one of our values."""
     out = options.pop("out", None)
     if method == "__call__" and not options and out is None:
         return ufuncs.function_of(ufunc)(*inputs)
-    return ufuncs.with_options(ufunc, method, inputs, options, out, into)
+    return ufuncs.call_with_options(ufunc, method, inputs, options, out, write_into)

@@ -1,4 +1,4 @@
-"""A NumPy function in, ours out: the one table of what answers for what."""
+"""The table of NumPy's functions and ours that implement them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..late import module
-from .refusing import library, refuse, unknown
+from ..lazy import load_module
+from .unsupported import package_function, refuse, unsupported_error
 
-__all__ = ["FORWARDED", "SAME", "WRITTEN", "known_names", "name_of", "ours_for", "place_of_out"]
+__all__ = ["FORWARDED", "SAME", "IMPLEMENTED", "known_names", "name_of", "function_for", "out_position"]
 
-#: Functions of ours that take what NumPy's take, by how many leading arguments go by position; `np=ours` renames.
-#: Their keywords have NumPy's names; one that ours does not have is refused by name.
+#: Our functions with NumPy's parameters, by how many leading arguments are positional; `np=ours` renames.
+#: Their keywords have NumPy's names; one that ours lacks is refused by name.
 FORWARDED = {
     1: """
         all any amax=max max amin=min min average block column_stack count_nonzero cumsum=cumulative_sum cumulative_sum
@@ -40,33 +40,33 @@ FORWARDED = {
     """,
     99: "atleast_1d atleast_2d atleast_3d broadcast_arrays meshgrid",
 }
-#: Functions of ours that have NumPy's name and signature.
+#: Our functions that have NumPy's name and signature.
 SAME = """
     apply_along_axis convolve correlate ediff1d gradient interp piecewise polyval select unwrap vander
 """
-#: Functions written here with NumPy's own signatures, by module of this package.
-WRITTEN = {
-    "contents": """
+#: Functions implemented in this package with NumPy's signatures, by module.
+IMPLEMENTED = {
+    "elements": """
         allclose apply_over_axes argmax argmin around array_equal array_equiv clip corrcoef cov diff digitize histogram
         histogram2d histogram_bin_edges histogramdd intersect1d isin isneginf isposinf nan_to_num real_if_close round
         setdiff1d setxor1d union1d where
     """,
-    "writing": "copyto fill_diagonal place put put_along_axis putmask",
-    "shapes": "astype concatenate copy dot einsum hstack pad stack vstack",
-    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
-    "facts": """
+    "inplace": "copyto fill_diagonal place put put_along_axis putmask",
+    "manipulation": "astype concatenate copy dot einsum hstack pad stack vstack",
+    "poly": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    "metadata": """
         arange array array2string array_repr array_str asanyarray asarray ascontiguousarray asfortranarray can_cast
         common_type diag_indices_from empty empty_like eye full full_like identity iscomplexobj isrealobj ix_
         may_share_memory min_scalar_type ndim ones ones_like result_type shape shares_memory size tri
         tril_indices_from triu_indices_from zeros zeros_like
     """,
-    "matrices": "linalg.cholesky linalg.eigh linalg.eigvalsh",
-    "spaces": "geomspace linspace logspace",
+    "linalg": "linalg.cholesky linalg.eigh linalg.eigvalsh",
+    "ranges": "geomspace linspace logspace",
 }
-#: What asks for nothing that a value could show.
-_SILENT = ("subok", "overwrite_input", "out")
+#: Options without effect on our values.
+_IGNORED_OPTIONS = ("subok", "overwrite_input", "out")
 
-_written = {name: place for place, names in WRITTEN.items() for name in names.split()}
+_implemented = {name: place for place, names in IMPLEMENTED.items() for name in names.split()}
 _forwarded = {
     row.partition("=")[0]: (row.partition("=")[2] or row, leading)
     for leading, rows in FORWARDED.items()
@@ -77,7 +77,7 @@ _same = frozenset(SAME.split())
 
 def known_names() -> list[str]:
     """Every NumPy function in the table, as `sum` or `linalg.solve`."""
-    return sorted({*_written, *_forwarded, *_same})
+    return sorted({*_implemented, *_forwarded, *_same})
 
 
 def name_of(function: Any) -> str:
@@ -85,19 +85,19 @@ def name_of(function: Any) -> str:
     return f"{function.__module__}.{function.__name__}".removeprefix("numpy.")
 
 
-def ours_for(function: Any) -> Callable[..., Any]:
+def function_for(function: Any) -> Callable[..., Any]:
     """Our function for one of NumPy's, or the error that says there is none."""
     name = name_of(function)
-    if name in _written:
-        return getattr(module(f"protocol.{_written[name]}"), name.rpartition(".")[2])  # type: ignore[no-any-return]
+    if name in _implemented:
+        return getattr(load_module(f"protocol.{_implemented[name]}"), name.rpartition(".")[2])  # type: ignore[no-any-return]
     if name in _same:
-        return library(name, name)  # type: ignore[no-any-return]
+        return package_function(name, name)  # type: ignore[no-any-return]
     if name in _forwarded:
-        return _forward(function, *_forwarded[name])
-    raise unknown(name)
+        return _adapt_signature(function, *_forwarded[name])
+    raise unsupported_error(name)
 
 
-def place_of_out(function: Any) -> int | None:
+def out_position(function: Any) -> int | None:
     """Where `out` stands among the parameters, None if there is none."""
     try:
         parameters = inspect.signature(function).parameters
@@ -109,10 +109,10 @@ def place_of_out(function: Any) -> int | None:
     return sys.maxsize if named_only else list(parameters).index("out")
 
 
-def _forward(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:
-    """A function of ours behind NumPy's parameters: defaults are left out, what ours does not take is refused."""
+def _adapt_signature(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:
+    """Our function behind NumPy's parameters: defaults are dropped, unsupported ones refused."""
     name = name_of(function)
-    ours = library(ours_name, name)
+    ours = package_function(ours_name, name)
     parameters = inspect.signature(function).parameters
     names = [n for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)]
     taken = inspect.signature(ours).parameters
@@ -121,7 +121,7 @@ def _forward(function: Any, ours_name: str, leading: int) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False)) | kwargs
         front = [given.pop(n) for n in names[:leading] if n in given] or args
-        wanted = {n: v for n, v in given.items() if v is not parameters[n].default and n not in _SILENT}
+        wanted = {n: v for n, v in given.items() if v is not parameters[n].default and n not in _IGNORED_OPTIONS}
         if not takes_all and not wanted.keys() <= taken.keys():
             refuse(name, **{n: v for n, v in wanted.items() if n not in taken})
         return ours(*front, **wanted)

@@ -6,7 +6,7 @@
 array([-0.20584214, -0.78476578])
 """
 
-from .choosing import (
+from .discrete import (
     bernoulli,
     binomial,
     bits,

@@ -1,4 +1,4 @@
-"""Seeds in, keys out; the default generator, whose state lives in `default_stream`, hands out the next key."""
+"""Random keys: made from seeds, split and folded; and the public functions of the default generator."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.checks import short
-from ...arrays.node import show_line, user_line
-from ...arrays.scope import running
+from ...arrays.argument_checks import short_repr
+from ...arrays.node import format_line, user_line
+from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ArgumentTypeError, DtypeError
-from .. import batching, default_stream, statics
-from ..axes import whole
-from ..default_stream import State
+from .. import batching, statics
+from ..axes import as_integer
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
 from ..forms import Expand
-from .threefry import FOLDS, SPLITS, axes_of_keys, threefry, words
-from .words import LONGEST, fold_in_ops, split_in_ops
+from ..replay import default_stream
+from ..replay.default_stream import State
+from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
+from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, threefry
 
 __all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
 
@@ -31,86 +32,81 @@ def _key_samples(rng: Any, *more: Any) -> list[Any]:
 
 
 def _split_spec(key: Spec, count: int) -> Spec:
-    return make_spec((*axes_of_keys(key), count, 2), _UINT32, key.device)
-
-
-def _of_key(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
-    """The batch axis of a key goes in front, and stays there."""
-    return apply(op, batching.lead(args[0], axes[0]), **static), 0
+    return make_spec((*key_batch_shape(key), count, 2), _UINT32, key.device)
 
 
 _split = general(
     "split_key",
-    statics={"count": statics.number(0)},
+    statics={"count": statics.integer(0)},
     args=("key",),
     doc="New keys from a key.",
-    value=lambda xp, key, count: words(xp, key, count, SPLITS),
+    value=lambda xp, key, count: generate_words(xp, key, count, SPLITS),
     spec=_split_spec,
-    batch=_of_key,
-    form=Expand(lambda key, count: split_in_ops(key, count) if count <= LONGEST else None),
+    batch=batching.shift_statics(),
+    form=Expand(lambda key, count: expand_split(key, count) if count <= MAX_EXPANDED else None),
     samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
 )
 
 
-def _fold(xp: Any, key: Any, data: Any) -> Any:
-    """The two words at the counter that `data` names; negative numbers count down from 2^60."""
+def _fold_value(xp: Any, key: Any, data: Any) -> Any:
+    """The two words at the counter `data`; negative numbers count down from 2^60."""
     number = xp.asarray(data).astype("int64").reshape(*np.shape(data), 1)
     low = (number & 0xFFFFFFFF).astype("uint32")
     high = ((number >> 32) & 0x0FFFFFFF).astype("uint32") | xp.uint32(FOLDS)
     return xp.concatenate(threefry(xp, (key[..., :1], key[..., 1:]), (high, low)), axis=-1)
 
 
-def _fold_batch(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
+def _batch_fold(op: Any, size: int, args: Any, axes: Any, static: dict[str, Any]) -> tuple[Any, int]:
     key, data = args
     ranks = [len(spec_of(x).shape) - (axis is not None) for x, axis in zip(args, axes, strict=True)]
     rank = max(ranks[0] - 1, ranks[1])
-    return apply(op, batching.padded(key, axes[0], rank + 1), batching.padded(data, axes[1], rank)), 0
+    return apply(op, batching.align_rank(key, axes[0], rank + 1), batching.align_rank(data, axes[1], rank)), 0
 
 
 def _fold_spec(key: Spec, data: Spec) -> Spec:
-    return make_spec((*broadcast_shape("fold_in", axes_of_keys(key), data.shape), 2), _UINT32, key.device)
+    return make_spec((*broadcast_shape("fold_in", key_batch_shape(key), data.shape), 2), _UINT32, key.device)
 
 
 _fold_in = general(
     "fold_in",
     args=("key", "data"),
-    doc="A new key from a key and a whole number.",
-    value=_fold,
+    doc="A new key from a key and an integer.",
+    value=_fold_value,
     spec=_fold_spec,
-    batch=_fold_batch,
-    form=Expand(fold_in_ops),
+    batch=_batch_fold,
+    form=Expand(expand_fold_in),
     samples=lambda rng: [(tuple(_key_samples(rng, np.asarray(5))), {}), (tuple(_key_samples(rng, np.arange(3))), {})],
 )
 
 
 def key(seed: int, /) -> Any:
-    """A key, from which numbers and further keys are made: an array of two words.
+    """A key, from which numbers and further keys are derived: an array of two words.
 
     >>> import pullback as pb
     >>> pb.random.key(7)
     array([0, 7], dtype=uint32)
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ArgumentError(f"random.key: a seed is a whole number, got {seed!r}.")
+        raise ArgumentError(f"random.key: a seed must be an integer, got {seed!r}.")
     bits = int(seed) & (2**64 - 1)
     return np.array([bits >> 32, bits & 0xFFFFFFFF], _UINT32)
 
 
-def checked(key: Any, what: str) -> Any:
-    """A key as it is, if it is one."""
+def check_key(key: Any, what: str) -> Any:
+    """Check that an argument is a key."""
     key = as_value(key)
-    axes_of_keys(spec_of(key), f"random.{what}")
+    key_batch_shape(spec_of(key), f"random.{what}")
     return key
 
 
-def no_key(x: Any, what: str, place: str) -> Any:
-    """x as it is, unless it is a key: as in `normal(key, (3,))`, where the key would pass for numbers."""
+def refuse_key(x: Any, what: str, place: str) -> Any:
+    """Refuse a key in place of a parameter: in `normal(key, (3,))` the key would be taken for numbers."""
     dtype = getattr(x, "dtype", None)
     shape: tuple[int, ...] = getattr(x, "shape", ())
     if dtype is not None and dtype == _UINT32 and len(shape) and shape[-1] == 2:
         raise ArgumentTypeError(
             f"random.{what}: {place} is an array like a key, uint32 of shape {tuple(shape)}.\n"
-            f"  A key goes by its name: pb.random.{what}(..., key=key). Numbers go in as another dtype."
+            f"  Pass a key by keyword: pb.random.{what}(..., key=key); pass numbers as another dtype."
         )
     return x
 
@@ -123,14 +119,14 @@ def split(key: Any, num: int = 2) -> Any:
     >>> bool((first == second).all())
     False
     """
-    count = whole(num, "random.split: num")
+    count = as_integer(num, "random.split: num")
     if count < 0:
         raise ArgumentError(f"random.split: num must not be negative, got {count}.")
-    return apply(_split, checked(key, "split"), count=count)
+    return apply(_split, check_key(key, "split"), count=count)
 
 
 def fold_in(key: Any, data: Any) -> Any:
-    """A new key from a key and a whole number, such as a step or an index; for each number of an array one.
+    """A new key from a key and an integer, such as a step or an index; one for each element of an array.
 
     >>> import pullback as pb
     >>> pb.random.fold_in(pb.random.key(0), 3).shape
@@ -138,12 +134,12 @@ def fold_in(key: Any, data: Any) -> Any:
     """
     number = as_value(data)
     if spec_of(number).dtype.kind not in "iu":
-        raise DtypeError(f"random.fold_in: data is a whole number or an array of them, got {spec_of(number)}.")
-    return apply(_fold_in, checked(key, "fold_in"), number)
+        raise DtypeError(f"random.fold_in: data must be an integer or an array of integers, got {spec_of(number)}.")
+    return apply(_fold_in, check_key(key, "fold_in"), number)
 
 
 def seed(number: int, /) -> None:
-    """Start the default generator anew: the same seed gives the same numbers, eager, staged or recomputed.
+    """Restart the default generator: the same seed gives the same numbers, eager, staged or recomputed.
 
     >>> import pullback as pb
     >>> pb.random.seed(0)
@@ -164,11 +160,11 @@ def state() -> State:
     >>> pb.random.state()
     State(words=(0, 3), drawn=0)
     """
-    return default_stream.read()
+    return default_stream.read_state()
 
 
 def restore(state: State, /) -> None:
-    """Put the default generator back to a state that `state()` told.
+    """Set the default generator to a state returned by `state()`.
 
     >>> import pullback as pb
     >>> before = pb.random.state()
@@ -181,24 +177,26 @@ def restore(state: State, /) -> None:
         (high, low), drawn = state
         restored = State((int(high), int(low)), int(drawn))
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"random.restore: wants what pb.random.state() told, got {short(state)}.") from None
-    default_stream.write(restored)
+        raise ArgumentTypeError(
+            f"random.restore: expected a result of pb.random.state(), got {short_repr(state)}."
+        ) from None
+    default_stream.write_state(restored)
 
 
 def next_key() -> Any:
     """The default generator's next key."""
-    scope = running()
-    if scope is not None and any(s.name == "jit" for s in scope.around()):
+    scope = current_scope()
+    if scope is not None and any(s.name == "jit" for s in scope.and_enclosing()):
         raise ArgumentError(
             "random: a compiled function draws from keys that it is given; without one each call would repeat the same "
-            f"numbers.\n  at {show_line(*user_line(sys._getframe(1)))}\n"
+            f"numbers.\n  at {format_line(*user_line(sys._getframe(1)))}\n"
             "  Pass a key in: f(x, key) with pb.random.normal(..., key=key), and pb.random.split(key) for each call."
         )
-    now = default_stream.draw()
+    now = default_stream.next_state()
     return fold_in(np.array(now.words, _UINT32), now.drawn)
 
 
-def key_on(key: Any, device: str, what: str, namespace: Any) -> Any:
-    """The key given, or the next of the default generator, where the parameters are."""
-    found = next_key() if key is None else checked(key, what)
+def key_on_device(key: Any, device: str, what: str, namespace: Any) -> Any:
+    """The given key, or the next of the default generator, on the device of the parameters."""
+    found = next_key() if key is None else check_key(key, what)
     return namespace.asarray(found) if device != "cpu" and type(found) is np.ndarray else found

@@ -1,4 +1,4 @@
-"""Keys and counters in, random words out: the counter-based generator Threefry-2x32 with 20 rounds.
+"""The counter-based random generator Threefry-2x32 with 20 rounds, on arrays of keys and counters.
 
 Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). A word depends on its key and its
 counter alone, so any part of a stream can be computed at any time, in any order, on any machine.
@@ -13,50 +13,62 @@ from typing import Any
 from ...arrays.spec import Spec
 from ...errors import ShapeError
 
-__all__ = ["BITS", "DRAWS", "FOLDS", "HIGH", "PARITY", "SPLITS", "TURNS", "axes_of_keys", "joined", "threefry", "words"]
+__all__ = [
+    "BITS",
+    "DRAWS",
+    "FOLDS",
+    "HIGH",
+    "PARITY",
+    "SPLITS",
+    "ROTATIONS",
+    "key_batch_shape",
+    "join_words",
+    "threefry",
+    "generate_words",
+]
 
-#: What a counter is for, in its four highest bits, so that keys made from a key never repeat its own numbers.
+#: The use of a counter, in its four highest bits, so that keys derived from a key never repeat its numbers.
 BITS, DRAWS, FOLDS, SPLITS = 0x00000000, 0x20000000, 0x40000000, 0x80000000
-TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 #: Columns at a time, so that the four arrays at work stay in the cache.
 _BLOCK = 1 << 13
 
 
-def axes_of_keys(key: Spec, what: str = "random") -> tuple[int, ...]:
+def key_batch_shape(key: Spec, what: str = "random") -> tuple[int, ...]:
     """The axes of an array of keys, each of which is two words on the last axis."""
     if key.dtype.name != "uint32" or key.shape[-1:] != (2,):
-        raise ShapeError(f"{what}: a key is a uint32 array of shape (2,), got {key}.\n  Make one by pb.random.key.")
+        raise ShapeError(f"{what}: a key is a uint32 array of shape (2,), got {key}.\n  Make one with pb.random.key.")
     return key.shape[:-1]
 
 
 @cache
-def _word(xp: Any, number: int) -> Any:
-    """A constant as a 0-d array, which array libraries take at half the price of a Python number."""
+def _word_constant(xp: Any, number: int) -> Any:
+    """A constant as a 0-d array, which NumPy handles at half the cost of a Python number."""
     return xp.asarray(number, "uint32")
 
 
 def threefry(xp: Any, key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
     """Two random words per counter, all uint32 arrays of at least one axis that broadcast together."""
-    keys = (key[0], key[1], key[0] ^ key[1] ^ _word(xp, PARITY))
+    keys = (key[0], key[1], key[0] ^ key[1] ^ _word_constant(xp, PARITY))
     a, b = counter[0] + keys[0], counter[1] + keys[1]
     spare = xp.empty_like(b)
     for group in range(5):
-        for turn in TURNS[group % 2]:
+        for turn in ROTATIONS[group % 2]:
             a += b
-            xp.right_shift(b, _word(xp, 32 - turn), out=spare)
-            xp.left_shift(b, _word(xp, turn), out=b)
+            xp.right_shift(b, _word_constant(xp, 32 - turn), out=spare)
+            xp.left_shift(b, _word_constant(xp, turn), out=b)
             b |= spare
             b ^= a
         a += keys[(group + 1) % 3]
-        b += keys[(group + 2) % 3] + _word(xp, group + 1)
+        b += keys[(group + 2) % 3] + _word_constant(xp, group + 1)
     return a, b
 
 
-def words(xp: Any, key: Any, count: int, purpose: int, first: int = 0) -> Any:
+def generate_words(xp: Any, key: Any, count: int, purpose: int, first: int = 0) -> Any:
     """The first `count` blocks of two words of each key: (*lead, 2) in, (*lead, count, 2) out.
 
-    `first` is the place of a block's first word in its pair.
+    `first` is the position of a block's first word in its pair.
     """
     lead = key.shape[:-1]
     pairs = key.reshape(-1, 2)
@@ -64,16 +76,16 @@ def words(xp: Any, key: Any, count: int, purpose: int, first: int = 0) -> Any:
     halves = pairs[:, :1], pairs[:, 1:]
     for start in range(0, count, _BLOCK):
         place = xp.arange(start, min(start + _BLOCK, count), dtype="int64")[None, :]
-        high, low = (place >> 32).astype("uint32") | _word(xp, purpose), (place & 0xFFFFFFFF).astype("uint32")
+        high, low = (place >> 32).astype("uint32") | _word_constant(xp, purpose), (place & 0xFFFFFFFF).astype("uint32")
         a, b = threefry(xp, halves, (high, low))
         out[:, start : start + _BLOCK, first], out[:, start : start + _BLOCK, 1 - first] = a, b
     return out.reshape(*lead, count, 2)
 
 
-#: The place of the high word among the two that memory holds of a word of 64 bits.
+#: The position of the high word among the two 32-bit halves of a 64-bit word in memory.
 HIGH = 1 if sys.byteorder == "little" else 0
 
 
-def joined(pairs: Any) -> Any:
+def join_words(pairs: Any) -> Any:
     """(..., 2) words of 32 bits, the high one at `HIGH`, as words of 64."""
     return pairs.view("uint64")[..., 0]

@@ -6,7 +6,7 @@ array(-0.57721566)
 """
 
 from ..functions import log_softmax, softmax
-from ..reducing import logsumexp
+from ..reduce.reductions import logsumexp
 from .bessel import (
     airy,
     i0,
@@ -36,7 +36,7 @@ from .bessel import (
     yv,
 )
 from .entropy import entr, expit, kl_div, log_expit, logit, rel_entr, xlog1py, xlogy
-from .error import (
+from .error_functions import (
     dawsn,
     erf,
     erfc,

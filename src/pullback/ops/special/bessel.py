@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..elementwise import add, divide, exp, maximum, multiply, negative, subtract
-from .record import known, moved, over, refused, special
-from .scaled_bessel import i_derivative, k_derivative
+from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
+from .definition import library_function, refuse_partial, samples_over, shift_order, special
+from .scaled_bessel import ive_derivative, kve_derivative
 
 __all__ = [
     "airy", "i0", "i0e", "i1", "i1e", "iv", "ive", "j0", "j1", "jn", "jv", "k0", "k0e", "k1", "k1e", "kn", "kv", "kve",
@@ -16,128 +16,136 @@ __all__ = [
 
 def _half_difference(f: Any) -> Any:
     """f_v' = (f_{v-1} - f_{v+1}) / 2, for J and Y."""
-    return lambda v, x: multiply(subtract(f()(moved(v, -1), x), f()(moved(v, 1), x)), 0.5)
+    return lambda v, x: multiply(subtract(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5)
 
 
 def _half_sum(f: Any, sign: float) -> Any:
     """f_v' = +-(f_{v-1} + f_{v+1}) / 2, for I and K."""
-    return lambda v, x: multiply(add(f()(moved(v, -1), x), f()(moved(v, 1), x)), 0.5 * sign)
+    return lambda v, x: multiply(add(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5 * sign)
 
 
 jv: Any = special(
     "jv",
-    {"v": refused("jv", "the order v"), "x": _half_difference(lambda: jv)},
+    {"v": refuse_partial("jv", "the order v"), "x": _half_difference(lambda: jv)},
     plane=True,
     doc="The Bessel function of the first kind of real order, jv(v, x).",
     example=("1, 0.0", "array(0.)"),
-    samples=over(range(4), (0.5, 5.0)),
+    samples=samples_over(range(4), (0.5, 5.0)),
 )
 yv: Any = special(
     "yv",
-    {"v": refused("yv", "the order v"), "x": _half_difference(lambda: yv)},
+    {"v": refuse_partial("yv", "the order v"), "x": _half_difference(lambda: yv)},
     plane=True,
     doc="The Bessel function of the second kind of real order, yv(v, x).",
     example=("0, 1.0", "array(0.08825696)"),
-    samples=over(range(4), (0.5, 5.0)),
+    samples=samples_over(range(4), (0.5, 5.0)),
 )
 iv: Any = special(
     "iv",
-    {"v": refused("iv", "the order v"), "x": _half_sum(lambda: iv, 1.0)},
+    {"v": refuse_partial("iv", "the order v"), "x": _half_sum(lambda: iv, 1.0)},
     plane=True,
     doc="The modified Bessel function of the first kind of real order, iv(v, x).",
     example=("0, 0.0", "array(1.)"),
-    samples=over(range(4), (0.5, 5.0)),
+    samples=samples_over(range(4), (0.5, 5.0)),
 )
 kv: Any = special(
     "kv",
     {
-        "v": lambda v, x: multiply(exp(negative(x)), k_derivative(0, 1)(v, x)),
+        "v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)),
         "x": _half_sum(lambda: kv, -1.0),
     },
     doc="The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.",
     example=("0.5, 1.0", "array(0.46106850)"),
-    samples=over((-1.5, 3.0), (0.5, 4.0)),
+    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
 )
 ive: Any = special(
     "ive",
-    {"v": refused("ive", "the order v"), "x": lambda v, x: i_derivative(1)(v, x)},
+    {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(1)(v, x)},
     doc="exp(-|x|) iv(v, x), which does not overflow.",
     example=("0, 0.0", "array(1.)"),
-    samples=over(range(4), (0.5, 5.0)),
+    samples=samples_over(range(4), (0.5, 5.0)),
 )
 kve: Any = special(
     "kve",
-    {"v": lambda v, x: k_derivative(0, 1)(v, x), "x": lambda v, x: k_derivative(1, 0)(v, x)},
+    {"v": lambda v, x: kve_derivative(0, 1)(v, x), "x": lambda v, x: kve_derivative(1, 0)(v, x)},
     doc="exp(x) kv(v, x), which does not underflow.",
     example=("0.5, 1.0", "array(1.25331414)"),
-    samples=over((-1.5, 3.0), (0.5, 4.0)),
+    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
 )
 
 
-def _of_order(name: str, kind: str, partial: Any, example: str, low: float) -> Any:
+def _fixed_order_op(name: str, kind: str, partial: Any, example: str, low: float) -> Any:
     return special(
         name,
         {"x": partial},
         doc=f"The Bessel function {kind}.",
         example=("1.0", example),
-        samples=over((low, 4.0)),
+        samples=samples_over((low, 4.0)),
     )
 
 
-j0: Any = _of_order("j0", "J of order 0", lambda x: negative(j1(x)), "array(0.76519769)", -4.0)
-j1: Any = _of_order("j1", "J of order 1", lambda x: _half_difference(lambda: jv)(1, x), "array(0.44005059)", -4.0)
-y0: Any = _of_order("y0", "Y of order 0", lambda x: negative(y1(x)), "array(0.08825696)", 0.5)
-y1: Any = _of_order("y1", "Y of order 1", lambda x: _half_difference(lambda: yv)(1, x), "array(-0.78121282)", 0.5)
-i0: Any = _of_order("i0", "I of order 0", lambda x: i1(x), "array(1.26606588)", -4.0)
-i1: Any = _of_order("i1", "I of order 1", lambda x: _half_sum(lambda: iv, 1.0)(1, x), "array(0.5651591)", -4.0)
-k0: Any = _of_order("k0", "K of order 0", lambda x: negative(k1(x)), "array(0.42102444)", 0.5)
-k1: Any = _of_order("k1", "K of order 1", lambda x: _half_sum(lambda: kv, -1.0)(1, x), "array(0.60190723)", 0.5)
-i0e: Any = _of_order("i0e", "I of order 0 times exp(-|x|)", lambda x: i_derivative(1)(0, x), "array(0.46575961)", 0.5)
-i1e: Any = _of_order("i1e", "I of order 1 times exp(-|x|)", lambda x: i_derivative(1)(1, x), "array(0.20791042)", 0.5)
-k0e: Any = _of_order("k0e", "K of order 0 times exp(x)", lambda x: k_derivative(1, 0)(0, x), "array(1.14446308)", 0.5)
-k1e: Any = _of_order("k1e", "K of order 1 times exp(x)", lambda x: k_derivative(1, 0)(1, x), "array(1.63615349)", 0.5)
+j0: Any = _fixed_order_op("j0", "J of order 0", lambda x: negative(j1(x)), "array(0.76519769)", -4.0)
+j1: Any = _fixed_order_op("j1", "J of order 1", lambda x: _half_difference(lambda: jv)(1, x), "array(0.44005059)", -4.0)
+y0: Any = _fixed_order_op("y0", "Y of order 0", lambda x: negative(y1(x)), "array(0.08825696)", 0.5)
+y1: Any = _fixed_order_op("y1", "Y of order 1", lambda x: _half_difference(lambda: yv)(1, x), "array(-0.78121282)", 0.5)
+i0: Any = _fixed_order_op("i0", "I of order 0", lambda x: i1(x), "array(1.26606588)", -4.0)
+i1: Any = _fixed_order_op("i1", "I of order 1", lambda x: _half_sum(lambda: iv, 1.0)(1, x), "array(0.5651591)", -4.0)
+k0: Any = _fixed_order_op("k0", "K of order 0", lambda x: negative(k1(x)), "array(0.42102444)", 0.5)
+k1: Any = _fixed_order_op("k1", "K of order 1", lambda x: _half_sum(lambda: kv, -1.0)(1, x), "array(0.60190723)", 0.5)
+i0e: Any = _fixed_order_op(
+    "i0e", "I of order 0 times exp(-|x|)", lambda x: ive_derivative(1)(0, x), "array(0.46575961)", 0.5
+)
+i1e: Any = _fixed_order_op(
+    "i1e", "I of order 1 times exp(-|x|)", lambda x: ive_derivative(1)(1, x), "array(0.20791042)", 0.5
+)
+k0e: Any = _fixed_order_op(
+    "k0e", "K of order 0 times exp(x)", lambda x: kve_derivative(1, 0)(0, x), "array(1.14446308)", 0.5
+)
+k1e: Any = _fixed_order_op(
+    "k1e", "K of order 1 times exp(x)", lambda x: kve_derivative(1, 0)(1, x), "array(1.63615349)", 0.5
+)
 jn, yn, kn = jv, yv, kv
 
 
-def _spherical(name: str, kind: str, above: float, below: float, plane: bool, example: str) -> Any:
+def _spherical_op(name: str, kind: str, above: float, below: float, plane: bool, example: str) -> Any:
     """(2n + 1) f_n' = below n f_{n-1} + above (n + 1) f_{n+1}, which is regular at zero."""
 
     def partial(bar: Any, n: Any, x: Any) -> Any:
         lower = multiply(multiply(n, below), op(maximum(subtract(n, 1), 0), x))
-        upper = multiply(multiply(moved(n, 1), above), op(moved(n, 1), x))
+        upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
         return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
     op: Any = special(
         name,
-        {"n": refused(name, "the order n"), "x": partial},
+        {"n": refuse_partial(name, "the order n"), "x": partial},
         plane=plane,
-        doc=f"The spherical Bessel function {kind} of whole order, {name}(n, x).",
+        doc=f"The spherical Bessel function {kind} of integer order, {name}(n, x).",
         example=("0, 1.0", example),
-        samples=over(range(4), (0.5, 4.0)),
+        samples=samples_over(range(4), (0.5, 4.0)),
     )
     return op
 
 
-spherical_jn: Any = _spherical("spherical_jn", "j", -1.0, 1.0, True, "array(0.84147098)")
-spherical_yn: Any = _spherical("spherical_yn", "y", -1.0, 1.0, True, "array(-0.54030231)")
-spherical_in: Any = _spherical("spherical_in", "i", 1.0, 1.0, True, "array(1.17520119)")
-spherical_kn: Any = _spherical("spherical_kn", "k", -1.0, -1.0, True, "array(0.57786367)")
+spherical_jn: Any = _spherical_op("spherical_jn", "j", -1.0, 1.0, True, "array(0.84147098)")
+spherical_yn: Any = _spherical_op("spherical_yn", "y", -1.0, 1.0, True, "array(-0.54030231)")
+spherical_in: Any = _spherical_op("spherical_in", "i", 1.0, 1.0, True, "array(1.17520119)")
+spherical_kn: Any = _spherical_op("spherical_kn", "k", -1.0, -1.0, True, "array(0.57786367)")
 
 
-def _airy(name: str, place: int, partial: Any) -> Any:
+def _airy_op(name: str, place: int, partial: Any) -> Any:
     return special(
         name,
         {"x": partial},
-        value=lambda xp, x: known(xp, "airy")(x)[place],
+        value=lambda xp, x: library_function(xp, "airy")(x)[place],
         plane=True,
-        samples=over((-3.0, 2.0)),
+        samples=samples_over((-3.0, 2.0)),
     )
 
 
-airy_ai: Any = _airy("airy_ai", 0, lambda x: airy_ai_prime(x))
-airy_ai_prime: Any = _airy("airy_ai_prime", 1, lambda x: multiply(x, airy_ai(x)))
-airy_bi: Any = _airy("airy_bi", 2, lambda x: airy_bi_prime(x))
-airy_bi_prime: Any = _airy("airy_bi_prime", 3, lambda x: multiply(x, airy_bi(x)))
+airy_ai: Any = _airy_op("airy_ai", 0, lambda x: airy_ai_prime(x))
+airy_ai_prime: Any = _airy_op("airy_ai_prime", 1, lambda x: multiply(x, airy_ai(x)))
+airy_bi: Any = _airy_op("airy_bi", 2, lambda x: airy_bi_prime(x))
+airy_bi_prime: Any = _airy_op("airy_bi_prime", 3, lambda x: multiply(x, airy_bi(x)))
 
 
 def airy(x: Any, /) -> tuple[Any, Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""Derivatives of a log-density in its parameters in, derivatives of the density out, as multiples of the density.
+"""Derivatives of a density in its parameters, as multiples of the density, from those of its logarithm.
 
 For p = exp(g), D[j, k] = (d/da)^j (d/db)^k p / p follows from differentiating p_a = g_a p:
     D[j, k] = sum over i < j, l <= k of C(j-1, i) C(k, l) g[j-i, k-l] D[i, l],    D[0, 0] = 1.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import comb
 from typing import Any
 
-from ..elementwise import add, multiply
+from ..elementwise.pointwise import add, multiply
 
 __all__ = ["density_derivative"]
 
@@ -22,11 +22,11 @@ def density_derivative(g: Callable[[int, int], Any], j: int, k: int = 0) -> Any:
         for left in range(min(total, j) + 1):
             right = total - left
             if right <= k:
-                known[left, right] = _next(g, known, left, right)
+                known[left, right] = _next_entry(g, known, left, right)
     return known[j, k]
 
 
-def _next(g: Callable[[int, int], Any], known: dict[tuple[int, int], Any], j: int, k: int) -> Any:
+def _next_entry(g: Callable[[int, int], Any], known: dict[tuple[int, int], Any], j: int, k: int) -> Any:
     """One entry from those before it; with j = 0 the roles of the two parameters change."""
     pairs = [
         (comb(j - 1, i) * comb(k, m), (j - i, k - m), (i, m)) for i in range(j) for m in range(k + 1)

@@ -1,11 +1,11 @@
-"""Entropies, logistic functions and products with logarithms, right at the ends of their domains."""
+"""Entropies, logistic functions and products with logarithms, correct at the ends of their domains."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ..elementwise import (
+from ..elementwise.pointwise import (
     add,
     divide,
     equal,
@@ -21,7 +21,7 @@ from ..elementwise import (
     subtract,
     where,
 )
-from .record import over, special
+from .definition import samples_over, special
 
 __all__ = ["entr", "expit", "kl_div", "log_expit", "logit", "rel_entr", "xlog1py", "xlogy"]
 
@@ -38,7 +38,7 @@ entr: Any = special(
     {"x": _entr_slope},
     doc="-x log(x), zero at zero.",
     example=("[0.0, 1.0]", "array([ 0., -0.])"),
-    samples=over((0.2, 3.0)),
+    samples=samples_over((0.2, 3.0)),
 )
 rel_entr: Any = special(
     "rel_entr",
@@ -48,7 +48,7 @@ rel_entr: Any = special(
     },
     doc="x log(x / y), zero where x is.",
     example=("1.0, 1.0", "array(0.)"),
-    samples=over((0.2, 3.0), (0.2, 3.0)),
+    samples=samples_over((0.2, 3.0), (0.2, 3.0)),
 )
 kl_div: Any = special(
     "kl_div",
@@ -58,17 +58,17 @@ kl_div: Any = special(
     },
     doc="x log(x / y) - x + y.",
     example=("1.0, 1.0", "array(0.)"),
-    samples=over((0.2, 3.0), (0.2, 3.0)),
+    samples=samples_over((0.2, 3.0), (0.2, 3.0)),
 )
 
 
-def _log_unless(x: Any, y: Any, of: Any, low: float) -> Any:
-    """log y, and zero where x is zero and y at or below the edge: there x log y is held at zero."""
+def _log_or_zero(x: Any, y: Any, of: Any, low: float) -> Any:
+    """log y, and zero where x is zero and y at or below the edge: there x log y is defined as zero."""
     held = logical_and(equal(x, 0), less_equal(y, low))
     return where(held, 0.0, of(where(held, 1.0, y)))
 
 
-def _over_unless(bar: Any, x: Any, y: Any, shift: float) -> Any:
+def _divide_or_zero(bar: Any, x: Any, y: Any, shift: float) -> Any:
     """bar x / (y + shift), and zero where x is, also at y = -shift."""
     nothing = logical_and(equal(x, 0), less_equal(y, -shift))
     below = where(nothing, 1.0, add(y, shift) if shift else y)
@@ -77,30 +77,30 @@ def _over_unless(bar: Any, x: Any, y: Any, shift: float) -> Any:
 
 xlogy: Any = special(
     "xlogy",
-    {"x": lambda x, y: _log_unless(x, y, log, 0.0), "y": lambda bar, x, y: _over_unless(bar, x, y, 0.0)},
+    {"x": lambda x, y: _log_or_zero(x, y, log, 0.0), "y": lambda bar, x, y: _divide_or_zero(bar, x, y, 0.0)},
     doc="x log(y), zero where x is zero.",
     example=("0.0, 0.0", "array(0.)"),
-    samples=over((-2.0, 2.0), (0.3, 3.0)),
+    samples=samples_over((-2.0, 2.0), (0.3, 3.0)),
 )
 xlog1py: Any = special(
     "xlog1py",
-    {"x": lambda x, y: _log_unless(x, y, log1p, -1.0), "y": lambda bar, x, y: _over_unless(bar, x, y, 1.0)},
+    {"x": lambda x, y: _log_or_zero(x, y, log1p, -1.0), "y": lambda bar, x, y: _divide_or_zero(bar, x, y, 1.0)},
     doc="x log(1 + y), zero where x is zero.",
     example=("0.0, -1.0", "array(0.)"),
-    samples=over((-2.0, 2.0), (-0.5, 3.0)),
+    samples=samples_over((-2.0, 2.0), (-0.5, 3.0)),
 )
 logit: Any = special(
     "logit",
     {"p": lambda bar, p: divide(bar, multiply(p, subtract(1, p)))},
     doc="log(p / (1 - p)), the inverse of expit.",
     example=("0.5", "array(0.)"),
-    samples=over((0.1, 0.9)),
+    samples=samples_over((0.1, 0.9)),
 )
-# The slope expit(-x) as the exponential of its log keeps its digits at every order, where 1 - expit(x) would not.
+# The slope expit(-x) as the exponential of its log keeps precision at every order, where 1 - expit(x) would not.
 log_expit: Any = special(
     "log_expit",
     {"x": lambda x: exp(log_expit(negative(x)))},
     doc="log(expit(x)), without underflow.",
     example=("-1000.0", "array(-1000.)"),
-    samples=over((-3.0, 3.0)),
+    samples=samples_over((-3.0, 3.0)),
 )

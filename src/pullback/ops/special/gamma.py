@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...arrays.backends import special_of
-from ...arrays.node import signed
+from ...arrays.backends import special_namespace_of
+from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
-from ..elementwise import add, cos, divide, greater, less, logical_or, multiply, negative, sin, subtract, where
-from .record import known, moved, over, refused, special
+from ..elementwise.pointwise import (
+    add,
+    cos,
+    divide,
+    greater,
+    less,
+    logical_or,
+    multiply,
+    negative,
+    sin,
+    subtract,
+    where,
+)
+from .definition import library_function, refuse_partial, samples_over, shift_order, special
 
 __all__ = [
     "beta", "betaln", "binom", "comb", "digamma", "factorial", "gamma", "gammaln", "lgamma", "loggamma",
@@ -22,9 +34,9 @@ gamma: Any = special(
     "gamma",
     {"x": lambda out, x: multiply(out, digamma(x))},
     plane=True,
-    doc="The gamma function, (x - 1)! for whole x.",
+    doc="The gamma function, (x - 1)! for integer x.",
     example=("5.0", "array(24.)"),
-    samples=over((0.3, 5.0)),
+    samples=samples_over((0.3, 5.0)),
 )
 lgamma: Any = special(
     "lgamma",
@@ -32,7 +44,7 @@ lgamma: Any = special(
     value="gammaln",
     doc="log|gamma(x)|, without overflow.",
     example=("1.0", "array(0.)"),
-    samples=over((0.3, 5.0)),
+    samples=samples_over((0.3, 5.0)),
 )
 loggamma: Any = special(
     "loggamma",
@@ -40,7 +52,7 @@ loggamma: Any = special(
     plane=True,
     doc="The logarithm of gamma, analytic off the negative real axis; NaN for negative reals.",
     example=("1.0", "array(0.)"),
-    samples=over((0.3, 5.0)),
+    samples=samples_over((0.3, 5.0)),
 )
 
 
@@ -57,24 +69,24 @@ digamma: Any = special(
     plane=True,
     doc="The derivative of log(gamma(x)).",
     example=("1.0", "array(-0.57721566)"),
-    samples=over((0.3, 5.0)),
+    samples=samples_over((0.3, 5.0)),
 )
 
 
-def _polygamma(xp: Any, n: Any, x: Any) -> Any:
+def _polygamma_value(xp: Any, n: Any, x: Any) -> Any:
     """(-1)^(n+1) n! zeta(n + 1, x), and digamma for n = 0."""
-    library = special_of(xp)
+    library = special_namespace_of(xp)
     with_sign = xp.where(n % 2 == 1, 1.0, -1.0) * library.gamma(n + 1.0)
     return xp.where(n == 0, library.psi(x), with_sign * library.zeta(n + 1.0, x))
 
 
 polygamma: Any = special(
     "polygamma",
-    {"n": refused("polygamma", "n"), "x": lambda n, x: polygamma(moved(n, 1), x)},
-    value=_polygamma,
-    doc="The n-th derivative of digamma, polygamma(n, x), for whole n.",
+    {"n": refuse_partial("polygamma", "n"), "x": lambda n, x: polygamma(shift_order(n, 1), x)},
+    value=_polygamma_value,
+    doc="The n-th derivative of digamma, polygamma(n, x), for integer n.",
     example=("1, 1.0", "array(1.64493407)"),
-    samples=over(range(4), (0.3, 5.0)),
+    samples=samples_over(range(4), (0.3, 5.0)),
 )
 
 
@@ -84,29 +96,29 @@ def _rgamma_slope(out: Any, x: Any) -> Any:
     left = less(x, 0.5) if spec_of(x).dtype.kind != "c" else less(x.real, 0.5)
     mirrored = where(left, subtract(1, x), 1.0)
     angle = multiply(where(left, x, 0.0), math.pi)
-    turned = subtract(cos(angle), divide(multiply(digamma(mirrored), sin(angle)), math.pi))
+    factor = subtract(cos(angle), divide(multiply(digamma(mirrored), sin(angle)), math.pi))
     direct = negative(multiply(out, digamma(where(left, 1.0, x))))
-    return where(left, multiply(gamma(mirrored), turned), direct)
+    return where(left, multiply(gamma(mirrored), factor), direct)
 
 
 rgamma: Any = special(
     "rgamma",
     {"x": _rgamma_slope},
-    doc="1 / gamma(x), zero at the poles of gamma; every derivative is right there too.",
+    doc="1 / gamma(x), zero at the poles of gamma; every derivative is correct there too.",
     example=("[3.0, 0.0]", "array([0.5, 0. ])"),
-    samples=over((-2.5, 4.0)),
+    samples=samples_over((-2.5, 4.0)),
 )
 
 
 #: B_2k / (2k)! of the expansion of polygamma for large arguments; 9 terms reach 1e-17 beyond 12.
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
-_FAR = 14
+_SHIFT_STEPS = 14
 
 
-def _difference(xp: Any, n: Any, a: Any, b: Any) -> Any:
-    """polygamma(n, a + b) - polygamma(n, a) with no digits lost, for a, b > 0; elsewhere as it is written.
+def _polygamma_difference_value(xp: Any, n: Any, a: Any, b: Any) -> Any:
+    """polygamma(n, a + b) - polygamma(n, a) with no digits lost, for a, b > 0; elsewhere by the difference itself.
 
-    Both are moved up by `_FAR` steps of polygamma(n, x) = polygamma(n, x + 1) - (-1)^n n! / x^(n+1), then expanded:
+    Both are moved up by `_SHIFT_STEPS` of polygamma(n, x) = polygamma(n, x + 1) - (-1)^n n! / x^(n+1), then expanded:
     polygamma(n, x) ~ -(-1)^n [(n-1)! / x^n + n! / (2 x^(n+1)) + sum_k B_2k (2k+n-1)! / ((2k)! x^(2k+n))],
     and each power differs by (a + b)^-m - a^-m = a^-m expm1(-m log1p(b / a)).
     """
@@ -115,20 +127,24 @@ def _difference(xp: Any, n: Any, a: Any, b: Any) -> Any:
     low, gap = xp.where(good, a, 1.0), xp.where(good, b, 1.0)
     sign = xp.where(n % 2 == 0, -1.0, 1.0)
     total = xp.zeros(a.shape)
-    for j in range(_FAR):
-        total = total + sign * known(xp, "gamma")(n + 1.0) * _step(xp, n + 1.0, low + j, gap)
-    far = low + _FAR
+    for j in range(_SHIFT_STEPS):
+        total = total + sign * library_function(xp, "gamma")(n + 1.0) * _power_step(xp, n + 1.0, low + j, gap)
+    far = low + _SHIFT_STEPS
     order = xp.maximum(n, 1)
-    lead = xp.where(n == 0, xp.log1p(gap / far), sign * known(xp, "gamma")(order + 0.0) * _step(xp, order, far, gap))
-    total = total + lead + sign * known(xp, "gamma")(n + 1.0) / 2 * _step(xp, n + 1.0, far, gap)
+    lead = xp.where(
+        n == 0,
+        xp.log1p(gap / far),
+        sign * library_function(xp, "gamma")(order + 0.0) * _power_step(xp, order, far, gap),
+    )
+    total = total + lead + sign * library_function(xp, "gamma")(n + 1.0) / 2 * _power_step(xp, n + 1.0, far, gap)
     for k, number in enumerate(_BERNOULLI, 1):
-        weight = number * known(xp, "gamma")(2.0 * k + n) / math.factorial(2 * k)
-        total = total + sign * weight * _step(xp, 2.0 * k + n, far, gap)
-    plain = _polygamma(xp, n, a + b) - _polygamma(xp, n, a)
+        weight = number * library_function(xp, "gamma")(2.0 * k + n) / math.factorial(2 * k)
+        total = total + sign * weight * _power_step(xp, 2.0 * k + n, far, gap)
+    plain = _polygamma_value(xp, n, a + b) - _polygamma_value(xp, n, a)
     return xp.where(good, total, plain)
 
 
-def _step(xp: Any, power: Any, low: Any, gap: Any) -> Any:
+def _power_step(xp: Any, power: Any, low: Any, gap: Any) -> Any:
     """(low + gap)^-power - low^-power."""
     return low**-power * xp.expm1(-power * xp.log1p(gap / low))
 
@@ -136,33 +152,36 @@ def _step(xp: Any, power: Any, low: Any, gap: Any) -> Any:
 polygamma_difference: Any = special(
     "polygamma_difference",
     {
-        "n": refused("polygamma_difference", "n"),
-        "a": lambda n, a, b: polygamma_difference(moved(n, 1), a, b),
-        "b": lambda n, a, b: polygamma(moved(n, 1), add(a, b)),
+        "n": refuse_partial("polygamma_difference", "n"),
+        "a": lambda n, a, b: polygamma_difference(shift_order(n, 1), a, b),
+        "b": lambda n, a, b: polygamma(shift_order(n, 1), add(a, b)),
     },
-    value=_difference,
-    samples=over(range(3), (0.3, 5.0), (0.3, 5.0)),
+    value=_polygamma_difference_value,
+    samples=samples_over(range(3), (0.3, 5.0), (0.3, 5.0)),
 )
 
 
-def _gap(a: Any, b: Any) -> Any:
+def _digamma_gap(a: Any, b: Any) -> Any:
     """digamma(a) - digamma(a + b), to the last digits also where b is far below a."""
     return negative(polygamma_difference(0, a, b))
 
 
 beta: Any = special(
     "beta",
-    {"a": lambda out, a, b: multiply(out, _gap(a, b)), "b": lambda out, a, b: multiply(out, _gap(b, a))},
+    {
+        "a": lambda out, a, b: multiply(out, _digamma_gap(a, b)),
+        "b": lambda out, a, b: multiply(out, _digamma_gap(b, a)),
+    },
     doc="gamma(a) gamma(b) / gamma(a + b).",
     example=("2.0, 3.0", "array(0.08333333)"),
-    samples=over((0.3, 4.0), (0.3, 4.0)),
+    samples=samples_over((0.3, 4.0), (0.3, 4.0)),
 )
 betaln: Any = special(
     "betaln",
-    {"a": lambda a, b: _gap(a, b), "b": lambda a, b: _gap(b, a)},
+    {"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)},
     doc="log|beta(a, b)|, without overflow.",
     example=("1.0, 1.0", "array(0.)"),
-    samples=over((0.3, 4.0), (0.3, 4.0)),
+    samples=samples_over((0.3, 4.0), (0.3, 4.0)),
 )
 # binom(n, k) = 1 / ((n + 1) beta(n - k + 1, k + 1))
 binom: Any = special(
@@ -173,7 +192,7 @@ binom: Any = special(
     },
     doc="The binomial coefficient n over k, for reals.",
     example=("5.0, 2.0", "array(10.)"),
-    samples=over((4.0, 7.0), (0.5, 3.0)),
+    samples=samples_over((4.0, 7.0), (0.5, 3.0)),
 )
 poch: Any = special(
     "poch",
@@ -183,22 +202,22 @@ poch: Any = special(
     },
     doc="gamma(z + m) / gamma(z), the rising factorial.",
     example=("2.0, 3.0", "array(24.)"),
-    samples=over((0.5, 4.0), (0.5, 3.0)),
+    samples=samples_over((0.5, 4.0), (0.5, 3.0)),
 )
 zeta: Any = special(
     "zeta",
     {
-        "s": refused("zeta", "s"),
+        "s": refuse_partial("zeta", "s"),
         "q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q)))),
     },
     doc="The Hurwitz zeta function, the sum of (q + j)^-s; differentiable in q.",
     example=("2.0, 1.0", "array(1.64493407)"),
-    samples=over(range(2, 5), (0.3, 5.0)),
+    samples=samples_over(range(2, 5), (0.3, 5.0)),
 )
 gammaln, psi = lgamma, digamma
 
 
-@signed
+@attributed_to_caller
 def factorial(x: Any, /) -> Any:
     """gamma(x + 1), for reals.
 
@@ -209,7 +228,7 @@ def factorial(x: Any, /) -> Any:
     return gamma(add(as_value(x), 1))
 
 
-@signed
+@attributed_to_caller
 def comb(n: Any, k: Any, /) -> Any:
     """In how many ways k can be chosen from n: `binom`, and zero where k is negative or above n.
 
@@ -222,7 +241,7 @@ def comb(n: Any, k: Any, /) -> Any:
     return where(none, 0.0, binom(where(none, 1.0, n), where(none, 1.0, k)))
 
 
-@signed
+@attributed_to_caller
 def multigammaln(a: Any, d: int, /) -> Any:
     """The log of the gamma function of d x d matrices: d(d-1)/4 log(pi) plus lgamma(a - j/2) for j below d.
 
@@ -231,7 +250,7 @@ def multigammaln(a: Any, d: int, /) -> Any:
     array(0.)
     """
     if int(d) != d or d < 1:
-        raise ArgumentError(f"multigammaln: d must be a positive whole number, got {d}.")
+        raise ArgumentError(f"multigammaln: d must be a positive integer, got {d}.")
     a = as_value(a)
     total = lgamma(a)
     for j in range(1, int(d)):

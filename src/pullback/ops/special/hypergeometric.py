@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..elementwise import add, divide, greater, maximum, multiply, negative, subtract, where
-from .record import over, refused, special
+from ..elementwise.pointwise import add, divide, greater, maximum, multiply, negative, subtract, where
+from .definition import refuse_partial, samples_over, special
 
 __all__ = [
     "eval_chebyt", "eval_chebyu", "eval_gegenbauer", "eval_genlaguerre", "eval_hermite", "eval_hermitenorm",
@@ -14,30 +14,30 @@ __all__ = [
 
 hyp0f1: Any = special(
     "hyp0f1",
-    {"b": refused("hyp0f1", "b"), "z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)},
+    {"b": refuse_partial("hyp0f1", "b"), "z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)},
     plane=True,
     doc="The confluent hypergeometric limit function 0F1(b; z).",
     example=("1.0, 0.0", "array(1.)"),
-    samples=over(range(1, 4), (-2.0, 2.0)),
+    samples=samples_over(range(1, 4), (-2.0, 2.0)),
 )
 hyp1f1: Any = special(
     "hyp1f1",
     {
-        "a": refused("hyp1f1", "a"),
-        "b": refused("hyp1f1", "b"),
+        "a": refuse_partial("hyp1f1", "a"),
+        "b": refuse_partial("hyp1f1", "b"),
         "z": lambda bar, a, b, z: multiply(multiply(bar, hyp1f1(add(a, 1), add(b, 1), z)), divide(a, b)),
     },
     plane=True,
     doc="The confluent hypergeometric function 1F1(a; b; z), differentiable in z.",
     example=("1.0, 1.0, 0.0", "array(1.)"),
-    samples=over(range(1, 3), range(3, 5), (-2.0, 2.0)),
+    samples=samples_over(range(1, 3), range(3, 5), (-2.0, 2.0)),
 )
 hyp2f1: Any = special(
     "hyp2f1",
     {
-        "a": refused("hyp2f1", "a"),
-        "b": refused("hyp2f1", "b"),
-        "c": refused("hyp2f1", "c"),
+        "a": refuse_partial("hyp2f1", "a"),
+        "b": refuse_partial("hyp2f1", "b"),
+        "c": refuse_partial("hyp2f1", "c"),
         "z": lambda bar, a, b, c, z: multiply(
             multiply(bar, hyp2f1(add(a, 1), add(b, 1), add(c, 1), z)), divide(multiply(a, b), c)
         ),
@@ -45,106 +45,106 @@ hyp2f1: Any = special(
     plane=True,
     doc="Gauss's hypergeometric function 2F1(a, b; c; z), differentiable in z.",
     example=("1.0, 1.0, 2.0, 0.0", "array(1.)"),
-    samples=over(range(1, 3), range(1, 3), range(3, 5), (-0.7, 0.7)),
+    samples=samples_over(range(1, 3), range(1, 3), range(3, 5), (-0.7, 0.7)),
 )
 
 
-def _one_less(n: Any, polynomial: Any) -> Any:
+def _previous_degree(n: Any, polynomial: Any) -> Any:
     """polynomial(n - 1), which is zero for n = 0."""
     return where(greater(n, 0), polynomial(maximum(subtract(n, 1), 0)), 0.0)
 
 
-def _polynomial(name: str, whose: str, slope: Any, example: str, low: float = -0.9, high: float = 0.9) -> Any:
+def _polynomial_op(name: str, whose: str, slope: Any, example: str, low: float = -0.9, high: float = 0.9) -> Any:
     """A polynomial of degree n without parameters; `slope(n - 1, x)` times a factor of n is its derivative."""
     return special(
         name,
-        {"n": refused(name, "the degree n"), "x": slope},
+        {"n": refuse_partial(name, "the degree n"), "x": slope},
         doc=f"{whose} polynomial of degree n at x.",
         example=("2, 0.5", example),
-        samples=over(range(5), (low, high)),
+        samples=samples_over(range(5), (low, high)),
     )
 
 
-eval_hermite: Any = _polynomial(
+eval_hermite: Any = _polynomial_op(
     "eval_hermite",
     "The physicists' Hermite",
-    lambda n, x: multiply(multiply(n, 2), _one_less(n, lambda k: eval_hermite(k, x))),
+    lambda n, x: multiply(multiply(n, 2), _previous_degree(n, lambda k: eval_hermite(k, x))),
     "array(-1.)",
 )
-eval_hermitenorm: Any = _polynomial(
+eval_hermitenorm: Any = _polynomial_op(
     "eval_hermitenorm",
     "The probabilists' Hermite",
-    lambda n, x: multiply(n, _one_less(n, lambda k: eval_hermitenorm(k, x))),
+    lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_hermitenorm(k, x))),
     "array(-0.75)",
 )
-eval_laguerre: Any = _polynomial(
+eval_laguerre: Any = _polynomial_op(
     "eval_laguerre",
     "Laguerre's",
-    lambda n, x: negative(_one_less(n, lambda k: eval_genlaguerre(k, 1, x))),
+    lambda n, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, 1, x))),
     "array(0.125)",
 )
-eval_legendre: Any = _polynomial(
+eval_legendre: Any = _polynomial_op(
     "eval_legendre",
     "Legendre's",
-    lambda n, x: _one_less(n, lambda k: eval_gegenbauer(k, 1.5, x)),
+    lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x)),
     "array(-0.125)",
 )
-eval_chebyt: Any = _polynomial(
+eval_chebyt: Any = _polynomial_op(
     "eval_chebyt",
     "Chebyshev's first",
-    lambda n, x: multiply(n, _one_less(n, lambda k: eval_chebyu(k, x))),
+    lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_chebyu(k, x))),
     "array(-0.5)",
 )
-eval_chebyu: Any = _polynomial(
+eval_chebyu: Any = _polynomial_op(
     "eval_chebyu",
     "Chebyshev's second",
-    lambda n, x: multiply(_one_less(n, lambda k: eval_gegenbauer(k, 2, x)), 2),
+    lambda n, x: multiply(_previous_degree(n, lambda k: eval_gegenbauer(k, 2, x)), 2),
     "array(0.)",
 )
 
 
 def _gegenbauer_slope(n: Any, alpha: Any, x: Any) -> Any:
-    return multiply(multiply(alpha, 2), _one_less(n, lambda k: eval_gegenbauer(k, add(alpha, 1), x)))
+    return multiply(multiply(alpha, 2), _previous_degree(n, lambda k: eval_gegenbauer(k, add(alpha, 1), x)))
 
 
 eval_gegenbauer: Any = special(
     "eval_gegenbauer",
     {
-        "n": refused("eval_gegenbauer", "the degree n"),
-        "alpha": refused("eval_gegenbauer", "alpha"),
+        "n": refuse_partial("eval_gegenbauer", "the degree n"),
+        "alpha": refuse_partial("eval_gegenbauer", "alpha"),
         "x": _gegenbauer_slope,
     },
     doc="Gegenbauer's polynomial of degree n at x.",
     example=("2, 1.0, 0.5", "array(0.)"),
-    samples=over(range(5), range(1, 3), (-0.9, 0.9)),
+    samples=samples_over(range(5), range(1, 3), (-0.9, 0.9)),
 )
 eval_genlaguerre: Any = special(
     "eval_genlaguerre",
     {
-        "n": refused("eval_genlaguerre", "the degree n"),
-        "alpha": refused("eval_genlaguerre", "alpha"),
-        "x": lambda n, alpha, x: negative(_one_less(n, lambda k: eval_genlaguerre(k, add(alpha, 1), x))),
+        "n": refuse_partial("eval_genlaguerre", "the degree n"),
+        "alpha": refuse_partial("eval_genlaguerre", "alpha"),
+        "x": lambda n, alpha, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, add(alpha, 1), x))),
     },
     doc="The generalised Laguerre polynomial of degree n at x.",
     example=("2, 0.0, 0.5", "array(0.125)"),
-    samples=over(range(5), range(3), (0.1, 3.0)),
+    samples=samples_over(range(5), range(3), (0.1, 3.0)),
 )
 
 
 def _jacobi_slope(n: Any, alpha: Any, beta: Any, x: Any) -> Any:
     factor = multiply(add(add(n, add(alpha, beta)), 1), 0.5)
-    return multiply(factor, _one_less(n, lambda k: eval_jacobi(k, add(alpha, 1), add(beta, 1), x)))
+    return multiply(factor, _previous_degree(n, lambda k: eval_jacobi(k, add(alpha, 1), add(beta, 1), x)))
 
 
 eval_jacobi: Any = special(
     "eval_jacobi",
     {
-        "n": refused("eval_jacobi", "the degree n"),
-        "alpha": refused("eval_jacobi", "alpha"),
-        "beta": refused("eval_jacobi", "beta"),
+        "n": refuse_partial("eval_jacobi", "the degree n"),
+        "alpha": refuse_partial("eval_jacobi", "alpha"),
+        "beta": refuse_partial("eval_jacobi", "beta"),
         "x": _jacobi_slope,
     },
     doc="Jacobi's polynomial of degree n at x.",
     example=("2, 0.0, 0.0, 0.5", "array(-0.125)"),
-    samples=over(range(5), range(3), range(3), (-0.9, 0.9)),
+    samples=samples_over(range(5), range(3), range(3), (-0.9, 0.9)),
 )

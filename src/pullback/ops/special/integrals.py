@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import signed
+from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError
 from ..dispatch import as_value
-from ..elementwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
+from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
+from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
 from .hypergeometric import hyp2f1
-from .record import by_order, known, over, refused, special
 
 __all__ = ["ellipe", "ellipk", "ellipkm1", "exp1", "expi", "expn", "lambertw", "shichi", "sici", "spence"]
 
@@ -23,7 +23,7 @@ expi: Any = special(
     plane=True,
     doc="The exponential integral Ei, of exp(t) / t from minus infinity to x.",
     example=("1.0", "array(1.89511782)"),
-    samples=over((0.3, 3.0)),
+    samples=samples_over((0.3, 3.0)),
 )
 exp1: Any = special(
     "exp1",
@@ -31,12 +31,12 @@ exp1: Any = special(
     plane=True,
     doc="The exponential integral E1, of exp(-t) / t from x to infinity.",
     example=("1.0", "array(0.21938393)"),
-    samples=over((0.3, 3.0)),
+    samples=samples_over((0.3, 3.0)),
 )
 
 
 def _expn_slope(out: Any, n: Any, x: Any) -> Any:
-    """-E_{n-1}(x); at n = 0, where that has no name, from (n-1) E_n = exp(-x) - x E_{n-1}."""
+    """-E_{n-1}(x); at n = 0, where that is not defined, from (n-1) E_n = exp(-x) - x E_{n-1}."""
     named = greater(n, 0)
     below = divide(add(exp(negative(x)), multiply(out, subtract(1, n))), x)
     return negative(where(named, expn(where(named, subtract(n, 1), 0), x), below))
@@ -44,28 +44,28 @@ def _expn_slope(out: Any, n: Any, x: Any) -> Any:
 
 expn: Any = special(
     "expn",
-    {"n": refused("expn", "the order n"), "x": _expn_slope},
+    {"n": refuse_partial("expn", "the order n"), "x": _expn_slope},
     doc="The generalised exponential integral E_n(x), of exp(-x t) / t^n from 1 to infinity.",
     example=("1, 1.0", "array(0.21938393)"),
-    samples=over(range(4), (0.3, 3.0)),
+    samples=samples_over(range(4), (0.3, 3.0)),
 )
 
 
-def _part(name: str, function: str, place: int, partial: Any) -> Any:
+def _component_op(name: str, function: str, place: int, partial: Any) -> Any:
     return special(
         name,
         {"x": partial},
-        value=lambda xp, x: known(xp, function)(x)[place],
+        value=lambda xp, x: library_function(xp, function)(x)[place],
         plane=True,
-        samples=over((0.3, 4.0)),
+        samples=samples_over((0.3, 4.0)),
     )
 
 
-# sin(x) / x and sinh(x) / x are spherical Bessel functions of order 0, whose derivatives are right at zero.
-sine_integral: Any = _part("sine_integral", "sici", 0, lambda x: spherical_jn(0, x))
-cosine_integral: Any = _part("cosine_integral", "sici", 1, lambda bar, x: divide(multiply(bar, cos(x)), x))
-sinh_integral: Any = _part("sinh_integral", "shichi", 0, lambda x: spherical_in(0, x))
-cosh_integral: Any = _part("cosh_integral", "shichi", 1, lambda bar, x: divide(multiply(bar, cosh(x)), x))
+# sin(x) / x and sinh(x) / x are spherical Bessel functions of order 0, whose derivatives are correct at zero.
+sine_integral: Any = _component_op("sine_integral", "sici", 0, lambda x: spherical_jn(0, x))
+cosine_integral: Any = _component_op("cosine_integral", "sici", 1, lambda bar, x: divide(multiply(bar, cos(x)), x))
+sinh_integral: Any = _component_op("sinh_integral", "shichi", 0, lambda x: spherical_in(0, x))
+cosh_integral: Any = _component_op("cosh_integral", "shichi", 1, lambda bar, x: divide(multiply(bar, cosh(x)), x))
 
 
 def sici(x: Any, /) -> tuple[Any, Any]:
@@ -88,7 +88,7 @@ def shichi(x: Any, /) -> tuple[Any, Any]:
     return sinh_integral(x), cosh_integral(x)
 
 
-def _log_ratio(xp: Any, k: int, x: Any) -> Any:
+def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of f = log(x) / (1 - x): near 1 of -sum of (1 - x)^m / (m + 1), else by
     (1 - x) f^(k) = log^(k)(x) + k f^(k-1).
     """
@@ -99,21 +99,21 @@ def _log_ratio(xp: Any, k: int, x: Any) -> Any:
     for m in range(60 + k, k - 1, -1):
         series = series * inside + math.perm(m, k) / (m + 1)
     with np.errstate(all="ignore"):
-        apart = xp.where(near, 2.0, x)
-        out = xp.log(apart) / (1 - apart)
+        far_x = xp.where(near, 2.0, x)
+        out = xp.log(far_x) / (1 - far_x)
         for n in range(1, k + 1):
-            out = (-math.factorial(n - 1) * (-1.0 / apart) ** n + n * out) / (1 - apart)
+            out = (-math.factorial(n - 1) * (-1.0 / far_x) ** n + n * out) / (1 - far_x)
     return xp.where(near, -((-1.0) ** k) * series, out)
 
 
-@by_order
+@cache_by_order
 def log_ratio(k: int) -> Any:
     """The k-th derivative of log(x) / (1 - x), which is the slope of the dilogarithm."""
     return special(
         f"log_ratio_{k}",
         {"x": lambda x: log_ratio(k + 1)(x)},
-        value=lambda xp, x: _log_ratio(xp, k, x),
-        samples=over((0.2, 3.0)),
+        value=lambda xp, x: _log_ratio_value(xp, k, x),
+        samples=samples_over((0.2, 3.0)),
     )
 
 
@@ -122,16 +122,16 @@ spence: Any = special(
     {"x": lambda x: log_ratio(0)(x)},
     doc="Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.",
     example=("1.0", "array(0.)"),
-    samples=over((0.2, 3.0)),
+    samples=samples_over((0.2, 3.0)),
 )
 log_ratio(0), log_ratio(1)
 
 
-def _branch(name: str, k: int, low: float, high: float) -> Any:
+def _lambertw_branch(name: str, k: int, low: float, high: float) -> Any:
     """A real branch of the inverse of w exp(w): w' = 1 / (exp(w) (1 + w)); NaN where it is not real."""
 
     def value(xp: Any, x: Any) -> Any:
-        w = known(xp, "lambertw")(x, k)
+        w = library_function(xp, "lambertw")(x, k)
         outside = x < -math.exp(-1) if k == 0 else (x < -math.exp(-1)) | (x > 0)
         return xp.where(outside | xp.isnan(x), xp.nan, w.real)
 
@@ -139,14 +139,17 @@ def _branch(name: str, k: int, low: float, high: float) -> Any:
         name,
         {"x": lambda bar, out: divide(multiply(bar, exp(negative(out))), add(out, 1))},
         value=value,
-        samples=over((low, high)),
+        samples=samples_over((low, high)),
     )
 
 
-_BRANCHES = {0: _branch("lambertw_upper", 0, -0.3, 3.0), -1: _branch("lambertw_lower", -1, -0.35, -0.05)}
+_BRANCHES = {
+    0: _lambertw_branch("lambertw_upper", 0, -0.3, 3.0),
+    -1: _lambertw_branch("lambertw_lower", -1, -0.35, -0.05),
+}
 
 
-@signed
+@attributed_to_caller
 def lambertw(x: Any, /, k: int = 0) -> Any:
     """The w with w exp(w) = x: the branch k = 0 (w >= -1) or k = -1 (w <= -1, for x below zero), both real.
 
@@ -161,46 +164,46 @@ def lambertw(x: Any, /, k: int = 0) -> Any:
 
 # D(m) = (K - E) / m is Carlson's RD(0, 1 - m, 1) / 3. In p = 1 - m, with K and D as functions of p:
 #   dK/dm = (K - D) / (2 p),   dE/dm = -D / 2,   dD/dm = (K - D - p D) / (2 m p), near m = 0 by 2F1.
-def _d_slope(out: Any, p: Any) -> Any:
+def _ellipd_slope(out: Any, p: Any) -> Any:
     m = subtract(1, p)
     near = greater(0.25, multiply(m, m))
-    away = multiply(multiply(where(near, 0.5, m), where(near, 0.5, p)), 2)
-    plain = divide(subtract(ellipkm1(where(near, 0.5, p)), multiply(out, add(where(near, 0.5, p), 1))), away)
+    denominator = multiply(multiply(where(near, 0.5, m), where(near, 0.5, p)), 2)
+    plain = divide(subtract(ellipkm1(where(near, 0.5, p)), multiply(out, add(where(near, 0.5, p), 1))), denominator)
     series = multiply(hyp2f1(2.5, 1.5, 3.0, where(near, m, 0.0)), 3 * math.pi / 32)
     return negative(where(near, series, plain))
 
 
 ellipdm1: Any = special(
     "ellipdm1",
-    {"p": _d_slope},
-    value=lambda xp, p: known(xp, "elliprd")(0.0, p, 1.0) / 3,
-    samples=over((0.1, 2.0)),
+    {"p": _ellipd_slope},
+    value=lambda xp, p: library_function(xp, "elliprd")(0.0, p, 1.0) / 3,
+    samples=samples_over((0.1, 2.0)),
 )
 ellipkm1: Any = special(
     "ellipkm1",
     {"p": lambda bar, out, p: negative(divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2)))},
     doc="The complete elliptic integral K of m = 1 - p, exact for small p.",
     example=("1.0", "array(1.57079633)"),
-    samples=over((0.1, 2.0)),
+    samples=samples_over((0.1, 2.0)),
 )
 
 
-def _k_slope(bar: Any, out: Any, m: Any) -> Any:
+def _ellipk_slope(bar: Any, out: Any, m: Any) -> Any:
     p = subtract(1, m)
     return divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2))
 
 
 ellipk: Any = special(
     "ellipk",
-    {"m": _k_slope},
+    {"m": _ellipk_slope},
     doc="The complete elliptic integral of the first kind, of the parameter m.",
     example=("0.0", "array(1.57079633)"),
-    samples=over((-1.0, 0.9)),
+    samples=samples_over((-1.0, 0.9)),
 )
 ellipe: Any = special(
     "ellipe",
     {"m": lambda m: multiply(ellipdm1(subtract(1, m)), -0.5)},
     doc="The complete elliptic integral of the second kind, of the parameter m.",
     example=("0.0", "array(1.57079633)"),
-    samples=over((-1.0, 0.9)),
+    samples=samples_over((-1.0, 0.9)),
 )

@@ -1,7 +1,7 @@
-"""An integrand over the half-line in, its integral out: double-exponential nodes, the same for every element.
+"""Integration over the half-line by double-exponential quadrature, with the same nodes for every element.
 
 With s = exp(u - exp(-u)) the trapezoid rule over u reaches full precision on integrands that are smooth and decay
-exponentially on a scale of about one; 145 nodes serve densities of every size, once they are scaled.
+exponentially on a scale of about one; 145 nodes suffice for densities of every size, once they are scaled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["half_line"]
+__all__ = ["integrate_half_line"]
 
 _STEP = 1 / 16
 _GRID = np.arange(-4.0, 5.0 + _STEP / 2, _STEP)
@@ -21,7 +21,7 @@ WEIGHTS = NODES * (1 + np.exp(-_GRID)) * _STEP
 _ROWS = 512
 
 
-def half_line(xp: Any, integrand: Callable[..., Any], scale: Any, *parameters: Any) -> Any:
+def integrate_half_line(xp: Any, integrand: Callable[..., Any], scale: Any, *parameters: Any) -> Any:
     """The integral over s > 0 of integrand(s, *parameters), which decays on the given scale, element by element."""
     arrays = xp.broadcast_arrays(scale, *parameters)
     shape = arrays[0].shape

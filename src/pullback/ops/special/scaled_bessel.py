@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .record import by_order, known, over, refused, special
+from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
 
-__all__ = ["i_derivative", "k_derivative"]
+__all__ = ["ive_derivative", "kve_derivative"]
 
 
-def _expanded(xp: Any, k: int, v: Any, x: Any) -> Any:
+def _asymptotic_series(xp: Any, k: int, v: Any, x: Any) -> Any:
     """The k-th derivative of exp(-x) I_v(x) ~ (2 pi x)^(-1/2) sum of (-1)^m a_m(v) / x^m, term by term."""
     total, a = xp.zeros(x.shape), xp.ones(x.shape)
     for m in range(30):
@@ -25,9 +25,9 @@ def _expanded(xp: Any, k: int, v: Any, x: Any) -> Any:
     return total / xp.sqrt(2 * xp.pi * x) / x**k
 
 
-def _combined(xp: Any, k: int, v: Any, x: Any) -> Any:
+def _leibniz_sum(xp: Any, k: int, v: Any, x: Any) -> Any:
     """The same by Leibniz: I_v^(j) = 2^-j sum of C(j, i) I_{v-j+2i}."""
-    ive = known(xp, "ive")
+    ive = library_function(xp, "ive")
     total = xp.zeros(x.shape)
     for j in range(k + 1):
         inner = sum(comb(j, i) * ive(v - j + 2 * i, x) for i in range(j + 1))
@@ -35,24 +35,26 @@ def _combined(xp: Any, k: int, v: Any, x: Any) -> Any:
     return total
 
 
-def _i_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
+def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
     """On both sides of zero by the parity of integer orders; at zero the mean of both sides."""
     v, x = xp.broadcast_arrays(v + 0.0, x)
     size = xp.abs(x)
     far = (size > 30) & (size > v * v)
-    found = xp.where(far, _expanded(xp, k, v, xp.where(far, size, 40.0)), _combined(xp, k, v, xp.where(far, 1.0, size)))
+    found = xp.where(
+        far, _asymptotic_series(xp, k, v, xp.where(far, size, 40.0)), _leibniz_sum(xp, k, v, xp.where(far, 1.0, size))
+    )
     odd = (v + k) % 2 == 1
     return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0 * size, found)))
 
 
-@by_order
-def i_derivative(k: int) -> Any:
+@cache_by_order
+def ive_derivative(k: int) -> Any:
     """The k-th derivative of ive(v, x) in x."""
     return special(
         f"ive_derivative_{k}",
-        {"v": refused("ive", "the order v"), "x": lambda v, x: i_derivative(k + 1)(v, x)},
-        value=lambda xp, v, x: _i_derivative(xp, k, v, x),
-        samples=over(range(4), (0.5, 5.0)),
+        {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(k + 1)(v, x)},
+        value=lambda xp, v, x: _ive_derivative_value(xp, k, v, x),
+        samples=samples_over(range(4), (0.5, 5.0)),
     )
 
 
@@ -60,7 +62,7 @@ _NODES = np.linspace(0.0, 1.0, 401)
 _ROWS = 256
 
 
-def _k_derivative(xp: Any, j: int, m: int, v: Any, x: Any) -> Any:
+def _kve_derivative_value(xp: Any, j: int, m: int, v: Any, x: Any) -> Any:
     """(d/dx)^j (d/dv)^m of exp(x) K_v(x) = integral over t > 0 of exp(-x (cosh t - 1)) cosh(v t).
 
     Each derivative has an integrand of one sign, even in t and falling doubly exponentially, so that the trapezoid
@@ -76,13 +78,13 @@ def _k_derivative(xp: Any, j: int, m: int, v: Any, x: Any) -> Any:
         for _ in range(8):
             stop = xp.arccosh(1 + (50 + j * stop + size * (stop - peak) + x * (xp.cosh(peak) - 1)) / x)
         rows = [
-            _trapezoid(xp, j, m, *(z[i : i + _ROWS] for z in (v, x, peak, start, stop)))
+            _trapezoid_rows(xp, j, m, *(z[i : i + _ROWS] for z in (v, x, peak, start, stop)))
             for i in range(0, max(v.size, 1), _ROWS)
         ]
     return xp.concatenate(rows)
 
 
-def _trapezoid(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: Any, stop: Any) -> Any:
+def _trapezoid_rows(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: Any, stop: Any) -> Any:
     t = start + (stop - start) * xp.asarray(_NODES)
     size = xp.abs(v)
     drop = 2 * xp.sinh(t / 2) ** 2
@@ -95,25 +97,25 @@ def _trapezoid(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: Any, s
     return xp.exp(top[:, 0]) * total * ((stop - start)[:, 0] / (_NODES.size - 1))
 
 
-@by_order
-def k_derivative(j: int, m: int) -> Any:
+@cache_by_order
+def kve_derivative(j: int, m: int) -> Any:
     """(d/dx)^j (d/dv)^m of kve(v, x)."""
 
     def value(xp: Any, v: Any, x: Any) -> Any:
         v, x = xp.broadcast_arrays(v, x)
         inside = (x > 0) & (x < xp.inf)
-        found = _k_derivative(xp, j, m, v, xp.where(inside, x, 1.0)).reshape(x.shape)
+        found = _kve_derivative_value(xp, j, m, v, xp.where(inside, x, 1.0)).reshape(x.shape)
         # At zero the function is infinite and so is its slope, of the same sign as beside it; at infinity it is flat.
         return xp.where(inside, found, xp.where(x == 0, xp.copysign(xp.inf, found), xp.where(x > 0, 0.0, xp.nan)))
 
     return special(
         f"kve_derivative_{j}_{m}",
-        {"v": lambda v, x: k_derivative(j, m + 1)(v, x), "x": lambda v, x: k_derivative(j + 1, m)(v, x)},
+        {"v": lambda v, x: kve_derivative(j, m + 1)(v, x), "x": lambda v, x: kve_derivative(j + 1, m)(v, x)},
         value=value,
-        samples=over((-1.5, 3.0), (0.5, 4.0)),
+        samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
     )
 
 
-i_derivative(1)
+ive_derivative(1)
 for _orders in ((1, 0), (0, 1), (1, 1)):
-    k_derivative(*_orders)
+    kve_derivative(*_orders)

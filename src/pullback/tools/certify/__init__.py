@@ -1,4 +1,4 @@
-"""Ops and functions in, a certificate out: every derivative in every role."""
+"""Certification: checks every derivative of ops and functions in every role."""
 
 from .report import Certificate
 from .roles import ROLES, Role

@@ -1,4 +1,4 @@
-"""Op records and functions in, cases out: arguments, and which of them carry derivatives."""
+"""Cases to certify: a sample of an op or a call of a function, and which arguments carry derivatives."""
 
 from __future__ import annotations
 
@@ -10,19 +10,29 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import is_inexact
-from ...ops.contracting import matmul
+from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import apply
-from ...ops.elementwise import abs as magnitude
-from ...ops.elementwise import imag, real
+from ...ops.elementwise.pointwise import abs as magnitude
+from ...ops.elementwise.pointwise import imag, real
 from ...ops.op import Op
-from ...ops.reducing import sum as total_of
+from ...ops.reduce.reductions import sum as total_of
 
-__all__ = ["Case", "cases_of", "combine", "drawn", "flat", "inner", "parts", "phaseless", "weighted"]
+__all__ = [
+    "Case",
+    "cases_of",
+    "random_combination",
+    "random_like",
+    "flat_vector",
+    "real_inner_product",
+    "as_results",
+    "drop_free_phases",
+    "weighted_real_sum",
+]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One sample of one op, or (without an op) one call of `body`: its arguments, and which of them move.
+    """One sample of one op, or (without an op) one call of `body`: its arguments, and which of them are differentiated.
 
     `kinds` are the kinds of dtype that carry derivatives here.
     """
@@ -48,36 +58,36 @@ class Case:
         return [self.args[i] for i in self.moving]
 
     def call(self, *args: Any) -> Any:
-        """The op or function of all its arguments, as it stands."""
+        """The op or function of all its arguments."""
         return self.body(*args) if self.op is None and self.body else apply(self.op, *args, **self.static)  # type: ignore[arg-type]
 
-    def moved(self, *floats: Any) -> Any:
-        """All results, of the arguments that move; the others are held fixed."""
+    def call_on_moving(self, *floats: Any) -> Any:
+        """All results, as a function of the differentiated arguments; the others are constants."""
         args = list(self.args)
         for i, value in zip(self.moving, floats, strict=True):
             args[i] = value
         return self.call(*args)
 
     def function(self, *floats: Any) -> Any:
-        """The results that have a derivative, of the arguments that move."""
-        return phaseless(self.op, self.moved(*floats))
+        """The differentiable results, as a function of the differentiated arguments."""
+        return drop_free_phases(self.op, self.call_on_moving(*floats))
 
     def scalar(self, *floats: Any) -> Any:
-        """A weighted sum of the results: one number to differentiate, in which no direction is special."""
-        return combine(self.function(*floats))
+        """A weighted sum of the results: one scalar to differentiate, in which no direction is special."""
+        return random_combination(self.function(*floats))
 
     def direction(self, seed: int) -> list[Any]:
-        """Random numbers in the shapes of the arguments that move."""
+        """A random tangent for the differentiated arguments."""
         rng = np.random.default_rng(seed)
-        return [drawn(rng, np.asarray(a)) for a in self.floats]
+        return [random_like(rng, np.asarray(a)) for a in self.floats]
 
     def cast(self, dtype: Any) -> Case:
-        """The same case with what moves in another real dtype, or the complex one of its precision."""
-        args = tuple(_in_dtype(np.asarray(a), dtype) if i in self.moving else a for i, a in enumerate(self.args))
+        """The same case with the differentiated arguments in another real dtype, or its complex one."""
+        args = tuple(_cast_array(np.asarray(a), dtype) if i in self.moving else a for i, a in enumerate(self.args))
         return replace(self, args=args)
 
-    def turned(self) -> Case:
-        """The same case with what moves and is real turned into the complex plane."""
+    def rotate_into_complex(self) -> Case:
+        """The same case with its real differentiated arguments rotated into the complex plane."""
         args = tuple(
             np.asarray(a * np.exp(0.4j) + 0.05j) if i in self.moving and np.asarray(a).dtype.kind == "f" else a
             for i, a in enumerate(self.args)
@@ -85,12 +95,12 @@ class Case:
         return replace(self, args=args, kinds="c")
 
 
-def _in_dtype(a: Any, dtype: Any) -> Any:
+def _cast_array(a: Any, dtype: Any) -> Any:
     return a.astype(np.result_type(dtype, "complex64") if a.dtype.kind == "c" else dtype)
 
 
-#: What is left of complex results when their free phases are taken away: only that has a derivative in reverse mode.
-PHASELESS: dict[str, Callable[..., Any]] = {
+#: Complex results without their free phases: only these have a derivative in reverse mode.
+PHASE_INVARIANTS: dict[str, Callable[..., Any]] = {
     "eig": lambda w, v: (w, magnitude(v)),
     "eigh": lambda w, v: (w, magnitude(v)),
     "qr": lambda q, r: (magnitude(q), q[..., : r.shape[-1]], r),
@@ -103,13 +113,13 @@ PHASELESS: dict[str, Callable[..., Any]] = {
 }
 
 
-def phaseless(op: Op | None, outs: Any) -> Any:
+def drop_free_phases(op: Op | None, outs: Any) -> Any:
     """The results that have a derivative, without phases that the op was free to choose."""
     if isinstance(outs, tuple) and (op is None or op.differentiable):
         outs = tuple(x for x in outs if x.dtype.kind not in "iub")
-    if op is None or op.name not in PHASELESS:
+    if op is None or op.name not in PHASE_INVARIANTS:
         return outs
-    return PHASELESS[op.name](*outs) if any(x.dtype.kind == "c" for x in outs) else outs
+    return PHASE_INVARIANTS[op.name](*outs) if any(x.dtype.kind == "c" for x in outs) else outs
 
 
 def cases_of(op: Op, kinds: str = "f") -> list[Case]:
@@ -118,44 +128,44 @@ def cases_of(op: Op, kinds: str = "f") -> list[Case]:
     return [Case(op, i, args, static, kinds=kinds) for i, (args, static) in enumerate(op.samples(rng))]
 
 
-def parts(values: Any) -> Sequence[Any]:
+def as_results(values: Any) -> Sequence[Any]:
     """One result or several, as several."""
     return values if isinstance(values, (tuple, list)) else (values,)
 
 
-def flat(values: Any) -> Any:
+def flat_vector(values: Any) -> Any:
     """Arrays and tuples of arrays as one vector, for comparing."""
-    listed = parts(values)
+    listed = as_results(values)
     return np.concatenate([np.asarray(v).ravel() for v in listed]) if listed else np.zeros(0)
 
 
-def inner(left: Any, right: Any) -> float:
+def real_inner_product(left: Any, right: Any) -> float:
     """Re <left, right>, the product in which a pull is the transpose of a push."""
-    return float(np.real(np.vdot(flat(left), flat(right))))
+    return float(np.real(np.vdot(flat_vector(left), flat_vector(right))))
 
 
-def drawn(rng: Any, like: Any) -> Any:
-    """Random numbers in the shape of a value, complex where it is."""
+def random_like(rng: Any, like: Any) -> Any:
+    """Random values in the shape of a value, complex where it is."""
     found = np.asarray(rng.normal(size=like.shape))
     return found + 1j * rng.normal(size=like.shape) if like.dtype.kind == "c" else found
 
 
-def combine(outs: Any) -> Any:
+def random_combination(outs: Any) -> Any:
     """The same random combination of several results each time."""
     rng = np.random.default_rng(7)
     total: Any = 0.0
-    for out in parts(outs):
-        total = total + weighted(out, drawn(rng, out))
+    for out in as_results(outs):
+        total = total + weighted_real_sum(out, random_like(rng, out))
     return total
 
 
-def weighted(out: Any, weights: Any) -> Any:
+def weighted_real_sum(out: Any, weights: Any) -> Any:
     """Re <weights, out>: a real number, whatever the dtype of the result."""
     if out.dtype.kind != "c":
         return total_of(out * weights)
     return total_of(real(out) * weights.real + imag(out) * weights.imag)
 
 
-def carries(x: Any) -> bool:
+def can_carry_derivative(x: Any) -> bool:
     """Whether an argument can carry derivatives."""
     return is_inexact(np.asarray(x).dtype)

@@ -1,16 +1,17 @@
-"""Outcomes in, one table out: which op or function holds in which role, as text, Markdown or JSON."""
+"""`Certificate`: the outcomes of a certification as a table in text, Markdown or JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..render.tables import align_columns
+
 __all__ = ["MARK", "Certificate", "Outcome", "Tally"]
 
-#: Stands before and after the table in a page.
+#: Marks the start and end of the table in a page.
 MARK = "<!-- the table of certification -->"
 
 
@@ -22,7 +23,7 @@ class Outcome(NamedTuple):
     where: str
     error: float
     allowed: float
-    words: str
+    description: str
 
     @property
     def ok(self) -> bool:
@@ -31,7 +32,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What one role of one op or function came to: cases, failures, the worst error, the first failure in words."""
+    """The result of one role of one op or function: cases, failures, the worst error, the first failure as text."""
 
     cases: int = 0
     failures: int = 0
@@ -44,7 +45,7 @@ class Tally:
         if not outcome.ok:
             self.failures += 1
             self.first = self.first or (
-                f"{outcome.where}: error {outcome.error:.2g}, allowed {outcome.allowed:.2g}\n    {outcome.words}"
+                f"{outcome.where}: error {outcome.error:.2g}, allowed {outcome.allowed:.2g}\n    {outcome.description}"
             )
 
 
@@ -79,19 +80,19 @@ class Certificate:
         return self.failures == 0
 
     def __str__(self) -> str:
-        lines = self._by_role() if len(self.rows) <= 1 else self._by_subject()
-        return "\n".join([*_aligned(lines), *self.explained()])
+        lines = self._table_by_role() if len(self.rows) <= 1 else self._table_by_subject()
+        return "\n".join([*align_columns(lines), *self.verdict_lines()])
 
-    def explained(self) -> list[str]:
-        """The verdict, and the first failure of each role that failed, in words."""
+    def verdict_lines(self) -> list[str]:
+        """The verdict, and the first failure of each role that failed."""
         found = [f"{self.cases} cases, {self.failures} failures, {len(self.excused)} declared exceptions"]
         for subject, row in self.rows.items():
             found += [f"  {subject}, {role}: {t.first}" for role, t in row.items() if t.failures]
         return found + [f"  {subject}, {role}, excused: {why}" for (subject, role), why in self.excused.items()]
 
     def markdown(self) -> str:
-        """The table of ops by roles, as it stands in the docs."""
-        heading, *rows = self._by_subject()
+        """The table of ops by roles, as in the docs."""
+        heading, *rows = self._table_by_subject()
         lines = [heading, ["---"] * len(heading), *rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -115,13 +116,13 @@ class Certificate:
         else:
             path.write_text(f"{self}\n")
 
-    def _by_role(self) -> list[list[str]]:
+    def _table_by_role(self) -> list[list[str]]:
         lines = [["role", "cases", "failures", "worst error"]]
         for row in self.rows.values():
             lines += [[role, str(t.cases), str(t.failures), f"{t.worst:.1e}"] for role, t in row.items()]
         return lines
 
-    def _by_subject(self) -> list[list[str]]:
+    def _table_by_subject(self) -> list[list[str]]:
         lines = [["op", *self.roles]]
         for subject, row in sorted(self.rows.items()):
             lines.append([subject, *(self._cell(subject, role, row.get(role)) for role in self.roles)])
@@ -137,8 +138,3 @@ class Certificate:
 def _as_dict(tally: Tally) -> dict[str, Any]:
     worst = tally.worst if tally.worst < float("inf") else None  # JSON has no infinity
     return {"cases": tally.cases, "failures": tally.failures, "worst": worst, "first": tally.first}
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -1,4 +1,4 @@
-"""A function and arguments, or names of ops, in; a `Certificate` out: every role at every sample in every dtype."""
+"""`certify` and `certify_ops`: every role at every sample in every dtype."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from ...arrays.tensor import Tensor
 from ...arrays.trees import LEAF, flatten, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError
-from ...ops import everything
+from ...ops import load_all_ops
 from ...ops.op import Op
 from ...transforms import jvp
-from .cases import Case, carries, cases_of, parts
+from .cases import Case, as_results, can_carry_derivative, cases_of
 from .report import Certificate, Outcome
-from .roles import ROLES, Measured, Role, coarse
+from .roles import ROLES, Measurement, Role, is_low_precision
 
-__all__ = ["DTYPES", "EXCEPTIONS", "certify", "certify_ops", "outcomes"]
+__all__ = ["DTYPES", "EXCEPTIONS", "certify", "certify_ops", "case_outcomes"]
 
 #: The dtypes in which each sample of an op is certified.
 DTYPES = ("float64", "float32", "complex128")
 
 #: The roles in which a user's `if` on a value is refused.
-_WITHOUT_NUMBERS = ("batch", "staged", "compiled")
+_ABSTRACT_ROLES = ("batch", "staged", "compiled")
 
-#: What is not held against an op, by its name: the roles, and why. Nothing else is excused anywhere.
+#: Declared exceptions, by op: the roles, and why. There are no others.
 EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops"),
 }
@@ -45,8 +45,8 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
     >>> bool(report)
     True
     """
-    leaves, structure = flatten(tuple(_bare(a) for a in args))
-    leaves = [_bare(leaf) for leaf in leaves]
+    leaves, structure = flatten(tuple(_to_numpy(a) for a in args))
+    leaves = [_to_numpy(leaf) for leaf in leaves]
 
     def body(*values: Any) -> Any:
         found, shape = flatten(f(*unflatten(structure, values)))
@@ -55,26 +55,28 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
     case = Case(None, 0, tuple(leaves), body=body, kinds="fc")
     if not case.moving:
         raise DtypeError("certify: no argument is a float, so there is nothing to check.\n  Give one as 2.0, not 2.")
-    if not any(carries(x) for x in parts(body(*leaves))):
+    if not any(can_carry_derivative(x) for x in as_results(body(*leaves))):
         raise DtypeError("certify: the function returns no float, so it has no derivative to check.")
     report, name = Certificate(tuple(role.name for role in ROLES)), getattr(f, "__name__", "function")
-    for outcome in outcomes(case, name, "at the arguments given", ROLES):
+    for outcome in case_outcomes(case, name, "at the arguments given", ROLES):
         report.add(outcome)
-    for outcome in _in_double(case, name):
+    for outcome in _double_precision_outcomes(case, name):
         report.add(outcome)
     return report
 
 
-def _in_double(case: Case, name: str) -> Iterator[Outcome]:
-    """Differences have few digits in single precision; a function that follows its arguments is asked in double."""
+def _double_precision_outcomes(case: Case, name: str) -> Iterator[Outcome]:
+    """Differences have few digits in single precision; a function that follows the dtype of its arguments is checked in
+    double.
+    """
     if all(np.finfo(np.asarray(x).dtype).bits >= 64 for x in case.floats):
         return
     wide = case.cast("float64")
-    if _raised(lambda: coarse(wide)) is False:
-        yield from outcomes(wide, name, "in double precision", [r for r in ROLES if r.name == "differences"])
+    if _catch_errors(lambda: is_low_precision(wide)) is False:
+        yield from case_outcomes(wide, name, "in double precision", [r for r in ROLES if r.name == "differences"])
 
 
-def _bare(x: Any) -> Any:
+def _to_numpy(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x.detach().numpy()
     return np.asarray(x) if isinstance(x, (float, complex, np.generic)) else x
@@ -92,7 +94,7 @@ def certify_ops(
     >>> print(certify_ops(["sinh"], dtypes=["float64"]).rows["sinh"]["batch"].cases)
     5
     """
-    known = everything()
+    known = load_all_ops()
     strange = [name for name in names if name not in known]
     if strange:
         raise ArgumentError(f"certify: no op is called {', '.join(strange)}.\n  `pullback ops` lists them.")
@@ -100,25 +102,25 @@ def certify_ops(
     for name in names or sorted(known):
         watch(name)
         report.rows[name] = {}
-        for outcome in of_op(known[name], dtypes, roles):
+        for outcome in op_outcomes(known[name], dtypes, roles):
             report.add(outcome)
         excused, why = EXCEPTIONS.get(name, ((), ""))
         report.excused |= {(name, role): why for role in excused if role in report.roles}
     return report
 
 
-def of_op(op: Op, dtypes: Sequence[str] = DTYPES, roles: Sequence[Role] = ROLES) -> Iterator[Outcome]:
-    """Every outcome of one op, cheap samples first; whoever wants the first failure only stops there."""
+def op_outcomes(op: Op, dtypes: Sequence[str] = DTYPES, roles: Sequence[Role] = ROLES) -> Iterator[Outcome]:
+    """Every outcome of one op, cheap samples first; a caller may stop at the first failure."""
     excused, _ = EXCEPTIONS.get(op.name, ((), ""))
     asked = [role for role in roles if role.name not in excused]
     for dtype in dtypes:
         for case in cases_of(op, "fc"):
-            made = _in_dtype(case, dtype)
+            made = _case_in_dtype(case, dtype)
             if made is not None:
-                yield from outcomes(made, op.name, f"sample {case.number}, {dtype}", asked)
+                yield from case_outcomes(made, op.name, f"sample {case.number}, {dtype}", asked)
 
 
-def _in_dtype(case: Case, dtype: str) -> Case | None:
+def _case_in_dtype(case: Case, dtype: str) -> Case | None:
     """The case in a dtype; None where it has no floats to cast (once is enough) or no complex derivative."""
     real = [i for i in case.moving if np.asarray(case.args[i]).dtype.kind == "f"]
     if dtype == "float64":
@@ -127,11 +129,11 @@ def _in_dtype(case: Case, dtype: str) -> Case | None:
         return None
     if dtype != "complex128":
         return case.cast(dtype)
-    turned = case.turned()
-    return turned if _has_complex(turned) else None
+    rotated = case.rotate_into_complex()
+    return rotated if _supports_complex(rotated) else None
 
 
-def _has_complex(case: Case) -> bool:
+def _supports_complex(case: Case) -> bool:
     """Whether an op takes complex numbers, and has a derivative there if it has one at all."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -145,36 +147,36 @@ def _has_complex(case: Case) -> bool:
     return True
 
 
-def outcomes(case: Case, subject: str, where: str, roles: Sequence[Role]) -> Iterator[Outcome]:
+def case_outcomes(case: Case, subject: str, where: str, roles: Sequence[Role]) -> Iterator[Outcome]:
     """Each role that applies to a case; an error that is raised is a failure like any other."""
     with np.errstate(all="ignore"):
-        single = _raised(lambda: coarse(case))
+        single = _catch_errors(lambda: is_low_precision(case))
     for role in roles:
         allowed = role.single if single is True else role.double
         if allowed is None:
             continue
         with np.errstate(all="ignore"):
-            found = _raised(lambda role=role: _asked(role, case))  # type: ignore[misc]
+            found = _catch_errors(lambda role=role: _run_role(role, case))  # type: ignore[misc]
         if found is not None:
-            yield Outcome(subject, role.name, where, found.error, allowed, found.words)
+            yield Outcome(subject, role.name, where, found.error, allowed, found.description)
 
 
-def _asked(role: Role, case: Case) -> Measured | None:
-    """A role, where what is refused by name does not count: complex derivatives of higher order that nobody has, and
-    a user's `if` on a value that has none, in a batch or a program.
+def _run_role(role: Role, case: Case) -> Measurement | None:
+    """Run a role; documented refusals do not count: complex derivatives of higher order that no op has, and a user's
+    `if` on a traced value, in a batch or a program.
     """
     try:
         return role.check(case)
     except (ConversionError, DtypeError) as error:
-        if case.kinds == "c" if isinstance(error, DtypeError) else case.op is None and role.name in _WITHOUT_NUMBERS:
+        if case.kinds == "c" if isinstance(error, DtypeError) else case.op is None and role.name in _ABSTRACT_ROLES:
             return None
         raise
 
 
-def _raised(check: Callable[[], Any]) -> Any:
-    """What a check answers, or that it raised."""
+def _catch_errors(check: Callable[[], Any]) -> Any:
+    """The result of a check, or that it raised."""
     try:
         return check()
-    except Exception as error:  # whatever goes wrong in a role is its finding
+    except Exception as error:  # an error in a role is a failure of it
         text = str(error).strip().splitlines()
-        return Measured(float("inf"), f"raised {type(error).__name__}: {text[0] if text else ''}")
+        return Measurement(float("inf"), f"raised {type(error).__name__}: {text[0] if text else ''}")

@@ -1,6 +1,6 @@
-"""Parameters and a loss in, what is wrong with the gradients out, by layer."""
+"""Gradient reports: what vanishes, explodes, is dead or saturated, by layer."""
 
-from .asking import gradient_report
+from .analyze import gradient_report
 from .report import GradientReport
 
 __all__ = ["GradientReport", "gradient_report"]

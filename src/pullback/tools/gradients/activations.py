@@ -1,7 +1,7 @@
-"""A loss on the tape in, a row for each activation out: how much of it is flat, and which units pass nothing on.
+"""Activations on the tape: how much of each is flat, and which units are dead.
 
-Nobody lists activations. A call of an elementwise function is a group of nodes that one line of the user made and that
-hang together; its derivative is what the rules of these nodes, run on ones, give. It is an activation if it depends on
+Activations are found, not listed. A call of an elementwise function is a connected group of nodes made by one line of
+the user; its derivative is the rules of these nodes run on ones. It is an activation if it depends on
 one tracked array, is not linear in it, and flattens out: an op of it has a derivative of zero far from the origin (and
 a bounded one everywhere), or the derivative is exactly zero here for some elements, as it is for a bound.
 """
@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import Node, is_ours
+from ...arrays.node import Node, is_package_code
 from ...arrays.spec import Spec, ones
 from ...ops.dispatch import apply
 from ...ops.op import OUT, Op
-from ...tape.cotangents import accumulate, plain_bar
+from ...tape.cotangents import accumulate, strip_mask
 from ...tape.pull import pull
-from ...tape.sweep import deepest_first
+from ...tape.sweep import order_deepest_first
 from ...transforms.reverse import vjp
 from .limits import Limits
+from .parameters import to_numpy
 
 __all__ = ["ActivationRow", "activation_rows"]
 
@@ -36,7 +37,7 @@ _FAR = 40.0
 class ActivationRow:
     """One activation: its ops, the user's line, the share of elements where it is flat, how many of its units (places
     in the axes after the first, over which examples lie) are flat for nearly all examples (`stuck`) and how many pass
-    nothing on for any (`dead`), and the verdict: "", "saturated", "dead".
+    no gradient for any (`dead`), and the verdict: "", "saturated", "dead".
     """
 
     name: str
@@ -57,44 +58,44 @@ class ActivationRow:
 
 def activation_rows(root: Node, limits: Limits) -> tuple[ActivationRow, ...]:
     """A row for each activation behind a node, in the order they were computed."""
-    found = (_row(call, limits) for group in _groups(root) for call in _calls(group))
+    found = (_activation_row(call, limits) for group in _group_by_line(root) for call in _split_calls(group))
     return tuple(row for row in found if row is not None)
 
 
-def _groups(root: Node) -> list[list[Node]]:
-    """Nodes of elementwise ops that were made by one line and hang together, deepest first in each. A node that still
-    shows a line of ours is inside of a function that the user called, so it belongs to what uses it.
+def _group_by_line(root: Node) -> list[list[Node]]:
+    """Connected nodes of elementwise ops made by one line, deepest first in each. A node whose line is in this package
+    is inside a function that the user called, so it belongs to its consumer.
     """
 
     def is_one(node: Node, parent: Node, top: Node) -> bool:
-        return _is_inside(parent) or (parent.code, parent.lasti) == (top.code, top.lasti)
+        return _is_made_by_package(parent) or (parent.code, parent.lasti) == (top.code, top.lasti)
 
-    order = [n for n in deepest_first([root]) if not n.is_leaf and _is_pointwise(n)]
-    return _joined(order, is_one)
+    order = [n for n in order_deepest_first([root]) if not n.is_leaf and _is_pointwise(n)]
+    return _join_with_parents(order, is_one)
 
 
-def _joined(order: list[Node], is_one: Callable[[Node, Node, Node], bool]) -> list[list[Node]]:
+def _join_with_parents(order: list[Node], is_one: Callable[[Node, Node, Node], bool]) -> list[list[Node]]:
     """Nodes that come deepest first, joined with those parents for which `is_one(node, parent, top of the group)`."""
     head: dict[Node, Node] = {n: n for n in order}
-    for node in order:  # a node knows its group before its parents are asked
-        top = _top(head, node)
+    for node in order:  # a node's group is known before its parents are visited
+        top = _find_root(head, node)
         for parent in node.parents:
             if parent in head and is_one(node, parent, top):
-                head[_top(head, parent)] = top
+                head[_find_root(head, parent)] = top
     groups: dict[Node, list[Node]] = {}
     for node in order:
-        groups.setdefault(_top(head, node), []).append(node)
+        groups.setdefault(_find_root(head, node), []).append(node)
     return list(groups.values())[::-1]
 
 
-def _is_inside(node: Node) -> bool:
-    """Whether a function of ours made the node. A module's `forward` is none: it is a program of many calls."""
-    return node.code is not None and is_ours(node.code) and node.code.co_name != "forward"
+def _is_made_by_package(node: Node) -> bool:
+    """Whether a function of this package made the node. A module's `forward` does not count: it makes many calls."""
+    return node.code is not None and is_package_code(node.code) and node.code.co_name != "forward"
 
 
-def _top(head: dict[Node, Node], node: Node) -> Node:
+def _find_root(head: dict[Node, Node], node: Node) -> Node:
     while head[node] is not node:
-        head[node] = head[head[node]]  # shorter for the next who asks
+        head[node] = head[head[node]]  # path compression
         node = head[node]
     return node
 
@@ -103,26 +104,28 @@ def _is_pointwise(node: Node) -> bool:
     return isinstance(node.spec, Spec) and node.rule.op.motion == "pointwise" and node.kept is not None
 
 
-def _calls(group: list[Node]) -> list[list[Node]]:
+def _split_calls(group: list[Node]) -> list[list[Node]]:
     """The group itself if one array enters it. Otherwise several calls were made by one line, as in a module that a
-    line of the user's calls: they are taken apart where values are only joined (a bias is added). What several arrays
-    still enter is taken apart into the ops that flatten out, if all that enters them goes through them.
+    line of the user's calls: they are split where values are only joined (a bias is added). A group that several arrays
+    still enter is split into the ops that flatten out, if all their inputs go through them.
     """
-    if len(_entries(group)) == 1:
+    if len(_group_inputs(group)) == 1:
         return [group]
-    parts = _joined([n for n in group if _is_curved(n) or len(set(n.parents)) == 1], lambda node, parent, top: True)
+    parts = _join_with_parents(
+        [n for n in group if _is_nonlinear(n) or len(set(n.parents)) == 1], lambda node, parent, top: True
+    )
     found = []
     for part in parts:
-        if len(_entries(part)) == 1:
+        if len(_group_inputs(part)) == 1:
             found.append(part)
         else:
             uses = Counter(p for n in part for p in n.parents)
-            found += [[n] for n in part[::-1] if _flattens(n.rule.op) and not _is_beside_others(n, uses, set(part))]
+            found += [[n] for n in part[::-1] if _saturates(n.rule.op) and not _is_bypassed(n, uses, set(part))]
     return found
 
 
-def _is_beside_others(node: Node, uses: Counter[Node], inside: set[Node]) -> bool:
-    """Whether what enters an op, maybe scaled, also goes around it, as it does around the sigmoid of a gate."""
+def _is_bypassed(node: Node, uses: Counter[Node], inside: set[Node]) -> bool:
+    """Whether an op's input, maybe scaled, also bypasses it, as around the sigmoid of a gate."""
     while len(node.parents) == 1:
         (node,) = node.parents
         if uses[node] > 1:
@@ -132,36 +135,36 @@ def _is_beside_others(node: Node, uses: Counter[Node], inside: set[Node]) -> boo
     return False
 
 
-def _entries(group: Sequence[Node]) -> list[Node]:
+def _group_inputs(group: Sequence[Node]) -> list[Node]:
     inside = set(group)
     return list(dict.fromkeys(p for n in group for p in n.parents if p not in inside))
 
 
-def _row(group: Sequence[Node], limits: Limits) -> ActivationRow | None:
-    entries, last = _entries(group), group[0]
+def _activation_row(group: Sequence[Node], limits: Limits) -> ActivationRow | None:
+    entries, last = _group_inputs(group), group[0]
     if len(entries) != 1 or entries[0].spec.shape != last.spec.shape or not last.spec.size:
         return None
-    if not any(_is_curved(n) for n in group):
+    if not any(_is_nonlinear(n) for n in group):
         return None
-    slope = _slope(group, entries[0])
-    if slope is None or not (any(_flattens(n.rule.op) for n in group) or np.any(slope == 0)):
+    slope = _slope_magnitudes(group, entries[0])
+    if slope is None or not (any(_saturates(n.rule.op) for n in group) or np.any(slope == 0)):
         return None
     by_unit = slope if slope.ndim > 1 else slope[None]
     stuck = int(np.sum(np.mean(by_unit < limits.flat, axis=0) >= limits.nearly))
     dead, units = int(np.sum(np.all(by_unit == 0, axis=0))), by_unit[0].size
     state = "dead" if dead >= limits.much * units else "saturated" if stuck >= limits.much * units else ""
-    names = " ".join(dict.fromkeys(n.name for n in reversed(group) if _is_curved(n)))
+    names = " ".join(dict.fromkeys(n.name for n in reversed(group) if _is_nonlinear(n)))
     flat = float(np.mean(slope < limits.flat))
     return ActivationRow(names, last.where(), last.spec.shape, flat, stuck, dead, units, state)
 
 
-def _is_curved(node: Node) -> bool:
-    """Whether the derivative hangs on the argument itself, by the rule's own account of what it keeps."""
+def _is_nonlinear(node: Node) -> bool:
+    """Whether the derivative depends on the argument itself, by what the rule saves."""
     return any(at == OUT or at in node.rule.needs for at in node.rule.keeps)
 
 
-def _slope(group: Sequence[Node], entry: Node) -> Any:
-    """|derivative| of the last value by the argument, element by element; None if nothing comes through."""
+def _slope_magnitudes(group: Sequence[Node], entry: Node) -> Any:
+    """|derivative| of the last value by the argument, element by element; None if it is zero."""
     bars: dict[Node, Any] = {group[0]: ones(group[0].spec)}
     for node in group:
         bar = bars.pop(node, None)
@@ -171,15 +174,11 @@ def _slope(group: Sequence[Node], entry: Node) -> Any:
             if share is not None:
                 bars[parent] = accumulate(bars[parent], share) if parent in bars else share
     found = bars.get(entry)
-    return None if found is None else np.abs(_bare(plain_bar(found)))
-
-
-def _bare(x: Any) -> Any:
-    return x.get() if hasattr(x, "get") else np.asarray(x)
+    return None if found is None else np.abs(to_numpy(strip_mask(found)))
 
 
 @functools.cache
-def _flattens(op: Op) -> bool:
+def _saturates(op: Op) -> bool:
     """Whether an op of one argument has no derivative far from the origin, to one side at least, and a small one to the
     other: exp, whose derivative grows without bound, is no activation.
     """
@@ -189,6 +188,6 @@ def _flattens(op: Op) -> bool:
     try:
         with np.errstate(all="ignore"):
             slope = vjp(lambda x: apply(op, x), at)[1](np.ones(2))[0]
-    except Exception:  # an op that needs settings, or is not made for real numbers, is none of them
+    except Exception:  # an op that needs settings, or is not made for real numbers, does not saturate
         return False
     return bool(np.any(np.abs(slope) < 1e-6) and np.all(np.abs(slope) < _FAR))

@@ -12,14 +12,14 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits, in the words of `gradient_report`.
+    """The thresholds of `gradient_report`.
 
     A gradient vanishes if its mean size is below `vanishing` times the largest layer's. It explodes if its mean size is
     above `exploding` times the median layer's and ten times that of the values (the median layer's), so that a step at
     a rate of 0.1 would replace them, or above `exploding` times that of the values. An element is zero if it is for the
     share `most` of the examples. An activation is flat where its derivative is below `flat`, a unit of it stuck if it
     is flat for the share `nearly` of the examples; it is saturated if the share `much` of its units is stuck, dead if
-    the share `much` of them passes nothing on.
+    the share `much` of them passes no gradient.
     """
 
     vanishing: float = 1e-4

@@ -1,4 +1,4 @@
-"""Parameters and their gradients in, a row for each out: sizes, zeros, dead units, and what that means."""
+"""Parameter rows of a gradient report: sizes, zeros, dead units, and the verdict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.value import Value
+from ...errors import ArgumentError
 from .limits import Limits
 
-__all__ = ["ParameterRow", "dotted", "judged", "parameter_row"]
+__all__ = ["ParameterRow", "dotted_path", "assign_verdicts", "parameter_row", "to_numpy"]
 
 #: Parts of a path such as `['conv'][0].weight`.
 _PART = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.?([^.\[]+)")
@@ -52,26 +54,26 @@ class ParameterRow:
         return self.name, shape, f"{self.norm:.2e}", f"{self.ratio:.2e}", f"{self.zeros:.0%}", dead, self.state
 
 
-def dotted(path: str) -> str:
-    """A path as people say it.
+def dotted_path(path: str) -> str:
+    """A path in dotted form.
 
-    >>> dotted("['conv'][0].weight"), dotted("")
+    >>> dotted_path("['conv'][0].weight"), dotted_path("")
     ('conv.0.weight', 'parameter')
     """
     return ".".join(next(filter(None, found), "") for found in _PART.findall(path)) or "parameter"
 
 
 def parameter_row(name: str, value: Any, gradient: Any, zero: Any) -> ParameterRow:
-    """The numbers, without a verdict; `zero` says of each element whether its gradient counts as zero. Sums are taken
-    in double precision, and of numbers scaled by the largest, so that squares of huge ones stay finite.
+    """The statistics, without a verdict; `zero` is True where a gradient counts as zero. Sums are taken in double
+    precision, of values scaled by the largest, so that squares of huge ones stay finite.
     """
-    size, gradient_size = _mean_size(value), _mean_size(gradient)
+    size, gradient_size = _root_mean_square(value), _root_mean_square(gradient)
     zeros = float(np.mean(zero)) if zero.size else 0.0
     norm = gradient_size * math.sqrt(gradient.size)
     return ParameterRow(name, tuple(value.shape), size, gradient_size, norm, zeros, _dead_slices(zero))
 
 
-def _mean_size(array: Any) -> float:
+def _root_mean_square(array: Any) -> float:
     if not array.size:
         return 0.0
     absolute = np.abs(array).astype(np.float64)
@@ -82,7 +84,7 @@ def _mean_size(array: Any) -> float:
 
 
 def _dead_slices(zero: Any) -> tuple[int, int, int] | None:
-    """The axis whose slices are zero altogether most often; units lie along one of them, which one nobody knows."""
+    """The axis whose slices are zero altogether most often; which axis the units lie along is unknown."""
     found = []
     for axis in range(zero.ndim):
         if zero.shape[axis] > 1 and zero.size:
@@ -92,7 +94,7 @@ def _dead_slices(zero: Any) -> tuple[int, int, int] | None:
     return best if best is not None and best[1] else None
 
 
-def judged(rows: Sequence[ParameterRow], limits: Limits) -> tuple[ParameterRow, ...]:
+def assign_verdicts(rows: Sequence[ParameterRow], limits: Limits) -> tuple[ParameterRow, ...]:
     """The rows with their verdicts, each by comparison with the others."""
     sizes = [r.gradient for r in rows if math.isfinite(r.gradient) and r.gradient]
     largest, middle = max(sizes, default=0.0), median(sizes) if sizes else 0.0
@@ -113,3 +115,13 @@ def judged(rows: Sequence[ParameterRow], limits: Limits) -> tuple[ParameterRow, 
         return "partly dead" if row.zeros >= limits.much else ""
 
     return tuple(replace(row, state=verdict(row)) for row in rows)
+
+
+def to_numpy(x: Any) -> Any:
+    """The values as a NumPy array, from any device."""
+    while isinstance(x, Value):
+        inner = getattr(x, "value", None)
+        if inner is None:
+            raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
+        x = inner
+    return x.get() if hasattr(x, "get") else np.asarray(x)

@@ -1,4 +1,4 @@
-"""Rows in, a report out: what vanishes, explodes, is dead or saturated, as tables, pictures and a page."""
+"""`GradientReport`: tables, pictures and a page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError
-from ..memory.showing import coloured
-from ..pages import Page
-from ..plots import COLOURS, Bar, bars
+from ..render.html_page import Page
+from ..render.svg_plots import COLORS, Bar, draw_bars
+from ..render.tables import rich_table, text_table
 from .activations import ActivationRow
 from .parameters import ParameterRow
 
@@ -20,19 +20,19 @@ __all__ = ["GradientReport"]
 
 _PARAMETERS = ("parameter", "shape", "gradient norm", "of values", "zero", "dead slices", "finding")
 _ACTIVATIONS = ("activation", "shape", "flat", "stuck units", "dead units", "finding", "line")
-_COLOUR = {
-    "": COLOURS[0],
-    "vanishing": COLOURS[1],
-    "exploding": COLOURS[3],
-    "not finite": COLOURS[3],
-    "saturated": COLOURS[4],
+_STATE_COLORS = {
+    "": COLORS[0],
+    "vanishing": COLORS[1],
+    "exploding": COLORS[3],
+    "not finite": COLORS[3],
+    "saturated": COLORS[4],
 }
 
 
 @dataclass(frozen=True, slots=True)
 class GradientReport:
     """What `gradient_report` found: a row for each parameter and each activation, in the order of the model. It is
-    true if there is nothing to complain about.
+    true if there are no findings.
     """
 
     parameters: tuple[ParameterRow, ...]
@@ -60,9 +60,9 @@ class GradientReport:
 
     def table(self) -> str:
         """Everything as plain text."""
-        parts = [self._summary(), _columns(_PARAMETERS, [r.cells() for r in self.parameters])]
+        parts = [self._summary(), text_table(_PARAMETERS, [r.cells() for r in self.parameters])]
         if self.activations:
-            parts += ["", _columns(_ACTIVATIONS, [r.cells() for r in self.activations])]
+            parts += ["", text_table(_ACTIVATIONS, [r.cells() for r in self.activations])]
         return "\n".join(parts)
 
     def _summary(self) -> str:
@@ -75,9 +75,9 @@ class GradientReport:
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        tables = [coloured(self._summary(), _PARAMETERS, [r.cells() for r in self.parameters])]
+        tables = [rich_table(self._summary(), _PARAMETERS, [r.cells() for r in self.parameters])]
         if self.activations:
-            tables.append(coloured("activations", _ACTIVATIONS, [r.cells() for r in self.activations]))
+            tables.append(rich_table("activations", _ACTIVATIONS, [r.cells() for r in self.activations]))
         return Group(*tables)
 
     def json(self) -> str:
@@ -85,22 +85,23 @@ class GradientReport:
         return json.dumps(asdict(self), indent=1)
 
     def svg(self) -> str:
-        """The norms of all gradients as bars by powers of ten, coloured by finding."""
+        """The norms of all gradients as bars on a log scale, colored by finding."""
         rows = [
-            Bar(r.name, r.norm, f"{r.norm:.1e} {r.state}", _COLOUR.get(r.state, COLOURS[7])) for r in self.parameters
+            Bar(r.name, r.norm, f"{r.norm:.1e} {r.state}", _STATE_COLORS.get(r.state, COLORS[7]))
+            for r in self.parameters
         ]
-        return bars(rows, title="Norm of the gradient", log=True)
+        return draw_bars(rows, title="Norm of the gradient", log=True)
 
     def flatness(self) -> str:
         """The share of each activation that is flat, as bars."""
         rows = [
-            Bar(f"{i} {r.name}", r.flat, f"{r.flat:.0%} {r.state}", _COLOUR.get(r.state, COLOURS[7]))
+            Bar(f"{i} {r.name}", r.flat, f"{r.flat:.0%} {r.state}", _STATE_COLORS.get(r.state, COLORS[7]))
             for i, r in enumerate(self.activations)
         ]
-        return bars(rows, title="Flat part of each activation")
+        return draw_bars(rows, title="Flat part of each activation")
 
     def html(self) -> str:
-        """One page with tables and pictures that needs nothing else."""
+        """One self-contained page with tables and pictures."""
         page = Page("Gradients")
         page.text(self._summary())
         page.pictures(self.svg(), *([self.flatness()] if self.activations else []))
@@ -111,14 +112,9 @@ class GradientReport:
         return page.html()
 
     def save(self, path: str | Path) -> None:
-        """Write to a file, by its ending: `.html`, `.svg`, `.json` or `.txt`."""
+        """Write to a file, by its suffix: `.html`, `.svg`, `.json` or `.txt`."""
         writers = {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table}
         writer = writers.get(Path(path).suffix.lower())
         if writer is None:
             raise ArgumentError(f"save: wants a name that ends in {', '.join(writers)}, got {str(path)!r}.")
         Path(path).write_text(writer(), encoding="utf-8")
-
-
-def _columns(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (head, *rows))

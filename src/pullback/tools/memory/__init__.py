@@ -1,6 +1,6 @@
-"""Seeing memory: what lives, who holds it, what a function will need, and whether it grows."""
+"""Memory tools: profile, explain, predict, compare, and check for growth."""
 
-from ...arrays.pages import peak_resident, release, resident
+from ...arrays.process_memory import peak_resident, release, resident
 from .difference import Difference, diff
 from .explain import Explanation, explain
 from .growth import assert_no_growth

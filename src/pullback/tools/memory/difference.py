@@ -1,4 +1,4 @@
-"""Two profiles in, what grew between them out."""
+"""`diff`: what grew between two memory profiles."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ...checkpoint.report import mebibytes
-from .log import Row
+from ...checkpoint.budget.budget_report import format_bytes
+from ..render.tables import text_table
+from .event_log import MemoryRow
 from .profile import Profile
-from .showing import table
 
 __all__ = ["Change", "Difference", "diff"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How bytes and blocks that one op made on one line, held alike, have changed."""
+    """The change in bytes and blocks of one op, line and holder."""
 
     nbytes: int
     count: int
@@ -43,21 +43,23 @@ class Difference:
         """Both lists as plain text."""
         parts = []
         for title, total, changes in (("peak", self.peak, self.at_peak), ("alive at the end", self.live, self.alive)):
-            shown = [(signed(c.nbytes), f"{c.count:+d}", c.holder, c.op, c.line) for c in changes[:rows]]
-            parts.append(f"{title}: {signed(total)}")
-            parts.append(table(("bytes", "count", "holder", "op", "line"), shown) if shown else "  nothing changed")
+            shown = [(format_signed_bytes(c.nbytes), f"{c.count:+d}", c.holder, c.op, c.line) for c in changes[:rows]]
+            parts.append(f"{title}: {format_signed_bytes(total)}")
+            parts.append(
+                text_table(("bytes", "count", "holder", "op", "line"), shown, right=2) if shown else "  nothing changed"
+            )
         return "\n".join(parts)
 
     def __str__(self) -> str:
         return self.table()
 
 
-def signed(nbytes: int) -> str:
-    return f"{'-' if nbytes < 0 else '+'}{mebibytes(abs(nbytes))}"
+def format_signed_bytes(nbytes: int) -> str:
+    return f"{'-' if nbytes < 0 else '+'}{format_bytes(abs(nbytes))}"
 
 
 def diff(before: Profile, after: Profile) -> Difference:
-    """What grew or shrank from one profile to another, and where it was made.
+    """What grew or shrank from one profile to another, by op and line.
 
     >>> import numpy as np, pullback as pb
     >>> x = pb.tensor(np.ones(1000), requires_grad=True)
@@ -72,12 +74,12 @@ def diff(before: Profile, after: Profile) -> Difference:
     return Difference(
         after.peak - before.peak,
         after.live - before.live,
-        _changes(before.at_peak, after.at_peak),
-        _changes(before.alive, after.alive),
+        _compare_rows(before.at_peak, after.at_peak),
+        _compare_rows(before.alive, after.alive),
     )
 
 
-def _changes(before: Iterable[Row], after: Iterable[Row]) -> tuple[Change, ...]:
+def _compare_rows(before: Iterable[MemoryRow], after: Iterable[MemoryRow]) -> tuple[Change, ...]:
     nbytes: Counter[tuple[str, str, str]] = Counter()
     count: Counter[tuple[str, str, str]] = Counter()
     for sign, rows in ((-1, before), (1, after)):

@@ -1,4 +1,4 @@
-"""A function or a block in, an error out if memory grows each time it runs."""
+"""`assert_no_growth`: an error if memory grows each time a function or block runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ...arrays import pages
-from ...arrays.ledger import owner_of
+from ...arrays import process_memory
+from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
-from ...checkpoint.report import mebibytes
+from ...checkpoint.budget.budget_report import format_bytes
 from ...errors import ArgumentError
 from ...tape.cotangents import arrays_in
 
-__all__ = ["Census", "NoGrowth", "assert_no_growth", "census"]
+__all__ = ["Census", "NoGrowth", "assert_no_growth", "take_census"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What is alive: nodes of graphs, tensors, arrays that something holds, their bytes; and the resident set."""
+    """What is alive: nodes of graphs, tensors, arrays that are referenced, their bytes; and the resident set."""
 
     nodes: int
     tensors: int
@@ -38,7 +38,7 @@ class Census:
     lines: Counter[str]
 
 
-def census() -> Census:
+def take_census() -> Census:
     """Count what is alive now, after the collector has run. Arrays are found in tensors, nodes and containers."""
     gc.collect()
     nodes, tensors = 0, 0
@@ -56,13 +56,13 @@ def census() -> Census:
                 owners[id(owner)] = int(owner.nbytes)
             elif type(x) is Tensor:
                 owners |= {id(owner_of(a)): int(owner_of(a).nbytes) for a in arrays_in(held)}
-    return Census(nodes, tensors, len(owners), sum(owners.values()), pages.resident(), lines)
+    return Census(nodes, tensors, len(owners), sum(owners.values()), process_memory.resident(), lines)
 
 
 def assert_no_growth(f: Callable[[], Any] | None = None, *, times: int = 3, slack: int = 0) -> NoGrowth | None:
     """Raise AssertionError if nodes, tensors or bytes of arrays are more after than before: for a function, which runs
     once to warm up and then `times` times; without one, around a `with` block or for the function it decorates.
-    `slack` bytes are let pass, and a node and a tensor for each KiB of them.
+    `slack` bytes are tolerated, and a node and a tensor for each KiB of them.
 
     >>> import numpy as np, pullback as pb
     >>> kept = []
@@ -77,15 +77,15 @@ def assert_no_growth(f: Callable[[], Any] | None = None, *, times: int = 3, slac
     if f is None:
         return NoGrowth(times, slack)
     f()
-    before = census()
+    before = take_census()
     for _ in range(times):
         f()
-    _compare(before, census(), slack, f"{times} runs")
+    _raise_if_grown(before, take_census(), slack, f"{times} runs")
     return None
 
 
 class NoGrowth:
-    """What `assert_no_growth()` answers: a context manager and decorator."""
+    """What `assert_no_growth()` returns: a context manager and decorator."""
 
     __slots__ = ("_before", "_slack", "_times")
 
@@ -95,35 +95,35 @@ class NoGrowth:
         self._before: list[Census] = []
 
     def __enter__(self) -> None:
-        self._before.append(census())
+        self._before.append(take_census())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         before = self._before.pop()
         if kind is None:
-            _compare(before, census(), self._slack, "the block")
+            _raise_if_grown(before, take_census(), self._slack, "the block")
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             last: list[R] = []
 
-            def once() -> None:
+            def run_once() -> None:
                 last[:] = [function(*args, **kwargs)]
 
-            assert_no_growth(once, times=self._times, slack=self._slack)
+            assert_no_growth(run_once, times=self._times, slack=self._slack)
             return last[0]
 
-        return checked
+        return wrapper
 
 
-def _compare(before: Census, after: Census, slack: int, when: str) -> None:
+def _raise_if_grown(before: Census, after: Census, slack: int, when: str) -> None:
     allowed = slack // 1024
     grown = [
         f"{after.nodes - before.nodes} nodes" if after.nodes > before.nodes + allowed else "",
         f"{after.tensors - before.tensors} tensors" if after.tensors > before.tensors + allowed else "",
-        f"{mebibytes(after.nbytes - before.nbytes)} of arrays" if after.nbytes > before.nbytes + slack else "",
+        f"{format_bytes(after.nbytes - before.nbytes)} of arrays" if after.nbytes > before.nbytes + slack else "",
     ]
     if any(grown):
         found = after.lines - before.lines
@@ -131,5 +131,5 @@ def _compare(before: Census, after: Census, slack: int, when: str) -> None:
         change = after.resident - before.resident
         raise AssertionError(
             f"memory grows: {' and '.join(filter(None, grown))} more after {when}.{lines}\n"
-            f"  The resident set changed by {'-' if change < 0 else ''}{mebibytes(abs(change))}."
+            f"  The resident set changed by {'-' if change < 0 else ''}{format_bytes(abs(change))}."
         )

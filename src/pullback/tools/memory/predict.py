@@ -1,7 +1,7 @@
-"""Function and specs in, the peak of its memory out, before anything is computed.
+"""`predict`: the peak memory of a function and its backward pass, without computing anything.
 
-The function and its backward pass run as they are, by the real tape and the real rules, but on figures: values that
-know only how many bytes they would take. A figure lives exactly as long as the array that would stand in its place.
+The function and its backward pass run as they are, by the real tape and the real rules, but on sized values,
+which know only how many bytes they would take. A sized value lives exactly as long as the array it replaces.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array
-from ...arrays.ledger import Ledger, owner_of
+from ...arrays.memory_ledger import Ledger, owner_of
 from ...arrays.node import leaf_node
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
-from ...checkpoint.report import mebibytes
+from ...checkpoint.budget.budget_report import format_bytes
 from ...errors import ArgumentError
 from ...ops.op import Op
 from ...settings import enable_grad
 from ...tape.backward import gradients
 from ...tape.cotangents import arrays_in
-from ...tape.sweep import deepest_first, leaves_of
+from ...tape.sweep import leaves_of, order_deepest_first
 
 __all__ = ["Prediction", "predict"]
 
-#: Elements up to which an op is tried out on bytes to see whether it answers a view.
-_TRIED = 1 << 24
+#: Elements up to which an op is tried on bytes to see whether it returns a view.
+_LARGEST_TRIAL = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Bytes of arrays alive at once: at most (`peak`), on each way, of the arguments, and between the two ways."""
+    """Bytes of arrays alive at once: at most (`peak`), in each pass, of the arguments, and between the two passes."""
 
     peak: int
     forward: int
@@ -47,87 +47,88 @@ class Prediction:
 
     def __str__(self) -> str:
         return (
-            f"peak {mebibytes(self.peak)} (forward {mebibytes(self.forward)}, backward {mebibytes(self.backward)}); "
-            f"arguments {mebibytes(self.arguments)}, kept in between {mebibytes(self.kept)}"
+            f"peak {format_bytes(self.peak)} "
+            f"(forward {format_bytes(self.forward)}, backward {format_bytes(self.backward)}); "
+            f"arguments {format_bytes(self.arguments)}, kept in between {format_bytes(self.kept)}"
         )
 
 
-class _Book:
-    """The bytes of figures and of arrays that live now, and the most there were."""
+class _ByteCounter:
+    """The live bytes of sized values and arrays, and their peak."""
 
-    __slots__ = ("_arrays", "_figures", "captured", "peak")
+    __slots__ = ("_arrays", "_sized_bytes", "captured", "peak")
 
     def __init__(self) -> None:
-        self._figures = 0
+        self._sized_bytes = 0
         self._arrays = Ledger()
         self.peak = 0
         self.captured: dict[int, Tensor] = {}
 
     def add(self, nbytes: int) -> None:
-        self._figures += nbytes
+        self._sized_bytes += nbytes
         self.peak = max(self.peak, self.live())
 
     def live(self) -> int:
-        return self._figures + self._arrays.settle()
+        return self._sized_bytes + self._arrays.remove_freed()
 
-    def take_in(self, x: Any) -> None:
-        """An array, or a tensor over one, that is there for real."""
+    def track_concrete(self, x: Any) -> None:
+        """A concrete array, or a tensor over one."""
         for array in arrays_in(x):
-            self._arrays.see(array)
+            self._arrays.track(array)
         if type(x) is Tensor and x.node is not None:
-            leaves = (node.kept() for node in leaves_of(deepest_first([x.node])))
+            leaves = (node.kept() for node in leaves_of(order_deepest_first([x.node])))
             self.captured |= {id(t): t for t in leaves if t is not None}
 
 
-class _Space:
-    """Memory that would be taken while this lives."""
+class _Allocation:
+    """Memory that would be allocated while this lives."""
 
-    __slots__ = ("_book", "_nbytes")
+    __slots__ = ("_counter", "_nbytes")
 
-    def __init__(self, nbytes: int, book: _Book) -> None:
-        self._nbytes, self._book = nbytes, book
-        book.add(nbytes)
+    def __init__(self, nbytes: int, counter: _ByteCounter) -> None:
+        self._nbytes, self._counter = nbytes, counter
+        counter.add(nbytes)
 
     def __del__(self) -> None:
-        self._book.add(-self._nbytes)
+        self._counter.add(-self._nbytes)
 
 
-class Figure(Value):
+class SizedValue(Value):
     """A value known by its spec and by the memory it would take."""
 
-    __slots__ = ("book", "level", "scope", "space", "spec")
+    __slots__ = ("allocation", "counter", "level", "scope", "spec")
     level: int
 
-    def __init__(self, spec: Spec, scope: Scope, book: _Book, space: _Space | None = None) -> None:
-        self.spec = spec.guarded()
+    def __init__(self, spec: Spec, scope: Scope, counter: _ByteCounter, allocation: _Allocation | None = None) -> None:
+        self.spec = spec.as_guarded()
         self.scope = scope
         self.level = scope.level
-        self.book = book
-        self.space = _Space(spec.nbytes, book) if space is None else space
+        self.counter = counter
+        self.allocation = _Allocation(spec.nbytes, counter) if allocation is None else allocation
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
         for x in args:
-            if type(x) is not Figure:
-                self.book.take_in(x)
+            if type(x) is not SizedValue:
+                self.counter.track_concrete(x)
         made = op.spec_of([spec_of(x) for x in args], static)
         specs = made if type(made) is tuple else (made,)
-        space = self.space if _is_view(op, args, static, specs[0]) else None
-        results = tuple([Figure(spec, self.scope, self.book, space) for spec in specs])
+        allocation = self.allocation if _is_view(op, args, static, specs[0]) else None
+        results = tuple([SizedValue(spec, self.scope, self.counter, allocation) for spec in specs])
         return results if type(made) is tuple else results[0]
 
     def __repr__(self) -> str:
-        return f"<figure {self.spec}>"
+        return f"<sized value {self.spec}>"
 
 
 def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> bool:
-    """Whether an op answers a view of its one argument. It is tried on bytes that all lie in one place, so that views
-    cost nothing; what might have to copy too much is taken for a view if it has the same elements, or repeats them.
+    """Whether an op returns a view of its one argument. It is tried on an array with zero strides, so that views cost
+    nothing; one that might copy too much counts as a view if it has the same elements, or repeats them.
     """
     if op.family != "linear" or len(args) != 1:
         return False
     spec = spec_of(args[0])
-    if max(out.size, spec.size) > _TRIED:
+    if max(out.size, spec.size) > _LARGEST_TRIAL:
         pairs = zip(reversed(spec.shape), reversed(out.shape), strict=False)
         stretched = out.size > spec.size and out.ndim >= spec.ndim and all(a in (1, b) for a, b in pairs)
         return op.motion == "rearrange" and (out.size == spec.size or stretched)
@@ -143,8 +144,8 @@ def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> 
 def predict(
     f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] | None = None, parameters: Sequence[Tensor] = ()
 ) -> Prediction:
-    """The peak of living bytes when f and its backward pass run on arguments (arrays, specs or trees of them),
-    without computing anything. `argnums` says which are differentiated, by default all that can be; tensors
+    """The peak of live bytes when f and its backward pass run on arguments (arrays, specs or trees of them),
+    without computing anything. `argnums` are those differentiated, by default all that can be; tensors
     that f closes over are found, or given as `parameters` if f has no other arguments.
 
     >>> import numpy as np, pullback as pb
@@ -161,39 +162,44 @@ def predict(
     chosen = range(len(args)) if argnums is None else {argnums} if isinstance(argnums, int) else set(argnums)
     known = {id(t): t for t in parameters}
     while True:
-        found, captured = _run(f, args, chosen, list(known.values()))
+        found, captured = _simulate(f, args, chosen, list(known.values()))
         if not captured.keys() - known.keys():
             return found
-        known |= captured  # a tensor that f closes over has a gradient too: once more, with a figure in its place
+        known |= captured  # a tensor that f closes over has a gradient too: once more, with a sized value in its place
 
 
-def _run(f: Callable[..., Any], args: Sequence[Any], chosen: Any, known: list[Tensor]) -> tuple[Prediction, Any]:
-    book = _Book()
-    with Scope("prediction", lambda scope, x: Figure(spec_of(x), scope, book), lambda x: x) as scope, enable_grad():
+def _simulate(f: Callable[..., Any], args: Sequence[Any], chosen: Any, known: list[Tensor]) -> tuple[Prediction, Any]:
+    counter = _ByteCounter()
+    with (
+        Scope("prediction", lambda scope, x: SizedValue(spec_of(x), scope, counter), lambda x: x) as scope,
+        enable_grad(),
+    ):
         leaves: list[Tensor] = []
-        given = [_figures(a, i in chosen, scope, book, leaves) for i, a in enumerate(args)]
-        with _standing_in(known, scope, book):
-            arguments = book.live()
+        given = [_size_tree(a, i in chosen, scope, counter, leaves) for i, a in enumerate(args)]
+        with _substitute_values(known, scope, counter):
+            arguments = counter.live()
             outs = flatten(f(*given))[0]
-            forward, kept = book.peak, book.live()
-            book.peak = 0
-            _go_back([out for out in outs if isinstance(out, Tensor) and out.node is not None], leaves + known)
-            backward = book.peak
-    return Prediction(max(forward, backward), forward, backward, arguments, kept - arguments), book.captured
+            forward, kept = counter.peak, counter.live()
+            counter.peak = 0
+            _simulate_backward(
+                [out for out in outs if isinstance(out, Tensor) and out.node is not None], leaves + known
+            )
+            backward = counter.peak
+    return Prediction(max(forward, backward), forward, backward, arguments, kept - arguments), counter.captured
 
 
-def _figures(tree: Any, tracked: bool, scope: Scope, book: _Book, leaves: list[Tensor]) -> Any:
-    """An argument with figures for its arrays; tensors over them where they are differentiated."""
+def _size_tree(tree: Any, tracked: bool, scope: Scope, counter: _ByteCounter, leaves: list[Tensor]) -> Any:
+    """An argument with sized values for its arrays; tensors over them where they are differentiated."""
     found, structure = ([tree], None) if isinstance(tree, Spec) else flatten(tree)
-    return unflatten(structure, [_figure(x, tracked, scope, book, leaves) for x in found])
+    return unflatten(structure, [_size_leaf(x, tracked, scope, counter, leaves) for x in found])
 
 
-def _figure(x: Any, tracked: bool, scope: Scope, book: _Book, leaves: list[Tensor]) -> Any:
+def _size_leaf(x: Any, tracked: bool, scope: Scope, counter: _ByteCounter, leaves: list[Tensor]) -> Any:
     if not (isinstance(x, (Spec, Value)) or is_array(x)):
         return x
     spec = x if isinstance(x, Spec) else spec_of(x)
-    figure = Figure(spec, scope, book)
-    tensor = wrap(figure, figure.spec)
+    sized = SizedValue(spec, scope, counter)
+    tensor = wrap(sized, sized.spec)
     if tracked and spec.inexact:
         tensor.node = leaf_node(tensor)
         leaves.append(tensor)
@@ -201,12 +207,12 @@ def _figure(x: Any, tracked: bool, scope: Scope, book: _Book, leaves: list[Tenso
 
 
 @contextmanager
-def _standing_in(tensors: Sequence[Tensor], scope: Scope, book: _Book) -> Iterator[None]:
-    """While it lasts, figures stand in the place of the tensors' values."""
+def _substitute_values(tensors: Sequence[Tensor], scope: Scope, counter: _ByteCounter) -> Iterator[None]:
+    """Replace the tensors' values by sized ones within a block."""
     before = [(t, t.value, t.spec) for t in tensors]
     try:
         for t in tensors:
-            t.value = Figure(t.spec, scope, book)
+            t.value = SizedValue(t.spec, scope, counter)
             t.spec = t.value.spec
         yield
     finally:
@@ -214,15 +220,15 @@ def _standing_in(tensors: Sequence[Tensor], scope: Scope, book: _Book) -> Iterat
             t.value, t.spec = value, spec
 
 
-def _go_back(outs: list[Tensor], leaves: list[Tensor]) -> None:
-    """The backward pass; whatever comes out of it is let go at once."""
+def _simulate_backward(outs: list[Tensor], leaves: list[Tensor]) -> None:
+    """The backward pass; its results are freed at once."""
     wanted = [t for t in leaves if t.node is not None]
     if not outs or not wanted:
         return
-    seeds = [None if out.size == 1 and out.dtype.kind != "c" else _seed(out) for out in outs]
+    seeds = [None if out.size == 1 and out.dtype.kind != "c" else _sized_seed(out) for out in outs]
     gradients(outs, wanted, seeds, allow_unused=True)
 
 
-def _seed(out: Tensor) -> Any:
-    figure = out.value
-    return Figure(out.spec, figure.scope, figure.book) if type(figure) is Figure else None
+def _sized_seed(out: Tensor) -> Any:
+    sized = out.value
+    return SizedValue(out.spec, sized.scope, sized.counter) if type(sized) is SizedValue else None

@@ -1,4 +1,4 @@
-"""Eager work in, its memory out: what lived when, made by which op on which line, held by whom."""
+"""`profile`: live memory of eager code over time, by op, line and holder."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from time import perf_counter
 from types import CodeType, TracebackType
 from typing import Any
 
-from ...arrays import pages
-from ...arrays.ledger import Block, Ledger
-from ...arrays.node import Node, show_line, user_line
+from ...arrays import process_memory
+from ...arrays.memory_ledger import Block, Ledger
+from ...arrays.node import Node, format_line, user_line
 from ...arrays.tensor import Tensor
-from ...checkpoint.report import mebibytes
+from ...checkpoint.budget.budget_report import format_bytes
 from ...errors import ArgumentError, GraphError
-from ...ops.keeping import Kept
-from ...ops.observing import Observer, watched_by
+from ...ops.observers import Observer, join_observers
 from ...ops.op import Op
-from ...settings import Modes, modes, switch_to
+from ...ops.saved_values import SavedValue
+from ...settings import Modes, modes, set_modes
 from ...tape.cotangents import arrays_in
-from .log import HOLDERS, Event, Moment, Origin, Row, read, rows_of
-from .showing import coloured, html, svg, table
+from ..render.tables import rich_table, text_table
+from .event_log import HOLDERS, MemoryEvent, MemoryRow, Origin, TimelinePoint, group_events, replay_events
+from .render import memory_page, timeline_svg
 
 __all__ = ["Profile", "profile"]
 
@@ -34,8 +35,8 @@ _HEAD = ("bytes", "count", "holder", "op", "line")
 
 
 def profile(*, exact: bool = False) -> Profile:
-    """Watch the memory of everything inside: `peak`, `timeline`, and by op, line and holder. With `exact`, every
-    allocation of NumPy is counted too (by `tracemalloc`, which slows down), also those inside of ops.
+    """Profile the memory of everything inside: `peak`, `timeline`, and by op, line and holder. With `exact`, every
+    allocation of NumPy is counted too (by `tracemalloc`, which is slow), also those inside ops.
 
     >>> import numpy as np, pullback as pb
     >>> x = pb.tensor(np.ones(1000), requires_grad=True)
@@ -48,48 +49,50 @@ def profile(*, exact: bool = False) -> Profile:
 
 
 class Profile(Observer):
-    """What `profile` saw. Readings may be asked for during and after; bytes count each piece of memory once."""
+    """A memory profile, readable during and after the block; bytes count each piece of memory once."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact_peak: int | None = None
         self.resident_before = self.resident_after = 0
         self._exact = exact
         self._guard = threading.RLock()
-        self._events: list[Event] = []
-        self._ledger = Ledger(self._freed)
+        self._events: list[MemoryEvent] = []
+        self._ledger = Ledger(self._on_free)
         self._blocks = 0
         self._passes = 0
         self._start = 0.0
         self._lines: dict[tuple[CodeType, int], str] = {}
         self._before: Modes | None = None
-        self._reading: tuple[int, tuple[list[Moment], list[Event], list[Event]]] | None = None
+        self._reading: tuple[int, tuple[list[TimelinePoint], list[MemoryEvent], list[MemoryEvent]]] | None = None
 
     def __enter__(self) -> Profile:
         if self._before is not None or self._events:
-            raise GraphError("memory.profile: a profile watches once.\n  Make another one: pb.memory.profile().")
+            raise GraphError(
+                "memory.profile: a profile can be entered once.\n  Create another one: pb.memory.profile()."
+            )
         self._before = modes()
-        self.resident_before = pages.resident()
+        self.resident_before = process_memory.resident()
         self._start = perf_counter()
         if self._exact:
-            self._exact = not tracemalloc.is_tracing()  # whoever traces already goes on after us
+            self._exact = not tracemalloc.is_tracing()  # tracing that was on before stays on
             tracemalloc.start()
             tracemalloc.reset_peak()
             self._traced = tracemalloc.get_traced_memory()[0]
-        switch_to(replace(self._before, observer=watched_by(self._before.observer, self)))
+        set_modes(replace(self._before, observer=join_observers(self._before.observer, self)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._before is not None:
-            switch_to(self._before)
+            set_modes(self._before)
         if tracemalloc.is_tracing() and hasattr(self, "_traced"):
             self.exact_peak = tracemalloc.get_traced_memory()[1] - self._traced
             if self._exact:
                 tracemalloc.stop()
-        self.resident_after = pages.resident()
+        self.resident_after = process_memory.resident()
 
-    def computed(
+    def compute_observed(
         self,
         op: Op,
         args: Sequence[Any],
@@ -101,88 +104,88 @@ class Profile(Observer):
         line = self._line(user_line(sys._getframe(2)))
         for arg, value in zip(args, values, strict=True):
             leaf = type(arg) is Tensor and arg.node is not None and arg.node.is_leaf
-            self._see(value, Origin("leaf" if leaf else "given", line, self._phase), "parameter" if leaf else "input")
+            self._track(value, Origin("leaf" if leaf else "given", line, self._phase), "parameter" if leaf else "input")
         out = compute()
-        self._see(out, Origin(op.name, line, self._phase), "temporary")
+        self._track(out, Origin(op.name, line, self._phase), "temporary")
         return out
 
-    def noted(self, node: Node, out: Any) -> None:
+    def on_node_made(self, node: Node, out: Any) -> None:
         for value in node.kept:
-            array = getattr(value, "array", None) if isinstance(value, Kept) else value
-            self._hold(array, "kept")
+            array = getattr(value, "array", None) if isinstance(value, SavedValue) else value
+            self._mark_held(array, "kept")
 
     def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
         line = self._line(user_line(sys._getframe(1)))
-        self._see(list(arrays), Origin("given", line, self._phase), "input")
-        self._see(list(room), Origin(f"inside {name}", line, self._phase), "temporary")
-        self._see(list(outs), Origin(name, line, self._phase), "temporary")
+        self._track(list(arrays), Origin("given", line, self._phase), "input")
+        self._track(list(room), Origin(f"inside {name}", line, self._phase), "temporary")
+        self._track(list(outs), Origin(name, line, self._phase), "temporary")
 
-    def began(self) -> None:
+    def on_backward_start(self) -> None:
         self._passes += 1
 
-    def pulling(self, node: Node, bar: Any) -> None:
-        self._see(bar, Origin("seed", self._line((node.code, node.lasti)), "backward"), "gradient")
+    def before_pull(self, node: Node, bar: Any) -> None:
+        self._track(bar, Origin("seed", self._line((node.code, node.lasti)), "backward"), "gradient")
 
-    def pulled(self, node: Node | None, shares: tuple[Any, ...]) -> None:
+    def after_pull(self, node: Node | None, shares: tuple[Any, ...]) -> None:
         if node is None:
             origin = Origin("sum of cotangents", "", "backward")
         else:
             origin = Origin(f"pull of {node.name}", self._line((node.code, node.lasti)), "backward")
-        self._see(shares, origin, "gradient")
+        self._track(shares, origin, "gradient")
 
-    def delivered(self, tensors: Iterable[Any]) -> None:
+    def on_grads_accumulated(self, tensors: Iterable[Any]) -> None:
         for tensor in tensors:
             if tensor.grad is not None:
-                self._see(tensor.grad, Origin("grad", "", "backward"), "gradient")
+                self._track(tensor.grad, Origin("grad", "", "backward"), "gradient")
 
-    def ended(self, released: bool) -> None:
+    def on_backward_end(self, released: bool) -> None:
         self._passes -= 1
-        self._ledger.settle()
+        self._ledger.remove_freed()
 
     @property
     def peak(self) -> int:
-        """The most bytes of arrays that lived at once."""
+        """The most bytes of arrays alive at once."""
         return max((moment.live for moment in self.timeline), default=0)
 
     @property
     def live(self) -> int:
-        """The bytes that live now, of what was seen."""
-        return self._ledger.settle()
+        """The bytes alive now, of what was profiled."""
+        return self._ledger.remove_freed()
 
     @property
-    def timeline(self) -> list[Moment]:
-        """The bytes that live after each event: `seconds`, `live`, `phase`, `by_holder`."""
-        return self._read()[0]
+    def timeline(self) -> list[TimelinePoint]:
+        """The bytes alive after each event: `seconds`, `live`, `phase`, `by_holder`."""
+        return self._readings()[0]
 
     @property
-    def at_peak(self) -> tuple[Row, ...]:
-        """What lived at the peak, put together by holder, op and line; the largest first."""
-        return rows_of(self._read()[1])
+    def at_peak(self) -> tuple[MemoryRow, ...]:
+        """What was alive at the peak, grouped by holder, op and line; the largest first."""
+        return group_events(self._readings()[1])
 
     @property
-    def alive(self) -> tuple[Row, ...]:
-        """What lives at the end, put together likewise."""
-        return rows_of(self._read()[2])
+    def alive(self) -> tuple[MemoryRow, ...]:
+        """What is alive at the end, grouped likewise."""
+        return group_events(self._readings()[2])
 
     def peak_of(self, phase: str) -> int:
-        """The peak on the way "forward", or "backward"."""
+        """The peak of the phase "forward" or "backward"."""
         if phase not in ("forward", "backward"):
             raise ArgumentError(f"peak_of: phase is 'forward' or 'backward', got {phase!r}.")
         return max((moment.live for moment in self.timeline if moment.phase == phase), default=0)
 
     def by_holder(self) -> dict[str, int]:
-        """Bytes at the peak by who holds them."""
+        """Bytes at the peak by holder."""
         return {holder: sum(r.nbytes for r in self.at_peak if r.holder == holder) for holder in HOLDERS}
 
     def by_op(self) -> dict[str, int]:
         """Bytes at the peak by the op that made them, the largest first."""
-        return self._by("op")
+        return self._sum_by("op")
 
     def by_line(self) -> dict[str, int]:
         """Bytes at the peak by the user's line that made them, the largest first."""
-        return self._by("line")
+        return self._sum_by("line")
 
-    def _by(self, what: str) -> dict[str, int]:
+    def _sum_by(self, what: str) -> dict[str, int]:
         found: Counter[str] = Counter()
         for row in self.at_peak:
             found[getattr(row, what)] += row.nbytes
@@ -213,33 +216,33 @@ class Profile(Observer):
     def table(self, rows: int = 20) -> str:
         """The peak as plain text: totals, holders, then the largest rows."""
         title = (
-            f"peak {mebibytes(self.peak)} (forward {mebibytes(self.peak_of('forward'))}, "
-            f"backward {mebibytes(self.peak_of('backward'))})"
+            f"peak {format_bytes(self.peak)} (forward {format_bytes(self.peak_of('forward'))}, "
+            f"backward {format_bytes(self.peak_of('backward'))})"
         )
         if self.exact_peak is not None:
-            title += f", with what is inside of ops {mebibytes(self.exact_peak)}"
-        held = ", ".join(f"{holder} {mebibytes(n)}" for holder, n in self.by_holder().items() if n)
-        return f"{title}\nheld by: {held or 'nobody'}\n" + table(_HEAD, self._shown(rows))
+            title += f", with allocations inside ops {format_bytes(self.exact_peak)}"
+        held = ", ".join(f"{holder} {format_bytes(n)}" for holder, n in self.by_holder().items() if n)
+        return f"{title}\nheld by: {held or 'nothing'}\n" + text_table(_HEAD, self._table_rows(rows), right=2)
 
-    def _shown(self, rows: int) -> list[tuple[str, ...]]:
-        return [(mebibytes(r.nbytes), str(r.count), r.holder, r.op, r.line) for r in self.at_peak[:rows]]
+    def _table_rows(self, rows: int) -> list[tuple[str, ...]]:
+        return [(format_bytes(r.nbytes), str(r.count), r.holder, r.op, r.line) for r in self.at_peak[:rows]]
 
     def __rich__(self) -> Any:
-        return coloured(f"peak {mebibytes(self.peak)}", _HEAD, self._shown(20))
+        return rich_table(f"peak {format_bytes(self.peak)}", _HEAD, self._table_rows(20))
 
     def __str__(self) -> str:
         return self.table()
 
     def svg(self) -> str:
-        """The timeline as an SVG picture: living bytes by holder, the way back shaded."""
-        return svg(self.timeline)
+        """The timeline as an SVG picture: live bytes by holder, the backward pass shaded."""
+        return timeline_svg(self.timeline)
 
     def html(self) -> str:
-        """The timeline and the table as one page that needs nothing else."""
-        return html(self.svg(), self.table(50))
+        """The timeline and the table as one self-contained page."""
+        return memory_page(self.svg(), self.table(50))
 
     def save(self, path: str | Path) -> None:
-        """Write to a file, by its ending: `.json`, `.svg`, `.html` or `.txt`."""
+        """Write to a file, by its suffix: `.json`, `.svg`, `.html` or `.txt`."""
         writers = {".json": self.json, ".svg": self.svg, ".html": self.html, ".txt": self.table}
         suffix = Path(path).suffix
         if suffix not in writers:
@@ -252,40 +255,40 @@ class Profile(Observer):
 
     def _line(self, at: tuple[Any, int]) -> str:
         if at not in self._lines:
-            self._lines[at] = "" if at[0] is None else show_line(*at)
+            self._lines[at] = "" if at[0] is None else format_line(*at)
         return self._lines[at]
 
-    def _see(self, value: Any, origin: Origin, holder: str) -> None:
+    def _track(self, value: Any, origin: Origin, holder: str) -> None:
         with self._guard:
             for array in arrays_in(value):
-                block, new = self._ledger.see(array)
+                block, new = self._ledger.track(array)
                 if new:
                     self._blocks += 1
-                    self._note(block, self._blocks, holder, origin)
-                elif holder == "gradient" and block.about.holder == "temporary":  # a rule gave it
-                    self._note(block, block.about.block, holder, origin)
+                    self._log_event(block, self._blocks, holder, origin)
+                elif holder == "gradient" and block.about.holder == "temporary":  # a rule returned it
+                    self._log_event(block, block.about.block, holder, origin)
 
-    def _hold(self, value: Any, holder: str) -> None:
-        """What was temporary is held by somebody."""
+    def _mark_held(self, value: Any, holder: str) -> None:
+        """What was temporary now has a holder."""
         with self._guard:
             for array in arrays_in(value):
                 block = self._ledger.block(array)
                 if block is not None and block.about.holder == "temporary":
-                    self._note(block, block.about.block, holder, block.about.origin)
+                    self._log_event(block, block.about.block, holder, block.about.origin)
 
-    def _note(self, block: Block, key: int, holder: str, origin: Origin) -> None:
-        block.about = Event(perf_counter() - self._start, key, block.nbytes, holder, origin, self._phase)
+    def _log_event(self, block: Block, key: int, holder: str, origin: Origin) -> None:
+        block.about = MemoryEvent(perf_counter() - self._start, key, block.nbytes, holder, origin, self._phase)
         self._events.append(block.about)
 
-    def _freed(self, block: Block) -> None:
+    def _on_free(self, block: Block) -> None:
         if block.about is not None:
             self._events.append(
                 replace(block.about, seconds=perf_counter() - self._start, holder="", phase=self._phase)
             )
 
-    def _read(self) -> tuple[list[Moment], list[Event], list[Event]]:
+    def _readings(self) -> tuple[list[TimelinePoint], list[MemoryEvent], list[MemoryEvent]]:
         with self._guard:
-            self._ledger.settle()
+            self._ledger.remove_freed()
             if self._reading is None or self._reading[0] != len(self._events):
-                self._reading = len(self._events), read(list(self._events))
+                self._reading = len(self._events), replay_events(list(self._events))
             return self._reading[1]

@@ -2,6 +2,6 @@
 
 from .derivatives import hessian_diagonal, jacobian_diagonal, sparse_hessian, sparse_jacobian
 from .pattern import sparsity
-from .plan import SparsePlan
+from .sparse_plan import SparsePlan
 
 __all__ = ["SparsePlan", "hessian_diagonal", "jacobian_diagonal", "sparse_hessian", "sparse_jacobian", "sparsity"]

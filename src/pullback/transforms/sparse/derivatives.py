@@ -1,4 +1,4 @@
-"""Function in, its sparse Jacobian or Hessian out, as few products as its pattern allows."""
+"""`sparse_jacobian`, `sparse_hessian` and their diagonals, by as few products as the pattern allows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
 
+from ...arrays.argument_checks import check_functions
 from ...arrays.backends import namespace_on
-from ...arrays.checks import wants_functions
 from ...arrays.remade import Recipe, remade, remember
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
-from ...ops.rehearsing import tried
-from ..border import scalars_become_arrays
+from ...ops.replay.rehearsal import dry_run
+from ..boundary import as_array_leaf
 from ..reverse import grad
-from .colouring import How, coloured, star_coloured
-from .pattern import Kind, as_pattern, bare_point, precision_of, traced
-from .plan import Derivative, SparsePlan
+from .coloring import ColoringMethod, color_hessian, color_jacobian
+from .pattern import PatternKind, as_pattern, bare_point, precision_of, trace_pattern
+from .sparse_plan import DerivativeKind, SparsePlan
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -33,8 +33,8 @@ Function = Callable[[Any], Any]
 
 
 @final
-class Planned(Generic[P, Q]):
-    """A transform that plans: called with a function it answers the derivative, and `plan` makes the plan alone."""
+class PlannedTransform(Generic[P, Q]):
+    """A transform that plans: called with a function it returns the derivative, and `plan` makes the plan alone."""
 
     def __init__(self, transform: Callable[P, Callable[[Any], Matrix]], plan: Callable[Q, SparsePlan]) -> None:
         functools.update_wrapper(self, transform)
@@ -51,22 +51,22 @@ class Planned(Generic[P, Q]):
 
 def _with_plan(
     plan: Callable[Q, SparsePlan],
-) -> Callable[[Callable[P, Callable[[Any], Matrix]]], Planned[P, Q]]:
-    return lambda transform: Planned(transform, plan)
+) -> Callable[[Callable[P, Callable[[Any], Matrix]]], PlannedTransform[P, Q]]:
+    return lambda transform: PlannedTransform(transform, plan)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Remembered:
+class _PlanCache:
     """The plans of one function, by the spec of x. Where f takes another path than where a plan was made, what it
     depends on there is added to the pattern.
     """
 
     f: Function
-    derivative: Derivative
-    colouring: How = "auto"
+    derivative: DerivativeKind
+    coloring: ColoringMethod = "auto"
     pattern: Any = None
-    kind: Kind = "global"
+    kind: PatternKind = "global"
     plans: dict[Any, SparsePlan] = field(default_factory=dict)
 
     def at(self, x: Any) -> SparsePlan:
@@ -85,13 +85,15 @@ class _Remembered:
         return plan(x, check=check)
 
     def _plan(self, x: Any, pattern: Any) -> SparsePlan:
-        plan = _planned(self.f, self.derivative, x, self.colouring, pattern, self.kind)
+        plan = _make_plan(self.f, self.derivative, x, self.coloring, pattern, self.kind)
         self.plans[spec_of(x)] = plan
         return plan
 
 
-def _planned(f: Function, derivative: Derivative, x: Any, colouring: How, pattern: Any, kind: Kind) -> SparsePlan:
-    """A plan for f at x: its pattern, found or given, and a colouring of it."""
+def _make_plan(
+    f: Function, derivative: DerivativeKind, x: Any, coloring: ColoringMethod, pattern: Any, kind: PatternKind
+) -> SparsePlan:
+    """A plan for f at x: its pattern, found or given, and a coloring of it."""
     what = f"sparse_{derivative}"
     if kind not in ("global", "local"):
         raise ArgumentError(f'{what}: kind is "global" or "local", got {kind!r}.')
@@ -99,11 +101,11 @@ def _planned(f: Function, derivative: Derivative, x: Any, colouring: How, patter
     spec = spec_of(x)
     mapped = grad(f) if derivative == "hessian" else f
     if pattern is None:
-        with tried((f,), (x,)):
-            value, matrix, precision = traced(mapped, x, kind == "local", what)
+        with dry_run((f,), (x,)):
+            value, matrix, precision = trace_pattern(mapped, x, kind == "local", what)
     else:
-        with tried((f,), (x,)):
-            value = _value(mapped, x, what)
+        with dry_run((f,), (x,)):
+            value = _evaluate(mapped, x, what)
         matrix = as_pattern(pattern, (spec_of(value).size, spec.size), what)
         precision = max(precision_of(spec), precision_of(spec_of(value)))
     out = make_spec(spec_of(value).shape, spec_of(value).dtype, spec.device)
@@ -115,41 +117,46 @@ def _planned(f: Function, derivative: Derivative, x: Any, colouring: How, patter
     if derivative == "hessian":
         matrix = (matrix + matrix.T).tocsr()
     matrix.sort_indices()
-    return SparsePlan(f, derivative, spec, out, matrix, _groups(matrix, derivative, colouring), precision)
+    return SparsePlan(f, derivative, spec, out, matrix, _color_pattern(matrix, derivative, coloring), precision)
 
 
-def _groups(pattern: Matrix, derivative: Derivative, colouring: How) -> Any:
-    return star_coloured(pattern) if derivative == "hessian" else coloured(pattern, colouring)
+def _color_pattern(pattern: Matrix, derivative: DerivativeKind, coloring: ColoringMethod) -> Any:
+    return color_hessian(pattern) if derivative == "hessian" else color_jacobian(pattern, coloring)
 
 
-def _value(f: Function, x: Any, what: str) -> Any:
+def _evaluate(f: Function, x: Any, what: str) -> Any:
     leaves, structure = flatten(f(x))
     if structure is not LEAF:
         raise ArgumentError(f"{what}: the function returned a tree of {len(leaves)} arrays, wanted one array.")
-    return scalars_become_arrays(leaves[0], what)
+    return as_array_leaf(leaves[0], what)
 
 
 def _jacobian_plan(
-    f: Function, x: Any, *, colouring: How = "auto", pattern: Any = None, kind: Kind = "global"
+    f: Function, x: Any, *, coloring: ColoringMethod = "auto", pattern: Any = None, kind: PatternKind = "global"
 ) -> SparsePlan:
     """The plan of `sparse_jacobian` at arrays like x."""
-    return _planned(f, "jacobian", x, colouring, pattern, kind)
+    return _make_plan(f, "jacobian", x, coloring, pattern, kind)
 
 
-def _hessian_plan(f: Function, x: Any, *, pattern: Any = None, kind: Kind = "global") -> SparsePlan:
+def _hessian_plan(f: Function, x: Any, *, pattern: Any = None, kind: PatternKind = "global") -> SparsePlan:
     """The plan of `sparse_hessian` at arrays like x."""
-    return _planned(f, "hessian", x, "auto", pattern, kind)
+    return _make_plan(f, "hessian", x, "auto", pattern, kind)
 
 
 @_with_plan(_jacobian_plan)
 def sparse_jacobian(
-    f: Function, *, colouring: How = "auto", pattern: Any = None, kind: Kind = "global", check: bool = True
+    f: Function,
+    *,
+    coloring: ColoringMethod = "auto",
+    pattern: Any = None,
+    kind: PatternKind = "global",
+    check: bool = True,
 ) -> Callable[[Any], Matrix]:
     """The Jacobian of a function of one array, as a SciPy CSR matrix: a row for each element of the result, a column
     for each of x. Columns that share no row are found by one product together, and rows likewise.
 
     The pattern is found at the first x of each shape and dtype (`kind` as in `sparsity`), or given: a matrix whose
-    nonzeros are the pattern, or "diagonal". `colouring` is "column", "row", "bidirectional" (some of both), or "auto":
+    nonzeros are the pattern, or "diagonal". `coloring` is "column", "row", "bidirectional" (some of both), or "auto":
     whichever makes the fewest products. Each call checks the result against a product in one more direction, and where
     f took another path, plans again; `check=False` leaves that out. `sparse_jacobian.plan(f, x)` is the plan itself.
 
@@ -158,16 +165,16 @@ def sparse_jacobian(
     array([[2., 1., 0.],
            [0., 3., 2.]])
     """
-    wants_functions("sparse_jacobian", f)
-    known = _Remembered(f, "jacobian", colouring, pattern, kind)
+    check_functions("sparse_jacobian", f)
+    known = _PlanCache(f, "jacobian", coloring, pattern, kind)
     return lambda x: known.matrix(bare_point(x, "sparse_jacobian"), check)
 
 
 @_with_plan(_hessian_plan)
 def sparse_hessian(
-    f: Function, *, pattern: Any = None, kind: Kind = "global", check: bool = True
+    f: Function, *, pattern: Any = None, kind: PatternKind = "global", check: bool = True
 ) -> Callable[[Any], Matrix]:
-    """The Hessian of a scalar function of one array, as a SciPy CSR matrix. Columns are grouped by a star colouring, so
+    """The Hessian of a scalar function of one array, as a SciPy CSR matrix. Columns are grouped by a star coloring, so
     that an entry or its mirror image is found by itself; each group is one product with the Hessian.
 
     `pattern`, `kind` and `check` are as in `sparse_jacobian`, and `sparse_hessian.plan(f, x)` is the plan itself.
@@ -178,8 +185,8 @@ def sparse_hessian(
            [2., 6., 4.],
            [0., 4., 0.]])
     """
-    wants_functions("sparse_hessian", f)
-    known = _Remembered(f, "hessian", "auto", pattern, kind)
+    check_functions("sparse_hessian", f)
+    known = _PlanCache(f, "hessian", "auto", pattern, kind)
     return lambda x: known.matrix(bare_point(x, "sparse_hessian"), check)
 
 
@@ -192,8 +199,8 @@ def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     >>> pb.jacobian_diagonal(lambda x: x**2 * 3.0)(np.array([1.0, 2.0]))
     array([ 6., 12.])
     """
-    wants_functions("jacobian_diagonal", f)
-    return _diagonal(f, "jacobian")
+    check_functions("jacobian_diagonal", f)
+    return _make_diagonal(f, "jacobian")
 
 
 @remade
@@ -204,12 +211,12 @@ def hessian_diagonal(f: Function) -> Callable[[Any], Any]:
     >>> pb.hessian_diagonal(lambda x: pb.sum(x**3))(np.array([1.0, 2.0]))
     array([ 6., 12.])
     """
-    wants_functions("hessian_diagonal", f)
-    return _diagonal(f, "hessian")
+    check_functions("hessian_diagonal", f)
+    return _make_diagonal(f, "hessian")
 
 
-def _diagonal(f: Function, derivative: Derivative) -> Callable[[Any], Any]:
-    known = _Remembered(f, derivative)
+def _make_diagonal(f: Function, derivative: DerivativeKind) -> Callable[[Any], Any]:
+    known = _PlanCache(f, derivative)
     what = f"{derivative}_diagonal"
 
     def diagonal(x: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Function and a point in, the sparsity pattern of its Jacobian out: index sets carried through the ops.
+"""`sparsity`: the pattern of the Jacobian of a function at a point, by index sets carried through the ops.
 
-`Traced` is an interpreter like `Dual`: it holds the value below, so that Python decisions work, and for each element
-the set of inputs it depends on, as a row of a boolean matrix. The pattern of a Hessian needs nothing more: it is the
+`TracedValue` is an interpreter like `Dual`: it holds the value below, so that Python decisions work, and for each
+element the set of inputs it depends on, as a row of a boolean matrix. The pattern of a Hessian is the
 pattern of the gradient's Jacobian, and `grad` runs on traced values as on any.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast, final
 
 import numpy as np
 
+from ...arrays.argument_checks import check_functions
 from ...arrays.backends import is_array
-from ...arrays.checks import wants_functions
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
@@ -22,23 +22,23 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, ConversionError, GraphError
 from ...ops.dispatch import apply
 from ...ops.op import Op
-from ..border import as_float, brought_out, scalars_become_arrays
-from .calls import Call
-from .rows import matrix_of
-from .structure import patterns_of
+from ..boundary import as_array_leaf, as_differentiable, unwrap_to_level
+from .op_call import OpCall
+from .op_pattern import patterns_of
+from .pattern_rows import boolean_matrix
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["Kind", "Traced", "as_pattern", "bare_point", "precision_of", "sparsity", "traced"]
+__all__ = ["PatternKind", "TracedValue", "as_pattern", "bare_point", "precision_of", "sparsity", "trace_pattern"]
 
-Kind = Literal["global", "local"]
+PatternKind = Literal["global", "local"]
 
 
 @final
-class Tracing:
+class TraceState:
     """What all values of one run share: whether zero partials count, and the coarsest precision met so far."""
 
     __slots__ = ("local", "precision")
@@ -47,40 +47,40 @@ class Tracing:
         self.local = local
         self.precision = precision
 
-    def meet(self, outs: Sequence[Any]) -> None:
-        """Results of an op on the way."""
+    def note_precision(self, outs: Sequence[Any]) -> None:
+        """Note the precision of the results of an op."""
         self.precision = max(self.precision, *(precision_of(spec_of(x)) for x in outs))
 
 
 def precision_of(spec: Spec) -> float:
-    """The relative distance of neighbouring floating-point numbers, by how many bytes they have (0 for integers)."""
+    """The relative distance of neighboring floating-point numbers, by how many bytes they have (0 for integers)."""
     if not spec.inexact:
         return 0.0
     width = spec.dtype.itemsize // (2 if spec.dtype.kind == "c" else 1)
     return 2.0 ** {2: -7, 4: -23}.get(width, -52)
 
 
-class Traced(Value):
+class TracedValue(Value):
     """A value and the inputs each of its elements depends on; `sources` is None for a constant."""
 
-    __slots__ = ("level", "scope", "sources", "spec", "tracing", "value")
+    __slots__ = ("level", "scope", "sources", "spec", "trace_state", "value")
     level: int
-    looks_inside = True
+    runs_op_by_op = True
 
-    def __init__(self, value: Any, sources: Matrix | None, scope: Scope, tracing: Tracing) -> None:
+    def __init__(self, value: Any, sources: Matrix | None, scope: Scope, tracing: TraceState) -> None:
         self.value = value
         self.sources = sources
-        self.spec: Spec = spec_of(value).guarded()
+        self.spec: Spec = spec_of(value).as_guarded()
         self.scope = scope
         self.level = scope.level
-        self.tracing = tracing
+        self.trace_state = tracing
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        """Compute the value below, then hand the index sets on as the op's record says."""
+        """Compute the value below, then propagate the index sets by the record of the op."""
         scope = self.scope
         if not scope.open:
             scope.check()
-        own = [type(x) is Traced and x.level == self.level for x in args]
+        own = [type(x) is TracedValue and x.level == self.level for x in args]
         values = [x.value if mine else x for x, mine in zip(args, own, strict=True)]
         below = [x.sources if mine else None for x, mine in zip(args, own, strict=True)]
         out = apply(op, *values, **static)
@@ -90,9 +90,9 @@ class Traced(Value):
         found: list[Matrix | None] = [None] * len(outs)
         if any(sources is not None for sources in below):
             fixed = [not mine and is_array(x) for x, mine in zip(args, own, strict=True)]
-            found = patterns_of(Call(op, values, fixed, outs, static, self.tracing.local), below)
-            self.tracing.meet(outs)
-        results = [Traced(x, sources, scope, self.tracing) for x, sources in zip(outs, found, strict=True)]
+            found = patterns_of(OpCall(op, values, fixed, outs, static, self.trace_state.local), below)
+            self.trace_state.note_precision(outs)
+        results = [TracedValue(x, sources, scope, self.trace_state) for x, sources in zip(outs, found, strict=True)]
         return tuple(results) if type(out) is tuple else results[0]
 
     def __bool__(self) -> bool:
@@ -101,8 +101,8 @@ class Traced(Value):
     def __index__(self) -> int:
         return int(self.value.__index__())
 
-    def refusal(self, what: str) -> ConversionError:
-        """A bare number would lose the index sets."""
+    def conversion_error(self, what: str) -> ConversionError:
+        """Raise: a bare array would lose the index sets."""
         return ConversionError(
             f"{what}: {self.spec} is being traced for its sparsity, a bare array would lose what it depends on.\n"
             "  Use functions of pullback on it."
@@ -112,8 +112,8 @@ class Traced(Value):
         return f"traced({self.value!r})"
 
 
-def _inside(x: Any) -> Any:
-    return x.value if type(x) is Traced and x.sources is None else x
+def _lower_constant(x: Any) -> Any:
+    return x.value if type(x) is TracedValue and x.sources is None else x
 
 
 def bare_point(x: Any, what: str) -> Any:
@@ -125,7 +125,7 @@ def bare_point(x: Any, what: str) -> Any:
                 "  Pass x.detach(); for a Jacobian that can be differentiated use pb.jvp or pb.vjp."
             )
         x = x.value
-    x = as_float(x, what)
+    x = as_differentiable(x, what)
     if not is_array(x):
         raise ConversionError(
             f"{what}: x is {x!r}, a value of another transform, and a SciPy matrix cannot follow it.\n"
@@ -134,29 +134,29 @@ def bare_point(x: Any, what: str) -> Any:
     return x
 
 
-def traced(f: Callable[[Any], Any], x: Any, local: bool, what: str) -> tuple[Any, Matrix, float]:
-    """The value of f at a bare point, its pattern, and the precision of the coarsest numbers on the way."""
+def trace_pattern(f: Callable[[Any], Any], x: Any, local: bool, what: str) -> tuple[Any, Matrix, float]:
+    """The value of f at a bare point, its pattern, and the coarsest precision of its intermediate values."""
     from scipy.sparse import identity
 
-    tracing = Tracing(local, precision_of(spec_of(x)))
-    scope = Scope(what, lambda scope, value: Traced(value, None, scope, tracing), _inside)
+    tracing = TraceState(local, precision_of(spec_of(x)))
+    scope = Scope(what, lambda scope, value: TracedValue(value, None, scope, tracing), _lower_constant)
     count = spec_of(x).size
     with scope:
-        out, structure = flatten(f(Traced(x, identity(count, bool, "csr"), scope, tracing)))
+        out, structure = flatten(f(TracedValue(x, identity(count, bool, "csr"), scope, tracing)))
         if structure is not LEAF:
             raise ArgumentError(f"{what}: the function returned a tree of {len(out)} arrays, wanted one array.")
-        result = brought_out(scalars_become_arrays(out[0], what), scope)
-    own = type(result) is Traced and result.scope is scope
+        result = unwrap_to_level(as_array_leaf(out[0], what), scope)
+    own = type(result) is TracedValue and result.scope is scope
     value, pattern = (result.value, result.sources) if own else (result, None)
     if pattern is None:
-        return value, matrix_of([], [], spec_of(value).size, count), tracing.precision
-    pattern = pattern.copy()  # one matrix may stand for several values
+        return value, boolean_matrix([], [], spec_of(value).size, count), tracing.precision
+    pattern = pattern.copy()  # one matrix may belong to several values
     pattern.sum_duplicates()
     pattern.eliminate_zeros()
     return value, pattern, tracing.precision
 
 
-def sparsity(f: Callable[[Any], Any], x: Any, kind: Kind = "global") -> Matrix:
+def sparsity(f: Callable[[Any], Any], x: Any, kind: PatternKind = "global") -> Matrix:
     """Where the Jacobian of f at x can be other than zero: a boolean SciPy matrix, a row for each element of the result
     and a column for each of x, both in C order. f takes and returns one array.
 
@@ -169,13 +169,13 @@ def sparsity(f: Callable[[Any], Any], x: Any, kind: Kind = "global") -> Matrix:
     array([[1, 1, 0],
            [0, 1, 1]])
     """
-    wants_functions("sparsity", f)
+    check_functions("sparsity", f)
     if kind not in ("global", "local"):
         raise ArgumentError(f'sparsity: kind is "global" or "local", got {kind!r}.')
-    return traced(f, bare_point(_detached(x), "sparsity"), kind == "local", "sparsity")[1]
+    return trace_pattern(f, bare_point(_detach(x), "sparsity"), kind == "local", "sparsity")[1]
 
 
-def _detached(x: Any) -> Any:
+def _detach(x: Any) -> Any:
     """A pattern has no derivative, so a tracked point is as good as its value."""
     return x.detach() if isinstance(x, Tensor) else x
 

@@ -1,4 +1,4 @@
-"""The oracle of an op by its name, and what it says about a case."""
+"""Finds the oracle of an op by its name."""
 
 from __future__ import annotations
 
@@ -9,58 +9,63 @@ from typing import Any
 import numpy as np
 
 from ....ops.op import Op
-from ..cases import Case, parts
-from .draws import DRAWS
-from .grids import GRIDS
-from .matrices import LAWS, MATRICES
-from .movement import MOVEMENT, MOVEMENT_LAWS
-from .scalars import EXACT, each_element, each_number, mpmath_function
+from ..cases import Case, as_results
+from .matrices import MATRIX_LAWS, MATRIX_ORACLES
+from .random_draws import RANDOM_ORACLES
+from .scalars import EXACT_SCALARS, map_mpmath_scalars, map_python_scalars, mpmath_function
+from .structural import STRUCTURAL_LAWS, STRUCTURAL_ORACLES
+from .windows import WINDOW_ORACLES
 
-__all__ = ["Pairs", "has_oracle", "knows_edges", "oracle_of"]
+__all__ = ["Pairs", "has_oracle", "has_edge_oracle", "oracle_of"]
 
-#: What was found beside what it must be equal to.
+#: Pairs of (found, expected).
 Pairs = list[tuple[Any, Any]]
 
-_VALUES = {**MOVEMENT, **GRIDS, **MATRICES, **DRAWS}
-_LAWS = {**LAWS, **MOVEMENT_LAWS}
-_EDGED = {*EXACT, *MOVEMENT, *MOVEMENT_LAWS, *GRIDS, "matmul", "matvec", "einsum"} - {"fft", "rfft", "irfft", "sinc"}
+_VALUES = {**STRUCTURAL_ORACLES, **WINDOW_ORACLES, **MATRIX_ORACLES, **RANDOM_ORACLES}
+_LAWS = {**MATRIX_LAWS, **STRUCTURAL_LAWS}
+_EDGE_AWARE = {*EXACT_SCALARS, *STRUCTURAL_ORACLES, *STRUCTURAL_LAWS, *WINDOW_ORACLES, "matmul", "matvec", "einsum"} - {
+    "fft",
+    "rfft",
+    "irfft",
+    "sinc",
+}
 
 
 def has_oracle(op: Op) -> bool:
-    """Whether the value of an op is known from elsewhere; mpmath, which many need, may not be installed."""
+    """Whether an op has an oracle; mpmath, which many need, may not be installed."""
     name = op.name
-    known = name in _VALUES or name in _LAWS or name in _OF_DTYPE or name in EXACT
+    known = name in _VALUES or name in _LAWS or name in _DTYPE_DEPENDENT or name in EXACT_SCALARS
     return known or mpmath_function(name) is not None
 
 
-def knows_edges(op: Op) -> bool:
-    """Whether an op's oracle also has a meaning at ties, infinities and NaN, and for whole numbers and truths."""
-    return op.name in _EDGED
+def has_edge_oracle(op: Op) -> bool:
+    """Whether an op's oracle is also defined at ties, infinities and NaN, and for integers and booleans."""
+    return op.name in _EDGE_AWARE
 
 
 def oracle_of(case: Case) -> Callable[[Any], Pairs] | None:
-    """What says of the results of a case what they must be, in double precision; None: no oracle is known."""
+    """A function from the results of a case to pairs (found, expected), in double precision; None: no oracle."""
     if case.op is None or not has_oracle(case.op):
         return None
     args, name = [_widen(a) for a in case.args], case.op.name
     if name in _LAWS:
-        return lambda found: _LAWS[name]([_widen(x) for x in parts(found)], *args, **case.static)
-    function, given = _function(name), case.args if name in _OF_DTYPE else args
-    return lambda found: list(zip(parts(found), parts(function(*given, **case.static)), strict=True))
+        return lambda found: _LAWS[name]([_widen(x) for x in as_results(found)], *args, **case.static)
+    function, given = _oracle_function(name), case.args if name in _DTYPE_DEPENDENT else args
+    return lambda found: list(zip(as_results(found), as_results(function(*given, **case.static)), strict=True))
 
 
-def _function(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] | None = _VALUES.get(name) or _OF_DTYPE.get(name)
+def _oracle_function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] | None = _VALUES.get(name) or _DTYPE_DEPENDENT.get(name)
     if found is not None:
         return found
-    exact, precise = EXACT.get(name), mpmath_function(name)
+    exact, precise = EXACT_SCALARS.get(name), mpmath_function(name)
     if exact is not None:
-        return lambda *xs: each_element(exact, xs)
-    return functools.partial(_of_numbers, precise)
+        return lambda *xs: map_python_scalars(exact, xs)
+    return functools.partial(_apply_mpmath, precise)
 
 
-def _of_numbers(function: Any, *args: Any) -> Any:
-    return each_number(function, args)
+def _apply_mpmath(function: Any, *args: Any) -> Any:
+    return map_mpmath_scalars(function, args)
 
 
 def _widen(x: Any) -> Any:
@@ -68,7 +73,7 @@ def _widen(x: Any) -> Any:
     return a.astype("complex128" if a.dtype.kind == "c" else "float64") if a.dtype.kind in "fc" else a
 
 
-def _gap(x: Any) -> Any:
+def _spacing(x: Any) -> Any:
     """The distance to the next number of the dtype away from zero, by its exponent; it has the number's sign."""
     info = np.finfo(x.dtype)
     exponent = np.maximum(np.frexp(np.abs(x))[1] - 1, info.minexp)
@@ -76,8 +81,8 @@ def _gap(x: Any) -> Any:
     return np.where(np.isfinite(x), gap, np.nan)
 
 
-def _step(x: Any, y: Any) -> Any:
-    """The next number by counting: the bits of floats, read as whole numbers, are in their order."""
+def _nextafter(x: Any, y: Any) -> Any:
+    """The next float by counting: the bits of floats, read as integers, are in their order."""
     x, y = np.broadcast_arrays(x, y)
     whole = np.dtype(f"i{x.dtype.itemsize}")
     bits = np.array(x).view(whole)
@@ -88,4 +93,4 @@ def _step(x: Any, y: Any) -> Any:
 
 
 #: Ops whose result is about the digits of the dtype itself.
-_OF_DTYPE: dict[str, Callable[..., Any]] = {"nextafter": _step, "spacing": _gap}
+_DTYPE_DEPENDENT: dict[str, Callable[..., Any]] = {"nextafter": _nextafter, "spacing": _spacing}

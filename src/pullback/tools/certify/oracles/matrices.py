@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LAWS", "MATRICES", "Law", "product"]
+__all__ = ["MATRIX_LAWS", "MATRIX_ORACLES", "Law", "matrix_product"]
 
 #: Arguments and results in, pairs of arrays that must be equal out.
 Law = Callable[..., list[tuple[Any, Any]]]
 
 
-def product(x: Any, y: Any) -> Any:
+def matrix_product(x: Any, y: Any) -> Any:
     """The product of matrices as a sum over products of elements, without BLAS."""
     return (x[..., :, :, None] * y[..., None, :, :]).sum(-2)
 
@@ -27,24 +27,24 @@ def symmetric_part(x: Any) -> Any:
     return (x + adjoint(x)) / 2
 
 
-def unit(x: Any) -> Any:
+def identity_like(x: Any) -> Any:
     """The unit matrix of the size of a square one."""
     return np.broadcast_to(np.eye(x.shape[-1]), x.shape)
 
 
-def orthonormal(x: Any) -> tuple[Any, Any]:
-    found = product(adjoint(x), x)
-    return found, unit(found)
+def orthonormality_law(x: Any) -> tuple[Any, Any]:
+    found = matrix_product(adjoint(x), x)
+    return found, identity_like(found)
 
 
-def diagonal(values: Any, rows: int, columns: int) -> Any:
+def diagonal_matrix(values: Any, rows: int, columns: int) -> Any:
     out = np.zeros((*values.shape[:-1], rows, columns), values.dtype)
     for i in range(min(rows, columns)):
         out[..., i, i] = values[..., i]
     return out
 
 
-def falling(values: Any) -> tuple[Any, Any]:
+def descending_law(values: Any) -> tuple[Any, Any]:
     return values, np.sort(np.abs(values), axis=-1)[..., ::-1]
 
 
@@ -52,7 +52,7 @@ def _cholesky(found: Any, x: Any) -> list[tuple[Any, Any]]:
     (lower,) = found
     diagonals = np.einsum("...ii->...i", lower)
     return [
-        (product(lower, adjoint(lower)), symmetric_part(x)),
+        (matrix_product(lower, adjoint(lower)), symmetric_part(x)),
         (lower, np.tril(lower)),
         (diagonals, np.abs(diagonals)),
     ]
@@ -60,34 +60,43 @@ def _cholesky(found: Any, x: Any) -> list[tuple[Any, Any]]:
 
 def _qr(found: Any, x: Any, complete: bool) -> list[tuple[Any, Any]]:
     q, r = found
-    return [(product(q, r), x), orthonormal(q), (r, np.triu(r))]
+    return [(matrix_product(q, r), x), orthonormality_law(q), (r, np.triu(r))]
 
 
 def _eigh(found: Any, x: Any, vectors: bool) -> list[tuple[Any, Any]]:
     w, v = found
-    return [(product(v * w[..., None, :], adjoint(v)), symmetric_part(x)), orthonormal(v), (w, np.sort(w, axis=-1))]
+    return [
+        (matrix_product(v * w[..., None, :], adjoint(v)), symmetric_part(x)),
+        orthonormality_law(v),
+        (w, np.sort(w, axis=-1)),
+    ]
 
 
 def _eig(found: Any, x: Any, vectors: bool) -> list[tuple[Any, Any]]:
     w, v = found
     lengths = np.sqrt((np.abs(v) ** 2).sum(-2))
     return [
-        (product(x, v), v * w[..., None, :]),
+        (matrix_product(x, v), v * w[..., None, :]),
         (lengths, np.ones_like(lengths)),
         (w.sum(-1), np.einsum("...ii->...", x)),
-        (np.prod(w, axis=-1), leibniz(x)),
+        (np.prod(w, axis=-1), leibniz_determinant(x)),
     ]
 
 
 def _svd(found: Any, x: Any, full: bool, vectors: bool) -> list[tuple[Any, Any]]:
     u, s, vh = found
-    middle = diagonal(s, u.shape[-1], vh.shape[-2])
-    return [(product(product(u, middle), vh), x), orthonormal(u), orthonormal(adjoint(vh)), falling(s)]
+    middle = diagonal_matrix(s, u.shape[-1], vh.shape[-2])
+    return [
+        (matrix_product(matrix_product(u, middle), vh), x),
+        orthonormality_law(u),
+        orthonormality_law(adjoint(vh)),
+        descending_law(s),
+    ]
 
 
 def _lu(found: Any, x: Any) -> list[tuple[Any, Any]]:
     p, q, lower, upper = found
-    both = product(lower, upper)
+    both = matrix_product(lower, upper)
     return [
         (np.take_along_axis(both, p[..., :, None], axis=-2), x),
         (both, np.take_along_axis(x, q[..., :, None], axis=-2)),
@@ -100,34 +109,39 @@ def _lu(found: Any, x: Any) -> list[tuple[Any, Any]]:
 def _pinv(found: Any, x: Any, rtol: Any) -> list[tuple[Any, Any]]:
     """Penrose's four equations."""
     (inverse,) = found
-    left, right = product(x, inverse), product(inverse, x)
-    return [(product(left, x), x), (product(right, inverse), inverse), (left, adjoint(left)), (right, adjoint(right))]
+    left, right = matrix_product(x, inverse), matrix_product(inverse, x)
+    return [
+        (matrix_product(left, x), x),
+        (matrix_product(right, inverse), inverse),
+        (left, adjoint(left)),
+        (right, adjoint(right)),
+    ]
 
 
 def _triangular_solve(found: Any, a: Any, b: Any, lower: bool, unit: bool) -> list[tuple[Any, Any]]:
     part = np.tril(a, -1) if lower else np.triu(a, 1)
     part = part + (np.eye(a.shape[-1]) if unit else a * np.eye(a.shape[-1]))
-    return [(product(part, found[0]), np.broadcast_to(b, found[0].shape))]
+    return [(matrix_product(part, found[0]), np.broadcast_to(b, found[0].shape))]
 
 
 def _solve(found: Any, a: Any, b: Any) -> list[tuple[Any, Any]]:
-    return [(product(a, found[0]), np.broadcast_to(b, found[0].shape))]
+    return [(matrix_product(a, found[0]), np.broadcast_to(b, found[0].shape))]
 
 
 def _inv(found: Any, x: Any) -> list[tuple[Any, Any]]:
-    return [(product(x, found[0]), unit(x)), (product(found[0], x), unit(x))]
+    return [(matrix_product(x, found[0]), identity_like(x)), (matrix_product(found[0], x), identity_like(x))]
 
 
 def _logm(found: Any, x: Any) -> list[tuple[Any, Any]]:
     """Of all logarithms the one whose eigenvalues lie between -pi i and pi i."""
     turns = np.linalg.eigvals(found[0]).imag
-    return [(exponential(found[0]), x), (np.maximum(np.abs(turns), np.pi), np.full(turns.shape, np.pi))]
+    return [(matrix_exponential(found[0]), x), (np.maximum(np.abs(turns), np.pi), np.full(turns.shape, np.pi))]
 
 
 def _sqrtm(found: Any, x: Any) -> list[tuple[Any, Any]]:
     """Of all roots the one whose eigenvalues have no negative real part."""
     real = np.linalg.eigvals(found[0]).real
-    return [(product(found[0], found[0]), x), (real, np.abs(real))]
+    return [(matrix_product(found[0], found[0]), x), (real, np.abs(real))]
 
 
 def _lift(found: Any, x: Any) -> list[tuple[Any, Any]]:
@@ -137,11 +151,11 @@ def _lift(found: Any, x: Any) -> list[tuple[Any, Any]]:
     before = np.linalg.svd(x, compute_uv=False)
     top = before[..., :1]
     raised = np.where(before <= 1e-8 * top, np.where(top > 0, top, 1.0), before)
-    after = np.linalg.svd(x + product(w, adjoint(z)) + rest, compute_uv=False)
-    return [(after, np.sort(raised, axis=-1)[..., ::-1]), orthonormal(z)]
+    after = np.linalg.svd(x + matrix_product(w, adjoint(z)) + rest, compute_uv=False)
+    return [(after, np.sort(raised, axis=-1)[..., ::-1]), orthonormality_law(z)]
 
 
-LAWS: dict[str, Law] = {
+MATRIX_LAWS: dict[str, Law] = {
     "lift": _lift,
     "cholesky": _cholesky,
     "qr": _qr,
@@ -158,7 +172,7 @@ LAWS: dict[str, Law] = {
 }
 
 
-def leibniz(x: Any) -> Any:
+def leibniz_determinant(x: Any) -> Any:
     """The determinant as the sum over permutations."""
     n = x.shape[-1]
     total = np.zeros(x.shape[:-2], x.dtype)
@@ -168,19 +182,19 @@ def leibniz(x: Any) -> Any:
     return total
 
 
-def exponential(x: Any) -> Any:
+def matrix_exponential(x: Any) -> Any:
     """The power series of a matrix that was halved until it is small, squared as often."""
     halvings = max(0, int(np.ceil(np.log2(max(float(np.abs(x).sum(-1).max(initial=0.0)), 1e-3)))) + 4)
-    small, out = x / 2**halvings, unit(x)
+    small, out = x / 2**halvings, identity_like(x)
     for k in range(20, 0, -1):
-        out = unit(x) + product(small, out) / k
+        out = identity_like(x) + matrix_product(small, out) / k
     for _ in range(halvings):
-        out = product(out, out)
+        out = matrix_product(out, out)
     return out
 
 
 def _slogdet(x: Any) -> Any:
-    found = leibniz(x)
+    found = leibniz_determinant(x)
     return found / np.abs(found), np.log(np.abs(found))
 
 
@@ -199,11 +213,11 @@ def _einsum(*xs: Any, labels: tuple[str, ...], result: str) -> Any:
     return out
 
 
-MATRICES: dict[str, Callable[..., Any]] = {
-    "matmul": product,
-    "matvec": lambda x, y: product(x, y[..., None])[..., 0],
+MATRIX_ORACLES: dict[str, Callable[..., Any]] = {
+    "matmul": matrix_product,
+    "matvec": lambda x, y: matrix_product(x, y[..., None])[..., 0],
     "einsum": _einsum,
-    "det": leibniz,
+    "det": leibniz_determinant,
     "slogdet": _slogdet,
-    "expm": exponential,
+    "expm": matrix_exponential,
 }

@@ -1,4 +1,4 @@
-"""Elementwise ops on single numbers: plain Python where that is exact, mpmath at 40 digits elsewhere."""
+"""Elementwise ops on scalars: plain Python where that is exact, mpmath at 40 digits elsewhere."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from .draws import threefry
+from .random_draws import threefry
 
-__all__ = ["EXACT", "PRECISION", "each_element", "each_number", "mpmath_functions"]
+__all__ = ["EXACT_SCALARS", "PRECISION", "map_python_scalars", "map_mpmath_scalars", "mpmath_functions"]
 
 PRECISION = 40
 Scalar = Callable[..., Any]
 
 
-def each_element(function: Scalar, arrays: Sequence[Any]) -> Any:
-    """A function of Python's numbers, element by element of arrays that are broadcast."""
+def map_python_scalars(function: Scalar, arrays: Sequence[Any]) -> Any:
+    """A function of Python scalars, element by element of arrays that are broadcast."""
     rows = np.broadcast_arrays(*arrays)
     found = [function(*row) for row in zip(*(a.ravel().tolist() for a in rows), strict=True)]
     return np.array(found, dtype=None if found else float).reshape(rows[0].shape)
 
 
-def each_number(function: Scalar, arrays: Sequence[Any]) -> Any:
-    """A function of mpmath's numbers, element by element of arrays that are broadcast, at 40 digits."""
+def map_mpmath_scalars(function: Scalar, arrays: Sequence[Any]) -> Any:
+    """A function of mpmath numbers, element by element of arrays that are broadcast, at 40 digits."""
     import mpmath as mp
 
     rows = np.broadcast_arrays(*arrays)
     with mp.workdps(PRECISION):
-        numbers = ([as_number(v) for v in a.ravel().tolist()] for a in rows)
+        numbers = ([to_mpmath(v) for v in a.ravel().tolist()] for a in rows)
         found = [complex(function(*row)) for row in zip(*numbers, strict=True)]
     out = np.array(found, dtype=complex).reshape(rows[0].shape)
     if any(np.iscomplexobj(a) for a in arrays):
@@ -41,31 +41,33 @@ def each_number(function: Scalar, arrays: Sequence[Any]) -> Any:
     return np.where(out.imag == 0, out.real, np.nan)  # outside of its domain a real function has no value
 
 
-def as_number(x: Any) -> Any:
+def to_mpmath(x: Any) -> Any:
     import mpmath as mp
 
     return int(x) if isinstance(x, int) else mp.mpmathify(x)
 
 
-def _larger(x: Any, y: Any) -> Any:
-    """The first that is NaN, else the larger; complex numbers in the order of a dictionary."""
-    return x if x != x or not (y != y or _key(y) > _key(x)) else y
+def _maximum(x: Any, y: Any) -> Any:
+    """The first that is NaN, else the larger; complex numbers in lexicographic order."""
+    return x if x != x or not (y != y or _lexicographic_key(y) > _lexicographic_key(x)) else y
 
 
-def _smaller(x: Any, y: Any) -> Any:
-    return x if x != x or not (y != y or _key(y) < _key(x)) else y
+def _minimum(x: Any, y: Any) -> Any:
+    return x if x != x or not (y != y or _lexicographic_key(y) < _lexicographic_key(x)) else y
 
 
-def _key(x: Any) -> Any:
+def _lexicographic_key(x: Any) -> Any:
     return (x.real, x.imag)
 
 
 def _compare(relation: Scalar) -> Scalar:
-    """A relation of numbers, complex ones in the order of a dictionary."""
-    return lambda x, y: relation(_key(x), _key(y)) if isinstance(x + y, complex) else relation(x, y)
+    """A relation of numbers, complex ones in lexicographic order."""
+    return lambda x, y: (
+        relation(_lexicographic_key(x), _lexicographic_key(y)) if isinstance(x + y, complex) else relation(x, y)
+    )
 
 
-def _not_nan(choose: Scalar) -> Scalar:
+def _skip_nan(choose: Scalar) -> Scalar:
     return lambda x, y: y if x != x else x if y != y else choose(x, y)
 
 
@@ -75,13 +77,13 @@ def _sign(x: Any) -> Any:
     return x if x != x else (x > 0) - (x < 0)
 
 
-def _whole(rounding: Scalar) -> Scalar:
-    def of(x: Any) -> Any:
+def _round_finite(rounding: Scalar) -> Scalar:
+    def rounded(x: Any) -> Any:
         if isinstance(x, complex):
-            return complex(of(x.real), of(x.imag))
+            return complex(rounded(x.real), rounded(x.imag))
         return x if isinstance(x, int) or not math.isfinite(x) else float(rounding(x))
 
-    return of
+    return rounded
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -119,7 +121,7 @@ def _is_finite(x: Any) -> bool:
 
 
 def _shift_left(x: int, y: int) -> int:
-    """In 64 bits with a sign, where a shift by too much or by less than nothing leaves nothing, as in NumPy."""
+    """In signed 64 bits, where a shift by too much or by a negative count gives 0, as in NumPy."""
     return (x * 2**y + 2**63) % 2**64 - 2**63 if 0 <= y < 64 else 0
 
 
@@ -127,8 +129,8 @@ def _shift_right(x: int, y: int) -> int:
     return x // 2**y if 0 <= y < 64 else -(x < 0)
 
 
-#: Ops that Python's own numbers have exactly.
-EXACT: dict[str, Scalar] = {
+#: Ops that are exact on Python scalars.
+EXACT_SCALARS: dict[str, Scalar] = {
     "equal": lambda x, y: x == y,
     "not_equal": lambda x, y: x != y,
     "less": _compare(operator.lt),
@@ -153,21 +155,21 @@ EXACT: dict[str, Scalar] = {
     "isfinite": _is_finite,
     "signbit": lambda x: math.copysign(1.0, x) < 0,
     "sign": _sign,
-    "ceil": _whole(math.ceil),
-    "floor": _whole(math.floor),
-    "trunc": _whole(math.trunc),
-    "rint": _whole(round),
+    "ceil": _round_finite(math.ceil),
+    "floor": _round_finite(math.floor),
+    "trunc": _round_finite(math.trunc),
+    "rint": _round_finite(round),
     "copysign": math.copysign,
     "fmod": _fmod,
     "remainder": _remainder,
     "floor_divide": _floor_divide,
     "heaviside": _heaviside,
-    "maximum": _larger,
-    "minimum": _smaller,
-    "fmax": _not_nan(_larger),
-    "fmin": _not_nan(_smaller),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "fmax": _skip_nan(_maximum),
+    "fmin": _skip_nan(_minimum),
     "where": lambda condition, x, y: x if condition else y,
-    "clip": lambda x, lower, upper: _smaller(_larger(x, lower), upper),
+    "clip": lambda x, lower, upper: _minimum(_maximum(x, lower), upper),
     "relu": lambda x: x if x != x or x > 0 else 0.0,
     "real": lambda x: x.real,
     "imag": lambda x: x.imag,
@@ -182,20 +184,27 @@ EXACT: dict[str, Scalar] = {
 
 @functools.cache
 def mpmath_functions() -> dict[str, Scalar]:
-    """Elementwise ops by name on mpmath's numbers; none without mpmath, which is no dependency."""
+    """Elementwise ops by name on mpmath numbers; none without mpmath, which is not a dependency."""
     try:
         import mpmath as mp
     except ModuleNotFoundError:
         return {}
     same = {name: getattr(mp, name) for name in _SAME_NAME}
-    groups = (_elementary, _of_gamma, _of_normal, _of_bessel, _of_integrals, _of_polynomials)
+    groups = (
+        _elementary_functions,
+        _gamma_functions,
+        _normal_functions,
+        _bessel_functions,
+        _integral_functions,
+        _polynomial_functions,
+    )
     return same | {name: f for group in groups for name, f in group(mp).items()}
 
 
 def mpmath_function(name: str) -> Scalar | None:
-    """The op of that name on mpmath's numbers, also one that is made by its order, such as `gamma_moment_2`."""
+    """The op of that name on mpmath numbers, also one of a family by order, such as `gamma_moment_2`."""
     known = mpmath_functions()
-    return known[name] if name in known else _of_order(name) if known else None
+    return known[name] if name in known else _derivative_by_name(name) if known else None
 
 
 _SAME_NAME = (
@@ -206,7 +215,7 @@ _SAME_NAME = (
 )  # fmt: skip
 
 
-def _elementary(mp: Any) -> dict[str, Scalar]:
+def _elementary_functions(mp: Any) -> dict[str, Scalar]:
     return {
         "add": lambda x, y: x + y,
         "subtract": lambda x, y: x - y,
@@ -243,7 +252,7 @@ def _elementary(mp: Any) -> dict[str, Scalar]:
     }
 
 
-def _of_gamma(mp: Any) -> dict[str, Scalar]:
+def _gamma_functions(mp: Any) -> dict[str, Scalar]:
     def lower(a: Any, x: Any) -> Any:
         return mp.gammainc(a, 0, x, regularized=True)
 
@@ -279,7 +288,7 @@ def bisect(f: Scalar, low: Any, high: Any) -> Any:
     return low
 
 
-def _of_normal(mp: Any) -> dict[str, Scalar]:
+def _normal_functions(mp: Any) -> dict[str, Scalar]:
     def owens_t(h: Any, a: Any) -> Any:
         return mp.quad(lambda t: mp.exp(-h * h * (1 + t * t) / 2) / (1 + t * t), [0, a]) / (2 * mp.pi)
 
@@ -298,7 +307,7 @@ def _of_normal(mp: Any) -> dict[str, Scalar]:
     }
 
 
-def _of_bessel(mp: Any) -> dict[str, Scalar]:
+def _bessel_functions(mp: Any) -> dict[str, Scalar]:
     kinds = {"j": mp.besselj, "y": mp.bessely, "i": mp.besseli, "k": mp.besselk}
 
     def scaled_i(v: Any, x: Any) -> Any:
@@ -325,7 +334,7 @@ def _of_bessel(mp: Any) -> dict[str, Scalar]:
     }
 
 
-def _of_integrals(mp: Any) -> dict[str, Scalar]:
+def _integral_functions(mp: Any) -> dict[str, Scalar]:
     return {
         "expi": mp.ei,
         "exp1": mp.e1,
@@ -342,7 +351,7 @@ def _of_integrals(mp: Any) -> dict[str, Scalar]:
     }
 
 
-def _of_polynomials(mp: Any) -> dict[str, Scalar]:
+def _polynomial_functions(mp: Any) -> dict[str, Scalar]:
     return {
         "eval_hermite": mp.hermite,
         "eval_hermitenorm": lambda n, x: mp.mpf(2) ** (-mp.mpf(n) / 2) * mp.hermite(n, x / mp.sqrt(2)),
@@ -356,8 +365,8 @@ def _of_polynomials(mp: Any) -> dict[str, Scalar]:
     }
 
 
-#: Ops that are made by order: of which function they are the derivative, in which arguments, and over what.
-_ORDERED: dict[str, tuple[str, tuple[int, ...], Scalar | None]] = {
+#: Families of ops by order: of which function they are the derivative, in which arguments, and over what.
+_DERIVATIVE_OPS: dict[str, tuple[str, tuple[int, ...], Scalar | None]] = {
     "gamma_moment": ("gammainc", (0,), lambda mp, a, x: x**a * mp.exp(-x) / mp.gamma(a)),
     "gammainc_in_parameter": ("gammainc", (0,), None),
     "betainc_in_parameters": ("betainc", (0, 1), None),
@@ -370,14 +379,14 @@ _ORDERED: dict[str, tuple[str, tuple[int, ...], Scalar | None]] = {
 }
 
 
-def _of_order(name: str) -> Scalar | None:
+def _derivative_by_name(name: str) -> Scalar | None:
     """An op such as `gamma_moment_2`, as a derivative by mpmath."""
     import mpmath as mp
 
     found = re.fullmatch(r"([a-z_]+?)_(\d+)(?:_(\d+))?", name)
-    if found is None or found[1] not in _ORDERED:
+    if found is None or found[1] not in _DERIVATIVE_OPS:
         return None
-    base, places, over = _ORDERED[found[1]]
+    base, places, over = _DERIVATIVE_OPS[found[1]]
     orders = tuple(int(n) for n in found.groups()[1:] if n is not None)
     function = mpmath_functions()[base]
     moved = places[: len(orders)]
@@ -386,11 +395,11 @@ def _of_order(name: str) -> Scalar | None:
         if found[1] == "gamma_moment":
             args = (args[0], mp.exp(args[1]))
 
-        def of_some(*values: Any) -> Any:
+        def partial_function(*values: Any) -> Any:
             given = dict(zip(moved, values, strict=True))
             return function(*(given.get(i, a) for i, a in enumerate(args)))
 
-        slope = mp.diff(of_some, tuple(args[i] for i in moved), orders)
+        slope = mp.diff(partial_function, tuple(args[i] for i in moved), orders)
         return slope if over is None else slope / over(mp, *args)
 
     return derivative

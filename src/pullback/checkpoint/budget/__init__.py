@@ -1,0 +1,1 @@
+"""Memory budgets of eager work: what is evicted, and how it is recomputed."""

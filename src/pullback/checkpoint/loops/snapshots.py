@@ -1,0 +1,139 @@
+"""Snapshots of a loop, in memory or on disk, and the ticket by which the backward pass finds them."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import device_of, namespace_on
+from ..offload.disk import Disk, DiskSlot
+
+__all__ = ["NO_TICKET", "LoopRun", "SnapshotStore", "Tiers", "take_run", "is_ticket"]
+
+#: The ticket where there was no run before.
+NO_TICKET = np.asarray(-1)
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """The most snapshots in memory, that of the start included, and the most on disk."""
+
+    ram: int
+    disk: int = 0
+    directory: Any = None
+
+    @property
+    def count(self) -> int:
+        return self.ram + self.disk
+
+
+class Snapshot:
+    """The state before a step, and the states of the random streams."""
+
+    __slots__ = ("_leaves", "_places", "states", "step")
+
+    def __init__(self, step: int, leaves: Sequence[Any], states: list[Any], disk: Disk | None) -> None:
+        self.step, self.states = step, states
+        self._leaves = tuple(leaves)
+        self._places: list[tuple[DiskSlot, str]] = []
+        if disk is not None:
+            self._places = [_store_on_disk(x, disk) for x in leaves]
+            self._leaves = ()
+
+    @property
+    def on_disk(self) -> bool:
+        return bool(self._places)
+
+    def leaves(self) -> tuple[Any, ...]:
+        """The arrays of the state."""
+        return tuple(_load_from_disk(*kept) for kept in self._places) if self._places else self._leaves
+
+
+def _store_on_disk(array: Any, disk: Disk) -> tuple[DiskSlot, str]:
+    device = device_of(array)
+    bare = array if device == "cpu" else array.get()
+    place = disk.allocate(bare)
+    place.write(bare)
+    return place, device
+
+
+def _load_from_disk(place: DiskSlot, device: str) -> Any:
+    array = place.read()
+    return array if device == "cpu" else namespace_on(device).asarray(array)
+
+
+class SnapshotStore:
+    """The snapshots of one run, by the step before which they were taken."""
+
+    __slots__ = ("_disk", "_held", "_tiers")
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._held: dict[int, Snapshot] = {}
+        self._disk = Disk(tiers.directory) if tiers.disk else None
+
+    def put(self, step: int, leaves: Sequence[Any], states: list[Any], in_memory: bool) -> None:
+        """Take a snapshot; in memory if `in_memory` and there is space, or if the disk is full."""
+        in_ram = sum(not s.on_disk for s in self._held.values())
+        on_disk = len(self._held) - in_ram
+        to_ram = in_ram < self._tiers.ram and (in_memory or on_disk >= self._tiers.disk)
+        self._held[step] = Snapshot(step, leaves, states, None if to_ram else self._disk)
+
+    def drop(self, step: int) -> None:
+        del self._held[step]
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def last(self) -> Snapshot:
+        """The snapshot of the latest step."""
+        return self._held[max(self._held)]
+
+
+_runs: weakref.WeakValueDictionary[int, LoopRun] = weakref.WeakValueDictionary()
+_run_numbers = itertools.count()
+
+
+class LoopRun:
+    """What one run of a loop saves for its backward pass: the shelf, the last state but one, and the number of steps.
+
+    `ticket` returns an array with the number of the run; the array holds the run, so the snapshots live exactly as
+    long as a node saves the ticket.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_number", "_parts")
+
+    def __init__(self, shelf: SnapshotStore, current: Snapshot | None, steps: int) -> None:
+        self._parts: tuple[SnapshotStore, Snapshot | None, int] | None = shelf, current, steps
+        self._number = np.asarray(next(_run_numbers))
+        self.__array_interface__ = self._number.__array_interface__
+
+    def ticket(self) -> Any:
+        _runs[int(self._number)] = self
+        return np.asarray(self)
+
+    def take_parts(self) -> tuple[SnapshotStore, Snapshot | None, int] | None:
+        """The saved parts, once: the backward pass consumes them."""
+        parts, self._parts = self._parts, None
+        return parts
+
+
+def take_run(ticket: Any) -> tuple[SnapshotStore, Snapshot | None, int] | None:
+    """The saved parts of the run with this ticket, None if there are none or they were consumed. A batch has one."""
+    run = _runs.get(int(ticket.reshape(-1)[0])) if ticket.size else None
+    return None if run is None else run.take_parts()
+
+
+def is_ticket(array: Any) -> bool:
+    """Whether an array is a ticket, or a view of one."""
+    if array.dtype != NO_TICKET.dtype:
+        return False
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, LoopRun)

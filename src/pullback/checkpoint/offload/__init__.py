@@ -1,0 +1,1 @@
+"""Saved values on the host or on disk."""

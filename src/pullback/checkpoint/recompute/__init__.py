@@ -1,0 +1,1 @@
+"""`checkpoint`: a region that runs again in the backward pass, its arguments and policies."""

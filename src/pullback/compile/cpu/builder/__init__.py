@@ -1,0 +1,1 @@
+"""LLVM text: the builder, vector types, functions, and words of several instructions."""

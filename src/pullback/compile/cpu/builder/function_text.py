@@ -1,0 +1,88 @@
+"""The text of an LLVM function while it is emitted: its lines, open loops and declarations."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from .ir_builder import IRBuilder
+
+__all__ = ["INDEX", "OpenLoop", "FunctionText", "disable_unroll"]
+
+INDEX = "i64"
+
+
+def disable_unroll(declared: set[str]) -> str:
+    """The suffix of a loop's branch that stops LLVM from unrolling it: its body is long enough."""
+    declared |= {"!0 = distinct !{!0, !1}", '!1 = !{!"llvm.loop.unroll.disable"}'}
+    return ", !llvm.loop !0"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """An open counted loop: the slot of its counter, its tag, its end and its step."""
+
+    slot: str
+    tag: int
+    size: int | str
+    step: int
+
+
+class FunctionText:
+    """The lines so far, those of the function's entry, the counters of open loops, and its declarations."""
+
+    def __init__(self, vector_bytes: int = 0) -> None:
+        self.vector_bytes = vector_bytes
+        self.counter = itertools.count()
+        self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.counters: list[str] = []
+
+    def builder(self, lanes: int) -> IRBuilder:
+        return IRBuilder(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
+
+    def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
+        """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
+        tag = next(self.counter)
+        self.entry.append(f"  %c{tag} = alloca {INDEX}")
+        self.lines += [f"  store {INDEX} {start}, ptr %c{tag}", f"  br label %L{tag}", f"L{tag}:"]
+        self.lines.append(f"  %i{tag} = load {INDEX}, ptr %c{tag}")
+        self.counters.append(f"%i{tag}")
+        return OpenLoop(f"%c{tag}", tag, size, step)
+
+    def close(self, loop: OpenLoop, stays: bool = False) -> None:
+        """Close a loop; one that `stays` is not unrolled."""
+        index, tag = self.counters.pop(), loop.tag
+        rest = disable_unroll(self.declared) if stays else ""
+        self.lines += [
+            f"  %n{tag} = add nuw nsw {INDEX} {index}, {loop.step}",
+            f"  store {INDEX} %n{tag}, ptr {loop.slot}",
+            f"  %m{tag} = icmp ult {INDEX} %n{tag}, {loop.size}",
+            f"  br i1 %m{tag}, label %L{tag}, label %E{tag}{rest}",
+            f"E{tag}:",
+        ]
+
+    def begin_if(self, truth: str) -> str:
+        """Open a conditional block; `end_if` of the returned tag closes it."""
+        tag = str(next(self.counter))
+        self.lines += [f"  br i1 {truth}, label %I{tag}, label %J{tag}", f"I{tag}:"]
+        return tag
+
+    def end_if(self, tag: str) -> None:
+        self.lines += [f"  br label %J{tag}", f"J{tag}:"]
+
+    def add_offset(self, counter: str, by: int) -> str:
+        if not by:
+            return counter
+        name = f"%s{next(self.counter)}"
+        self.lines.append(f"  {name} = add nuw nsw {INDEX} {counter}, {by}")
+        return name
+
+    def slot(self, kind: str, start: str) -> str:
+        """A slot on the stack, initialized with `start` here."""
+        name = f"%a{next(self.counter)}"
+        self.entry.append(f"  {name} = alloca {kind}")
+        self.lines.append(f"  store {kind} {start}, ptr {name}")
+        return name

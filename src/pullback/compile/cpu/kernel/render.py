@@ -1,0 +1,171 @@
+"""Kernel in, one LLVM function out: loops over the rows, and in each row a vector loop for every phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...loop_ir import Buffer, Kernel, KernelLine, Store
+from ...schedule.domain import Domain
+from ..builder.function_text import FunctionText
+from ..program.parallel_call import render_block
+from .access import BufferAccess, ElementRef
+from .line_values import LineValues
+from .row_folds import identity
+from .row_loop import RowPhase, RowWriter, emit_store_of
+from .row_scratch import RowScratch
+
+__all__ = ["RenderedKernel", "kernel_key", "render_kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedKernel:
+    """A function's text (with `@NAME` for its name), the buffers of its parameters, and its declarations.
+
+    `scratch` is the number of bytes of row memory it needs; that memory and the status word, set if an index is out of
+    range, are its last parameters. A kernel in blocks also has a function `@NAME.block`.
+    """
+
+    text: str
+    buffers: list[Buffer]
+    declared: set[str]
+    functions: dict[str, str]
+    scratch: int
+
+
+def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
+    """A key that is equal for kernels that differ only in their buffers; and the buffers, in the order in which the key
+    numbers them.
+    """
+    numbers: dict[int, int] = {}
+    buffers: dict[Buffer, int] = {}
+    lines = []
+    for line in kernel.live_lines():
+        buffer = -1 if line.buffer is None else buffers.setdefault(line.buffer, len(buffers))
+        number = None if line.kind != "number" else (type(line.number), np.asarray(line.number).tobytes())
+        lines.append(
+            (
+                line.kind, line.dtype, line.axes, line.phase, tuple([numbers[id(a)] for a in line.args]), line.kernel,
+                line.compute_dtype, number, line.word, buffer, line.strides, line.offset, line.weight, line.places,
+            )
+        )  # fmt: skip
+        numbers[id(line)] = len(numbers)
+    stores = [
+        (
+            numbers[id(s.line)], buffers.setdefault(s.buffer, len(buffers)), s.strides, s.offset, s.word,
+            tuple([numbers[id(a)] for a in s.args]), s.places, s.accumulates, s.buffer.dtype,
+        )
+        for s in kernel.stores
+    ]  # fmt: skip
+    walked = frozenset(line.strides for line in kernel.live_lines() if line.buffer is not None)
+    overlapping = frozenset(buffers[b] for b in find_overlapping_buffers(buffers))
+    cut = kernel.division
+    blocks = None if cut is None else (cut.axis, cut.blocks)  # the stores imply which buffers have pieces
+    key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, overlapping)
+    return key, list(buffers)
+
+
+def find_overlapping_buffers(buffers: Iterable[Buffer]) -> set[Buffer]:
+    """Buffers of the arena that share their place with another of these: a result that overwrites its argument in
+    place. They must not be declared noalias.
+    """
+    found: set[Buffer] = set()
+    highest: Buffer | None = None
+    for buffer in sorted((b for b in buffers if b.kind == "arena"), key=lambda b: b.offset):
+        if highest is not None and buffer.offset < highest.offset + highest.nbytes:
+            found |= {buffer, highest}
+        if highest is None or buffer.offset + buffer.nbytes > highest.offset + highest.nbytes:
+            highest = buffer
+    return found
+
+
+def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedKernel:
+    """A kernel as a function for vectors of this many bytes."""
+    return _Renderer(kernel, vector_bytes).render()
+
+
+class _Renderer:
+    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+        self.kernel = kernel
+        self.used = kernel.live_lines()
+        self.domain = Domain(kernel, vector_bytes)
+        self.text = FunctionText(vector_bytes)
+        self.access = BufferAccess()
+        self.values = LineValues(self.text, self.domain, self.access)
+        phases = [line.phase for line in self.used] + [store.phase for store in kernel.stores]
+        self.phases = 1 + max(phases, default=0)
+        self.row_scratch = RowScratch(self.domain, self.used, self.phases)
+
+    def render(self) -> RenderedKernel:
+        for store in self.kernel.stores:
+            if store.word and not store.args and not store.accumulates:
+                self._fill_with_identity(store)
+        outer = [self.values.open_group(i) for i in range(self.domain.rows)]
+        for number in range(self.phases):
+            self._render_phase(number)
+        for loop in reversed(outer):
+            self.text.close(loop)
+        buffers = self.access.buffers
+        overlapping = find_overlapping_buffers(buffers)
+        given = [f"ptr %b{i}" if b in overlapping else f"ptr noalias %b{i}" for i, b in enumerate(buffers)]
+        division = self.kernel.division
+        limits = [] if division is None else self.domain.block_bounds_lines()
+        extra = ["ptr noalias %scratch", "ptr noalias %status", *(["i64 %block"] if division else [])]
+        body = "\n".join([*self.text.entry, *limits, *self.text.lines])
+        parameters = ", ".join([*given, *extra])
+        text = f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+        if division is not None:
+            text += "\n" + render_block(buffers, division, self.row_scratch.bytes)
+        return RenderedKernel(text, buffers, self.text.declared, self.text.functions, self.row_scratch.bytes)
+
+    def _render_phase(self, number: int) -> None:
+        """One pass over the row: what is stored, folded or saved for later phases."""
+        stores = [s for s in self.kernel.stores if s.phase == number]
+        phase = RowPhase(
+            number,
+            [line for line in self.used if line.kind == "fold" and line.phase == number],
+            [s for s in stores if self._is_stored_along_row(s)],
+            [line for line in self.used if line in self.row_scratch and line.phase == number],
+        )
+        once = [s for s in stores if not self._is_stored_along_row(s)]
+        for store in once:  # all loads come before any store: a result may overwrite an argument in place
+            for line in (store.line, *store.args):
+                self.values.row_scalar(line)
+        if phase.folds or phase.stores:
+            RowWriter(self.values, self.row_scratch, phase, self.used).write()
+        for store in once:
+            self._store_once(store)
+
+    def _is_stored_along_row(self, store: Store) -> bool:
+        """Whether a store happens at every point of the row: its value differs there, or it accumulates there."""
+        lines: list[KernelLine] = [store.line, *store.args]
+        moving = any(self.domain.varies_along_row(line) for line in lines)
+        return moving or bool(store.word) or any(self.domain.strides(store.strides)[self.domain.rows :])
+
+    def _store_once(self, store: Store) -> None:
+        """A value of the whole row, stored once."""
+        rows = self.domain.rows
+        counters = self.text.counters[:rows]
+        value, indices = self.values.row_scalar(store.line), [self.values.row_scalar(a) for a in store.args]
+        builder = self.text.builder(1)
+        if store.args:
+            emit_store_of(self.values, builder, store, value, indices, counters, None)
+        else:
+            place = ElementRef(store.buffer, self.domain.strides(store.strides)[:rows], store.offset, counters)
+            self.access.store(builder, builder.cast(value, store.buffer.dtype), place, None)
+        self.text.lines += builder.lines
+
+    def _fill_with_identity(self, store: Store) -> None:
+        """Fill the target of a fold with its identity."""
+        walked = [(i, s) for i, s in enumerate(self.domain.strides(store.strides)) if s]
+        loops = [self.values.open_group(i) for i, _ in walked]
+        builder = self.text.builder(1)
+        value = builder.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)
+        place = ElementRef(store.buffer, [s for _, s in walked], store.offset, list(self.text.counters))
+        self.access.store(builder, value, place, None)
+        self.text.lines += builder.lines
+        for loop in reversed(loops):
+            self.text.close(loop)

@@ -1,0 +1,1 @@
+"""Mathematical functions in the kernel vocabulary, and their coefficients."""

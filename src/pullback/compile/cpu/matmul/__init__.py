@@ -1,0 +1,1 @@
+"""Matrix products: tiles, panels, inlined small ones, and the BLAS."""

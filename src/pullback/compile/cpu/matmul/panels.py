@@ -1,0 +1,193 @@
+"""Matrix product in, one LLVM function out: the result in tiles, panel by panel of the right matrix.
+
+The BLAS packs both matrices first, which pays where each element is used very often. Here the right matrix is read in
+place, or where its columns are strided, a panel of it is transposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...loop_ir import Product
+from ..builder.function_text import FunctionText
+from ..builder.ir_builder import IRBuilder
+from ..builder.vector_types import format_number, llvm_element_type
+from .tile import Tile, render_tile
+from .transpose_panel import render_transpose
+
+__all__ = ["is_tiled", "render_panels"]
+
+#: Above so many bytes, packing as the BLAS does is worth it: the left matrix is read once for each panel of the right
+#: one, from the L3 cache if need be.
+LEFT_BYTES, RIGHT_BYTES = 1 << 22, 1 << 21
+#: Elements that are a multiple of this many bytes apart conflict in a cache; so many of them still fit.
+PAGE, ROWS_OF_PAGES = 4096, 128
+#: A transposed panel is on the stack, so it has at most this many rows.
+DEEPEST = 1024
+#: Rows and vectors of a tile, by the bytes of a vector: as many sums as fit in the registers, less some.
+_TILES = {64: (8, 2), 32: (6, 2)}
+
+
+def is_tiled(step: Product, vector_bytes: int) -> bool:
+    """Whether the product is tiled: it has enough rows to reuse what is loaded, whole vectors of columns, and matrices
+    that stay in a cache.
+    """
+    _, rows, columns = step.out.shape
+    depth = step.left.shape[2]
+    size, strided = step.out.buffer.dtype.itemsize, step.right.strides[2] != 1
+    if vector_bytes not in _TILES or rows < 4 or columns * size < vector_bytes:
+        return False
+    if strided and step.right.strides[1] != 1 and depth > 1:
+        return False
+    near = rows * depth * size <= LEFT_BYTES and depth * columns * size <= RIGHT_BYTES
+    steps = step.left.strides[2] * size, step.right.strides[1] * size
+    collides = depth > ROWS_OF_PAGES and any(by % PAGE == 0 for by in steps)
+    return near and not collides and (not strided or (rows >= 16 and depth <= DEEPEST))
+
+
+def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of: Callable[[str, str], str]) -> str:
+    """The function `@NAME(out, left, right)` for one element of a batch: a call of one that all products of its kind
+    share, since compiling takes time; `name_of` returns the name of a function's text.
+    """
+    _, rows, columns = step.out.shape
+    kind = _panel_shape_of(step, vector_bytes)
+    walk = name_of(_PanelWriter(kind, declared, name_of).render(), "panels")
+    wide = kind.vectors * kind.lanes
+    numbers = (
+        rows - kind.rows_left, columns - columns % wide, columns % wide, columns % kind.lanes, step.left.shape[2],
+        step.left.strides[1], step.left.strides[2], step.right.strides[1], step.right.strides[2], step.out.strides[1],
+    )  # fmt: skip
+    given = [f"ptr {name}" for name in ("%out", "%left", "%right")] + [f"i64 {n}" for n in numbers]
+    given += [
+        f"{llvm_element_type(kind.dtype)} {format_number(step.alpha, kind.dtype)}",
+        f"i1 {str(bool(step.beta)).lower()}",
+    ]
+    return (
+        "define internal void @NAME(ptr noalias %out, ptr noalias %left, ptr noalias %right) #0 {\n"
+        f"entry:\n  call void @{walk}({', '.join(given)})\n  ret void\n}}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PanelShape:
+    """What the shared function depends on: the tile, the remaining rows and vectors (the last vector may be partial),
+    and whether the columns of the right matrix are strided.
+    """
+
+    dtype: np.dtype[Any]
+    lanes: int
+    rows: int
+    vectors: int
+    rows_left: int
+    has_panels: bool
+    vectors_left: int
+    is_cut: bool
+    is_transposed: bool
+
+
+def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
+    _, rows, columns = step.out.shape
+    dtype = step.out.buffer.dtype
+    lanes = vector_bytes // dtype.itemsize
+    tall, vectors = _TILES[vector_bytes]
+    tall = min(tall, rows)
+    vectors = min(vectors if tall > 4 else 2 * vectors, -(-columns // lanes))
+    used = columns % (vectors * lanes)
+    return _PanelShape(
+        dtype, lanes, tall, vectors, rows % tall, columns >= vectors * lanes, -(-used // lanes),
+        bool(used % lanes), step.right.strides[2] != 1,
+    )  # fmt: skip
+
+
+class _PanelWriter:
+    """The function over all tiles while it is emitted: panels of columns, and in each the rows."""
+
+    def __init__(self, kind: _PanelShape, declared: set[str], name_of: Callable[[str, str], str]) -> None:
+        self.kind = kind
+        self.element = llvm_element_type(kind.dtype)
+        self.declared = declared
+        self.name_of = name_of
+        self.text = FunctionText()
+        self.text.declared = declared
+
+    def render(self) -> str:
+        kind = self.kind
+        wide = kind.vectors * kind.lanes
+        if kind.has_panels:
+            loop = self.text.open("%columns", wide)
+            self._write_panel(self.text.counters[-1], kind.vectors, str(wide), False)
+            self.text.close(loop, stays=True)
+        if kind.vectors_left:
+            self._write_panel("%columns", kind.vectors_left, "%used", kind.is_cut)
+        names = ["rows", "columns", "used", "cut", "depth", "row_step", "left_step", "right_step", "apart", "out_step"]
+        parameters = [f"ptr noalias %{name}" for name in ("out", "left", "right")] + [f"i64 %{name}" for name in names]
+        parameters += [f"{self.element} %alpha", "i1 %adds"]
+        panel = []
+        if kind.is_transposed:
+            panel = [
+                f"  %deep = add nuw nsw i64 %depth, {kind.lanes - 1}", f"  %room = mul nuw nsw i64 %deep, {wide}",
+                f"  %panel = alloca {self.element}, i64 %room, align 64",
+            ]  # fmt: skip
+        body = "\n".join([*self.text.entry, *panel, *self.text.lines])
+        return f"define internal void @NAME({', '.join(parameters)}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+
+    def _write_panel(self, column: str, vectors: int, used: str, is_cut: bool) -> None:
+        """All rows of some columns of the result."""
+        builder = self.text.builder(1)
+        right, step = (
+            self._element_address(builder, "%right", (column, "%apart" if self.kind.is_transposed else "1")),
+            "%right_step",
+        )
+        self.text.lines += builder.lines
+        if self.kind.is_transposed:
+            right, step = self._transpose_panel(right, vectors, used)
+        loop = self.text.open("%rows", self.kind.rows)
+        self._call_tile(
+            self.text.counters[-1], column, Tile(self.kind.rows, vectors, is_cut, *self._dtype_and_lanes), right, step
+        )
+        self.text.close(loop, stays=True)
+        if self.kind.rows_left:
+            self._call_tile(
+                "%rows", column, Tile(self.kind.rows_left, vectors, is_cut, *self._dtype_and_lanes), right, step
+            )
+
+    @property
+    def _dtype_and_lanes(self) -> tuple[np.dtype[Any], int]:
+        return self.kind.dtype, self.kind.lanes
+
+    def _transpose_panel(self, right: str, vectors: int, used: str) -> tuple[str, str]:
+        """The panel transposed square by square on the stack, and the stride of its rows."""
+        turn = self.name_of(render_transpose(*self._dtype_and_lanes, self.declared), "turn")
+        wide = vectors * self.kind.lanes
+        loop = self.text.open("%depth", self.kind.lanes)
+        builder, at = self.text.builder(1), self.text.counters[-1]
+        left = builder.assign(f"sub nsw i64 %depth, {at}")
+        for first in range(0, wide, self.kind.lanes):
+            to = self._element_address(builder, "%panel", (at, str(wide)), (str(first), "1"))
+            source = self._element_address(builder, right, (at, "1"), (str(first), "%apart"))
+            count = builder.assign(f"sub nsw i64 {used}, {first}")
+            builder.emit(f"call void @{turn}(ptr {to}, ptr {source}, i64 %apart, i64 {wide}, i64 {count}, i64 {left})")
+        self.text.lines += builder.lines
+        self.text.close(loop, stays=True)
+        return "%panel", str(wide)
+
+    def _call_tile(self, row: str, column: str, tile: Tile, right: str, step: str) -> None:
+        builder = self.text.builder(1)
+        name = self.name_of(render_tile(tile, self.declared), "tile")
+        out = self._element_address(builder, "%out", (row, "%out_step"), (column, "1"))
+        left = self._element_address(builder, "%left", (row, "%row_step"))
+        given = [f"ptr {pointer}" for pointer in (out, left, right)]
+        given += [f"i64 {n}" for n in ("%depth", "%row_step", "%left_step", step, "%out_step")]
+        given += [f"{self.element} %alpha", "i1 %adds", "i64 %cut"]
+        builder.emit(f"call void @{name}({', '.join(given)})")
+        self.text.lines += builder.lines
+
+    def _element_address(self, builder: IRBuilder, pointer: str, *terms: tuple[str, str]) -> str:
+        for counter, stride in terms:
+            by = counter if stride == "1" else builder.assign(f"mul nsw i64 {counter}, {stride}")
+            pointer = builder.assign(f"getelementptr inbounds {self.element}, ptr {pointer}, i64 {by}")
+        return pointer

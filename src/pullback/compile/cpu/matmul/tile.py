@@ -1,0 +1,134 @@
+"""Tile of a matrix product in, one LLVM function out: its sums stay in registers while it loops over the depth."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..builder.function_text import disable_unroll
+from ..builder.ir_builder import IRBuilder
+from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
+
+__all__ = ["Tile", "render_tile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows by vectors of a result; the last vector may be partial (`is_cut`)."""
+
+    rows: int
+    vectors: int
+    is_cut: bool
+    dtype: np.dtype[Any]
+    lanes: int
+
+
+def render_tile(tile: Tile, declared: set[str]) -> str:
+    """The function `@NAME(out, left, right, depth, strides, alpha, adds, lanes used)` of a tile.
+
+    left is read at (row * row_step + k * left_step), right along vectors at k * right_step, and out has rows `out_step`
+    apart. With `adds`, the result is added to what is there. All are numbers of elements, known at run time, so that
+    every product of a program uses the same function.
+    """
+    return _TileWriter(tile, declared).render()
+
+
+class _TileWriter:
+    def __init__(self, tile: Tile, declared: set[str]) -> None:
+        self.tile = tile
+        self.kind = llvm_type(tile.dtype, tile.lanes)
+        self.element = llvm_element_type(tile.dtype)
+        self.builder = IRBuilder(tile.lanes, itertools.count(), declared)
+        self.builder.dtype = tile.dtype
+        self.places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+
+    def render(self) -> str:
+        parameters = ", ".join([
+            "ptr noalias %out", "ptr noalias %left", "ptr noalias %right", "i64 %depth", "i64 %row_step",
+            "i64 %left_step", "i64 %right_step", "i64 %out_step", f"{self.element} %alpha", "i1 %adds", "i64 %used",
+        ])  # fmt: skip
+        loop = [*self._mask_lines(), *self._offset_lines(), "  br label %loop", "loop:", *self._loop_lines()]
+        more = f"  br i1 %more, label %loop, label %end{disable_unroll(self.builder.declared)}"
+        head = f"define internal void @NAME({parameters}) noinline #0 {{"
+        return "\n".join([head, "entry:", *loop, more, "end:", *self._store_lines(), "  ret void", "}"])
+
+    def _take_lines(self) -> list[str]:
+        lines, self.builder.lines = self.builder.lines, []
+        return lines
+
+    def _mask_lines(self) -> list[str]:
+        if self.tile.is_cut:
+            lanes, count = self.tile.lanes, IRBuilder.splat(self.builder, IRValue("%used", np.dtype(np.int64)))
+            steps = ", ".join(f"i64 {i}" for i in range(lanes))
+            self.builder.emit(f"%mask = icmp ult <{lanes} x i64> <{steps}>, {count.name}")
+        return self._take_lines()
+
+    def _offset_lines(self) -> list[str]:
+        for r in range(self.tile.rows):
+            self.builder.emit(f"%row{r} = mul nsw i64 %row_step, {r}")
+        return self._take_lines()
+
+    def _loop_lines(self) -> list[str]:
+        """One step along the depth: each vector of columns times a scalar of each row."""
+        builder, kind = self.builder, self.kind
+        builder.emit("%k = phi i64 [ 0, %entry ], [ %next, %loop ]")
+        builder.emit("%l = phi ptr [ %left, %entry ], [ %l.next, %loop ]")
+        builder.emit("%r = phi ptr [ %right, %entry ], [ %r.next, %loop ]")
+        for r, v in self.places:
+            builder.emit(f"%s{r}.{v} = phi {kind} [ zeroinitializer, %entry ], [ %t{r}.{v}, %loop ]")
+        columns = [self._load(self._vector_address("%r", v), v) for v in range(self.tile.vectors)]
+        for r in range(self.tile.rows):
+            place = builder.assign(f"getelementptr inbounds {self.element}, ptr %l, i64 %row{r}")
+            number = builder.assign(f"load {self.element}, ptr {place}, align {self.tile.dtype.itemsize}")
+            wide = builder.splat(IRValue(number, self.tile.dtype))
+            for v, column in enumerate(columns):
+                total = builder.fma(wide, column, IRValue(f"%s{r}.{v}", self.tile.dtype, self.tile.lanes))
+                builder.lines[-1] = builder.lines[-1].replace(f"  {total.name} =", f"  %t{r}.{v} =", 1)
+        builder.emit(f"%l.next = getelementptr inbounds {self.element}, ptr %l, i64 %left_step")
+        builder.emit(f"%r.next = getelementptr inbounds {self.element}, ptr %r, i64 %right_step")
+        builder.emit("%next = add nuw nsw i64 %k, 1")
+        builder.emit("%more = icmp ult i64 %next, %depth")
+        return self._take_lines()
+
+    def _vector_address(self, pointer: str, v: int) -> str:
+        by = v * self.tile.lanes
+        return self.builder.assign(f"getelementptr inbounds {self.element}, ptr {pointer}, i64 {by}") if by else pointer
+
+    def _is_masked(self, v: int) -> bool:
+        return self.tile.is_cut and v == self.tile.vectors - 1
+
+    def _load(self, place: str, v: int) -> IRValue:
+        builder, kind, lanes, size = self.builder, self.kind, self.tile.lanes, self.tile.dtype.itemsize
+        if not self._is_masked(v):
+            return builder.assign_value(f"load {kind}, ptr {place}, align {size}", self.tile.dtype)
+        name = f"llvm.masked.load.{builder.suffix(self.tile.dtype)}.p0"
+        builder.declared.add(f"declare {kind} @{name}(ptr, i32 immarg, <{lanes} x i1>, {kind})")
+        given = f"ptr {place}, i32 {size}, <{lanes} x i1> %mask, {kind} zeroinitializer"
+        return builder.assign_value(f"call {kind} @{name}({given})", self.tile.dtype)
+
+    def _store(self, value: IRValue, place: str, v: int) -> None:
+        builder, kind, lanes, size = self.builder, self.kind, self.tile.lanes, self.tile.dtype.itemsize
+        if not self._is_masked(v):
+            builder.emit(f"store {kind} {value.name}, ptr {place}, align {size}")
+            return
+        name = f"llvm.masked.store.{builder.suffix(self.tile.dtype)}.p0"
+        builder.declared.add(f"declare void @{name}({kind}, ptr, i32 immarg, <{lanes} x i1>)")
+        builder.emit(f"call void @{name}({kind} {value.name}, ptr {place}, i32 {size}, <{lanes} x i1> %mask)")
+
+    def _store_lines(self) -> list[str]:
+        """The output is loaded in any case, which avoids a branch; it is used only with `adds`."""
+        builder = self.builder
+        alpha = builder.splat(IRValue("%alpha", self.tile.dtype))
+        for r in range(self.tile.rows):
+            by = builder.assign(f"mul nsw i64 %out_step, {r}")
+            row = builder.assign(f"getelementptr inbounds {self.element}, ptr %out, i64 {by}")
+            for v in range(self.tile.vectors):
+                place = self._vector_address(row, v)
+                value = builder.multiply(IRValue(f"%t{r}.{v}", self.tile.dtype, self.tile.lanes), alpha)
+                total = builder.add(self._load(place, v), value)
+                chosen = f"select i1 %adds, {self.kind} {total.name}, {self.kind} {value.name}"
+                self._store(builder.assign_value(chosen, self.tile.dtype), place, v)
+        return self._take_lines()

@@ -1,0 +1,70 @@
+"""The function that transposes a square of a matrix, so that strided columns become vectors."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from ..builder.ir_builder import IRBuilder
+from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
+
+__all__ = ["render_transpose"]
+
+
+def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
+    """The function `@NAME(to, from, apart, wide, columns, rows)`: `columns` columns, `apart` elements from each other
+    and each with `rows` contiguous elements, become rows that are `wide` elements apart. A full square of
+    `lanes` is always written; missing elements are zero.
+    """
+    builder = IRBuilder(lanes, itertools.count(), declared)
+    builder.dtype = dtype
+    element, kind = llvm_element_type(dtype), llvm_type(dtype, lanes)
+    count = builder.splat(IRValue("%rows", np.dtype(np.int64)))
+    builder.emit(f"%there = icmp ult <{lanes} x i64> <{', '.join(f'i64 {i}' for i in range(lanes))}>, {count.name}")
+    vectors = [_load_column(builder, dtype, i) for i in range(lanes)]
+    for k, vector in enumerate(_transpose_square(builder, vectors, dtype)):
+        by = builder.assign(f"mul nuw nsw i64 %wide, {k}")
+        place = builder.assign(f"getelementptr inbounds {element}, ptr %to, i64 {by}")
+        builder.emit(f"store {kind} {vector.name}, ptr {place}, align {dtype.itemsize}")
+    parameters = "ptr noalias %to, ptr noalias %from, i64 %apart, i64 %wide, i64 %columns, i64 %rows"
+    body = "\n".join(builder.lines)
+    return f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+
+
+def _load_column(builder: IRBuilder, dtype: np.dtype[Any], i: int) -> IRValue:
+    """Column i, masked: nothing is read where there is none."""
+    lanes, kind = builder.lanes, llvm_type(dtype, builder.lanes)
+    inside = builder.assign(f"icmp ugt i64 %columns, {i}")
+    mask = builder.assign(f"select i1 {inside}, <{lanes} x i1> %there, <{lanes} x i1> zeroinitializer")
+    by = builder.assign(f"mul nsw i64 %apart, {i}")
+    place = builder.assign(f"getelementptr {llvm_element_type(dtype)}, ptr %from, i64 {by}")
+    name = f"llvm.masked.load.{builder.suffix(dtype)}.p0"
+    builder.declared.add(f"declare {kind} @{name}(ptr, i32 immarg, <{lanes} x i1>, {kind})")
+    given = f"ptr {place}, i32 {dtype.itemsize}, <{lanes} x i1> {mask}, {kind} zeroinitializer"
+    return builder.assign_value(f"call {kind} @{name}({given})", dtype)
+
+
+def _transpose_square(builder: IRBuilder, rows: list[IRValue], dtype: np.dtype[Any]) -> list[IRValue]:
+    """Transpose a square: at each power of two, the off-diagonal blocks are swapped."""
+    lanes, rows = builder.lanes, list(rows)
+    kind, step = llvm_type(dtype, lanes), 1
+    while step < lanes:
+        upper = [lanes + i - step if i & step else i for i in range(lanes)]
+        lower = [lanes + i if i & step else i + step for i in range(lanes)]
+        for i in range(lanes):
+            if not i & step:
+                x, y = rows[i], rows[i + step]
+                rows[i], rows[i + step] = (
+                    builder.assign_value(
+                        f"shufflevector {kind} {x.name}, {kind} {y.name}, {_shuffle_mask(chosen)}", dtype
+                    )
+                    for chosen in (upper, lower)
+                )
+        step *= 2
+    return rows
+
+
+def _shuffle_mask(chosen: list[int]) -> str:
+    return f"<{len(chosen)} x i32> <{', '.join(f'i32 {i}' for i in chosen)}>"

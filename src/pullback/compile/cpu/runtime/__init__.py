@@ -1,0 +1,1 @@
+"""What runs compiled code: linking, the native entry, threads, callbacks, the BLAS."""

@@ -1,0 +1,82 @@
+"""Addresses of BLAS functions, and of those that get and set its number of threads.
+
+It is SciPy's, unless `PULLBACK_BLAS` names the file of another one, such as MKL's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import Any
+
+from ....errors import ArgumentError
+
+__all__ = ["blas_address", "blas_thread_functions", "find_thread_functions"]
+
+#: OpenBLAS's names for them, with SciPy's prefix or without, and with or without the suffix of 64-bit integers.
+_NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
+
+
+def blas_address(name: str) -> int:
+    """The address of a BLAS function: SciPy exports them in capsules."""
+    library = _user_library()
+    if library is not None:
+        return _find_address(library, name)
+    from scipy.linalg import cython_blas
+
+    capsules: dict[str, Any] = dict(cython_blas.__pyx_capi__)
+    capsule = capsules[name]
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address: int = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return address
+
+
+@functools.cache
+def _user_library() -> ctypes.CDLL | None:
+    """The library that the user named; None for SciPy's."""
+    path = os.environ.get("PULLBACK_BLAS")
+    if not path:
+        return None
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise ArgumentError(
+            f"PULLBACK_BLAS: {path!r} cannot be loaded: {error}.\n  Name the file of a BLAS, or unset the variable."
+        ) from None
+
+
+def _find_address(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function with Fortran's calling convention and 32-bit integers."""
+    for spelling in (f"{name}_", name, f"scipy_{name}_"):
+        try:
+            return ctypes.cast(getattr(library, spelling), ctypes.c_void_p).value or 0
+        except AttributeError:
+            continue
+    raise ArgumentError(f"PULLBACK_BLAS: {library._name} has no {name}_.\n  Name the file of a BLAS.")
+
+
+@functools.cache
+def blas_thread_functions() -> tuple[int, int] | None:
+    """The addresses of the functions that get and set the BLAS's number of threads; None if it has no known ones."""
+    library = _user_library()
+    if library is None:
+        from scipy.linalg import cython_blas
+
+        library = ctypes.CDLL(cython_blas.__file__)  # also searches what it was linked to
+    return find_thread_functions(library)
+
+
+def find_thread_functions(library: ctypes.CDLL) -> tuple[int, int] | None:
+    """The same for a library: an extension module resolves names of the BLAS that it was linked to."""
+    for name in _NAMES:
+        try:
+            found = getattr(library, name % "get"), getattr(library, name % "set")
+        except AttributeError:
+            continue
+        say, to = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in found)
+        return say, to
+    return None

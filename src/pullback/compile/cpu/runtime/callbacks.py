@@ -1,0 +1,60 @@
+"""Ops that NumPy executes inside native loops: native code calls Python with a step's number and its table."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...loop_ir import Host, Layout
+
+__all__ = ["HostCallbacks"]
+
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
+
+
+class HostCallbacks:
+    """The function that native code calls, bound to its module; errors in it are raised after native code returned."""
+
+    def __init__(self, hosts: Sequence[tuple[Host, Any]], engine: Any) -> None:
+        self._hosts = hosts
+        self._errors: dict[int, BaseException] = {}  # by thread: several may call the program concurrently
+        self._function = _FUNCTION(self._run_host)
+        place = ctypes.c_void_p.from_address(engine.get_global_value_address("host"))
+        place.value = ctypes.cast(self._function, ctypes.c_void_p).value
+
+    def check(self) -> None:
+        """Raise an error that was raised in a callback."""
+        error = self._errors.pop(threading.get_ident(), None)
+        if error is not None:
+            raise error
+
+    def _run_host(self, number: int, table: int) -> None:
+        step, writer = self._hosts[number]
+        try:
+            if threading.get_ident() not in self._errors:
+                args = [_layout_as_array(a, writer, table) if isinstance(a, Layout) else a for a in step.args]
+                found = step.call(*args)
+                for value, layout in zip(found if type(found) is tuple else (found,), step.outs, strict=True):
+                    _layout_as_array(layout, writer, table)[...] = value
+        except BaseException as error:  # it must not pass through native code
+            self._errors[threading.get_ident()] = error
+            status = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[writer.base + 1]
+            ctypes.c_int.from_address(status or 0).value = 2
+
+
+def _layout_as_array(layout: Layout, writer: Any, table: int) -> Any:
+    """A layout as a NumPy array, by the pointers in its program's table."""
+    buffer = layout.buffer
+    if not layout.size:
+        return np.empty(layout.shape, buffer.dtype)
+    pointers = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+    in_arena = buffer.kind == "arena"
+    start = (pointers[writer.base if in_arena else writer.table[buffer]] or 0) + (buffer.offset if in_arena else 0)
+    item = buffer.dtype.itemsize
+    flat = np.frombuffer(memoryview((ctypes.c_char * buffer.nbytes).from_address(start)), buffer.dtype)
+    strides = tuple(s * item for s in layout.strides)
+    return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.shape, strides)

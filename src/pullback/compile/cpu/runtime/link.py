@@ -1,0 +1,149 @@
+"""LLVM text in, addresses of native functions out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+from typing import Any
+
+import numpy as np
+
+from ....errors import ArgumentError
+from ... import cache
+from ..matmul.gemm import SYMBOLS
+from ..program.parallel_call import PARALLEL
+from .blas import blas_address
+from .entry import entry_symbols
+from .pool import POOL
+
+__all__ = ["LinkedCode", "has_llvm", "link", "vector_bytes"]
+
+#: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
+#: once and outside of the loops it does not depend on), so few passes are needed: LLVM's default pipeline takes seven
+#: times as long and makes code of the same speed.
+PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
+#: LLVM's optimization levels: of its passes, and of its code generation. Tests of many programs lower them.
+EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
+
+
+class LinkedCode:
+    """Machine code that lives as long as this object."""
+
+    def __init__(self, engine: Any, names: list[str]) -> None:
+        self.engine = engine
+        self.addresses = {name: engine.get_function_address(name) for name in names}
+
+
+def has_llvm() -> bool:
+    try:
+        import llvmlite.binding  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@functools.cache
+def _initialized_llvm() -> Any:
+    """The LLVM of llvmlite, ready for this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for symbol, address in {**entry_symbols(), **POOL.symbols()}.items():
+        llvm.add_symbol(symbol, address)
+    _hold_lock_at_fork(llvm.ffi.lib._lock)
+    return llvm
+
+
+def _hold_lock_at_fork(lock: Any) -> None:
+    """Make a fork wait until no thread is inside LLVM: its lock would stay locked in the child for ever."""
+    if hasattr(os, "register_at_fork"):
+        release = functools.partial(lock.__exit__, None, None, None)
+        os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+
+
+@functools.cache
+def _register_blas() -> None:
+    """Register the BLAS with LLVM. SciPy is slow to import, so only programs that call the BLAS do it."""
+    for symbol, name in SYMBOLS.items():
+        _initialized_llvm().add_symbol(symbol, blas_address(name))
+
+
+def _target_machine(llvm: Any) -> Any:
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1])
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """The width of this machine's vectors in bytes."""
+    features = _initialized_llvm().get_host_cpu_features()
+    return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+
+
+def link(text: str, names: list[str]) -> LinkedCode:
+    """Optimise a module and load it into this process; if the code is on disk already, only load it."""
+    key = cache.key_of(text, repr(EFFORT), *code_environment())
+    code = cache.fetch(key)
+    if code is None:
+        code = compile_object(text)
+        cache.store(key, code)
+    return load_code(code, names)
+
+
+@functools.cache
+def code_environment() -> tuple[str, ...]:
+    """What machine code depends on besides the text: the packages, Python's and NumPy's objects, the processor."""
+    llvm = _initialized_llvm()
+    machine = _target_machine(llvm)
+    package = sys.modules[__name__.partition(".")[0]]
+    versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
+    abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
+    cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return repr(versions), repr(abi), repr(cpu)
+
+
+def compile_object(text: str) -> bytes:
+    """LLVM text as relocatable machine code of this processor."""
+    machine, module = _optimize(text)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def compile_assembly(text: str) -> str:
+    """LLVM text as this processor's assembly."""
+    machine, module = _optimize(text)
+    return str(machine.emit_assembly(module))
+
+
+def _optimize(text: str) -> tuple[Any, Any]:
+    llvm = _initialized_llvm()
+    machine = _target_machine(llvm)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise ArgumentError(f"the generated code is not valid LLVM; please report this.\n  {error}") from error
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    passes = llvm.create_new_module_pass_manager()
+    for name in EFFORT[0]:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return machine, module
+
+
+def load_code(code: bytes, names: list[str]) -> LinkedCode:
+    """Machine code loaded into this process, its references resolved."""
+    llvm = _initialized_llvm()
+    if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
+        _register_blas()
+    if PARALLEL.encode() in code and PARALLEL not in names:
+        for name, address in POOL.entries(link).items():
+            llvm.add_symbol(name, address)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(llvm))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return LinkedCode(engine, names)

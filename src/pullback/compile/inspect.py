@@ -1,0 +1,151 @@
+"""What `explain()`, `memory()` and `kernels` show of a compiled program: its steps, their bytes and operations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
+
+__all__ = ["CallMemory", "explain_steps", "memory_of", "format_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallMemory:
+    """The bytes of a call: of its arguments, of its results, of the arena between them, and of constants."""
+
+    inputs: int
+    outputs: int
+    arena: int
+    constants: int
+
+    @property
+    def peak(self) -> int:
+        """The sum of all four, known before the program runs."""
+        return self.inputs + self.outputs + self.arena + self.constants
+
+
+def memory_of(steps: Steps, arena: int) -> CallMemory:
+    new = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
+    used = {id(b): b for step in _all_steps(steps) for b in step.reads() if b.kind == "constant"}
+    return CallMemory(
+        sum(b.nbytes for b in steps.inputs), sum(new.values()), arena, sum(b.nbytes for b in used.values())
+    )
+
+
+def _all_steps(steps: Steps) -> list[Step]:
+    """All steps, those of nested programs too."""
+    inside = [s for step in steps.steps if isinstance(step, Loop) for p in step.programs for s in _all_steps(p)]
+    return [*steps.steps, *inside]
+
+
+def explain_steps(steps: Steps) -> str:
+    """A line for each step: what runs in it, over which domain, how many bytes it moves and operations it does; for
+    what is inside a loop, in one round.
+    """
+    rows = [("step", "domain", "moves", "operations", "runs"), *_table_rows(steps, "")]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+
+
+def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str]]:
+    rows = []
+    for number, step in enumerate(steps.steps):
+        domain, operations, runs = _summarize_step(step)
+        moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
+        name = f"{before}{number} {type(step).__name__.lower()}"
+        rows.append((name, domain, _format_bytes(moved), _format_count(operations), runs))
+        if isinstance(step, Loop):
+            for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
+                rows += _table_rows(program, f"  {before}{number}{letter if len(step.programs) > 1 else ''}.")
+    return rows
+
+
+def _summarize_step(step: Step) -> tuple[str, int, str]:
+    if isinstance(step, Kernel):
+        points = math.prod(step.extents)
+        used = step.live_lines()
+        names = [line.label or line.word for line in used if line.kind in ("apply", "cast", "fold", "gather")]
+        names += [f"{s.word} over an axis" for s in step.stores if s.word]
+        phases = 1 + max((line.phase for line in used), default=0)
+        rows = f", {phases} passes over each row" if phases > 1 else ""
+        work = sum(line.weight for line in used)
+        return _format_shape(step.extents), points * work, (", ".join(n for n in names if n) or "copy") + rows
+    if isinstance(step, Product):
+        batch, rows_, columns = step.out.shape
+        depth = step.left.shape[2]
+        beta = " added to what is there" if step.beta else ""
+        shape = f"{rows_}x{depth} by {depth}x{columns}"
+        return shape, 2 * batch * rows_ * columns * depth, f"matrix product{beta}"
+    if isinstance(step, Loop):
+        work = sum(row for p in step.programs for row in (_summarize_step(s)[1] for s in p.steps))
+        if step.kind == "iterate":
+            return f"{step.rounds} rounds", step.rounds * work, "a loop" + (", backwards" if step.reverse else "")
+        if step.kind == "repeat":
+            return "", work, "a loop while a condition (a) holds"
+        return f"{len(step.programs)} ways", work, "a branch"
+    if isinstance(step, Blocks):
+        parts = [_summarize_step(inner) for inner in step.steps]
+        runs = f"{step.count} times: " + "; ".join(f"{what} ({domain})" for domain, _, what in parts)
+        return f"{step.count} blocks", step.count * sum(n for _, n, _ in parts), runs
+    return "", 0, f"{step.name}, by NumPy: it has no native form"
+
+
+def _format_shape(extents: tuple[int, ...]) -> str:
+    return "x".join(map(str, extents)) or "one point"
+
+
+def _format_count(n: int) -> str:
+    return f"{n / 1e6:.1f} M" if n >= 1e6 else f"{n / 1e3:.1f} k" if n >= 1e3 else str(n)
+
+
+def _format_bytes(n: int) -> str:
+    return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 2**10:.1f} KiB" if n >= 2**10 else f"{n} B"
+
+
+def format_steps(steps: Steps) -> str:
+    """The steps as text: loops over domains, loads, values and stores."""
+    lines: list[str] = []
+    for number, step in enumerate(steps.steps):
+        lines.append(f"step {number}: {type(step).__name__.lower()}")
+        lines += _step_lines(step)
+    return "\n".join(lines)
+
+
+def _step_lines(step: Step) -> list[str]:
+    if isinstance(step, Kernel):
+        return _kernel_lines(step)
+    if isinstance(step, Product):
+        factors = f"alpha={step.alpha} beta={step.beta}"
+        return [f"  {_format_layout(step.out)} = {_format_layout(step.left)} @ {_format_layout(step.right)}  {factors}"]
+    if isinstance(step, Loop):
+        places = f"{', '.join(map(_format_layout, step.inputs))}, to {', '.join(map(_format_layout, step.outputs))}"
+        body = ["    " + line for p in step.programs for line in format_steps(p).split("\n")]
+        return [f"  {step.kind} of {places}", *body]
+    if isinstance(step, Blocks):
+        moves = ", ".join(f"{_buffer_name(b)} by {n}" for b, n in step.moves.items())
+        return [f"  {step.count} times, moving {moves}:", *(line for s in step.steps for line in _step_lines(s))]
+    return [f"  {', '.join(map(_format_layout, step.outs))} = {step.name}(...)"]
+
+
+def _kernel_lines(kernel: Kernel) -> list[str]:
+    names = {id(line): f"v{i}" for i, line in enumerate(kernel.lines)}
+    lines = [f"  for each point of {_format_shape(kernel.extents)}:"]
+    for line in kernel.lines:
+        args = ", ".join(names.get(id(a), str(a.number)) for a in line.args)
+        what = line.name
+        source = f" {_buffer_name(line.buffer)} {line.strides}+{line.offset}" if line.buffer is not None else ""
+        lines.append(f"    {names[id(line)]}: {line.dtype} = {what}({args}){source}  phase {line.phase}")
+    for store in kernel.stores:
+        value = names.get(id(store.line), str(store.line.number))
+        how = f"{store.word}= " if store.word else "= "
+        lines.append(f"    {_buffer_name(store.buffer)} {store.strides}+{store.offset} {how}{value}")
+    return lines
+
+
+def _buffer_name(buffer: Buffer | None) -> str:
+    return "" if buffer is None else f"arena+{buffer.offset}" if buffer.kind == "arena" else repr(buffer)
+
+
+def _format_layout(layout: Layout) -> str:
+    return f"{_buffer_name(layout.buffer)}{list(layout.shape)}"

@@ -1,0 +1,298 @@
+"""The loop IR between a graph and a machine: buffers, layouts, and kernels that iterate over them.
+
+A kernel iterates over a domain (`extents`), the last `inner` axes innermost. Its lines are values, each known at every
+point of the domain or, where it does not depend on the inner axes, once a row. A fold over the inner axes is known only
+when the row's loop has ended, so what uses it belongs to a later *phase*: another loop over the same row. Everything
+here is static: sizes, strides, dtypes. Nothing here knows which machine will run it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..ops.specialize import Symbol
+
+__all__ = [
+    "Blocks", "Buffer", "Division", "Host", "Kernel", "Layout", "KernelLine", "Loop", "Product", "Step", "Steps",
+    "Store", "contiguous_layout", "load_line", "phase_after", "row_major_strides", "visits_once",
+]  # fmt: skip
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A piece of memory: of an argument, a result, a constant of the program, or of its arena."""
+
+    kind: str
+    size: int
+    dtype: np.dtype[Any]
+    number: int = -1
+    offset: int = -1
+    constant: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{self.number if self.number >= 0 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the elements of an array are: offset and strides count elements of the buffer's dtype."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole buffer, row by row."""
+        in_order = zip(self.shape, self.strides, row_major_strides(self.shape), strict=True)
+        return self.size == self.buffer.size and all(n == 1 or s == t for n, s, t in in_order)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a C-contiguous array, in elements."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def contiguous_layout(buffer: Buffer, shape: tuple[int, ...]) -> Layout:
+    return Layout(buffer, shape, row_major_strides(shape))
+
+
+@dataclass(eq=False, slots=True)
+class KernelLine:
+    """One value of a kernel. `kind` is "load", "number", "apply", "cast", "fold" or "gather".
+
+    `axes` are those of the domain on which it depends; `strides` (for a load) go with the axes of the domain. A gather
+    is a load whose arguments are indices, each along an axis of memory given in `places` as (stride, size).
+    """
+
+    kind: str
+    dtype: np.dtype[Any]
+    axes: frozenset[int]
+    phase: int = 0
+    args: tuple[KernelLine, ...] = ()
+    kernel: Callable[..., Any] | None = None
+    compute_dtype: np.dtype[Any] | None = None
+    number: Any = None
+    word: str = ""
+    buffer: Buffer | None = None
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    weight: int = 1
+    places: tuple[tuple[int, int], ...] = ()
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.label or self.word or self.kind
+
+
+def load_line(buffer: Buffer, strides: tuple[int, ...], offset: int = 0) -> KernelLine:
+    """A load at `offset + strides . point`."""
+    axes = frozenset(i for i, stride in enumerate(strides) if stride)
+    return KernelLine("load", buffer.dtype, axes, buffer=buffer, strides=strides, offset=offset)
+
+
+def phase_after(lines: Sequence[KernelLine]) -> int:
+    """The phase in which all lines are known: folds are one phase after their own."""
+    return max((line.phase + (line.kind == "fold") for line in lines), default=0)
+
+
+@dataclass(eq=False, slots=True)
+class Store:
+    """A line written to memory, in the memory's dtype; with a `word`, folded into what is there, starting from the
+    word's identity unless the place depends on indices (`args`, with `places` as in a line) or the store `accumulates`:
+    then an earlier step has filled the memory.
+    """
+
+    line: KernelLine
+    buffer: Buffer
+    strides: tuple[int, ...]
+    offset: int = 0
+    word: str = ""
+    args: tuple[KernelLine, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    accumulates: bool = False
+    #: With a word: how many elements are folded in. Each point of the domain folds one, so it is their number.
+    points: int = 0
+
+    @property
+    def phase(self) -> int:
+        """The loop over the row in which the store can happen: a fold is known one phase after its own."""
+        return phase_after((self.line, *self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A kernel's domain in `blocks`, each a range along `axis`, that may run in any order and in parallel.
+
+    `piece_strides` has the buffers of which every block has a piece of its own, with the elements between two pieces.
+    """
+
+    axis: int
+    blocks: int
+    piece_strides: dict[Buffer, int]
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """A loop nest over a domain: lines in the order they were added, and stores."""
+
+    extents: tuple[int, ...]
+    inner: int = 1
+    lines: list[KernelLine] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    division: Division | None = None
+    known: tuple[list[Store], list[KernelLine]] = field(default_factory=lambda: ([], []))
+
+    def live_lines(self) -> list[KernelLine]:
+        """Lines that a store depends on, arguments first. Lines never change, so the result is cached until a store is
+        added.
+        """
+        if self.known[0] != self.stores:
+            self.known = list(self.stores), self._find_live_lines()
+        return self.known[1]
+
+    def _find_live_lines(self) -> list[KernelLine]:
+        found: dict[int, KernelLine] = {}
+        stack: list[tuple[KernelLine, bool]] = [(line, False) for s in self.stores for line in (s.line, *s.args)]
+        while stack:
+            line, ready = stack.pop()
+            if ready:
+                found.setdefault(id(line), line)
+            elif id(line) not in found:
+                stack.append((line, True))
+                stack.extend((a, False) for a in line.args)
+        return list(found.values())
+
+    def reads(self) -> list[Buffer]:
+        return [line.buffer for line in self.live_lines() if line.buffer is not None]
+
+    def writes(self) -> list[Buffer]:
+        return [store.buffer for store in self.stores]
+
+
+def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
+    """Whether each place is visited at one point of the domain alone, so that a value may overwrite its argument in
+    place: a second point would read what the first has written.
+    """
+    return all(stride or n == 1 for stride, n in zip(strides, kernel.extents, strict=True))
+
+
+@dataclass(eq=False, slots=True)
+class Product:
+    """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
+
+    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix. The batch may be cut into
+    `blocks` that run at the same time.
+    """
+
+    out: Layout
+    left: Layout
+    right: Layout
+    alpha: float = 1.0
+    beta: float = 0.0
+    blocks: int = 1
+
+    def reads(self) -> list[Buffer]:
+        return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]
+
+    def writes(self) -> list[Buffer]:
+        return [self.out.buffer]
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """Nested programs: a body for a number of rounds ("iterate"), a condition and a body ("repeat"), or several of
+    which one runs ("branch").
+
+    `inputs` are the arrays that each program takes, `moves` the elements by which they advance with each round;
+    `outputs` and `shifts` are the same for the new results of the last program (of a branch, every one). The first
+    `carried` inputs are overwritten in each round. `number` holds the number of the branch to run, or receives the
+    number of rounds.
+    """
+
+    kind: str
+    programs: tuple[Any, ...]
+    inputs: tuple[Layout, ...]
+    moves: tuple[int, ...]
+    outputs: tuple[Layout, ...]
+    shifts: tuple[int, ...]
+    carried: int = 0
+    number: Layout | None = None
+    rounds: int = 0
+    reverse: bool = False
+
+    def reads(self) -> list[Buffer]:
+        found = [layout.buffer for layout in self.inputs]
+        return [*found, self.number.buffer] if self.kind == "branch" and self.number is not None else found
+
+    def writes(self) -> list[Buffer]:
+        found = [layout.buffer for layout in (*self.inputs[: self.carried], *self.outputs)]
+        return [*found, self.number.buffer] if self.kind == "repeat" and self.number is not None else found
+
+
+@dataclass(eq=False, slots=True)
+class Host:
+    """An op that NumPy executes: `call(*arrays)` returns what is copied into `outs`; `is_repeatable`: equal results
+    however often it is called.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+    outs: tuple[Layout, ...]
+    is_repeatable: bool = False
+
+    def reads(self) -> list[Buffer]:
+        return [a.buffer for a in self.args if isinstance(a, Layout)]
+
+    def writes(self) -> list[Buffer]:
+        return [out.buffer for out in self.outs]
+
+
+@dataclass(eq=False, slots=True)
+class Blocks:
+    """Steps that run `count` times, advancing in some buffers by `moves` elements each time. What one of them writes
+    for the next then stays in a near cache.
+    """
+
+    count: int
+    steps: list[Kernel | Product]
+    moves: dict[Buffer, int]
+
+    def reads(self) -> list[Buffer]:
+        return [b for step in self.steps for b in step.reads()]
+
+    def writes(self) -> list[Buffer]:
+        return [b for step in self.steps for b in step.writes()]
+
+
+Step = Kernel | Product | Loop | Host | Blocks
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of a program in order, its buffers, and the layouts of values in memory."""
+
+    steps: list[Step]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    places: list[tuple[Symbol, Layout]] = field(default_factory=list)

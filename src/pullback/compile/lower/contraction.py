@@ -1,0 +1,173 @@
+"""Lowers einsum-like contractions to matrix products, with transposes and broadcasts absorbed into strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...arrays.spec import Spec, spec_of
+from ...ops.elementwise import pointwise
+from ...ops.forms import Contract
+from ...ops.specialize import Equation, Symbol
+from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
+from .fuse import Fuser
+
+__all__ = ["lower_contraction", "can_lower_contraction", "find_in_place_updates"]
+
+
+def can_lower_contraction(e: Equation) -> bool:
+    dtype = e.results[0].spec.dtype
+    arrays = all(spec_of(a).weak is None for a in e.args)
+    return (
+        dtype.name in ("float32", "float64")
+        and arrays
+        and len(e.args) == 2
+        and bool(e.results[0].spec.size and all(spec_of(a).size for a in e.args))
+    )
+
+
+def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: float = 1.0) -> None:
+    labels, result = e.op.form.equation([spec_of(a) for a in e.args], e.static)
+    left, right = labels
+    shared = [c for c in left if c in right and c not in result]
+    if not shared:
+        lower_outer_product(f, e, labels, result)
+        return
+    dtype = e.results[0].spec.dtype
+    batch = [c for c in result if c in left and c in right]
+    rows, columns = [c for c in result if c in left and c not in right], [c for c in result if c not in left]
+    sizes: dict[str, int] = {}
+    for label, a in zip(labels, e.args, strict=True):
+        for c, n in zip(label, spec_of(a).shape, strict=True):
+            sizes[c] = max(sizes.get(c, 1), n)
+    a = as_matrix_layout(f, e.args[0], left, (batch, rows, shared), sizes, dtype)
+    b = as_matrix_layout(f, e.args[1], right, (batch, shared, columns), sizes, dtype)
+    shape = tuple(math.prod(sizes[c] for c in group) for group in (batch, rows, columns))
+    if into is not None:
+        f.last.append(Product(Layout(into.buffer, shape, row_major_strides(shape)), a, b, alpha, 1.0))
+        return
+    out = contiguous_layout(Buffer("arena", math.prod(shape), dtype), shape)
+    f.steps.append(Product(out, a, b))
+    f.note(len(f.steps) - 1, out.buffer)
+    order = [*batch, *rows, *columns]
+    plain = contiguous_layout(out.buffer, tuple(sizes[c] for c in order))
+    moved = tuple(order.index(c) for c in result)
+    f.places[id(e.results[0])] = Layout(
+        out.buffer, tuple(plain.shape[i] for i in moved), tuple(plain.strides[i] for i in moved)
+    )
+
+
+def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: str) -> None:
+    """A product without a sum is elementwise."""
+    out = e.results[0].spec
+    own = [(a, tuple(result.index(c) for c in label)) for a, label in zip(e.args, labels, strict=True)]
+
+    def make(args: tuple[KernelLine, ...], phase: int) -> KernelLine:
+        axes = frozenset().union(*(a.axes for a in args))
+        return KernelLine("apply", out.dtype, axes, phase, args, lambda k, x, y: k.multiply(x, y), out.dtype)
+
+    f.add_elementwise(e.results[0], out.shape, own, make)
+
+
+def as_matrix_layout(
+    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any
+) -> Layout:
+    """An argument of a product as (batch, rows, columns), each one axis; copied only where strides do not allow it."""
+    layout = f.layout_of(f.base(x)[0]) if id(x) not in f.views else f.layout_of(x)
+    if layout.buffer.dtype != dtype:
+        layout = f.copy_layout(layout, dtype)
+    strides = {c: 0 if n == 1 else s for c, n, s in zip(label, layout.shape, layout.strides, strict=True)}
+    for attempt in (True, False):  # as it is, then a copy in the order of the groups, whose axes always merge
+        merged = [_merge_axes([(sizes[c], strides.get(c, 0)) for c in group]) for group in groups]
+        if all(m is not None for m in merged):
+            (n, s), (rows, r), (columns, c) = merged  # type: ignore[misc]
+            # a BLAS matrix: one axis contiguous, the other's stride at least its length, or a single row or column
+            fits = (
+                (r == 1 and c >= rows) or (c == 1 and r >= columns) or (columns == 1 and r > 0) or (rows == 1 and c > 0)
+            )
+            if fits or not attempt:
+                return Layout(layout.buffer, (n, rows, columns), (s, r, c), layout.offset)
+        order = [c for group in groups for c in group]
+        permuted = tuple(sizes[c] for c in order), tuple(strides.get(c, 0) for c in order)
+        layout = f.copy_layout(Layout(layout.buffer, *permuted, layout.offset))
+        strides = {c: 0 if n == 1 else s for c, n, s in zip(order, layout.shape, layout.strides, strict=True)}
+    raise AssertionError("a contiguous copy always fits")
+
+
+def _is_in_product_order(product: Equation) -> bool:
+    """Whether a sum of products has its result's axes in the order of a matrix product: batch, rows, columns."""
+    (left, right), result = product.op.form.equation([spec_of(a) for a in product.args], product.static)
+    batch, rows = [c for c in result if c in left and c in right], [c for c in result if c not in right]
+    columns = [c for c in result if c not in left]
+    sums = any(c in right and c not in result for c in left)
+    return sums and [*batch, *rows, *columns] == list(result)
+
+
+def _rearranged_from(x: Any, producer: dict[int, Equation]) -> int:
+    """The id of the value that x is a rearrangement of: x itself, or the source of its chain of one-argument ops."""
+    while id(x) in producer and len(producer[id(x)].args) == 1:
+        x = producer[id(x)].args[0]
+    return id(x)
+
+
+def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple[Equation, float]]:
+    """Products whose only use is to be added, scaled, to a donated input: they run in place, at the end."""
+    uses: dict[int, int] = {}
+    for x in [a for e in f.equations for a in e.args] + list(f.outputs):
+        uses[id(x)] = uses.get(id(x), 0) + 1
+    found: dict[int, tuple[Equation, float]] = {}
+    given = {id(inputs[number]) for number in f.donated.values()}
+    for output, number in f.donated.items():
+        match = _match_update(f.outputs[output], inputs[number], f.producer, uses)
+        if match is not None:
+            product, alpha, equations = match
+            if any(_rearranged_from(a, f.producer) in given for a in product.args):
+                continue  # another update may overwrite what this product reads
+            same = product.results[0].spec == inputs[number].spec
+            if same and can_lower_contraction(product) and _is_in_product_order(product):
+                found |= {id(e): (product, alpha) for e in (product, *equations)}
+                f.views.pop(id(f.outputs[output]), None)
+    return found
+
+
+def _merge_axes(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Several axes (size, stride) as one, if a single stride covers them."""
+    size, stride = 1, 0
+    for n, s in reversed(axes):
+        if n == 1:
+            continue
+        if size > 1 and s != stride * size:
+            return None
+        stride = s if size == 1 else stride
+        size *= n
+    return size, stride if size > 1 else 1
+
+
+def _match_update(
+    x: Any, target: Symbol, producer: dict[int, Equation], uses: dict[int, int]
+) -> tuple[Equation, float, tuple[Equation, ...]] | None:
+    """Match x = target - c * product (or plus), its product otherwise unused: product, -c, equations in between."""
+    e = producer.get(id(x))
+    if e is None:
+        return None
+    sign = {pointwise.subtract.op: -1.0, pointwise.add.op: 1.0}.get(e.op)
+    if sign is None or e.args[0] is not target or uses[id(x)] != 1:
+        return None
+    step, between, scale = e.args[1], [e], sign
+    # between target and product there may be only scalar factors, each used nowhere else
+    while isinstance(step, Symbol) and uses[id(step)] == 1 and id(step) in producer:
+        inner = producer[id(step)]
+        if isinstance(inner.op.form, Contract):
+            return inner, scale, tuple(between)
+        numbers = [a for a in inner.args if not isinstance(a, Symbol) and _is_real_number(spec_of(a))]
+        if inner.op is not pointwise.multiply.op or len(numbers) != 1:
+            return None
+        scale *= float(numbers[0])
+        between.append(inner)
+        step = next(a for a in inner.args if isinstance(a, Symbol))
+    return None
+
+
+def _is_real_number(spec: Spec) -> bool:
+    return not spec.ndim and spec.dtype.kind != "c"

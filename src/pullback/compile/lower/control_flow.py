@@ -1,0 +1,131 @@
+"""Lowers a branch or a loop to one step with nested programs; carries are overwritten in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...graph.ir import Graph
+from ...graph.passes import optimize
+from ...ops.routine import Routine
+from ...ops.specialize import Equation, Symbol
+from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
+from .fuse import Fuser
+
+__all__ = ["lower_control_flow"]
+
+Lower = Callable[..., Steps]
+
+
+def lower_control_flow(f: Fuser, e: Equation, lower: Lower) -> None:
+    """Add the step."""
+    {"iterate": _lower_iterate, "repeat": _lower_repeat, "branch": _lower_branch}[e.op.form.kind](f, e, lower)
+
+
+def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
+    body: Routine = e.static["body"]
+    carries, constants, length = e.static["carries"], e.static["constants"], e.static["length"]
+    changed = _changed_carries(body, carries)
+    fixed = [i for i in range(carries + constants) if i not in changed]
+    rows = list(range(carries + constants, len(body.inputs)))
+    ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
+    order = [*changed, *fixed, *rows]
+    steps = _lower_body(body, order, [*changed, *ys], len(changed), lower)
+    carry = [_initialize_carry(f, e.args[i]) for i in changed]
+    given = [_contiguous_layout_of(f, e.args[i]) for i in (*fixed, *rows)]
+    made = [f.new_layout(e.results[i].spec) for i in ys]
+    if length:
+        moves = [0] * (len(changed) + len(fixed)) + [body.inputs[i].spec.size for i in rows]
+        shifts = [e.results[i].spec.size // length for i in ys]
+        loop = Loop(
+            "iterate", (steps,), (*carry, *given), tuple(moves), tuple(made), tuple(shifts), len(changed),
+            rounds=length, reverse=e.static["reverse"],
+        )  # fmt: skip
+        _append_step(f, loop)
+    _bind_results(f, e, [*changed, *ys], [*carry, *made])
+    _bind_results(f, e, *_unchanged_carries(f, e, changed, carries))
+
+
+def _lower_repeat(f: Fuser, e: Equation, lower: Lower) -> None:
+    condition, body, carries = e.static["condition"], e.static["body"], e.static["carries"]
+    changed = _changed_carries(body, carries)
+    order = [*changed, *(i for i in range(len(body.inputs)) if i not in changed)]
+    test = _lower_body(condition, order, [0], 0, lower)
+    steps = _lower_body(body, order, changed, len(changed), lower)
+    carry = [_initialize_carry(f, e.args[i]) for i in changed]
+    given = [_contiguous_layout_of(f, e.args[i]) for i in order[len(changed) :]]
+    rounds = f.new_layout(e.results[-1].spec)
+    zeros = (0,) * len(order)
+    _append_step(f, Loop("repeat", (test, steps), (*carry, *given), zeros, (), (), len(changed), rounds))
+    _bind_results(f, e, [*changed, carries], [*carry, rounds])
+    _bind_results(f, e, *_unchanged_carries(f, e, changed, carries))
+
+
+def _lower_branch(f: Fuser, e: Equation, lower: Lower) -> None:
+    branches: tuple[Routine, ...] = e.static["ways"]
+    wanted = [i for i, s in enumerate(e.results) if _is_used(f, s)]
+    order = list(range(len(branches[0].inputs)))
+    programs = [_lower_body(branch, order, wanted, 0, lower) for branch in branches]
+    which, *given = (_contiguous_layout_of(f, a) for a in e.args)
+    made = [f.new_layout(e.results[i].spec) for i in wanted]
+    zeros = (0,) * len(given), (0,) * len(made)
+    _append_step(f, Loop("branch", tuple(programs), tuple(given), zeros[0], tuple(made), zeros[1], 0, which))
+    _bind_results(f, e, wanted, made)
+
+
+def _changed_carries(body: Routine, carries: int) -> list[int]:
+    """Carries that a round changes; the others are loop-invariant."""
+    return [i for i in range(carries) if body.outputs[i] is not body.inputs[i]]
+
+
+def _unchanged_carries(f: Fuser, e: Equation, changed: Sequence[int], carries: int) -> tuple[list[int], list[Layout]]:
+    fixed = [i for i in range(carries) if i not in changed]
+    return fixed, [_contiguous_layout_of(f, e.args[i]) for i in fixed]
+
+
+def _is_used(f: Fuser, s: Symbol) -> bool:
+    return id(s) in f.used
+
+
+def _lower_body(code: Routine, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps:
+    """The steps of a routine with its inputs in an order and some of its outputs; the first `carried` outputs
+    overwrite the first inputs.
+    """
+    outputs = [code.outputs[i] for i in wanted]
+    outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
+    graph = optimize(Graph(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
+    return lower(graph.inputs, graph.equations, graph.outputs, {i: i for i in range(carried)})
+
+
+def _initialize_carry(f: Fuser, x: Any) -> Layout:
+    """The memory of a carry, which starts as a copy of a value."""
+    layout = f.new_layout(spec_of(x))
+    if layout.size:
+        f.put(x, layout)
+    return layout
+
+
+def _contiguous_layout_of(f: Fuser, x: Any) -> Layout:
+    """A value's layout, copied to row-major order if it is not."""
+    if not isinstance(x, Symbol):
+        x = np.asarray(x, spec_of(x).dtype)
+        f.held.append(x)
+    layout = f.layout_of(x)
+    if not layout.size:
+        return contiguous_layout(layout.buffer, layout.shape)
+    in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
+    return layout if all(n == 1 or s == t for n, s, t in in_order) else f.copy_layout(layout)
+
+
+def _append_step(f: Fuser, loop: Loop) -> None:
+    f.steps.append(loop)
+    for buffer in loop.writes():
+        f.note(len(f.steps) - 1, buffer)
+
+
+def _bind_results(f: Fuser, e: Equation, places: Sequence[int], layouts: Sequence[Layout]) -> None:
+    for i, layout in zip(places, layouts, strict=True):
+        f.places[id(e.results[i])] = layout

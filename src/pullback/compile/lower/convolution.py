@@ -1,0 +1,204 @@
+"""Lowers convolutions to patches and matrix products, a few images at a time.
+
+Grids have their channels innermost, so that a patch is a few long pieces of memory, and what follows (a bias, an
+activation, a pooling) runs along channels. With M windows, D = channels * places and F filters:
+
+    y (M, F)  = patches (M, D) @ filters (D, F)
+    w (D, F)  = sum over blocks of patches^T (D, M) @ y (M, F)
+    x         = the rows of y (M, F) @ filters^T (F, D), each accumulated where its patch is
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import make_spec, spec_of
+from ...ops.specialize import Equation
+from ...ops.window.patches import Pairs, Sizes
+from ..loop_ir import (
+    Blocks,
+    Buffer,
+    Kernel,
+    Layout,
+    Product,
+    Store,
+    contiguous_layout,
+    load_line,
+    row_major_strides,
+)
+from .fuse import Fuser
+from .padding import channels_last, fill_kernel, interior_layout, padded_layout, store_value
+
+__all__ = ["lower_convolution", "can_lower_convolution"]
+
+#: Bytes of patches that are laid out at a time: half of the L2 cache.
+PATCH_BYTES = 1 << 19
+
+
+def can_lower_convolution(e: Equation) -> bool:
+    """Whether the convolution has a native form."""
+    specs = [spec_of(a) for a in e.args]
+    dtype = e.results[0].spec.dtype
+    whole = all(s.dtype == dtype and s.weak is None and s.size for s in specs) and e.results[0].spec.size
+    return bool(dtype.name in ("float32", "float64") and whole and e.static["groups"] == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """The sizes of a convolution: x (n, channels, *sizes), w (filters, channels, *window), y (n, filters, *many)."""
+
+    n: int
+    channels: int
+    filters: int
+    window: Sizes
+    many: Sizes
+    stride: Sizes
+    padding: Pairs
+    dilation: Sizes
+    dtype: np.dtype[Any]
+
+    @property
+    def depth(self) -> int:
+        return self.channels * math.prod(self.window)
+
+    @property
+    def rows(self) -> int:
+        """Windows of one image."""
+        return math.prod(self.many)
+
+    @property
+    def images(self) -> int:
+        """Images of a block: as many as fit in the cache and divide the number of images."""
+        most = max(1, PATCH_BYTES // (self.rows * self.depth * self.dtype.itemsize))
+        return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
+
+
+def _geometry_of(e: Equation) -> _Geometry:
+    shapes = {e.op.form.result: e.results[0].spec.shape}
+    shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
+    x, w, y = shapes["x"], shapes["w"], shapes["y"]
+    how = (e.static["stride"], e.static["padding"], e.static["dilation"])
+    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype)
+
+
+def lower_convolution(f: Fuser, e: Equation) -> None:
+    g, (first, second) = _geometry_of(e), e.args
+    if e.op.form.result == "y":
+        layout = _lower_forward(f, g, first, second)
+    elif e.op.form.result == "w":
+        layout = _lower_weight_gradient(f, g, first, second)
+    else:
+        layout = _lower_input_gradient(f, g, first, second, e.results[0].spec.shape)
+    f.places[id(e.results[0])] = layout
+
+
+def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
+    source, filters = padded_layout(f, x, g.padding), _filter_matrix(f, g, w)
+    shape = (g.n, g.filters, *g.many)
+    out = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
+    rows = g.images * g.rows
+    lay, patches = _lay_out_patches(g, source)
+    product = Product(contiguous_layout(out.buffer, (1, rows, g.filters)), patches, filters)
+    moves = {source.buffer: g.images * source.strides[0], out.buffer: rows * g.filters}
+    _append_steps(f, g, [lay, product], moves, out.buffer)
+    return out
+
+
+def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
+    source, bars = padded_layout(f, x, g.padding), _row_matrix(f, g, y)
+    if bars.buffer is source.buffer:
+        bars = f.copy_layout(bars)
+    out = contiguous_layout(Buffer("arena", g.depth * g.filters, g.dtype), (1, g.depth, g.filters))
+    several = g.images < g.n
+    if several:
+        f.steps.append(fill_kernel(out, 0))
+    lay, patches = _lay_out_patches(g, source)
+    transposed = Layout(patches.buffer, (1, g.depth, patches.shape[1]), (0, patches.strides[2], patches.strides[1]))
+    product = Product(out, transposed, bars, beta=1.0 if several else 0.0)
+    moves = {source.buffer: g.images * source.strides[0], bars.buffer: g.images * g.rows * g.filters}
+    _append_steps(f, g, [lay, product], moves, out.buffer)
+    inner = row_major_strides((*g.window, g.channels, g.filters))
+    return Layout(out.buffer, (g.filters, g.channels, *g.window), (1, g.filters, *inner[:-2]))
+
+
+def _lower_input_gradient(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[int, ...]) -> Layout:
+    bars, filters = _row_matrix(f, g, y), _filter_matrix(f, g, w)
+    transposed = Layout(filters.buffer, (1, g.filters, g.depth), (0, 1, g.filters))
+    padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(shape[2:], g.padding, strict=True)))
+    out = f.new_layout(make_spec(padded, g.dtype), channels_last(len(padded)))
+    rows = g.images * g.rows
+    columns = contiguous_layout(Buffer("arena", rows * g.depth, g.dtype), (1, rows, g.depth))
+    clear = fill_kernel(Layout(out.buffer, (g.images, *padded[1:]), out.strides), 0)
+    product = Product(columns, bars, transposed)
+    extents, strides = _patch_domain(g, out)
+    add = Kernel(extents, 0)
+    line = load_line(columns.buffer, row_major_strides(extents))
+    add.lines.append(line)
+    add.stores.append(Store(line, out.buffer, strides, 0, "add", accumulates=True, points=math.prod(extents)))
+    moves = {out.buffer: g.images * out.strides[0], bars.buffer: rows * g.filters}
+    _append_steps(f, g, [clear, product, add], moves, out.buffer)
+    return interior_layout(out, shape, g.padding)
+
+
+def _append_steps(
+    f: Fuser, g: _Geometry, steps: list[Kernel | Product], moves: dict[Buffer, int], written_to: Buffer
+) -> None:
+    if g.images < g.n:
+        f.steps.append(Blocks(g.n // g.images, steps, moves))
+    else:
+        f.steps.extend(steps)
+    f.note(len(f.steps) - 1, written_to)
+
+
+def _patch_domain(g: _Geometry, source: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The domain (images, *many, *window, channels) of a block's patches, and the strides of a padded grid along it."""
+    inner = source.strides[2:]
+    between = [s * t for s, t in zip(inner, g.stride, strict=True)]
+    within = [s * d for s, d in zip(inner, g.dilation, strict=True)]
+    strides = (source.strides[0], *between, *within, source.strides[1])
+    return (g.images, *g.many, *g.window, g.channels), strides
+
+
+def _lay_out_patches(g: _Geometry, source: Layout) -> tuple[Kernel, Layout]:
+    """A kernel that lays out the patches of a block, and where: (1, windows, depth). Patch by patch if channels make
+    long pieces of memory, else place by place, where neighbouring windows do.
+    """
+    extents, strides = _patch_domain(g, source)
+    rank, rows, depth = len(g.many), g.images * g.rows, g.depth
+    buffer = Buffer("arena", rows * depth, g.dtype)
+    piece = g.channels * (g.window[-1] if g.dilation[-1] == 1 else 1) if source.strides[1] == 1 else 1
+    by_place = piece < 16 and g.many[-1] > piece
+    order = [*range(1 + rank, 2 + 2 * rank), *range(1 + rank)] if by_place else list(range(2 + 2 * rank))
+    kernel = Kernel(tuple(extents[i] for i in order), 0)
+    line = load_line(source.buffer, tuple(strides[i] for i in order), source.offset)
+    kernel.lines.append(line)
+    kernel.stores.append(Store(line, buffer, row_major_strides(kernel.extents)))
+    return kernel, Layout(buffer, (1, rows, depth), (0, 1, rows) if by_place else (0, depth, 1))
+
+
+def _filter_matrix(f: Fuser, g: _Geometry, w: Any) -> Layout:
+    """The weight as a matrix (1, depth, filters)."""
+    if (id(w), "filters") in f.prepared_layouts:
+        return f.prepared_layouts[id(w), "filters"]
+    source = f.layout_of(w)
+    shape = (*g.window, g.channels, g.filters)
+    strides = (*source.strides[2:], source.strides[1], source.strides[0])
+    target = f.copy_layout(Layout(source.buffer, shape, strides, source.offset))
+    f.prepared_layouts[id(w), "filters"] = contiguous_layout(target.buffer, (1, g.depth, g.filters))
+    return f.prepared_layouts[id(w), "filters"]
+
+
+def _row_matrix(f: Fuser, g: _Geometry, y: Any) -> Layout:
+    """y as a matrix (1, windows, filters), contiguous."""
+    shape = (g.n, g.filters, *g.many)
+    wanted = f.new_layout(make_spec(shape, g.dtype), channels_last(len(shape)))
+    layout = f.layout_of(y)
+    in_order = all(n == 1 or s == t for n, s, t in zip(shape, layout.strides, wanted.strides, strict=True))
+    if not in_order:
+        store_value(f, y, wanted)
+        layout = wanted
+    return Layout(layout.buffer, (1, g.n * g.rows, g.filters), (0, g.filters, 1), layout.offset)

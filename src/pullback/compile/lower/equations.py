@@ -1,0 +1,238 @@
+"""Graph in, steps out: each equation is lowered by the form of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import is_array
+from ...arrays.spec import spec_of
+from ...checkpoint.budget.recipe_registry import is_repeatable
+from ...ops.dispatch import compute
+from ...ops.forms import (
+    Cast,
+    Contract,
+    Convolve,
+    Flow,
+    Gather,
+    Join,
+    Recompute,
+    Reduce,
+    ScatterAdd,
+    Window,
+    Write,
+)
+from ...ops.specialize import Equation, Symbol
+from ..legality import check_legality
+from ..loop_ir import Host, Kernel, KernelLine, Layout, Steps, phase_after
+from ..schedule.order import order_steps
+from ..schedule.split import split_kernel
+from ..vocabulary import computation_dtype, is_native, is_supported
+from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
+from .control_flow import lower_control_flow
+from .convolution import can_lower_convolution, lower_convolution
+from .fuse import Fuser
+from .indexing import lower_gather, lower_scatter
+from .outputs import place_output, write_donated_outputs
+from .padding import fill_kernel
+from .pooling import can_lower_pooling, lower_pooling
+from .views import axes_of_view, is_view
+
+__all__ = ["lower_program"]
+
+
+def lower_program(
+    inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Sequence[Any], donated: dict[int, int]
+) -> Steps:
+    """The steps of a program. `donated` maps outputs (by number) to the inputs whose memory they overwrite."""
+    f = Fuser(inputs, equations, outputs, donated)
+    f.updates = find_in_place_updates(f, inputs)
+    for equation in equations:
+        lower_equation(f, equation)
+    results = [place_output(f, i, x) for i, x in enumerate(outputs)]
+    write_donated_outputs(f)
+    written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
+    steps = order_steps(f.first, written, f.last)
+    pieces = [piece for s in steps for piece in (split_kernel(s) if isinstance(s, Kernel) else (s,))]
+    check_legality(pieces)
+    places = [(s, f.places[id(s)]) for e in equations for s in e.results if id(s) in f.places]
+    return Steps(pieces, f.inputs, results, places)
+
+
+def lower_equation(f: Fuser, e: Equation) -> None:
+    if id(e) in f.updates:
+        return
+    # a form may match and still not be supported: such an equation reaches the test for views, then NumPy
+    form = e.op.form
+    given, made = tuple([spec_of(a) for a in e.args]), [s.spec for s in e.results]
+    if not all(map(is_native, {s.dtype for s in (*given, *made)})) or exceeds_dtype(e):
+        lower_on_host(f, e)
+    elif isinstance(form, Flow):
+        lower_control_flow(f, e, lower_program)
+    elif isinstance(form, Cast) or (e.op.family == "elementwise" and is_supported(e.op, given, made[0])):
+        lower_elementwise(f, e)
+    elif isinstance(form, Reduce) and e.results[0].spec.size and spec_of(e.args[0]).size:
+        lower_fold(f, e)
+    elif isinstance(form, Contract) and can_lower_contraction(e):
+        lower_contraction(f, e)
+    elif isinstance(form, Convolve) and can_lower_convolution(e):
+        lower_convolution(f, e)
+    elif isinstance(form, Window) and can_lower_pooling(f, e):
+        lower_pooling(f, e)
+    elif isinstance(form, Join):
+        lower_join(f, e)
+    elif isinstance(form, Recompute):
+        lower_recompute_fence(f, e)
+    elif isinstance(form, Gather) and len(e.args) > 1 and e.results[0].spec.size:
+        lower_gather(f, e)
+    elif isinstance(form, ScatterAdd):
+        lower_place(f, e)
+    elif isinstance(form, Write):
+        lower_write(f, e)
+    elif is_view(e) and isinstance(e.args[0], Symbol):
+        lower_view(f, e)
+    else:
+        lower_on_host(f, e)
+
+
+def exceeds_dtype(e: Equation) -> bool:
+    """Whether a Python integer does not fit the dtype it is computed in. NumPy executes that: comparisons are still
+    right, and arithmetic raises.
+    """
+    numbers = [a for a in e.args if type(a) is int]
+    if not numbers or e.op.family != "elementwise":
+        return False
+    dtype = computation_dtype([spec_of(a) for a in e.args], e.results[0].spec)
+    return dtype.kind in "iu" and not all(np.iinfo(dtype).min <= n <= np.iinfo(dtype).max for n in numbers)
+
+
+def lower_elementwise(f: Fuser, e: Equation) -> None:
+    shape = e.results[0].spec.shape
+    aligned = [(a, tuple(range(len(shape) - spec_of(a).ndim, len(shape)))) for a in e.args]
+    f.add_elementwise(e.results[0], shape, aligned, f.line_maker(e))
+
+
+def lower_fold(f: Fuser, e: Equation) -> None:
+    x, result = e.args[0], e.results[0]
+    spec = spec_of(x)
+    reduced, keepdims, word = e.static["axis"], e.static["keepdims"], e.op.form.word
+    step, axes = f.choose_kernel(spec.shape, [(x, tuple(range(spec.ndim)))], whole=True)
+    kernel = f.kernel(step)
+    line = f.line(x, step, axes)
+    folded = {axes[i] for i in reduced if axes[i] is not None}
+    result_axes = tuple(None if i in reduced else a for i, a in enumerate(axes) if keepdims or i not in reduced)
+    if not folded:  # axes of size one: nothing to fold
+        same = KernelLine("cast", result.spec.dtype, line.axes, phase_after((line,)), (line,), weight=0)
+        f.record_line(result, step, kernel, same, result_axes)
+        return
+    # a fold of the last axes is a line of a row kernel; of others, it accumulates in memory
+    suffix = len(folded)
+    rank = len(kernel.extents)
+    whole_rows = folded == set(range(rank - suffix, rank)) and (suffix < rank or rank == 1)
+    if whole_rows and suffix and kernel.inner in (0, suffix):
+        kernel.inner = suffix
+        fold = KernelLine(
+            "fold", result.spec.dtype, frozenset(range(rank - suffix)), phase_after((line,)), (line,), word=word
+        )
+        f.record_line(result, step, kernel, fold, result_axes)
+        return
+    layout = f.new_layout(result.spec)
+    f.add_store(step, line, result_axes, layout, word, spec.size)
+    f.places[id(result)] = layout
+
+
+def lower_view(f: Fuser, e: Equation) -> None:
+    source = e.args[0]
+    if id(source) not in f.places:
+        axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
+        if axes is not None:
+            f.views[id(e.results[0])] = source, axes, e
+            return
+    for result, layout in zip(e.results, f.view_of(e, f.layout_of(source)), strict=True):
+        f.places[id(result)] = layout
+
+
+def lower_recompute_fence(f: Fuser, e: Equation) -> None:
+    """The memory of the argument. Kernels so far are closed: one of them would compute too early what is recomputed
+    in order not to stay alive until now.
+    """
+    f.places[id(e.results[0])] = f.layout_of(e.args[0])
+    f.first_open_step = len(f.steps)
+
+
+def lower_join(f: Fuser, e: Equation) -> None:
+    axis, at = e.static["axis"], 0
+    layout = f.new_layout(e.results[0].spec)
+    for x in e.args:
+        n = spec_of(x).shape[axis]
+        part = Layout(layout.buffer, spec_of(x).shape, layout.strides, layout.offset + at * layout.strides[axis])
+        at += n
+        if spec_of(x).size:
+            f.put(x, part)
+    f.places[id(e.results[0])] = layout
+
+
+def lower_place(f: Fuser, e: Equation) -> None:
+    layout = f.new_layout(e.results[0].spec)
+    if layout.size:
+        f.first.append(fill_kernel(layout, 0))
+    f.places[id(e.results[0])] = layout
+    if len(e.args) > 1:
+        lower_scatter(f, layout, e.args[0], e.static["index"], e.args[1:], "add")
+    elif spec_of(e.args[0]).size:
+        f.put(e.args[0], f.region(layout, e.static["index"]))
+
+
+def lower_write(f: Fuser, e: Equation) -> None:
+    donated = find_donated_target(f, e)
+    layout = f.new_layout(e.results[0].spec) if donated is None else donated
+    if layout.size and donated is None:
+        store_separately(f, e.args[0], layout)
+    f.places[id(e.results[0])] = layout
+    if len(e.args) > 2:
+        lower_scatter(f, layout, e.args[1], e.static["index"], e.args[2:], "")
+    elif spec_of(e.args[1]).size:
+        store_separately(f, e.args[1], f.region(layout, e.static["index"]))
+
+
+def find_donated_target(f: Fuser, e: Equation) -> Layout | None:
+    """The memory of an input donated for just this result, if nothing reads the input later: entries are written into
+    it, and the rest need not be copied. Other reads must be earlier gathers by index arrays, which copy; a slice is a
+    view of the memory that is overwritten.
+    """
+    x, result = e.args[0], e.results[0]
+    number = next((f.donated[i] for i, o in enumerate(f.outputs) if o is result and i in f.donated), None)
+    if number is None or f.symbols[number] is not x or sum(o is x for o in f.outputs):
+        return None
+    at = next(i for i, other in enumerate(f.equations) if other is e)
+    for i, other in enumerate(f.equations):
+        picks = isinstance(other.op.form, Gather) and len(other.args) > 1
+        if other is not e and any(a is x for a in other.args) and (i > at or not picks):
+            return None
+    return None if any(a is x for a in e.args[1:]) else f.places[id(x)]
+
+
+def store_separately(f: Fuser, x: Any, target: Layout) -> None:
+    """`Fuser.put` in a new last step, so that writes keep their order."""
+    # `put` would store in the kernel that computes x, earlier than the writes before: hide it meanwhile
+    made = f.kernel_values.pop(id(x), None)
+    if made is not None and id(x) not in f.places:
+        f.kernel_values[id(x)] = made
+        f.layout_of(x)
+        f.kernel_values.pop(id(x))
+    f.put(x, target)
+    if made is not None:
+        f.kernel_values[id(x)] = made
+
+
+def lower_on_host(f: Fuser, e: Equation) -> None:
+    args = tuple(f.layout_of(a) if isinstance(a, Symbol) or (is_array(a) and a.ndim) else a for a in e.args)
+    outs = tuple(f.new_layout(s.spec) for s in e.results)
+    op, static = e.op, e.static
+    call = lambda *arrays: compute(op, arrays, static)  # noqa: E731
+    f.steps.append(Host(op.name, call, args, outs, is_repeatable(op, static)))
+    for s, layout in zip(e.results, outs, strict=True):
+        f.places[id(s)] = layout
+        f.note(len(f.steps) - 1, layout.buffer)

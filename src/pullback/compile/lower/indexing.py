@@ -1,0 +1,85 @@
+"""Lowers gathers and scatters: reading and writing at indices that are known only when the program runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...ops.index.normalize import SLOT, axes_before, has_separated_arrays
+from ...ops.specialize import Equation
+from ..loop_ir import KernelLine, Layout, Store, phase_after
+from .fuse import Axes, Fuser, strides_on_domain
+
+__all__ = ["lower_gather", "lower_scatter"]
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexedLayout:
+    """A layout seen through an index with slots: the result's shape and strides, and for each slot the (stride, size)
+    of its axis and the axes of the result that its array has.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    slots: tuple[tuple[int, int], ...]
+    own: list[tuple[int, ...]]
+
+
+def index_layout(f: Fuser, layout: Layout, index: Any, arrays: Sequence[Any]) -> _IndexedLayout:
+    """A layout seen through an index: strides along the axes of x[index], and the slots of the index arrays."""
+    region = f.region(layout, tuple(slice(None) if i is SLOT else i for i in index))
+    axis, sliced, slots = 0, [], []
+    for entry in (*index, *[slice(None)] * (len(layout.shape) - sum(i is not None for i in index))):
+        if entry is SLOT:
+            slots.append((region.strides[axis], region.shape[axis]))
+        elif not isinstance(entry, int):
+            sliced.append((region.strides[axis], region.shape[axis]))
+        axis += not isinstance(entry, int)
+    index_shape = np.broadcast_shapes(*(spec_of(a).shape for a in arrays))
+    at = 0 if has_separated_arrays(index) else axes_before(index)
+    strides = [s for s, _ in sliced]
+    sizes = [n for _, n in sliced]
+    shape = (*sizes[:at], *index_shape, *sizes[at:])
+    own = [tuple(range(at + len(index_shape) - spec_of(a).ndim, at + len(index_shape))) for a in arrays]
+    strides = [*strides[:at], *[0] * len(index_shape), *strides[at:]]
+    return _IndexedLayout(shape, tuple(strides), region.offset, tuple(slots), own)
+
+
+def lower_gather(f: Fuser, e: Equation) -> None:
+    source = f.layout_of(e.args[0])
+    seen = index_layout(f, source, e.static["index"], e.args[1:])
+    args = list(zip(e.args[1:], seen.own, strict=True))
+    born = f.last_writes.get(id(source.buffer), -1)
+    step, axes = f.choose_kernel(seen.shape, args, after=born)
+    lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in args)
+    kernel = f.kernel(step)
+    strides = strides_on_domain(kernel, axes, Layout(source.buffer, seen.shape, seen.strides))
+    used = frozenset(i for i, s in enumerate(strides) if s).union(*(line.axes for line in lines))
+    line = KernelLine(
+        "gather", source.buffer.dtype, used, phase_after(lines), lines, buffer=source.buffer, strides=strides,
+        offset=seen.offset, weight=8, places=seen.slots,
+    )  # fmt: skip
+    f.record_line(e.results[0], step, kernel, line, axes)
+    f.readers.setdefault(id(source.buffer), []).append(step)
+
+
+def lower_scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[Any], word: str) -> None:
+    """Add a kernel that writes values to places given by index arrays, in order."""
+    seen = index_layout(f, target, index, arrays)
+    if not math.prod(seen.shape):
+        return
+    step = f.new_kernel(seen.shape)
+    axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(seen.shape))
+    lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))
+    line = f.line(values, step, axes[len(axes) - spec_of(values).ndim :])
+    kernel = f.kernel(step)
+    strides = strides_on_domain(kernel, axes, Layout(target.buffer, seen.shape, seen.strides))
+    points = math.prod(seen.shape)
+    kernel.stores.append(Store(line, target.buffer, strides, seen.offset, word, lines, seen.slots, points=points))
+    f.note(step, target.buffer)

@@ -1,0 +1,136 @@
+"""Results of the program: where they are stored, and which of them overwrite donated inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arrays.spec import spec_of
+from ...ops.specialize import Symbol
+from ..loop_ir import (
+    Buffer,
+    Host,
+    Kernel,
+    Layout,
+    Step,
+    Store,
+    contiguous_layout,
+    load_line,
+    row_major_strides,
+    visits_once,
+)
+from ..vocabulary import NATIVE_DTYPES
+from .contraction import lower_contraction
+from .fuse import Axes, Fuser, KernelValue, strides_on_domain
+
+__all__ = ["place_output", "write_donated_outputs"]
+
+
+def place_output(f: Fuser, number: int, x: Any) -> Buffer:
+    """The buffer of a result: the one it is in if it is alone there, else a copy."""
+    spec = spec_of(x)
+    if number in f.donated:
+        return place_donated_output(f, x, contiguous_layout(f.inputs[f.donated[number]], spec.shape))
+    made = f.kernel_values.get(id(x))
+    # results are row-major: the kernel of a permuted value stores it in that order
+    if made is not None and id(x) not in f.places and f.order(spec.shape, [(x, ())]) != tuple(range(spec.ndim)):
+        buffer = Buffer("output", spec.size, spec.dtype, number)
+        f.add_store(made.step, made.line, made.axes, contiguous_layout(buffer, spec.shape))
+        return buffer
+    layout = f.layout_of(x) if isinstance(x, Symbol) else None
+    if layout is not None and layout.buffer.kind == "arena" and layout.is_whole:
+        layout.buffer.kind, layout.buffer.number = "output", number
+        return layout.buffer
+    buffer = Buffer("output", spec.size, spec.dtype, number)
+    if spec.dtype.name not in NATIVE_DTYPES:
+        f.steps.append(copy_on_host(x if layout is None else layout, contiguous_layout(buffer, spec.shape)))
+    elif spec.size:
+        step = f.new_kernel(spec.shape)
+        axes: Axes = tuple(range(spec.ndim))
+        f.add_store(step, f.line(x, step, axes), axes, contiguous_layout(buffer, spec.shape))
+    return buffer
+
+
+def place_donated_output(f: Fuser, x: Any, target: Layout) -> Buffer:
+    """A result written over the input it replaces, after the last read of that input."""
+    equation = f.producer.get(id(x))
+    if f.places.get(id(x)) == target:  # it was written there directly
+        return target.buffer
+    if equation is not None and id(equation) in f.updates:
+        product, alpha = f.updates[id(equation)]
+        lower_contraction(f, product, target, alpha)
+    elif target.size:
+        made = f.kernel_values.get(id(x))
+        if made is not None and id(x) not in f.places:
+            f.donated_stores.append((x, target))
+        else:
+            source = f.layout_of(x)
+            source = copy_any_dtype(f, source) if source.buffer.kind == "input" else source
+            f.final_copies.append((source, target))
+    return target.buffer
+
+
+def write_donated_outputs(f: Fuser) -> None:
+    """Results over donated inputs: by the kernel that computes them if it uses the input last, else by a copy."""
+    for x, target in f.donated_stores:
+        made = f.kernel_values[id(x)]
+        if is_last_use(f, target.buffer, made) and id(x) not in f.places:
+            f.add_store(made.step, made.line, made.axes, target)
+        else:
+            f.final_copies.append((f.layout_of(x), target))
+    for source, target in f.final_copies:
+        if target.buffer.dtype.name not in NATIVE_DTYPES:
+            f.last.append(copy_on_host(source, target))
+            continue
+        f.last.append(_copy_kernel(source, target))
+
+
+def _copy_kernel(source: Layout, target: Layout) -> Kernel:
+    """A kernel that copies; it is not among the Fuser's steps, whose numbers identify lines."""
+    kernel = Kernel(target.shape, 0)
+    axes: Axes = tuple(range(len(target.shape)))
+    line = load_line(source.buffer, strides_on_domain(kernel, axes, source), source.offset)
+    kernel.lines.append(line)
+    kernel.stores.append(Store(line, target.buffer, strides_on_domain(kernel, axes, target)))
+    return kernel
+
+
+def copy_any_dtype(f: Fuser, source: Layout) -> Layout:
+    """A copy of a layout, whatever its dtype."""
+    if source.buffer.dtype.name in NATIVE_DTYPES:
+        return f.copy_layout(source)
+    target = contiguous_layout(Buffer("arena", source.size, source.buffer.dtype), source.shape)
+    f.steps.append(copy_on_host(source, target))
+    f.note(len(f.steps) - 1, target.buffer)
+    return target
+
+
+def copy_on_host(source: Any, target: Layout) -> Host:
+    """A copy by NumPy, for dtypes that compiled code does not support."""
+    return Host("copy", lambda x: x, (source,), (target,))
+
+
+def is_last_use(f: Fuser, buffer: Buffer, made: KernelValue) -> bool:
+    """Whether the kernel that makes a value may write it over an input: no later step, and no other place of the
+    kernel itself, reads that input.
+    """
+    waiting = {id(f.steps[f.kernel_values[id(x)].step]) for x, _ in f.donated_stores}
+    runs = [s for s in f.steps[made.step + 1 :] if s.writes() or id(s) in waiting]  # a step without stores is dropped
+    later = [*runs, *f.last]
+    if any(_may_read(step, buffer) for step in later) or any(buffer is s.buffer for s, _ in f.final_copies):
+        return False
+    kernel = f.kernel(made.step)
+    strides = strides_on_domain(kernel, made.axes, Layout(buffer, *input_shape_and_strides(f, buffer)))
+    loads = [line for line in kernel.lines if line.buffer is buffer]
+    same = all(line.kind == "load" and line.strides == strides and not line.offset for line in loads)
+    return not kernel.inner and same and (not loads or visits_once(kernel, strides))
+
+
+def _may_read(step: Step, buffer: Buffer) -> bool:
+    """Whether a step reads a buffer, or may once stores that are still to come use all its lines."""
+    lines = step.lines if isinstance(step, Kernel) else []
+    return buffer in step.reads() or any(line.buffer is buffer for line in lines)
+
+
+def input_shape_and_strides(f: Fuser, buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape = f.input_specs[buffer.number].shape
+    return shape, row_major_strides(shape)

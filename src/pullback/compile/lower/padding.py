@@ -1,0 +1,67 @@
+"""Padded grids in memory, in which windows reach every element by strides alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arrays.spec import make_spec, spec_of
+from ...ops.window.patches import Pairs
+from ..loop_ir import Kernel, KernelLine, Layout, Store
+from .fuse import Axes, Fuser, axes_by_stride
+
+__all__ = ["channels_last", "fill_kernel", "padded_layout", "interior_layout", "window_place_layout", "store_value"]
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """The axes of (n, channels, *sizes) with the channels innermost."""
+    return (0, *range(2, rank), 1)
+
+
+def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0) -> Layout:
+    """x with its padding; x in place if there is none."""
+    if not any(map(any, padding)):
+        return f.layout_of(x)
+    key = (id(x), padding, number)
+    if key in f.prepared_layouts:
+        return f.prepared_layouts[key]
+    spec = spec_of(x)
+    padded = (*spec.shape[:2], *(n + low + high for n, (low, high) in zip(spec.shape[2:], padding, strict=True)))
+    layout = f.new_layout(make_spec(padded, spec.dtype), f.order(spec.shape, [(x, ())]))
+    f.first.append(fill_kernel(layout, number))  # the step that computes x may come before this point
+    store_value(f, x, interior_layout(layout, spec.shape, padding))
+    f.prepared_layouts[key] = layout
+    return layout
+
+
+def interior_layout(layout: Layout, shape: tuple[int, ...], padding: Pairs) -> Layout:
+    """The part of a padded layout that is not padding."""
+    offset = sum(low * s for (low, _), s in zip(padding, layout.strides[2:], strict=True))
+    return Layout(layout.buffer, shape, layout.strides, layout.offset + offset)
+
+
+def fill_kernel(layout: Layout, number: Any) -> Kernel:
+    """A kernel that fills a layout with a number."""
+    order = axes_by_stride(layout)
+    kernel = Kernel(tuple(layout.shape[i] for i in order), 0)
+    line = KernelLine("number", layout.buffer.dtype, frozenset(), number=number)
+    kernel.stores.append(Store(line, layout.buffer, tuple(layout.strides[i] for i in order), layout.offset))
+    return kernel
+
+
+def store_value(f: Fuser, x: Any, target: Layout) -> None:
+    """x written to a layout of its shape and dtype, by the kernel that makes it or in the target's order."""
+    if id(x) in f.kernel_values:
+        f.store(x, target)
+        return
+    order = axes_by_stride(target)
+    step = f.new_kernel(tuple(target.shape[i] for i in order))
+    axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(target.shape))
+    f.add_store(step, f.line(x, step, axes), axes, target)
+
+
+def window_place_layout(layout: Layout, place: tuple[int, ...], many: tuple[int, ...], how: dict[str, Any]) -> Layout:
+    """The elements of a padded grid at one place of all windows."""
+    sizes = layout.strides[2:]
+    strides = tuple(s * t for s, t in zip(sizes, how["stride"], strict=True))
+    offset = sum(k * d * s for k, d, s in zip(place, how["dilation"], sizes, strict=True))
+    return Layout(layout.buffer, (*layout.shape[:2], *many), (*layout.strides[:2], *strides), layout.offset + offset)

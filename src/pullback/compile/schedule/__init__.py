@@ -1,0 +1,1 @@
+"""Steps in, steps out: their order, cuts, blocks, memory and recomputation."""

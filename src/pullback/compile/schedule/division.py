@@ -1,0 +1,220 @@
+"""Steps in, steps out: kernels that are worth several threads are cut into blocks, followed by kernels that combine the
+blocks' partial folds.
+
+The number of blocks depends on the kernel alone, never on the number of threads, and partial folds are combined in
+order. So the result is the same to the last bit on any number of threads, one included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..cpu.matmul.panels import is_tiled
+from ..cpu.runtime.blas import blas_thread_functions
+from ..cpu.runtime.pool_code import MAX_BLOCKS
+from ..loop_ir import Buffer, Division, Kernel, KernelLine, Product, Step, Store, load_line, phase_after
+from .cost import estimate_nanoseconds
+from .domain import Domain
+
+__all__ = ["divide_steps"]
+
+#: Programs with less than this to share are not divided, nor in others steps of less than `MIN_STEP_NS`; a block
+#: takes at least `MIN_BLOCK_NS`. Once the threads are awake, a short kernel whose data another thread's cache would
+#: have to fetch again costs more than it saves.
+MIN_PROGRAM_NS, MIN_STEP_NS, MIN_BLOCK_NS = 40_000, 8_000, 4_000
+#: Pieces of different blocks are in different cache lines, against false sharing.
+CACHE_LINE_BYTES = 64
+#: A tiled product is cut into at most so many parts, each a multiple of so many columns or rows.
+MAX_PRODUCT_PARTS, PRODUCT_PART_MULTIPLE = 4, 32
+#: A matrix product of more nanoseconds is left to several threads of the BLAS.
+MAX_BATCH_PRODUCT_NS = 500_000
+
+
+def divide_steps(steps: Sequence[Step], vector_bytes: int) -> list[Step]:
+    """The same steps, with long kernels in blocks."""
+    steps = [_split_product(step, vector_bytes) if isinstance(step, Product) else step for step in steps]
+    times = [estimate_nanoseconds(step) for step in steps]
+    if (
+        sum(t for t, step in zip(times, steps, strict=True) if t >= MIN_STEP_NS and _is_divisible(step))
+        < MIN_PROGRAM_NS
+    ):
+        return list(steps)
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            found += _divide_kernel(step, vector_bytes)
+        else:
+            found.append(_divide_batch(step) if isinstance(step, Product) else step)
+    return found
+
+
+def _is_divisible(step: Step) -> bool:
+    return isinstance(step, Kernel) or (isinstance(step, Product) and step.out.shape[0] > 1)
+
+
+def _split_product(step: Product, vector_bytes: int) -> Product:
+    """A long tiled product as a batch of several, by columns (or else rows) of the result. Each element is summed in
+    the same order as before.
+    """
+    _, rows, columns = step.out.shape
+    count = min(_block_count(estimate_nanoseconds(step)), MAX_PRODUCT_PARTS)
+    if count == 1 or step.out.shape[0] > 1 or not is_tiled(step, vector_bytes):
+        return step
+    while count > 1 and columns % (count * PRODUCT_PART_MULTIPLE) and rows % (count * PRODUCT_PART_MULTIPLE):
+        count //= 2
+    along = columns % (count * PRODUCT_PART_MULTIPLE) == 0
+    wide, tall = (columns // count, rows) if along else (columns, rows // count)
+    out, left, right = step.out, step.left, step.right
+    by = wide if along else tall * out.strides[1]
+    parts = (
+        replace(out, shape=(count, tall, wide), strides=(by, *out.strides[1:])),
+        replace(left, shape=(count, tall, left.shape[2]),
+                strides=(0 if along else tall * left.strides[1], *left.strides[1:])),
+        replace(right, shape=(count, right.shape[1], wide),
+                strides=(wide * right.strides[2] if along else 0, *right.strides[1:])),
+    )  # fmt: skip
+    return replace(step, out=parts[0], left=parts[1], right=parts[2])
+
+
+def _divide_batch(step: Product) -> Product:
+    """A batch of products in blocks, where the BLAS can be limited to the calling thread. Large matrices are left to
+    the BLAS's own threads, one after the other.
+    """
+    time, batch = estimate_nanoseconds(step), step.out.shape[0]
+    disjoint = all(step.out.buffer is not x.buffer for x in (step.left, step.right)) and step.out.strides[0] != 0
+    if (
+        batch == 1
+        or time < MIN_STEP_NS
+        or time / batch > MAX_BATCH_PRODUCT_NS
+        or not disjoint
+        or blas_thread_functions() is None
+    ):
+        return step
+    return replace(step, blocks=min(_block_count(time), batch))
+
+
+def _block_count(time: float) -> int:
+    """A power of two, so that a thread's share in one kernel is its share in the next: its caches hold it."""
+    return min(MAX_BLOCKS, 1 << max(1, int(time / MIN_BLOCK_NS)).bit_length() - 1)
+
+
+def _divide_kernel(kernel: Kernel, vector_bytes: int) -> list[Step]:
+    time = estimate_nanoseconds(kernel)
+    if time < MIN_STEP_NS or any(s.args or s.accumulates for s in kernel.stores):  # two blocks may share a place
+        return [kernel]
+    domain = Domain(kernel, vector_bytes)
+    folds = [line for line in kernel.live_lines() if line.kind == "fold"]
+    later = _find_postponed_stores(kernel) if folds and not domain.rows else []
+    if later is None:
+        return [kernel]
+    stores = [s for s in kernel.stores if s not in later]
+    count = domain.rows if folds and domain.rows else len(domain.sizes)
+    wanted = _block_count(time)
+    possible = [
+        g for g in range(count) if _max_blocks(domain, g) > 1 and _are_blocks_independent(kernel, domain, stores, g)
+    ]
+    if not possible or wanted == 1:
+        return [kernel]
+    group = _choose_group(domain, possible, wanted)
+    return _build_blocks(kernel, domain, group, min(wanted, _max_blocks(domain, group)), stores, later)
+
+
+def _max_blocks(domain: Domain, group: int) -> int:
+    """The most blocks a group can be cut into."""
+    return domain.sizes[group] // domain.block_multiple(group)
+
+
+def _choose_group(domain: Domain, possible: list[int], wanted: int) -> int:
+    """The outermost group that can be cut into as many blocks as wanted, else the one that can be cut into most."""
+    enough = [g for g in possible if _max_blocks(domain, g) >= wanted]
+    return enough[0] if enough else max(possible, key=lambda g: _max_blocks(domain, g))
+
+
+def _find_postponed_stores(kernel: Kernel) -> list[Store] | None:
+    """The stores of a single row that wait for its folds or have one value for it; None if something along the row
+    waits for a fold: then the row has several phases, and is not cut.
+    """
+    if any(line.phase and line.kind == "fold" for line in kernel.live_lines()):
+        return None
+    later = [s for s in kernel.stores if not s.word and not any(s.strides)]
+    return None if any(s.phase for s in kernel.stores if s not in later) else later
+
+
+def _are_blocks_independent(kernel: Kernel, domain: Domain, stores: list[Store], group: int) -> bool:
+    """Whether blocks along a group are independent: stores differ along it, so that what is read of their buffers is
+    read at the same point, or fold into pieces.
+    """
+    return all(_has_partial_results(kernel, s) for s in stores if not domain.strides(s.strides)[group])
+
+
+def _has_partial_results(kernel: Kernel, store: Store) -> bool:
+    """Whether each block can have a partial result of a store: it folds, and fills its whole buffer."""
+    size = math.prod(n for n, stride in zip(kernel.extents, store.strides, strict=True) if stride)
+    return bool(store.word) and size == store.buffer.size
+
+
+def _build_blocks(
+    kernel: Kernel, domain: Domain, group: int, blocks: int, stores: list[Store], later: list[Store]
+) -> list[Step]:
+    """The kernel in blocks along a group, and the kernels that combine the blocks' partial folds."""
+    piece_strides: dict[Buffer, int] = {}
+
+    def new_pieces(dtype: np.dtype[Any], size: int) -> Buffer:
+        step = -(-size * dtype.itemsize // CACHE_LINE_BYTES) * CACHE_LINE_BYTES // dtype.itemsize
+        buffer = Buffer("arena", blocks * step, dtype)
+        piece_strides[buffer] = step
+        return buffer
+
+    # a fold that several blocks would write goes to a piece for each; if the row itself is cut, its folds are partial
+    during: list[Store] = []
+    after: list[Step] = []
+    for store in stores:
+        if store.word and not domain.strides(store.strides)[group]:
+            there = store.buffer
+            store = replace(store, buffer=new_pieces(there.dtype, there.size))
+            after.append(_combining_kernel(store, there, blocks, piece_strides[store.buffer]))
+        during.append(store)
+    if group >= domain.rows:
+        folds = [line for line in kernel.live_lines() if line.kind == "fold"]
+        partial = {id(line): new_pieces(line.dtype, 1) for line in folds}
+        during += [Store(line, partial[id(line)], (0,) * len(kernel.extents)) for line in folds]
+        after += _finishing_kernels(later, domain, partial, piece_strides, blocks)
+    return [replace(kernel, stores=during, division=Division(domain.groups[group][-1], blocks, piece_strides)), *after]
+
+
+def _combining_kernel(store: Store, target: Buffer, blocks: int, step: int) -> Kernel:
+    """The kernel that folds pieces into their buffer, in order."""
+    size = target.size
+    extents, strides, to = ((blocks, size), (step, 1), (0, 1)) if size > 1 else ((blocks,), (step,), (0,))
+    line = load_line(store.buffer, strides)
+    return Kernel(extents, 0, [line], [Store(line, target, to, 0, store.word, points=blocks * size)])
+
+
+def _finishing_kernels(
+    later: list[Store], domain: Domain, partial: dict[int, Buffer], piece_strides: dict[Buffer, int], blocks: int
+) -> list[Step]:
+    """Kernels whose row is the blocks' partial folds: they fold it, and compute what waits for the result."""
+    kernel = Kernel((blocks,), 1)
+    known: dict[int, KernelLine] = {}
+
+    def recompute(line: KernelLine) -> KernelLine:
+        if line.kind == "fold":
+            buffer = partial[id(line)]
+            return KernelLine(
+                "fold", line.dtype, frozenset(), 0, (load_line(buffer, (piece_strides[buffer],)),), word=line.word
+            )
+        args = tuple(known[id(a)] for a in line.args)
+        strides = (0,) if line.buffer is not None else ()
+        return replace(line, args=args, axes=frozenset(), strides=strides, phase=phase_after(args))
+
+    for line in Kernel((), 0, [], later).live_lines():
+        if line.kind == "fold" or not domain.varies_along_row(line):
+            known[id(line)] = recompute(line)
+    kernel.lines += known.values()
+    kernel.stores += [replace(s, line=known[id(s.line)], strides=(0,)) for s in later]
+    return [kernel] if later else []

@@ -1,0 +1,118 @@
+"""Kernel in, its loop nest out: axes merged under one counter, which of them are the row, and the number of lanes."""
+
+from __future__ import annotations
+
+import math
+
+from ..loop_ir import Kernel, KernelLine
+
+__all__ = ["MAX_UNROLL", "Domain"]
+
+#: The largest unroll factor of a row's loop, in vectors.
+MAX_UNROLL = 4
+
+
+class Domain:
+    """The axes of a kernel in groups, with a size each; the groups from `rows` on are the row."""
+
+    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+        self.kernel = kernel
+        self.groups, self.in_row = _collapse_axes(kernel)
+        self.sizes = [math.prod(kernel.extents[a] for a in g) for g in self.groups]
+        self.group_of = {a: i for i, g in enumerate(self.groups) for a in g}
+        self.rows = len(self.groups) - self.in_row
+        self.lanes = self._choose_lanes(vector_bytes)
+        #: The group along which the domain is divided into blocks; -1 for none.
+        self.divided_group = self.group_of[kernel.division.axis] if kernel.division is not None else -1
+
+    def varies_along_row(self, line: KernelLine) -> bool:
+        """Whether a line differs along a row. A fold's value does not."""
+        return any(self.group_of.get(a, -1) >= self.rows for a in line.axes)
+
+    def strides(self, strides: tuple[int, ...]) -> list[int]:
+        """Strides along the groups."""
+        return [strides[g[-1]] for g in self.groups]
+
+    @property
+    def length(self) -> int:
+        """The number of elements along which vectors run."""
+        return self.sizes[-1] if self.in_row else 1
+
+    def block_multiple(self, group: int) -> int:
+        """Blocks along a group start at multiples of this: along vectors, an unrolled iteration is not cut."""
+        return MAX_UNROLL * self.lanes if self.in_row and group == len(self.sizes) - 1 else 1
+
+    def block_bounds_lines(self) -> list[str]:
+        """The LLVM lines that compute the range of block `%block`: `%lo`, `%hi`, and whether it is the `%last`."""
+        assert self.kernel.division is not None
+        blocks, unit = self.kernel.division.blocks, self.block_multiple(self.divided_group)
+        size = self.sizes[self.divided_group]
+        return [
+            f"  %last = icmp eq i64 %block, {blocks - 1}",
+            f"  %lo.a = mul nuw nsw i64 %block, {size // unit}",
+            f"  %lo.b = udiv i64 %lo.a, {blocks}",
+            f"  %lo = mul nuw nsw i64 %lo.b, {unit}",
+            f"  %hi.a = add nuw nsw i64 %lo.a, {size // unit}",
+            f"  %hi.b = udiv i64 %hi.a, {blocks}",
+            f"  %hi.c = mul nuw nsw i64 %hi.b, {unit}",
+            f"  %hi = select i1 %last, i64 {size}, i64 %hi.c",
+        ]
+
+    @property
+    def row(self) -> int:
+        """The elements of a row."""
+        return math.prod(self.sizes[self.rows :]) if self.in_row else 1
+
+    def _choose_lanes(self, vector_bytes: int) -> int:
+        """The cheapest number of lanes, but no more than a row can use."""
+        if any(self.varies_along_row(a) for s in self.kernel.stores for a in s.args):
+            return 1  # places may repeat along the row, so its elements are stored one by one
+        weights = self._weights_by_itemsize()
+        sizes = {n for n in weights if n >= 4} or {max(weights, default=8)}
+        lanes = min((vector_bytes // n for n in sizes), key=lambda m: (_cost_per_element(weights, m, vector_bytes), m))
+        while lanes > 1 and lanes // 2 >= self.length:
+            lanes //= 2
+        return lanes
+
+    def _weights_by_itemsize(self) -> dict[int, int]:
+        """The weight of what is computed along the row, by the bytes of its dtype."""
+        weights: dict[int, int] = {}
+        for line in self.kernel.live_lines():
+            along = self.varies_along_row(line) or line.kind == "fold"
+            for dtype in {line.dtype, line.compute_dtype or line.dtype}:
+                if along and dtype.kind != "b":
+                    weights[dtype.itemsize] = weights.get(dtype.itemsize, 0) + line.weight
+        for store in self.kernel.stores:
+            weights[store.buffer.dtype.itemsize] = weights.get(store.buffer.dtype.itemsize, 0) + 1
+        return weights
+
+
+def _cost_per_element(weights: dict[int, int], lanes: int, vector_bytes: int) -> float:
+    """The cost of one element: a value wider than a vector takes several."""
+    return sum(w * max(1, lanes * n // vector_bytes) for n, w in weights.items()) / lanes
+
+
+def _collapse_axes(kernel: Kernel) -> tuple[list[list[int]], int]:
+    """The axes of the domain in groups that one counter can cover, and how many groups belong to the row."""
+    rank, inner = len(kernel.extents), kernel.inner
+    accesses = [line.strides for line in kernel.live_lines() if line.buffer is not None] + [
+        s.strides for s in kernel.stores
+    ]
+    groups: list[list[int]] = []
+    in_row = 0
+    for axis in range(rank):
+        if kernel.extents[axis] == 1:
+            continue
+        inside = axis >= rank - inner
+        previous = groups[-1][-1] if groups else -1
+        # one counter covers two axes of the row, or two outside of it, if every access has one stride over both
+        joins = bool(groups) and inside == (previous >= rank - inner)
+        n = kernel.extents[axis]
+        if joins and all(strides[previous] == strides[axis] * n for strides in accesses):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+            in_row += inside
+    if not inner:
+        in_row = min(1, len(groups))
+    return groups, in_row

@@ -1,0 +1,1 @@
+"""Staging, Python function in, program out: tracing, captured values, state and residuals."""

@@ -1,0 +1,70 @@
+"""Graph in, a key out that is equal for equal programs, so that they share compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...graph.ir import Graph
+from ...ops.routine import Routine
+from ...ops.specialize import Equation, Symbol
+
+__all__ = ["fingerprint"]
+
+_NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype)
+
+
+class _UnknownError(Exception):
+    """Something that cannot be compared."""
+
+
+def fingerprint(graph: Graph) -> Any:
+    """The key; None if the graph has something that cannot be compared. Ops are compared by identity."""
+    try:
+        return _program_key(graph.inputs, graph.equations, graph.outputs)
+    except _UnknownError:
+        return None
+
+
+def _program_key(inputs: Iterable[Symbol], equations: Iterable[Equation], outputs: Iterable[Any]) -> Any:
+    numbers: dict[int, int] = {}
+
+    def number_symbol(s: Symbol) -> Any:
+        return numbers.setdefault(id(s), len(numbers)), s.spec
+
+    def argument_key(x: Any) -> Any:
+        if isinstance(x, Symbol):
+            if id(x) not in numbers:
+                raise _UnknownError
+            return numbers[id(x)]
+        return _value_key(x)
+
+    first = [number_symbol(s) for s in inputs]
+    lines = []
+    for e in equations:
+        args = tuple(map(argument_key, e.args))
+        static = tuple((name, _value_key(value)) for name, value in sorted(e.static.items()))
+        lines.append((e.op, args, static, tuple(map(number_symbol, e.results))))
+    return tuple(first), tuple(lines), tuple((argument_key(o), spec_of(o)) for o in outputs)
+
+
+def _value_key(x: Any) -> Any:
+    """A constant or a static parameter as a key: equal numbers of different types differ."""
+    if isinstance(x, _NAMED):
+        return type(x), repr(x)
+    if isinstance(x, type):  # two classes may have one name
+        return type, x
+    if isinstance(x, (tuple, list)):
+        return type(x), tuple(map(_value_key, x))
+    if isinstance(x, slice):
+        return slice, _value_key((x.start, x.stop, x.step))
+    if isinstance(x, np.ndarray) and not x.dtype.hasobject:
+        return np.ndarray, x.shape, x.dtype.str, x.tobytes()
+    if isinstance(x, np.generic):
+        return type(x), x.tobytes()
+    if isinstance(x, Routine):
+        return Routine, _program_key(x.inputs, x.equations, x.outputs)
+    raise _UnknownError

@@ -1,0 +1,119 @@
+"""The scalar vocabulary of op kernels: its words, the dtypes they support, and what they weigh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec
+from ..ops.op import Op
+
+__all__ = [
+    "MAX_RECOMPUTE_WEIGHT",
+    "IDENTITY",
+    "NATIVE_DTYPES",
+    "VOCABULARY",
+    "Weigher",
+    "computation_dtype",
+    "is_native",
+    "is_supported",
+]
+
+#: Dtypes that compiled code computes in; ops on others fall back to NumPy.
+NATIVE_DTYPES = frozenset(
+    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+)
+#: What a value may weigh to be computed again rather than stored.
+MAX_RECOMPUTE_WEIGHT = 3
+#: The identity of each fold.
+IDENTITY: dict[str, float | bool] = {
+    "add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_or": False, "logical_and": True,
+}  # fmt: skip
+_LIGHT = frozenset((
+    "add", "subtract", "multiply", "negative", "positive", "abs", "square", "maximum", "minimum", "relu", "sign",
+    "heaviside", "select", "conj", "real", "imag", "constant", "stop_gradient", "equal", "not_equal", "less",
+    "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift",
+    "rotate_left",
+))  # fmt: skip
+
+#: Every word, with the kinds of dtype it supports; an op whose kernel needs more falls back to NumPy.
+VOCABULARY: dict[str, str] = {
+    **dict.fromkeys((
+        "add", "multiply", "positive", "abs", "maximum", "minimum", "select", "conj", "real", "imag", "stop_gradient",
+        "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
+        "logical_xor", "logical_not", "isnan", "isinf", "isfinite", "floor", "ceil", "trunc", "rint", "round", "relu",
+    ), "biuf"),
+    **dict.fromkeys((
+        "subtract", "negative", "square", "sign", "divide", "fmod", "remainder", "floor_divide", "copysign", "fmax",
+        "fmin",
+    ), "iuf"),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"), "biu"),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift", "rotate_left"), "iu"),
+    **dict.fromkeys((
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+        "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "logaddexp", "power",
+        "cbrt", "hypot", "heaviside", "nextafter", "signbit",
+    ), "f"),
+}  # fmt: skip
+
+
+class Weigher:
+    """A vocabulary that computes nothing: it collects the words of a kernel and what they cost, in additions."""
+
+    def __init__(self) -> None:
+        self.weight = 0
+        self.words: set[str] = set()
+
+    def constant(self, number: Any) -> None:
+        return None
+
+    def __getattr__(self, word: str) -> Callable[..., None]:
+        def count(*scalars: Any) -> None:
+            self.words.add(word)
+            self.weight += 0 if word in ("positive", "stop_gradient", "real", "conj") else 1 if word in _LIGHT else 4
+            self.weight += 0 if word in _LIGHT or word in ("divide", "sqrt") else 12
+
+        return count
+
+    @staticmethod
+    def weigh(op: Op, count: int) -> int:
+        return _weigh_kernel(op, count).weight
+
+
+@functools.lru_cache(maxsize=4096)
+def _weigh_kernel(op: Op, count: int) -> Weigher:
+    """The words and weight of an op's kernel; cached, since it is asked several times for each equation."""
+    k = Weigher()
+    if op.kernel is not None:
+        op.kernel(k, *[None] * count)
+    return k
+
+
+@functools.lru_cache(maxsize=256)
+def is_native(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in NATIVE_DTYPES
+
+
+@functools.lru_cache(maxsize=4096)
+def is_supported(op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
+    """Whether an op's kernel uses only words that support the dtype it computes in."""
+    if op.kernel is None:
+        return False
+    kind = computation_dtype(args, out).kind
+    if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
+        return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
+    return all(kind in VOCABULARY.get(word, "") for word in _weigh_kernel(op, len(args)).words)
+
+
+def computation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:
+    """The dtype an elementwise op computes in: its result's, or where that is boolean, its arguments' common one."""
+    found: np.dtype[Any] = out.dtype
+    if found.kind == "b":
+        strong: list[Any] = [s.dtype for s in specs if s.weak is None]
+        weak = [s.weak(0) for s in specs if s.weak is not None] if strong else [s.dtype for s in specs]
+        found = np.result_type(*strong, *weak)
+    return found

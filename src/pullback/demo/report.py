@@ -1,0 +1,70 @@
+"""The results of a demo run, and their text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.checkpoint.budget.budget_report import format_bytes
+
+from .memory_use import MemoryUse
+from .training import TrainingRun
+
+__all__ = ["DemoReport", "report_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """What a run of the demo did: both runs, the best seconds of a step by name, memory, and where the page is."""
+
+    parameters: int
+    steps: int
+    tape: TrainingRun
+    compiled: TrainingRun
+    native: bool
+    times: dict[str, float]
+    omissions: list[str]
+    memory: dict[str, MemoryUse]
+    path: Any
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last compiled step."""
+        return self.compiled.losses[-1]
+
+    @property
+    def accuracy(self) -> float:
+        """The lower of the two accuracies on held-out digits."""
+        return min(self.tape.accuracy, self.compiled.accuracy)
+
+    @property
+    def largest_loss_gap(self) -> float:
+        """The largest difference between the losses of tape and compiled, step by step."""
+        return float(np.max(np.abs(np.subtract(self.tape.losses, self.compiled.losses))))
+
+
+def report_rows(report: DemoReport) -> list[tuple[str, str]]:
+    """The findings as (what, how much)."""
+    tape, compiled = report.tape, report.compiled
+    how = "native code" if report.native else "run by NumPy: llvmlite is not installed (extra jit)"
+    rows = [
+        ("held-out accuracy", f"{tape.accuracy:.1%} by tape, {compiled.accuracy:.1%} compiled"),
+        ("loss, last step", f"{tape.losses[-1]:.4f} by tape, {compiled.losses[-1]:.4f} compiled"),
+        ("largest difference", f"{report.largest_loss_gap:.1e} between the losses of the two, step by step"),
+        ("compiled", f"{how}; the first step took {compiled.seconds[0]:.2f} s"),
+    ]
+    fastest = min(report.times.values())
+    rows += [
+        (f"a step, {name}", f"{1e3 * seconds:.2f} ms, {seconds / fastest:.1f} times the fastest")
+        for name, seconds in sorted(report.times.items(), key=lambda pair: pair[1])
+    ]
+    rows += [("", line) for line in report.omissions]
+    rows += [(f"memory, {name}", _format_memory(weight)) for name, weight in report.memory.items()]
+    return rows
+
+
+def _format_memory(weight: MemoryUse) -> str:
+    predicted = "" if weight.predicted is None else f"predicted {format_bytes(weight.predicted)}, "
+    return f"{predicted}measured {format_bytes(weight.measured)}"

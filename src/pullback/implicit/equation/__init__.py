@@ -1,0 +1,1 @@
+"""An equation as an op: its program, its solve, its derivative."""

@@ -1,0 +1,1 @@
+"""Linear solves as ops: the operator and its rules, and the methods."""

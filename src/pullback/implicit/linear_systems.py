@@ -1,0 +1,143 @@
+"""`linear_solve`: systems with a matrix, a sparse matrix or a function that multiplies by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays.argument_checks import check_functions
+from ..arrays.backends import is_array
+from ..arrays.spec import spec_of, zeros
+from ..arrays.value import Value
+from ..errors import DtypeError, ShapeError
+from ..ops.contract.matrix_products import matmul
+from ..ops.dispatch import as_value, shape
+from ..ops.shape.reshaping import astype
+from ..transforms.custom.custom_op import CustomOp, custom_op
+from ..transforms.linear_functions import refuse_offset
+from ..transforms.vectorize import vmap
+from .derivative_policies import check_max_steps, check_relative_tolerance, checked_method, default_tolerance
+from .equation.closed_program import stage_with_captures
+from .linear.methods import Auto
+from .linear.operator import LinearOperator, solve_operator
+from .solve_report import Report, Solution
+from .vector_layout import VectorLayout
+
+__all__ = ["linear_solve", "solve_linear"]
+
+
+def linear_solve(
+    A: Any,
+    b: Any,
+    *,
+    method: Any = None,
+    tol: float | None = None,
+    max_steps: int = 1000,
+    symmetric: bool = False,
+    definite: bool = False,
+    preconditioner: Callable[[Any], Any] | None = None,
+) -> Any:
+    """x with A x = b, differentiable in A and b to any order. A is a square array (b then a vector, or a matrix whose
+    columns are right sides), a SciPy sparse matrix, or a function that multiplies a tree like b by the matrix; what a
+    function closes over is differentiated too.
+
+    `tol` is that of |b - A x| relative to |b|, which is recomputed: if it is missed, `ConvergenceError` is raised, so a
+    singular or inconsistent system never has a solution. `symmetric` and `definite` let faster methods be chosen.
+
+    >>> import numpy as np, pullback as pb
+    >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> np.round(pb.linear_solve(A, np.array([3.0, 4.0])), 6)
+    array([1., 1.])
+    >>> np.round(pb.linear_solve(lambda v: A @ v, np.array([3.0, 4.0])), 6)
+    array([1., 1.])
+    """
+    return solve_linear(A, b, method, tol, max_steps, symmetric, definite, preconditioner, strict=True).value
+
+
+def solve_linear(
+    A: Any, b: Any, method: Any, tol: float | None, max_steps: int, symmetric: bool, definite: bool,
+    preconditioner: Callable[[Any], Any] | None, *, strict: bool,
+) -> Solution:  # fmt: skip
+    """`linear_solve` with the report; it raises only if `strict`."""
+    method = Auto() if method is None else checked_method(method, "linear_solve: method", "GMRES()")
+    if preconditioner is not None:
+        check_functions("linear_solve: preconditioner", preconditioner)
+    known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
+    latest: list[Report] = []
+
+    def operator(multiply: Callable[..., Any], dtype: Any) -> LinearOperator:
+        return LinearOperator(
+            multiply, method, _parse_tolerance(tol, dtype), check_max_steps(max_steps, "linear_solve"),
+            "linear_solve", known, reports=latest, strict=strict,
+        )  # fmt: skip
+
+    if _is_sparse(A):
+        A = _sparse_product(A)
+    value = (
+        _solve_with_function(A, b, operator) if callable(A) else _solve_with_matrix(as_value(A), as_value(b), operator)
+    )
+    return Solution(value, latest[-1] if latest else Report("nothing to solve", 0.0, 0.0, converged=True))
+
+
+def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) -> Any:
+    rows, *columns = shape(A) if len(shape(A)) == 2 else (0,)
+    if [rows] != columns or shape(b)[:1] != (rows,) or len(shape(b)) > 2:
+        raise ShapeError(
+            f"linear_solve: A has shape {shape(A)} and b {shape(b)}, wanted a square matrix and as many rows.\n"
+            "  For a batch of systems use pb.vmap(pb.linear_solve)."
+        )
+    dtypes = spec_of(A).dtype, spec_of(b).dtype
+    if any(d.kind not in "biuf" for d in dtypes):
+        raise DtypeError(
+            f"linear_solve: A and b are real numbers, got {dtypes[0]} and {dtypes[1]}.\n"
+            "  Of a complex system, solve for real and imaginary part."
+        )
+    dtype = np.result_type(*dtypes, np.float32)
+    A, b = astype(A, dtype), astype(b, dtype)
+    made = operator(lambda v, matrix: matmul(matrix, v), dtype)
+    if len(shape(b)) == 2:
+        return vmap(lambda column: solve_operator(made, column, A), 1, 1)(b)
+    return solve_operator(made, b, A)
+
+
+def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Callable[..., LinearOperator]) -> Any:
+    layout, leaves = VectorLayout.from_tree(b, "linear_solve")
+    right = layout.join_leaves(leaves)
+
+    def on_vectors(v: Any) -> Any:
+        return layout.to_vector(multiply(layout.to_tree(v)), "linear_solve")
+
+    refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
+    function, found = stage_with_captures(on_vectors, right) or (on_vectors, [])
+    return layout.to_tree(solve_operator(operator(function, layout.dtype), right, *found))
+
+
+def _is_sparse(A: Any) -> bool:
+    return not isinstance(A, Value) and not is_array(A) and hasattr(A, "tocsr")
+
+
+def _sparse_product(A: Any) -> CustomOp:
+    """v -> A v for a SciPy matrix, whose entries are constants."""
+    if A.shape[0] != A.shape[1]:
+        raise ShapeError(f"linear_solve: the matrix has shape {A.shape}, wanted a square one.")
+    forth, back = A.tocsr(), A.T.tocsr()
+
+    @custom_op
+    def product(v: Any) -> Any:
+        return forth @ v
+
+    @custom_op
+    def transposed_product(v: Any) -> Any:
+        return back @ v
+
+    product.def_vjp(lambda bar: transposed_product(bar))
+    transposed_product.def_vjp(lambda bar: product(bar))
+    for op in (product, transposed_product):
+        op.def_spec(lambda v: v)
+    return product
+
+
+def _parse_tolerance(tol: float | None, dtype: Any) -> float:
+    return default_tolerance(dtype) if tol is None else check_relative_tolerance(tol, "linear_solve: tol")

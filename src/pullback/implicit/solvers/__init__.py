@@ -1,0 +1,1 @@
+"""Methods that search: roots, fixed points, minima."""

@@ -1,0 +1,1 @@
+"""Attention: the scaled dot product, its weights, blocks of queries, positions."""

@@ -1,0 +1,166 @@
+"""Dropout and its variants; what is not dropped is scaled so that the mean stays.
+
+The mask comes from `key`, or from the default generator: the same key drops the same elements, however it is run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import attributed_to_caller
+from ..errors import ShapeError
+from ..ops import random
+from ..ops.axes import normalize_axes
+from ..ops.dispatch import ndim, shape
+from ..ops.elementwise.pointwise import add, less, multiply, where
+from ..ops.shape import reshaping
+from .activations.rectifiers import SELU_ALPHA, SELU_SCALE
+from .arguments import as_floats, check_probability, key_on_device_of, require_rank
+
+__all__ = [
+    "alpha_dropout", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
+    "feature_dropout",
+]  # fmt: skip
+
+
+def _keep_mask(x: Any, p: float, axes: tuple[int, ...], key: Any) -> Any:
+    """True with probability 1 - p, drawn for each index along the axes and shared along all others."""
+    size = tuple(n if a in axes else 1 for a, n in enumerate(shape(x)))
+    bits = random.bits(size, width=32, key=key_on_device_of(key, x, "bits"))
+    return less(bits, np.uint32(min(round((1 - p) * 2.0**32), 2**32 - 1)))
+
+
+def _apply_dropout(x: Any, p: float, axes: tuple[int, ...] | None, training: bool, key: Any, what: str) -> Any:
+    x, p = as_floats(x, what), check_probability(p, what)
+    if not training or p == 0:
+        return reshaping.pass_through(x)
+    axes = tuple(range(ndim(x))) if axes is None else axes
+    if p == 1:
+        return where(False, x, 0.0)
+    return where(_keep_mask(x, p, axes, key), multiply(x, 1 / (1 - p)), 0.0)
+
+
+@attributed_to_caller
+def dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """Each element zero with probability p, else over 1 - p; x itself without `training`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.dropout(np.ones(6), key=pb.random.key(0))
+    array([2., 0., 2., 0., 0., 0.])
+    """
+    return _apply_dropout(x, p, None, training, key, "dropout")
+
+
+@attributed_to_caller
+def feature_dropout(x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: bool = True, key: Any = None) -> Any:
+    """Whole channels zero with probability p: one choice for each place along `axis` (batch and channels).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.feature_dropout(np.ones((1, 2, 3)), key=pb.random.key(0))
+    array([[[2., 2., 2.],
+            [0., 0., 0.]]])
+    """
+    x = as_floats(x, "feature_dropout")
+    axes = normalize_axes(axis, ndim(x), "feature_dropout") if training else ()  # in eval every shape passes
+    return _apply_dropout(x, p, axes, training, key, "feature_dropout")
+
+
+def _dropout_channels(x: Any, spatial: int, p: float, training: bool, key: Any) -> Any:
+    """Channels of a batch, or of one sample without the batch axis."""
+    what = f"dropout{spatial}d"
+    x = as_floats(x, what)
+    if ndim(x) not in (spatial + 1, spatial + 2):
+        raise ShapeError(f"{what}: wants (batch, channels) and {spatial} spatial axes, got shape {shape(x)}.")
+    return _apply_dropout(x, p, tuple(range(ndim(x) - spatial)), training, key, what)
+
+
+@attributed_to_caller
+def dropout1d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """`feature_dropout` of (batch, channels, length), or of one sample of it.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.dropout1d(np.ones((2, 3)), key=pb.random.key(0))
+    array([[2., 2., 2.],
+           [0., 0., 0.]])
+    """
+    return _dropout_channels(x, 1, p, training, key)
+
+
+@attributed_to_caller
+def dropout2d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """`feature_dropout` of (batch, channels, height, width), or of one sample of it.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.dropout2d(np.ones((2, 1, 2)), key=pb.random.key(0)).ravel()
+    array([2., 2., 0., 0.])
+    """
+    return _dropout_channels(x, 2, p, training, key)
+
+
+@attributed_to_caller
+def dropout3d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """`feature_dropout` of (batch, channels, depth, height, width), or of one sample of it.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.dropout3d(np.ones((2, 1, 1, 2)), key=pb.random.key(0)).ravel()
+    array([2., 2., 0., 0.])
+    """
+    return _dropout_channels(x, 3, p, training, key)
+
+
+@attributed_to_caller
+def drop_path(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """Whole samples (axis 0) zero with probability p, for the branch of a residual block: stochastic depth.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.drop_path(np.ones((2, 3)), key=pb.random.key(0))
+    array([[2., 2., 2.],
+           [0., 0., 0.]])
+    """
+    x = require_rank(as_floats(x, "drop_path"), 1, "drop_path", "a batch")
+    return _apply_dropout(x, p, (0,), training, key, "drop_path")
+
+
+def _apply_alpha_dropout(x: Any, p: float, axes: tuple[int, ...], training: bool, key: Any, what: str) -> Any:
+    """Dropped elements take the value c that selu has far below zero. With q = 1 - p the mean of x' is p c and its
+    variance q + p q c^2, so a = (q + p q c^2)^(-1/2) and b = -a p c bring back mean 0 and variance 1.
+    """
+    p = check_probability(p, what)
+    if not training or p == 0:
+        return reshaping.pass_through(x)
+    if p == 1:
+        return where(False, x, 0.0)
+    c = -SELU_ALPHA * SELU_SCALE
+    a = 1 / math.sqrt((1 - p) * (1 + p * c * c))
+    return add(multiply(where(_keep_mask(x, p, axes, key), x, c), a), -a * p * c)
+
+
+@attributed_to_caller
+def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    """`dropout` for networks of `selu`: what is dropped takes selu's lowest value, and mean and variance stay.
+
+    >>> import numpy as np, pullback as pb
+    >>> np.unique(pb.nn.alpha_dropout(np.zeros(6), key=pb.random.key(0)).round(3))
+    array([-0.779,  0.779])
+    """
+    x = as_floats(x, "alpha_dropout")
+    return _apply_alpha_dropout(x, p, tuple(range(ndim(x))), training, key, "alpha_dropout")
+
+
+@attributed_to_caller
+def feature_alpha_dropout(
+    x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: bool = True, key: Any = None
+) -> Any:
+    """`alpha_dropout` of whole channels: one choice for each place along `axis`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.feature_alpha_dropout(np.zeros((1, 2, 2)), key=pb.random.key(0)).round(3)
+    array([[[ 0.779,  0.779],
+            [-0.779, -0.779]]])
+    """
+    x = as_floats(x, "feature_alpha_dropout")
+    axes = normalize_axes(axis, ndim(x), "feature_alpha_dropout") if training else ()  # in eval every shape passes
+    return _apply_alpha_dropout(x, p, axes, training, key, "feature_alpha_dropout")

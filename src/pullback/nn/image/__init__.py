@@ -1,0 +1,1 @@
+"""Functions of images: resampling, grid sampling, folding."""

@@ -1,0 +1,195 @@
+"""`interpolate`: resampling to another size, one spatial axis at a time.
+
+Along an axis every method is the same sum, out[i] = sum over k of weights[i, k] x[places[i, k]]; a mode is a
+rule for the places and weights, which depend on sizes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...arrays.node import attributed_to_caller
+from ...arrays.spec import spec_of
+from ...errors import ArgumentError, ShapeError
+from ...ops.axes import as_integer
+from ...ops.contract.matrix_products import matmul
+from ...ops.dispatch import ndim, shape
+from ...ops.elementwise.pointwise import add, multiply
+from ...ops.index import indexing
+from ...ops.index.normalize import namespace_for
+from ...ops.shape import reshaping
+from ..arguments import as_floats, per_spatial_axis
+
+__all__ = ["interpolate", "upsample"]
+
+#: Spatial axes each mode takes; None takes any.
+_RANKS = {
+    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,
+}  # fmt: skip
+Taps = tuple[Any, Any]
+
+
+def _sample_centers(size: int, out: int, scale: float, align_corners: bool) -> Any:
+    """Where the middle of each new element lies, counted in old ones."""
+    at = np.arange(out)
+    if align_corners:
+        return at * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    return (at + 0.5) * scale - 0.5
+
+
+def _nearest_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.floor(np.arange(out) * scale).astype(int)
+    return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
+
+
+def _nearest_exact_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.floor((np.arange(out) + 0.5) * scale).astype(int)
+    return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
+
+
+def _linear_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = np.maximum(_sample_centers(size, out, scale, align_corners), 0.0)
+    low = np.minimum(np.floor(at).astype(int), size - 1)
+    share = np.clip(at - low, 0.0, 1.0)
+    return np.stack([low, np.minimum(low + 1, size - 1)], axis=1), np.stack([1 - share, share], axis=1)
+
+
+def cubic_weights(t: Any, a: float) -> Any:
+    """Keys' cubic convolution: (a + 2) |t|^3 - (a + 3) |t|^2 + 1 up to 1, a (|t|^3 - 5 |t|^2 + 8 |t| - 4) up to 2."""
+    t = np.abs(t)
+    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, (((t - 5) * t + 8) * t - 4) * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+
+def _cubic_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    at = _sample_centers(size, out, scale, align_corners)
+    places = np.floor(at).astype(int)[:, None] + np.arange(-1, 3)
+    return np.clip(places, 0, size - 1), cubic_weights(at[:, None] - places, -0.75)
+
+
+def _area_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    """The mean of the old elements that a new one touches."""
+    at = np.arange(out)
+    begin, end = at * size // out, -((-(at + 1) * size) // out)
+    places = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    inside = places < end[:, None]
+    return np.minimum(places, size - 1), inside / (end - begin)[:, None]
+
+
+def _antialiased_taps(size: int, out: int, scale: float, reach: float, kernel: Callable[[Any], Any]) -> Taps:
+    """A kernel as wide as a new element, so that fine structure is averaged out and not sampled: weights sum to one."""
+    stretch = max(scale, 1.0)
+    middle = (np.arange(out) + 0.5) * scale
+    begin = np.maximum((middle - reach * stretch + 0.5).astype(int), 0)
+    end = np.minimum((middle + reach * stretch + 0.5).astype(int), size)
+    places = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    weights = np.where(places < end[:, None], kernel((places - middle[:, None] + 0.5) / stretch), 0.0)
+    return np.minimum(places, size - 1), weights / weights.sum(axis=1, keepdims=True)
+
+
+def _antialiased_linear_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    return _antialiased_taps(size, out, scale, 1.0, lambda t: np.maximum(1 - np.abs(t), 0.0))
+
+
+def _antialiased_cubic_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
+    return _antialiased_taps(size, out, scale, 2.0, lambda t: cubic_weights(t, -0.5))
+
+
+_METHODS: dict[str, Callable[[int, int, float, bool], Taps]] = {
+    "nearest": _nearest_taps, "nearest-exact": _nearest_exact_taps, "area": _area_taps, "linear": _linear_taps,
+    "bilinear": _linear_taps,
+    "trilinear": _linear_taps, "bicubic": _cubic_taps,
+}  # fmt: skip
+_ANTIALIASED = {"bilinear": _antialiased_linear_taps, "bicubic": _antialiased_cubic_taps}
+
+
+@attributed_to_caller
+def interpolate(
+    x: Any,
+    /,
+    size: Any = None,
+    *,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Any:
+    """(batch, channels, ...) with its spatial axes brought to `size`, or scaled by `scale_factor`.
+
+    Modes are nearest, nearest-exact and area for any axes, linear, bilinear, bicubic and trilinear for one, two and
+    three. With `align_corners` the corner elements stay in place, else the outer edges do. `antialias` widens
+    bilinear and bicubic where they shrink, so that fine structure is averaged.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.interpolate(np.array([[[0.0, 3.0]]]), 4, mode="linear", align_corners=True)
+    array([[[0., 1., 2., 3.]]])
+    """
+    x = as_floats(x, "interpolate")
+    spatial = ndim(x) - 2
+    if mode not in _RANKS:
+        raise ArgumentError(f"interpolate: mode {mode!r} is none of {', '.join(_RANKS)}.")
+    if spatial < 1 or _RANKS[mode] not in (None, spatial):
+        wanted = _RANKS[mode] or "some"
+        raise ShapeError(f"interpolate: {mode} wants (batch, channels) and {wanted} spatial axes, got {shape(x)}.")
+    methods = _ANTIALIASED if antialias else _METHODS
+    if mode not in methods or (align_corners and (antialias or methods[mode] not in (_linear_taps, _cubic_taps))):
+        raise ArgumentError(
+            f"interpolate: {mode} with align_corners={align_corners}, antialias={antialias} is not supported."
+        )
+    for i, (out, scale) in enumerate(_output_sizes_and_scales(shape(x)[2:], size, scale_factor)):
+        n = shape(x)[2 + i]
+        if not (n == out and scale == 1.0):
+            x = _resample_axis(x, 2 + i, *methods[mode](n, out, scale, align_corners))
+    return reshaping.pass_through(x)
+
+
+def _output_sizes_and_scales(sizes: tuple[int, ...], size: Any, factor: Any) -> list[tuple[int, float]]:
+    """For each axis its new size, and how many old elements make a new one."""
+    if (size is None) == (factor is None):
+        raise ArgumentError("interpolate: give either size or scale_factor.")
+    if size is not None:
+        found = [as_integer(n, "interpolate: size") for n in per_spatial_axis(size, len(sizes), "interpolate: size")]
+        scales = [n / out if out else 1.0 for n, out in zip(sizes, found, strict=True)]
+    else:
+        factors = per_spatial_axis(factor, len(sizes), "interpolate: scale_factor")
+        found = [math.floor(n * f) for n, f in zip(sizes, factors, strict=True)]
+        scales = [1 / f for f in factors]
+    if min(found) < 1 or min(sizes) < 1:
+        raise ShapeError(f"interpolate: from spatial sizes {sizes} to {tuple(found)}; there must be an element left.")
+    return list(zip(found, scales, strict=True))
+
+
+def _resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
+    """The sum over taps; along an axis that is not long as one matrix product, which is quicker than it looks."""
+    xp, dtype, size = namespace_for(x), spec_of(x).dtype, shape(x)[axis]
+    out, count = places.shape
+    if count == 1:
+        return indexing.take(x, xp.asarray(places[:, 0]), axis=axis)
+    if size <= 32 * count:
+        matrix = np.zeros((size, out))
+        np.add.at(matrix, (places, np.arange(out)[:, None]), weights)
+        moved = matmul(reshaping.moveaxis(x, axis, -1), xp.asarray(matrix, dtype))
+        return reshaping.moveaxis(moved, -1, axis)
+    total = None
+    for k in range(count):
+        column = xp.asarray(weights[:, k].reshape((-1,) + (1,) * (ndim(x) - axis - 1)), dtype)
+        term = multiply(indexing.take(x, xp.asarray(places[:, k]), axis=axis), column)
+        total = term if total is None else add(total, term)
+    return total
+
+
+@attributed_to_caller
+def upsample(
+    x: Any, /, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False
+) -> Any:
+    """`interpolate` under the name that layers use.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.upsample(np.array([[[1.0, 2.0]]]), scale_factor=2)
+    array([[[1., 1., 2., 2.]]])
+    """
+    return interpolate(x, size, scale_factor=scale_factor, mode=mode, align_corners=align_corners)

@@ -1,0 +1,102 @@
+"""Recurrent layers: LSTM, GRU and RNN, stacked, in one direction or bidirectional."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ...ops.shape.arrange import concat
+from .. import init
+from ..module import Module
+from ..recurrent import gru, lstm, rnn
+from .parameters import make_parameter, split_key
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+
+class _Recurrent(Module):
+    """Layers over a sequence (steps, ..., features), each over the output of the one before. `function` computes one
+    layer in one direction, `gates` is the number of its gates.
+    """
+
+    function: ClassVar[Any]
+    gates: ClassVar[int]
+
+    def __init__(
+        self, inputs: int, hidden: int, *, layers: int = 1, bidirectional: bool = False, bias: bool = True,
+        key: Any = None, dtype: Any = np.float32,
+    ) -> None:  # fmt: skip
+        if layers < 1:
+            raise ArgumentError(f"{type(self).__name__}: wants at least one layer, got {layers}.")
+        self.hidden, self.layers, self.bidirectional = hidden, layers, bidirectional
+        bound, directions = 1 / math.sqrt(max(hidden, 1)), 2 if bidirectional else 1
+        keys = iter(split_key(key, 4 * layers * directions))
+        rows = self.gates * hidden
+        self.weights = []
+        for number in range(layers):
+            width = inputs if number == 0 else hidden * directions
+            for _ in range(directions):
+                shapes = [(rows, width), (rows, hidden), *([(rows,), (rows,)] if bias else [])]
+                drawn = [init.uniform(s, -bound, bound, key=next(keys), dtype=dtype) for s in shapes]
+                self.weights.append([make_parameter(a) for a in drawn])
+
+    def forward(self, x: Any, states: Any = None, *, lengths: Any = None) -> tuple[Any, list[Any]]:
+        """The last layer's h of all steps, and the last state of each layer and direction. `states` is such a list."""
+        directions = 2 if self.bidirectional else 1
+        count = self.layers * directions
+        if states is not None and len(states) != count:
+            raise ArgumentError(f"{type(self).__name__}: wants {count} states, got {len(states)}.")
+        last: list[Any] = []
+        for number in range(self.layers):
+            found = []
+            for direction in range(directions):
+                at = number * directions + direction
+                state = None if states is None else states[at]
+                hs, end = type(self).function(
+                    x, *self.weights[at], state=state, lengths=lengths, reverse=direction == 1
+                )
+                found.append(hs)
+                last.append(end)
+            x = found[0] if directions == 1 else concat(found, axis=-1)
+        return x, last
+
+
+class LSTM(_Recurrent):
+    """`lstm` in layers; states are pairs (h, c).
+
+    >>> import numpy as np, pullback as pb
+    >>> hs, states = pb.nn.LSTM(3, 4, layers=2)(np.ones((5, 2, 3), np.float32))
+    >>> hs.shape, len(states)
+    ((5, 2, 4), 2)
+    """
+
+    function: ClassVar[Any] = staticmethod(lstm)
+    gates: ClassVar[int] = 4
+
+
+class GRU(_Recurrent):
+    """`gru` in layers.
+
+    >>> import numpy as np, pullback as pb
+    >>> hs, states = pb.nn.GRU(3, 4, bidirectional=True)(np.ones((5, 2, 3), np.float32))
+    >>> hs.shape, len(states)
+    ((5, 2, 8), 2)
+    """
+
+    function: ClassVar[Any] = staticmethod(gru)
+    gates: ClassVar[int] = 3
+
+
+class RNN(_Recurrent):
+    """`rnn` with tanh, in layers.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.RNN(3, 4)(np.ones((5, 3), np.float32))[0].shape
+    (5, 4)
+    """
+
+    function: ClassVar[Any] = staticmethod(rnn)
+    gates: ClassVar[int] = 1

@@ -1,0 +1,286 @@
+"""Max, average and Lp pooling over windows, and global pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...arrays.node import attributed_to_caller
+from ...arrays.spec import spec_of
+from ...errors import ArgumentError, ShapeError
+from ...ops.dispatch import as_value, ndim, shape
+from ...ops.elementwise import pointwise
+from ...ops.index import indexing
+from ...ops.index.normalize import namespace_for
+from ...ops.reduce import reductions
+from ...ops.shape import reshaping
+from ...ops.window import pooling
+from ...ops.window.patches import Sizes, window_counts
+from ..geometry import apply_batched, padding_pairs, per_axis
+
+__all__ = [
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+]  # fmt: skip
+
+
+@attributed_to_caller
+def max_pool1d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The greatest element of each window of x (n, channels, width); as `max_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.max_pool1d(np.array([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    array([[[3., 2.]]])
+    """
+    return max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@attributed_to_caller
+def max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The greatest element of each window of x (n, channels, height, width); without a stride they lie side by side.
+
+    A NaN is the greatest of its window; of equal elements the first, row by row, gets the cotangent. Padding is never
+    chosen. With `return_indices` also where each lies in its flattened plane, as `max_unpool2d` takes it.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = np.array([[[[1.0, 5.0], [2.0, 0.0]]]])
+    >>> pb.nn.max_pool2d(x, 2, return_indices=True)
+    (array([[[[5.]]]]), array([[[[1]]]]))
+    """
+    return max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@attributed_to_caller
+def max_pool3d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The greatest element of each window of x (n, channels, depth, height, width); as `max_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.max_pool3d(np.arange(8.0).reshape(1, 1, 2, 2, 2), 2).item()
+    7.0
+    """
+    return max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@attributed_to_caller
+def avg_pool1d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """The average of each window of x (n, channels, width); as `avg_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.avg_pool1d(np.array([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    array([[[2., 1.]]])
+    """
+    return avg_pool(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@attributed_to_caller
+def avg_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """The average of each window of x (n, channels, height, width); without a stride they lie side by side.
+
+    Zeros of the padding count as elements unless `count_include_pad` is false; `divisor_override` replaces the
+    divisor.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.avg_pool2d(np.ones((1, 1, 2, 2)), 2, padding=1)[0, 0]
+    array([[0.25, 0.25],
+           [0.25, 0.25]])
+    """
+    return avg_pool(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@attributed_to_caller
+def avg_pool3d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """The average of each window of x (n, channels, depth, height, width); as `avg_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.avg_pool3d(np.arange(8.0).reshape(1, 1, 2, 2, 2), 2).item()
+    3.5
+    """
+    return avg_pool(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@attributed_to_caller
+def lp_pool1d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """The p-norm of each window of x (n, channels, width); as `lp_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.lp_pool1d(np.array([[[3.0, -4.0]]]), 2, 2)
+    array([[[5.]]])
+    """
+    return _lp_pool(1, x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@attributed_to_caller
+def lp_pool2d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """The p-norm of each window of x (n, channels, height, width): (sum of |x|^p)^(1/p), p at least 1.
+
+    The cotangent of a window that is all zeros is zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.lp_pool2d(np.array([[[[3.0, 0.0], [0.0, -4.0]]]]), 2, 2).item()
+    5.0
+    """
+    return _lp_pool(2, x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@attributed_to_caller
+def lp_pool3d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """The p-norm of each window of x (n, channels, depth, height, width); as `lp_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.lp_pool3d(np.ones((1, 1, 2, 2, 2)), 1, 2).item()
+    8.0
+    """
+    return _lp_pool(3, x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@attributed_to_caller
+def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
+    """The average of each channel of x (n, channels, *sizes) over all its sizes.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.global_avg_pool(np.ones((2, 3, 4, 4))).shape
+    (2, 3)
+    """
+    return reductions.mean(x, axis=_spatial_axes(x, "global_avg_pool"), keepdims=keepdims)
+
+
+@attributed_to_caller
+def global_max_pool(x: Any, *, keepdims: bool = False) -> Any:
+    """The greatest element of each channel of x (n, channels, *sizes); of equal ones the first gets the cotangent.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.global_max_pool(np.arange(8.0).reshape(1, 2, 4))
+    array([[3., 7.]])
+    """
+    x = as_value(x)
+    axes = _spatial_axes(x, "global_max_pool")
+    sizes = shape(x)[2:]
+    if 0 in sizes:
+        raise ShapeError(f"global_max_pool: shape {shape(x)} has no elements to choose from.")
+    found = max_pool(len(axes), x, sizes, None, 0, 1, False, False)
+    return found if keepdims else reshaping.reshape(found, shape(found)[:2])
+
+
+def _spatial_axes(x: Any, what: str) -> tuple[int, ...]:
+    if ndim(as_value(x)) < 3:
+        raise ShapeError(f"{what}: wants an input of shape (n, channels, *sizes), got {shape(as_value(x))}.")
+    return tuple(range(2, ndim(as_value(x))))
+
+
+def _window_parameters(
+    rank: int, what: str, sizes: Sizes, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> dict[str, Any]:
+    """The statics of a pooling op. With `ceil_mode` a last window may reach beyond the end, if it starts before it."""
+    window = per_axis(kernel_size, rank, f"{what}: kernel_size")
+    stride = window if stride is None else per_axis(stride, rank, f"{what}: stride")
+    dilation, around = (
+        per_axis(dilation, rank, f"{what}: dilation"),
+        list(padding_pairs(padding, rank, f"{what}: padding")),
+    )
+    for (low, high), k, d in zip(around, window, dilation, strict=True):
+        if 2 * max(low, high) > (k - 1) * d + 1:
+            raise ArgumentError(f"{what}: padding {padding} must be at most half of the window {window}.")
+    window_counts(what, sizes, window, stride, tuple(around), dilation)
+    for i in range(rank if ceil_mode else 0):
+        (low, high), reach = around[i], (window[i] - 1) * dilation[i] + 1
+        last = -(-(sizes[i] + low + high - reach) // stride[i])
+        last -= last * stride[i] >= sizes[i] + low
+        around[i] = low, max(last * stride[i] + reach - sizes[i] - low, high)
+    return {"window": window, "stride": stride, "padding": tuple(around), "dilation": dilation}
+
+
+def max_pool(
+    rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: bool
+) -> Any:
+    what = f"max_pool{rank}d"
+
+    def pool_batch(x: Any) -> Any:
+        how = _window_parameters(rank, what, shape(x)[2:], kernel_size, stride, padding, dilation, ceil_mode)
+        index = pooling.argmax_places(x, **how)
+        found = pooling.take_places(x, index, **how)
+        return (found, window_to_flat_index(index, shape(x)[2:], **how)) if indices else found
+
+    return apply_batched(x, rank, what, pool_batch)
+
+
+def window_to_flat_index(index: Any, sizes: Sizes, window: Sizes, stride: Sizes, padding: Any, dilation: Sizes) -> Any:
+    """Places in windows as places in the flattened grid."""
+    xp = namespace_for(index)
+    rank, many = len(sizes), shape(index)[2:]
+    reach = np.zeros(window, np.int64)
+    start = np.zeros(many, np.int64)
+    for axis in range(rank):
+        weight, wide = math.prod(sizes[axis + 1 :]), (-1, *(1,) * (rank - 1 - axis))
+        reach += (np.arange(window[axis]) * dilation[axis] * weight).reshape(wide)
+        start += ((np.arange(many[axis]) * stride[axis] - padding[axis][0]) * weight).reshape(wide)
+    return pointwise.add(indexing.take(xp.asarray(reach.ravel()), index), xp.asarray(start))
+
+
+def avg_pool(
+    rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, with_padding: bool, divisor: Any
+) -> Any:
+    what = f"avg_pool{rank}d"
+    if divisor == 0:
+        raise ArgumentError(f"{what}: divisor_override must not be zero.")
+
+    def pool_batch(x: Any) -> Any:
+        sizes = shape(x)[2:]
+        how = _window_parameters(rank, what, sizes, kernel_size, stride, padding, 1, ceil_mode)
+        total = pooling.sum_windows(x, **how)
+        by = divisor or _elements_per_window(
+            sizes, shape(total)[2:], how, padding_pairs(padding, rank, what), with_padding
+        )
+        if isinstance(by, np.ndarray):
+            dtype = spec_of(x).dtype
+            by = namespace_for(x).asarray(by.astype(dtype if dtype.kind == "f" else float))
+        return pointwise.divide(total, by)
+
+    return apply_batched(x, rank, what, pool_batch)
+
+
+def _elements_per_window(sizes: Sizes, many: Sizes, how: dict[str, Any], padding: Any, with_padding: bool) -> Any:
+    """How many elements each window averages over: a number if all have the same."""
+    total = np.ones((), np.int64)
+    for n, m, k, s, (low, high) in zip(sizes, many, how["window"], how["stride"], padding, strict=True):
+        start = np.arange(m) * s - low
+        first, end = (start, n + high) if with_padding else (np.maximum(start, 0), n)
+        total = total[..., None] * (np.minimum(start + k, end) - first)
+    return int(total.flat[0]) if total.size and (total == total.flat[0]).all() else total
+
+
+def _lp_pool(rank: int, x: Any, p: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+    what = f"lp_pool{rank}d"
+    if not p >= 1:
+        raise ArgumentError(f"{what}: norm_type must be at least 1, got {p!r}.")
+    if p == math.inf:
+        return max_pool(rank, pointwise.abs(x), kernel_size, stride, 0, 1, ceil_mode, False)
+
+    def pool_batch(x: Any) -> Any:
+        how = _window_parameters(rank, what, shape(x)[2:], kernel_size, stride, 0, 1, ceil_mode)
+        total = pooling.sum_windows(pointwise.power(pointwise.abs(x), float(p)), **how)
+        # the root has no derivative at zero: there it is taken of one, and the result replaced
+        some = pointwise.not_equal(total, 0.0)
+        root = pointwise.power(pointwise.where(some, total, 1.0), 1 / float(p))
+        return pointwise.where(some, root, 0.0)
+
+    return apply_batched(x, rank, what, pool_batch)

@@ -1,0 +1,96 @@
+"""The summary table and the repr of a module."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..arrays.backends import is_array
+from ..arrays.node import Hooks
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import registered_unflatten
+from ..arrays.value import Value
+
+if TYPE_CHECKING:
+    from .module import Module
+
+__all__ = ["module_repr", "summary_table"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def summary_table(module: Module) -> str:
+    """One line for each module and each array of it, then the sums."""
+    arrays = list(module.named_arrays())
+    distinct = {id(x): x for _, x, trained in arrays if trained}
+    rows = [("name", "kind", "shape", "parameters")]
+    for path, found in module.named_modules():
+        rows.append((path, type(found).__name__, "", f"{_parameter_count(found):,}"))
+        inner = [(name, x, trained) for name, x, trained in arrays if _is_owned_by(module, name, path, found)]
+        rows += [_array_row(name, x, trained) for name, x, trained in inner]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [
+        "  ".join((*(x.ljust(w) for x, w in zip(r[:3], widths, strict=False)), r[3].rjust(widths[3]))) for r in rows
+    ]
+    total = sum(map(_element_count, distinct.values()))
+    trained = sum(_element_count(x) for x in distinct.values() if not isinstance(x, Tensor) or x.requires_grad)
+    in_buffers = sum(_element_count(x) for _, x, is_parameter in arrays if not is_parameter)
+    buffers = f"; {in_buffers:,} values in buffers" if in_buffers else ""
+    size = format_bytes(sum(spec_of(x).nbytes for x in distinct.values()))
+    return "\n".join([*lines, f"{total:,} parameters, {size}; {trained:,} of them trained{buffers}"])
+
+
+def _is_owned_by(root: Module, name: str, path: str, module: Module) -> bool:
+    """Whether an array of this path belongs to the module of that path itself, and to none below it."""
+    if path and not name.startswith(f"{path}."):
+        return False
+    below = [p for p, _ in root.named_modules() if p != path and (not path or p.startswith(f"{path}."))]
+    return not any(name.startswith(f"{p}.") for p in below)
+
+
+def _array_row(name: str, x: Any, trained: bool) -> tuple[str, str, str, str]:
+    return name, str(spec_of(x).dtype), str(spec_of(x).shape), f"{_element_count(x):,}" if trained else "buffer"
+
+
+def _parameter_count(module: Module) -> int:
+    return sum(map(_element_count, module.parameters()))
+
+
+def _element_count(x: Any) -> int:
+    return math.prod(spec_of(x).shape)
+
+
+def format_bytes(size: float) -> str:
+    """A number of bytes with the unit that suits it."""
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"
+
+
+def module_repr(module: Module) -> str:
+    """A module as one would write it: arrays by dtype and shape, modules below on lines of their own."""
+    public = {name: x for name, x in vars(module).items() if not name.startswith("_") and not isinstance(x, Hooks)}
+    parts = [f"{name}={_value_repr(x)}" for name, x in public.items()]
+    one_line = f"{type(module).__name__}({', '.join(parts)})"
+    if len(one_line) <= 80 and "\n" not in one_line and not any(_is_module(x) for x in public.values()):
+        return one_line
+    inner = ",\n".join(parts).replace("\n", "\n  ")
+    return f"{type(module).__name__}(\n  {inner},\n)"
+
+
+def _is_module(x: Any) -> bool:
+    return hasattr(x, "named_modules")
+
+
+def _value_repr(x: Any) -> str:
+    if isinstance(x, Value) or is_array(x):
+        spec = spec_of(x)
+        return f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+    if isinstance(x, (list, tuple)) and any(map(_is_module, x)):
+        return "[" + ", ".join(map(_value_repr, x)) + "]"
+    if callable(x) and registered_unflatten(type(x)) is None:
+        return getattr(x, "__name__", repr(x))
+    return repr(x)

@@ -1,0 +1,48 @@
+"""The concrete array of a value, without derivatives: for counts, indices, truth values, printing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import Spec
+from ..arrays.tensor import Tensor
+from ..arrays.value import Value
+from . import batching
+from .dispatch import apply, as_value
+from .families import general
+from .op_samples import join_samples, normal_sample
+
+__all__ = ["as_bare_array", "is_concrete", "strip_derivatives"]
+
+#: An op without derivative: a transform with concrete values returns them, without the derivative.
+_numbers = general(
+    "numbers", args=("x",), doc="The values of x, without any derivative.", value=lambda xp, x: x,
+    spec=lambda x: Spec(x.shape, x.dtype, x.device), batch=batching.batch_pointwise,
+    samples=join_samples(normal_sample(3), normal_sample()),
+)  # fmt: skip
+
+
+def strip_derivatives(x: Any) -> Any:
+    """x without its derivative wrappers; still a `Value` where the elements are hidden, as under vmap."""
+    found = apply(_numbers, x) if isinstance(x, Value) else x
+    while isinstance(found, Tensor):
+        found = found.value
+    return found
+
+
+def as_bare_array(x: Any, what: str) -> Any:
+    """The values of x as a bare array. Only for results that lose no derivative."""
+    if isinstance(x, (list, tuple)):
+        return np.asarray([as_bare_array(part, what) for part in x])
+    found = strip_derivatives(as_value(x))
+    if isinstance(found, Value):
+        raise found.conversion_error(what)
+    return found if is_array(found) else np.asarray(found)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the values of x are known now: not inside a transform that hides them, such as vmap."""
+    return not isinstance(strip_derivatives(x), Value)

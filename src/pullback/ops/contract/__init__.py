@@ -1,0 +1,1 @@
+"""Ops that multiply and sum over shared axes."""

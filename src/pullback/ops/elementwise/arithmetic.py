@@ -1,0 +1,186 @@
+"""Elementwise arithmetic: division with remainder, reciprocals, hypot, signs and bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...arrays.node import attributed_to_caller
+from ...arrays.spec import spec_of
+from ..dispatch import as_value
+from ..families import elementwise
+from ..op_samples import reals_above, reals_away_from
+from ..shape import reshaping
+from . import pointwise
+from .pointwise import add, divide, equal, log, multiply, negative, power, sigmoid, where
+
+__all__ = [
+    "addcdiv", "addcmul", "bitwise_count", "bitwise_left_shift", "bitwise_right_shift", "copysign", "divmod",
+    "float_power", "floor_divide", "fmax", "fmin", "fmod", "gcd", "hypot", "lcm", "logaddexp2", "logical_xor",
+    "nextafter", "reciprocal", "remainder", "rsqrt", "xlogy",
+]  # fmt: skip
+
+
+# The quotient q is constant wherever it is differentiable, and x = q y + remainder.
+floor_divide: Any = elementwise(
+    "floor_divide", {"x": None, "y": None}, doc="The largest integer not above x / y; its derivative is zero.",
+    samples=reals_away_from(0, 2),
+)  # fmt: skip
+remainder: Any = elementwise(
+    "remainder", {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, floor_divide(x, y)))},
+    doc="x - floor(x / y) y, which has the sign of y.", samples=reals_away_from(0, 2),
+)  # fmt: skip
+
+
+def _truncated_quotient(x: Any, y: Any) -> Any:
+    """x / y rounded towards zero, exact also where the quotient itself would round up to an integer."""
+    return pointwise.stop_gradient(divide(pointwise.subtract(x, fmod(x, y)), y))
+
+
+fmod: Any = elementwise(
+    "fmod", {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, _truncated_quotient(x, y)))},
+    doc="x - trunc(x / y) y, which has the sign of x.", samples=reals_away_from(0, 2),
+)  # fmt: skip
+
+
+@attributed_to_caller
+def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
+    """`(floor_divide(x, y), remainder(x, y))`.
+
+    >>> import pullback as pb
+    >>> pb.divmod(7.0, 2.0)
+    (array(3.), array(1.))
+    """
+    return floor_divide(x, y), remainder(x, y)
+
+
+reciprocal: Any = elementwise(
+    "reciprocal", {"x": lambda bar, out: negative(multiply(multiply(bar, out), out))}, doc="1 / x.",
+    kernel=lambda k, x: k.divide(k.constant(1), x), samples=reals_away_from(0),
+)  # fmt: skip
+rsqrt: Any = elementwise(
+    "rsqrt", {"x": lambda bar, out, x: divide(multiply(bar, out), multiply(x, -2))},
+    value=lambda xp, x: 1 / xp.sqrt(x), dtype="inexact", doc="1 / sqrt(x).", example=("4.0", "array(0.5)"),
+    kernel=lambda k, x: k.divide(k.constant(1), k.sqrt(x)), samples=reals_above(0),
+)  # fmt: skip
+
+
+def _divide_by_length(bar: Any, part: Any, out: Any) -> Any:
+    """bar part / out, and zero at the origin, the mean over all directions."""
+    origin = equal(out, 0)
+    return where(origin, 0.0, multiply(bar, divide(part, where(origin, 1.0, out))))
+
+
+hypot: Any = elementwise(
+    "hypot",
+    {"x": lambda bar, x, out: _divide_by_length(bar, x, out), "y": lambda bar, y, out: _divide_by_length(bar, y, out)},
+    doc="sqrt(x^2 + y^2), without overflow; its derivative at the origin is zero.",
+)  # fmt: skip
+copysign: Any = elementwise(
+    "copysign", {"x": lambda x, y: multiply(pointwise.sign(x), copysign(1.0, y)), "y": None},
+    doc="|x| with the sign of y; at x = 0 its derivative is zero.", samples=reals_away_from(0, 2),
+)  # fmt: skip
+nextafter: Any = elementwise(
+    "nextafter", {"x": lambda: 1.0, "y": None}, doc="The next number after x towards y; its derivative in x is one."
+)
+
+
+def _fmax_partial(x: Any, y: Any) -> Any:
+    """1 where x is greater or y is not a number, a half at ties."""
+    return where(pointwise.isnan(y), 1.0, where(pointwise.isnan(x), 0.0, pointwise.greater_weight(x, y)))
+
+
+def _fmin_partial(x: Any, y: Any) -> Any:
+    return where(pointwise.isnan(y), 1.0, where(pointwise.isnan(x), 0.0, pointwise.greater_weight(y, x)))
+
+
+fmax: Any = elementwise(
+    "fmax", {"x": lambda x, y: _fmax_partial(x, y), "y": lambda x, y: _fmax_partial(y, x)},
+    doc="The greater of x and y, NaNs passed over; a tie sends half to each.",
+)  # fmt: skip
+fmin: Any = elementwise(
+    "fmin", {"x": lambda x, y: _fmin_partial(x, y), "y": lambda x, y: _fmin_partial(y, x)},
+    doc="The lesser of x and y, NaNs passed over; a tie sends half to each.",
+)  # fmt: skip
+
+
+# 2^x / (2^x + 2^y) = sigmoid((x - y) log 2)
+def _logaddexp2_partial(x: Any, y: Any) -> Any:
+    return sigmoid(multiply(pointwise.subtract_or_zero(x, y), math.log(2)))
+
+
+logaddexp2: Any = elementwise(
+    "logaddexp2", {"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)},
+    doc="log2(2^x + 2^y), without overflow.",
+)  # fmt: skip
+
+
+@attributed_to_caller
+def xlogy(x: Any, y: Any, /) -> Any:
+    """x log(y), and zero where x is zero and y has no logarithm; the derivatives are zero there too.
+
+    >>> import pullback as pb
+    >>> pb.xlogy([0.0, 2.0], [0.0, 1.0])
+    array([0., 0.])
+    """
+    x, y = as_value(x), as_value(y)
+    nothing = pointwise.logical_and(equal(x, 0), pointwise.less_equal(y, 0))
+    return where(nothing, 0.0, multiply(x, log(where(nothing, 1.0, y))))
+
+
+@attributed_to_caller
+def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
+    """x + value * y * z.
+
+    >>> import pullback as pb
+    >>> pb.addcmul(1.0, 2.0, 3.0, value=10)
+    array(61.)
+    """
+    product = multiply(y, z)
+    return add(x, product if type(value) is int and value == 1 else multiply(product, value))
+
+
+@attributed_to_caller
+def addcdiv(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
+    """x + value * y / z.
+
+    >>> import pullback as pb
+    >>> pb.addcdiv(1.0, 6.0, 3.0, value=10)
+    array(21.)
+    """
+    quotient = divide(y, z)
+    return add(x, quotient if type(value) is int and value == 1 else multiply(quotient, value))
+
+
+@attributed_to_caller
+def float_power(x: Any, y: Any, /) -> Any:
+    """x ** y in double precision.
+
+    >>> import pullback as pb
+    >>> pb.float_power(2, -1)
+    array(0.5)
+    """
+    wide = [
+        reshaping.astype(v, "complex128" if spec_of(v).dtype.kind == "c" else "float64") for v in map(as_value, (x, y))
+    ]
+    return power(*wide)
+
+
+bitwise_left_shift: Any = pointwise.bitwise_op(
+    "bitwise_left_shift", "The bits of x moved y places up.", "x", "y", example=("[1, 2], 3", "array([ 8, 16])"),
+    ufunc="left_shift",
+)  # fmt: skip
+bitwise_right_shift: Any = pointwise.bitwise_op(
+    "bitwise_right_shift", "The bits of x moved y places down.", "x", "y", example=("[8, 17], 3", "array([1, 2])"),
+    ufunc="right_shift",
+)  # fmt: skip
+bitwise_count: Any = pointwise.bitwise_op(
+    "bitwise_count", "How many bits |x| has.", "x", example=("[3, 8]", "array([2, 1], dtype=uint8)")
+)
+gcd: Any = pointwise.bitwise_op(
+    "gcd", "The greatest common divisor.", "x", "y", example=("[12, 9], 6", "array([6, 3])")
+)
+lcm: Any = pointwise.bitwise_op("lcm", "The least common multiple.", "x", "y", example=("[4, 9], 6", "array([12, 18])"))
+logical_xor: Any = elementwise(
+    "logical_xor", {"x": None, "y": None}, dtype="bool", doc="Either x or y holds, not both."
+)

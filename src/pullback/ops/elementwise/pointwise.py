@@ -1,0 +1,508 @@
+"""The core elementwise ops. Each states its partials and where to sample; the family derives the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import is_array, special_namespace_of
+from ...arrays.node import attributed_to_caller
+from ...arrays.spec import is_inexact
+from ...errors import DtypeError
+from ..dispatch import as_value
+from ..eager import public_function
+from ..families import elementwise, is_complex
+from ..op import MaskedCotangent
+from ..op_samples import integers, reals_above, reals_away_from, reals_between
+
+__all__ = [
+    "abs", "acos", "add", "asin", "atan", "atan2", "bitwise_and", "bitwise_invert", "bitwise_or",
+    "bitwise_xor", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
+    "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
+    "log", "log1p", "logaddexp", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply",
+    "negative", "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "softplus", "sqrt",
+    "square", "stop_gradient", "subtract", "tan", "tanh", "unrecorded", "where",
+]  # fmt: skip
+
+_SCALARS = (bool, int, float)
+#: From this many elements on, selection by bits is faster than `np.where`.
+_MANY = 1 << 14
+
+
+def _special_value(xp: Any, name: str, x: Any, plane: bool = False) -> Any:
+    """SciPy's function in the dtype NumPy's own functions would return: SciPy widens half precision. `plane`: whether
+    it also supports complex arguments.
+    """
+    x = xp.asarray(x)
+    if x.dtype.kind == "c" and not plane:
+        raise DtypeError(f"{name}: complex arguments are not supported, got {x.dtype}.")
+    wanted = x.dtype if is_inexact(x.dtype) else xp.sin(xp.zeros(0, x.dtype)).dtype
+    wide = x if x.dtype.itemsize > 2 else x.astype("float32")
+    return getattr(special_namespace_of(xp), name)(wide).astype(wanted, copy=False)
+
+
+def mask_cotangent(mask: Any, bar: Any) -> MaskedCotangent:
+    """The cotangent where the mask holds; elsewhere structurally zero."""
+    return MaskedCotangent(where(mask, bar, 0), mask)
+
+
+add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.")
+subtract: Any = elementwise("subtract", {"x": lambda: 1.0, "y": lambda: -1.0}, doc="x - y.")
+multiply: Any = elementwise("multiply", {"x": lambda y: y, "y": lambda x: x}, doc="x * y.")
+# The quotient rule in terms of the result, so that the divisor is never squared: 1e10 / 1e20 stays in float32.
+divide: Any = elementwise(
+    "divide",
+    {"x": lambda bar, y: divide(bar, y), "y": lambda bar, out, y: negative(divide(multiply(bar, out), y))},
+    doc="x / y.",
+    samples=reals_away_from(0, 2),
+)
+
+
+def _as_number(x: Any) -> Any:
+    """A bare real 0-d array as a Python number, which saves rules computing both sides of a `where`."""
+    return x.item() if is_array(x) and not x.ndim and x.dtype.kind == "f" and x.dtype.itemsize > 2 else x
+
+
+def _power_partial_base(x: Any, y: Any) -> Any:
+    """y x^(y - 1), and exactly zero where y is zero, also at x = 0."""
+    y = _as_number(y)
+    if type(y) in _SCALARS:
+        return 0.0 if y == 0 else multiply(power(x, y - 1), y)
+    constant = equal(y, 0)
+    return where(constant, 0.0, multiply(y, power(x, where(constant, 1.0, subtract(y, 1)))))
+
+
+def _power_partial_exponent(out: Any, x: Any) -> Any:
+    """x^y log x, and zero at x = 0, where the limit for positive y is zero."""
+    x = _as_number(x)
+    if type(x) in _SCALARS:
+        return multiply(out, 0.0 if x == 0 else math.log(x) if x > 0 else math.nan)
+    at_zero = equal(x, 0)
+    return where(at_zero, 0.0, multiply(out, log(where(at_zero, 1.0, x))))
+
+
+power: Any = elementwise(
+    "power", {"x": _power_partial_base, "y": _power_partial_exponent}, doc="x ** y.", samples=reals_above(0, 2)
+)
+negative: Any = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
+positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.")
+square: Any = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
+sqrt: Any = elementwise(
+    "sqrt",
+    {"x": lambda bar, out: divide(bar, multiply(out, 2))},
+    doc="Square root; sqrt'(0) = inf.",
+    samples=reals_above(0),
+)
+exp: Any = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
+expm1: Any = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
+log: Any = elementwise("log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=reals_above(0))
+log1p: Any = elementwise(
+    "log1p", {"x": lambda bar, x: divide(bar, add(x, 1))}, doc="log(1 + x), exact near zero.", samples=reals_above(-0.9)
+)
+sin: Any = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
+cos: Any = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
+tan: Any = elementwise("tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=reals_between(-1.2, 1.2))
+sinh: Any = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
+cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
+tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
+
+
+def _sqrt_one_minus_square(x: Any) -> Any:
+    """sqrt(1 - x^2), written so that it is exact as x nears 1."""
+    return sqrt(multiply(subtract(1, x), add(x, 1)))
+
+
+asin: Any = elementwise(
+    "asin",
+    {"x": lambda bar, x: divide(bar, _sqrt_one_minus_square(x))},
+    value="arcsin",
+    doc="Inverse sine.",
+    samples=reals_between(-0.9, 0.9),
+)
+acos: Any = elementwise(
+    "acos",
+    {"x": lambda bar, x: negative(divide(bar, _sqrt_one_minus_square(x)))},
+    value="arccos",
+    doc="Inverse cosine.",
+    samples=reals_between(-0.9, 0.9),
+)
+atan: Any = elementwise(
+    "atan", {"x": lambda bar, x: divide(bar, add(square(x), 1))}, value="arctan", doc="Inverse tangent."
+)
+
+
+def _divide_by_squared_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
+    """bar part / (x^2 + y^2), and zero at the origin, where the angle is not differentiable."""
+    radius = add(square(x), square(y))
+    origin = equal(radius, 0)
+    return where(origin, 0.0, divide(multiply(bar, part), where(origin, 1.0, radius)))
+
+
+atan2: Any = elementwise(
+    "atan2",
+    {
+        "y": lambda bar, y, x: _divide_by_squared_radius(bar, x, x, y),
+        "x": lambda bar, y, x: negative(_divide_by_squared_radius(bar, y, x, y)),
+    },
+    value="arctan2",
+    doc="The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero.",
+)
+sigmoid: Any = elementwise(
+    "sigmoid",
+    {"x": lambda out: multiply(out, subtract(1, out))},
+    value=lambda xp, x: _special_value(xp, "expit", x),
+    dtype="inexact",
+    doc="1 / (1 + exp(-x)), without overflow.",
+    example=("0.0", "array(0.5)"),
+)
+erf: Any = elementwise(
+    "erf",
+    {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
+    value=lambda xp, x: _special_value(xp, "erf", x, plane=True),
+    dtype="inexact",
+    doc="The error function.",
+    example=("0.0", "array(0.)"),
+)
+
+
+def _softplus_value(xp: Any, x: Any) -> Any:
+    """max(x, 0) + log(1 + exp(-|x|)); NumPy's own logaddexp computes element by element, tens of times slower."""
+    x = xp.asarray(x)
+    if x.dtype.kind == "c":
+        raise DtypeError(f"softplus: complex arguments are not supported, got {x.dtype}.")
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+softplus: Any = elementwise(
+    "softplus",
+    {"x": lambda x: sigmoid(x)},
+    value=_softplus_value,
+    dtype="inexact",
+    doc="log(1 + exp(x)), without overflow.",
+    example=("[0.0, 1000.0]", "array([6.93147181e-01, 1.00000000e+03])"),
+    kernel=lambda k, x: k.logaddexp(x, k.constant(0)),
+)
+
+#: u = _SLOPE (x + _BEND x^3), so that x (1 + tanh u) / 2 is close to x times the normal distribution function.
+_SLOPE, _BEND = math.sqrt(2 / math.pi), 0.044715
+
+
+def _gelu_value(xp: Any, x: Any) -> Any:
+    """x (1 + tanh u) / 2, with one temporary besides the result."""
+    x = xp.asarray(x)
+    wide = x if is_inexact(x.dtype) else x.astype("float64")
+    out = xp.asarray(wide * wide)
+    for step, number in ((xp.multiply, _BEND), (xp.add, 1.0), (xp.multiply, wide), (xp.multiply, _SLOPE)):
+        step(out, number, out=out)
+    xp.tanh(out, out=out)
+    for step, number in ((xp.add, 1.0), (xp.multiply, wide), (xp.multiply, 0.5)):
+        step(out, number, out=out)
+    return out
+
+
+# With t = tanh u: y' = (1 + t) / 2 + x (1 - t^2) u' / 2 and u' = _SLOPE (1 + 3 _BEND x^2).
+def _gelu_slope(x: Any) -> Any:
+    squared = square(x)
+    t = tanh(multiply(multiply(x, _SLOPE), add(multiply(squared, _BEND), 1)))
+    steep = multiply(x, multiply(add(multiply(squared, 3 * _BEND), 1), _SLOPE / 2))
+    return add(multiply(add(t, 1), 0.5), multiply(steep, subtract(1, square(t))))
+
+
+def _gelu_kernel(k: Any, x: Any) -> Any:
+    curvature = k.add(k.multiply(k.square(x), k.constant(_BEND)), k.constant(1))
+    t = k.tanh(k.multiply(k.multiply(x, curvature), k.constant(_SLOPE)))
+    return k.multiply(k.multiply(x, k.constant(0.5)), k.add(t, k.constant(1)))
+
+
+gelu_by_tanh: Any = elementwise(
+    "gelu_by_tanh",
+    {"x": _gelu_slope},
+    value=_gelu_value,
+    dtype="inexact",
+    doc="",
+    kernel=_gelu_kernel,
+)
+
+
+def subtract_or_zero(x: Any, y: Any) -> Any:
+    """x - y, and 0 for two equal infinities."""
+    return where(logical_and(isinf(x), equal(x, y)), 0.0, subtract(x, y))
+
+
+# exp(x) / (exp(x) + exp(y)) = sigmoid(x - y)
+logaddexp: Any = elementwise(
+    "logaddexp",
+    {"x": lambda x, y: sigmoid(subtract_or_zero(x, y)), "y": lambda x, y: sigmoid(subtract_or_zero(y, x))},
+    doc="log(exp(x) + exp(y)), without overflow.",
+)
+heaviside: Any = elementwise(
+    "heaviside",
+    {"x": None, "y": lambda x: equal(x, 0)},
+    doc="0 below zero, 1 above, y at zero.",
+    samples=reals_away_from(0, 2),
+)
+relu: Any = elementwise(
+    "relu",
+    {"x": lambda out: heaviside(out, 0)},
+    value=lambda xp, x: xp.maximum(x, 0),
+    doc="max(x, 0); relu'(0) = 0.",
+    example=("[-1.0, 2.0]", "array([0., 2.])"),
+    samples=reals_away_from(0),
+)
+
+
+def greater_weight(x: Any, y: Any) -> Any:
+    """1 where x is greater, 0 where it is less, a half at ties (two equal infinities tie too)."""
+    return heaviside(where(equal(x, y), 0.0, subtract(x, y)), 0.5)
+
+
+maximum: Any = elementwise(
+    "maximum",
+    {"x": lambda x, y: greater_weight(x, y), "y": lambda x, y: greater_weight(y, x)},
+    doc="The greater of x and y; a tie sends half to each.",
+)
+minimum: Any = elementwise(
+    "minimum",
+    {"x": lambda x, y: greater_weight(y, x), "y": lambda x, y: greater_weight(x, y)},
+    doc="The lesser of x and y; a tie sends half to each.",
+)
+
+
+def _push_abs(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
+    (tangent,), (x,) = tangents, primals
+    return real(multiply(conj(_direction(x)), tangent)) if is_complex(x) else multiply(_direction(x), tangent)
+
+
+def _direction(x: Any) -> Any:
+    """x / |x|, zero at zero; for reals the sign."""
+    if not is_complex(x):
+        return _sign(x)
+    size = abs(x)
+    at_zero = equal(size, 0)
+    return where(at_zero, 0.0, divide(x, where(at_zero, 1.0, size)))
+
+
+abs: Any = elementwise(
+    "abs",
+    {"x": lambda bar, x: multiply(bar, _direction(x))},
+    push=_push_abs,
+    conjugate=False,
+    dtype="real",
+    doc="|x|; abs'(0) = 0.",
+    samples=reals_away_from(0),
+)
+_sign: Any = elementwise("sign", {"x": None}, doc="", samples=reals_away_from(0))
+
+
+@attributed_to_caller
+def sign(x: Any, /) -> Any:
+    """-1, 0 or 1 as x is negative, zero or positive, with derivative zero; for complex x the direction x / |x|.
+
+    >>> import pullback as pb
+    >>> pb.sign([-2.0, 0.0, 3.0])
+    array([-1.,  0.,  1.])
+    """
+    return _direction(as_value(x))
+
+
+sign.op = _sign.op  # type: ignore[attr-defined]
+conj: Any = elementwise(
+    "conj",
+    {"x": lambda bar: conj(bar)},
+    conjugate=False,
+    doc="The complex conjugate.",
+    push=lambda tangents, out, primals, static: conj(tangents[0]),
+)
+real: Any = elementwise(
+    "real",
+    {"x": lambda bar: bar},
+    value=lambda xp, x: xp.real(x),
+    conjugate=False,
+    dtype="real",
+    push=lambda tangents, out, primals, static: real(tangents[0]),
+    doc="The real part.",
+    example=("1 + 2j", "array(1.)"),
+)
+
+
+def _push_imag(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
+    return imag(tangents[0])
+
+
+# The gradient of the imaginary part points along i; for a real argument there is none.
+imag: Any = elementwise(
+    "imag",
+    {"x": lambda bar, x_spec: multiply(bar, 1j) if x_spec.dtype.kind == "c" else multiply(bar, 0)},
+    value=lambda xp, x: xp.imag(x),
+    conjugate=False,
+    dtype="real",
+    push=_push_imag,
+    doc="The imaginary part.",
+    example=("1 + 2j", "array(2.)"),
+)
+stop_gradient: Any = elementwise(
+    "stop_gradient",
+    {"x": None},
+    value=lambda xp, x: x,
+    doc="The value itself, as a constant to every derivative.",
+    example=("2.0", "array(2.)"),
+)
+# What `no_grad` does to the arguments of an op, in a program that is differentiated after it was traced: nothing goes
+# back through it, and tangents pass. So its pull is not the transpose of its push, and it is not in `OPS`.
+unrecorded: Any = public_function(
+    replace(
+        stop_gradient.op,
+        name="unrecorded",
+        push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
+        kernel=lambda k, x: k.positive(x),
+        doc="The value itself, as a constant to tapes alone.",
+        rules={},
+    )
+)
+
+
+def _push_where(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
+    _, x_dot, y_dot = tangents
+    return where(primals[0], 0 if x_dot is None else x_dot, 0 if y_dot is None else y_dot)
+
+
+def _where_samples(rng: Any) -> Any:
+    shapes = (((3,), (3,), (3,)), ((2, 3), (3,), (2, 1)), ((), (2,), ()), ((0,), (1,), ()))
+    return [
+        ((rng.random(c) > 0.5 if c else rng.random() > 0.5, rng.normal(size=x), rng.normal(size=y)), {})
+        for c, x, y in shapes
+    ]
+
+
+def _where_value(xp: Any, c: Any, x: Any, y: Any) -> Any:
+    """`where`; of many float32 by their bits, (x ^ y) & mask ^ y, since NumPy branches at each element and processors
+    mispredict a random mask half the time. Wider dtypes move too much memory to gain.
+    """
+    kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
+    if xp is not np or kinds != {"f"} or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
+        return xp.where(c, x, y)
+    if not _fits_mask(x, c) or not _fits_mask(y, c):
+        return xp.where(c, x, y)
+    mask = -(c.astype("i4"))
+    if type(x) is not np.ndarray:
+        return (y.view("i4") & ~mask).view("f4")
+    if type(y) is not np.ndarray:
+        return (x.view("i4") & mask).view("f4")
+    return (((x.view("i4") ^ y.view("i4")) & mask) ^ y.view("i4")).view("f4")
+
+
+def _fits_mask(v: Any, c: Any) -> bool:
+    """An array of the mask's shape, or the number zero, whose bits are zero too."""
+    return v.shape == c.shape if type(v) is np.ndarray else type(v) in (int, float) and repr(v) in ("0", "0.0")
+
+
+_select: Any = elementwise(
+    "where",
+    {
+        "condition": None,
+        "x": lambda bar, condition: mask_cotangent(condition, bar),
+        "y": lambda bar, condition: mask_cotangent(logical_not(condition), bar),
+    },
+    value=_where_value,
+    conjugate=False,
+    dtype="branches",
+    push=_push_where,
+    samples=_where_samples,
+    doc="",
+    kernel=lambda k, c, x, y: k.select(c, x, y),
+)
+
+
+def where(condition: Any, x: Any, y: Any, /) -> Any:
+    """x where the condition holds, else y. The branch not taken gets no cotangent, so no NaN comes out of it.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = pb.tensor([0.0, 4.0], requires_grad=True)
+    >>> pb.where(x > 0, pb.sqrt(x), 0.0).sum().backward()
+    >>> x.grad
+    tensor([0.  , 0.25], dtype=float64)
+    """
+    return _select(condition, x, y)
+
+
+where.op = _select.op  # type: ignore[attr-defined]
+
+
+def _is_within(x: Any, lower: Any, upper: Any) -> Any:
+    return logical_and(greater_equal(x, lower), less_equal(x, upper))
+
+
+def _is_at_upper(x: Any, lower: Any, upper: Any) -> Any:
+    """Above the upper bound, or anywhere if the lower bound exceeds the upper: the upper one wins."""
+    return logical_or(greater(x, upper), less(upper, lower))
+
+
+def _clip_samples(rng: Any) -> Any:
+    shapes = (((4,), (4,), (4,)), ((2, 3), (), (3,)), ((), (), ()), ((0,), (), ()))
+    return [((rng.normal(size=x), -1 + 0.3 * rng.random(lo), 1 - 0.3 * rng.random(hi)), {}) for x, lo, hi in shapes]
+
+
+clip_to: Any = elementwise(
+    "clip",
+    {
+        "x": lambda bar, x, lower, upper: mask_cotangent(_is_within(x, lower, upper), bar),
+        "lower": lambda bar, x, lower, upper: mask_cotangent(
+            logical_and(less(x, lower), less_equal(lower, upper)), bar
+        ),
+        "upper": lambda bar, x, lower, upper: mask_cotangent(_is_at_upper(x, lower, upper), bar),
+    },
+    value=lambda xp, x, lower, upper: xp.minimum(xp.maximum(x, lower), upper),
+    conjugate=False,
+    samples=_clip_samples,
+    doc="",
+    kernel=lambda k, x, lower, upper: k.minimum(k.maximum(x, lower), upper),
+)
+
+
+def _comparison_op(name: str, doc: str) -> Any:
+    return elementwise(name, {"x": None, "y": None}, dtype="bool", doc=doc)
+
+
+equal: Any = _comparison_op("equal", "x == y.")
+not_equal: Any = _comparison_op("not_equal", "x != y.")
+less: Any = _comparison_op("less", "x < y.")
+less_equal: Any = _comparison_op("less_equal", "x <= y.")
+greater: Any = _comparison_op("greater", "x > y.")
+greater_equal: Any = _comparison_op("greater_equal", "x >= y.")
+logical_and: Any = _comparison_op("logical_and", "Both x and y hold.")
+logical_or: Any = _comparison_op("logical_or", "x or y holds.")
+logical_not: Any = elementwise("logical_not", {"x": None}, dtype="bool", doc="x does not hold.")
+isnan: Any = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
+isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
+isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
+
+
+def bitwise_op(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
+    none = dict.fromkeys(args)
+    samples = integers(len(args))
+    return elementwise(name, none, value=ufunc or name, dtype="bits", doc=doc, samples=samples, example=example)
+
+
+bitwise_and: Any = bitwise_op(
+    "bitwise_and", "The bits x and y share; for booleans, both hold.", "x", "y", example=("[1, 2], 3", "array([1, 2])")
+)
+bitwise_or: Any = bitwise_op(
+    "bitwise_or", "The bits of x and y; for booleans, either holds.", "x", "y", example=("[1, 2], 3", "array([3, 3])")
+)
+bitwise_xor: Any = bitwise_op(
+    "bitwise_xor",
+    "The bits x and y do not share; for booleans, one holds.",
+    "x",
+    "y",
+    example=("[1, 2], 3", "array([2, 1])"),
+)
+bitwise_invert: Any = bitwise_op(
+    "bitwise_invert",
+    "The bits x does not have; for booleans, x does not hold.",
+    "x",
+    example=("[1, 2]", "array([-2, -3])"),
+    ufunc="bitwise_not",
+)

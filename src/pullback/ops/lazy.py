@@ -1,0 +1,42 @@
+"""Functions and modules of the package that are imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_function", "load_module", "load_package", "find_public"]
+
+
+def load_module(name: str) -> Any:
+    """A module of ops by its name."""
+    return import_module(f"pullback.ops.{name}")
+
+
+def lazy_function(place: str, name: str) -> Callable[..., Any]:
+    """A function of a module of ops imported at its first call, so that `import pullback` stays fast."""
+
+    found: Any = None
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        nonlocal found
+        if found is None:
+            found = getattr(load_module(place), name)
+        return found(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def load_package() -> Any:
+    """The package itself, which is the array API's namespace."""
+    return import_module("pullback")
+
+
+def find_public(name: str) -> Any:
+    """What users find under a name such as "linalg.solve", or None; the package is fully imported by then."""
+    found: Any = load_package()
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found

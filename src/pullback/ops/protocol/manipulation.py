@@ -1,0 +1,110 @@
+"""NumPy's functions that join and reshape arrays with NumPy's signatures, where ours differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...errors import ArgumentError
+from ..dispatch import as_value, ndim, shape
+from ..reduce import reductions
+from ..shape import arrange, reshaping
+from .unsupported import package_function, refuse
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    refuse("astype", device=None if device == "cpu" else device)
+    return reshaping.astype(x, dtype)
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    refuse("copy", order=order)
+    return reshaping.writable_copy(as_value(a))
+
+
+def _cast_parts(parts: Any, dtype: Any, casting: str) -> list[Any]:
+    """The parts in the dtype that was asked for, if NumPy would cast them so."""
+    xs = [as_value(x) for x in parts]
+    if dtype is None:
+        return xs
+    for x in xs:
+        if not np.can_cast(spec_of(x).dtype, dtype, casting=casting):  # type: ignore[arg-type]
+            raise ArgumentError(f"concatenate: {spec_of(x).dtype} cannot be cast to {dtype} with casting={casting!r}.")
+    return [reshaping.astype(x, dtype) for x in xs]
+
+
+def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None,
+                casting: str = "same_kind") -> Any:  # fmt: skip
+    return arrange.concat(_cast_parts(arrays, dtype, casting), axis=axis)
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return arrange.stack(_cast_parts(arrays, dtype, casting), axis=axis)
+
+
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return package_function("vstack", "vstack")(_cast_parts(tup, dtype, casting))
+
+
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return package_function("hstack", "hstack")(_cast_parts(tup, dtype, casting))
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    return package_function("dot", "dot")(_as_strong_array(a), _as_strong_array(b))
+
+
+def _as_strong_array(x: Any) -> Any:
+    """A Python number as the array NumPy makes of it here, which is not weak in promotion."""
+    x = as_value(x)
+    return np.asarray(x) if spec_of(x).weak else x
+
+
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any) -> Any:
+    dtype = kwargs.pop("dtype", None)
+    refuse("einsum", **{n: v for n, v in kwargs.items() if (n, v) != ("casting", "safe")})
+    if dtype is not None:
+        at = slice(1, None) if isinstance(operands[0], str) else slice(0, len(operands) // 2 * 2, 2)
+        converted = list(operands)
+        converted[at] = [reshaping.astype(x, dtype) for x in operands[at]]
+        operands = tuple(converted)
+    options = {} if optimize is False else {"optimize": optimize}
+    return package_function("einsum", "einsum")(*operands, **options)
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    x = as_value(array)
+    if mode in _STATISTICS:
+        length = kwargs.pop("stat_length", None)
+        refuse("pad", **kwargs)
+        return _pad_with_statistics(x, arrange.pad_pairs(pad_width, ndim(x), "pad_width"), _STATISTICS[mode], length)
+    if mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
+        refuse("pad", mode=mode)
+    if kwargs.get("reflect_type", "even") != "even":
+        refuse("pad", reflect_type=kwargs["reflect_type"])
+    refuse("pad", **{n: v for n, v in kwargs.items() if n not in ("constant_values", "reflect_type")})
+    return arrange.pad(x, pad_width, mode, **kwargs)
+
+
+def _constant_block(value: Any, x: Any, axis: int, size: int) -> Any:
+    wanted = tuple(size if i == axis else n for i, n in enumerate(shape(x)))
+    return reshaping.broadcast_to(reshaping.astype(value, spec_of(x).dtype), wanted)
+
+
+_STATISTICS: dict[Any, Any] = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}
+
+
+def _pad_with_statistics(x: Any, pairs: list[tuple[int, int]], statistic: Any, length: Any) -> Any:
+    lengths = None if length is None else arrange.pad_pairs(length, ndim(x), "stat_length")
+    for axis, (before, after) in enumerate(pairs):
+        size = shape(x)[axis]
+        first, last = (size, size) if lengths is None else (min(n, size) for n in lengths[axis])
+        front = (slice(None),) * axis
+        head = statistic(x[(*front, slice(0, first))], axis=axis, keepdims=True)
+        tail = statistic(x[(*front, slice(size - last, None))], axis=axis, keepdims=True)
+        x = arrange.concat(
+            [_constant_block(head, x, axis, before), x, _constant_block(tail, x, axis, after)], axis=axis
+        )
+    return x

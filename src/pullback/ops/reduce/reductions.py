@@ -1,0 +1,537 @@
+"""Reductions over axes: sums, products, extremes, and the composites over them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...arrays.dtypes import as_dtype
+from ...arrays.node import attributed_to_caller
+from ...arrays.size import Size
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.tensor import Tensor
+from ...errors import ArgumentError, DtypeError, ShapeError
+from .. import batching, statics
+from ..axes import normalize_axes, normalize_axis
+from ..dispatch import apply, as_value, ndim, shape
+from ..elementwise import pointwise
+from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
+from ..forms import Reduce
+from ..op_samples import join_samples, normal_sample
+from ..shape import arrange, reshaping
+from . import scans
+
+__all__ = [
+    "all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
+]  # fmt: skip
+
+_FLOAT16 = np.dtype("float16")
+#: Elements per block, so that a block stays in the processor's cache.
+_IN_CACHE = 1 << 14
+
+
+def _folded_shape(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return tuple(1 if i in axis else n for i, n in enumerate(x.shape))
+    return tuple(n for i, n in enumerate(x.shape) if i not in axis)
+
+
+def sum_dtype(dtype: Any) -> Any:
+    """NumPy sums small integers in the machine's integer type."""
+    if dtype.kind in "biu" and dtype.itemsize < 8:
+        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    return dtype
+
+
+def cast_if_asked(out: Any, dtype: Any) -> Any:
+    """A reduction in the dtype that `dtype=` names. Small integers are reduced in the machine's type; cast back they
+    wrap around to what a reduction in their own would give.
+    """
+    return out if dtype is None or spec_of(out).dtype == as_dtype(dtype) else reshaping.astype(out, dtype)
+
+
+def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """A reduced value broadcast over the reduced axes."""
+    if not keepdims and len(axis) < spec.ndim:  # a 0-d value broadcasts as it is
+        bar = reshaping.reshape(bar, _folded_shape(spec, axis, True))
+    return reshaping.broadcast_checked(bar, spec.shape)
+
+
+_sum = linear(
+    "sum",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
+    doc="The sum over axes.",
+    value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
+    spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
+    transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
+    batch=batching.shift_statics(axis="axis"),
+    samples=join_samples(
+        normal_sample(3, axis=(0,), keepdims=False),
+        normal_sample(2, 3, axis=(1,), keepdims=True),
+        normal_sample(2, 3, 4, axis=(0, 2), keepdims=False),
+        normal_sample(axis=(), keepdims=False),
+        normal_sample(0, 2, axis=(0,), keepdims=False),
+    ),
+    motion="rearrange",
+    form=Reduce("add"),
+)
+
+
+def sum(
+    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    """The sum over some axes, or over all; of the elements where `where` holds, and with `initial` added.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    array([4., 6.])
+    """
+    x = as_value(x)
+    if dtype is not None:
+        x = reshaping.astype(x, dtype)
+    if where is not None:
+        x = _fill_masked(x, where, 0)
+    out = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
+    return out if initial is None else pointwise.add(out, initial)
+
+
+def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
+    """x with the identity wherever the mask does not hold."""
+    if spec_of(as_value(where)).dtype.kind != "b":
+        raise DtypeError(f"where must be a mask of booleans, got {spec_of(as_value(where)).dtype}.")
+    wanted = broadcast_shape("where", shape(x), shape(as_value(where)))
+    if wanted != shape(x):
+        raise ShapeError(f"where: a mask of shape {shape(as_value(where))} does not fit an array of shape {shape(x)}.")
+    return pointwise.where(where, x, neutral)
+
+
+@attributed_to_caller
+def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """The mean over some axes, or over all; of the elements where `where` holds.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.mean(np.array([1.0, 2.0, 6.0]))
+    array(3.)
+    """
+    x = as_value(x)
+    found = spec_of(x).dtype if dtype is None else as_dtype(dtype)
+    if dtype is not None:
+        x = reshaping.astype(x, found)
+    count = count_elements(x, axis, where, "mean")
+    if found == _FLOAT16 or found.name == "bfloat16":  # their sums overflow long before their means
+        total = sum(x, axis=axis, dtype=np.float32, keepdims=keepdims, where=where)
+        return reshaping.astype(pointwise.divide(total, _match_total(count, total, axis, keepdims)), found)
+    total = sum(x, axis=axis, keepdims=keepdims, where=where)
+    return pointwise.divide(total, _match_total(count, total, axis, keepdims))
+
+
+def count_elements(x: Any, axis: Any, where: Any, what: str) -> Any:
+    """How many elements a reduction combines: a number, or with a mask an array with the reduced axes kept."""
+    axes = normalize_axes(axis, ndim(x), what)
+    if where is None:
+        return math.prod(shape(x)[a] for a in axes)
+    mask = reshaping.broadcast_to(as_value(where), shape(x))
+    return apply(_sum, mask, axis=axes, keepdims=True)
+
+
+def _match_total(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
+    """A count in the shape of the total it divides."""
+    if type(count) in (int, float, Size):
+        return count
+    found = spec_of(total)
+    count = reshaping.astype(count, found.dtype if found.inexact else np.float64)
+    return count if keepdims else reshaping.reshape(count, found.shape)
+
+
+@attributed_to_caller
+def var(
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Any:
+    """The variance: the mean squared distance from the mean, over n - correction (NumPy's `ddof`).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.var(np.array([1.0, 2.0, 6.0]), correction=1)
+    array(7.)
+    """
+    x = as_value(x) if dtype is None else reshaping.astype(as_value(x), dtype)
+    correction = correction if ddof is None else ddof
+    middle = _mean(x, axis, keepdims=True, where=where) if mean is None else mean
+    deviations = pointwise.subtract(x, middle)
+    squares = pointwise.square(pointwise.abs(deviations)) if is_complex(x) else pointwise.square(deviations)
+    total = sum(squares, axis=axis, keepdims=keepdims, where=where)
+    count = count_elements(x, axis, where, "var")
+    left = larger_of(count - correction, 0) if type(count) in (int, Size) else _nonnegative_count(count, correction)
+    return pointwise.divide(total, _match_total(left, total, axis, keepdims))
+
+
+_mean = mean
+
+
+def larger_of(number: float, least: float) -> float:
+    return number if number > least else least
+
+
+def _nonnegative_count(count: Any, correction: float) -> Any:
+    return pointwise.maximum(pointwise.subtract(count, correction), 0)
+
+
+@attributed_to_caller
+def std(
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    correction: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Any:
+    """The standard deviation; where all elements are equal, its derivative is zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.std(np.array([1.0, 3.0]))
+    array(1.)
+    """
+    return safe_sqrt(var(x, axis, dtype, ddof=ddof, correction=correction, keepdims=keepdims, where=where, mean=mean))
+
+
+def safe_sqrt(squares: Any) -> Any:
+    """The square root of a sum of squares, with derivative zero where it is zero."""
+    constant = pointwise.equal(squares, 0)
+    return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, squares)))
+
+
+def is_safe_divisor(out: Any) -> bool:
+    """Whether concrete products may be divided by their factors: none is zero, tiny or infinite."""
+    if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
+        return False
+    limits, flat = np.finfo(out.dtype), out.reshape(-1)
+    for start in range(0, flat.size, _IN_CACHE):
+        sizes = np.abs(flat[start : start + _IN_CACHE])
+        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
+            return False
+    return True
+
+
+def _product_of_others(x: Any, axis: tuple[int, ...]) -> Any:
+    """For each element the product of all others it is multiplied with: those before it times those after it.
+    No division, so it is correct and differentiable also where elements are zero.
+    """
+    spec = spec_of(x)
+    kept = tuple(i for i in range(spec.ndim) if i not in axis)
+    order = (*axis, *kept)
+    moved = reshaping.permute_dims(x, order)
+    flat = reshaping.reshape(moved, (math.prod(spec.shape[a] for a in axis), *(spec.shape[a] for a in kept)))
+    before = scans.shift_forward(scans.cumulative_prod(flat, axis=0), 0, 1)
+    flipped = arrange.flip(flat, axis=0)
+    after = arrange.flip(scans.shift_forward(scans.cumulative_prod(flipped, axis=0), 0, 1), axis=0)
+    found = reshaping.reshape(pointwise.multiply(before, after), shape(moved))
+    return reshaping.permute_dims(found, tuple(order.index(i) for i in range(spec.ndim)))
+
+
+def _pull_prod(bar: Any, x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    spec = spec_of(x)
+    if spec_of(bar).dtype.kind == "b":  # a mask of where a cotangent can be nonzero, independent of values
+        return broadcast_folded(bar, spec, axis, keepdims)
+    if is_safe_divisor(out) and type(x) is np.ndarray and spec.dtype == spec_of(out).dtype:
+        return pointwise.divide(
+            _expand_folded(pointwise.multiply(bar, conjugate_if_complex(out)), spec, axis), conjugate_if_complex(x)
+        )
+    return pointwise.multiply(_expand_folded(bar, spec, axis), conjugate_if_complex(_product_of_others(x, axis)))
+
+
+def _push_prod(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
+    (tangent,), (x,) = tangents, primals
+    if is_safe_divisor(out) and type(x) is np.ndarray and x.dtype == out.dtype:
+        return pointwise.multiply(out, sum(pointwise.divide(tangent, x), **static))
+    return sum(pointwise.multiply(tangent, _product_of_others(x, static["axis"])), **static)
+
+
+def _expand_folded(folded: Any, spec: Spec, axis: tuple[int, ...]) -> Any:
+    """A reduced value with the reduced axes as size one, ready to broadcast."""
+    return reshaping.reshape(folded, _folded_shape(spec, axis, True))
+
+
+def _prod_samples(rng: Any) -> Any:
+    one_zero, two_zeros = rng.normal(size=(2, 3)), rng.normal(size=4)
+    one_zero[0, 1], two_zeros[[0, 2]] = 0, 0
+    return [
+        ((rng.normal(size=3),), {"axis": (0,), "keepdims": False}),
+        ((one_zero,), {"axis": (1,), "keepdims": True}),
+        ((two_zeros,), {"axis": (0,), "keepdims": False}),
+        ((rng.normal(size=(2, 3, 2)),), {"axis": (0, 2), "keepdims": False}),
+        ((np.asarray(rng.normal()),), {"axis": (), "keepdims": False}),
+        ((np.zeros((0, 2)),), {"axis": (0,), "keepdims": False}),
+    ]
+
+
+_prod = general(
+    "prod",
+    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
+    family="reduction",
+    args=("x",),
+    doc="The product over axes.",
+    value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
+    spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
+    pulls={"x": _pull_prod},
+    push=_push_prod,
+    batch=batching.shift_statics(axis="axis"),
+    samples=_prod_samples,
+    motion="rearrange",
+)
+
+
+def prod(
+    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    """The product over some axes, or over all; every derivative is correct at zeros too.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.prod(np.array([2.0, 3.0, 4.0]))
+    array(24.)
+    """
+    x = as_value(x)
+    if dtype is not None:
+        x = reshaping.astype(x, dtype)
+    if where is not None:
+        x = _fill_masked(x, where, 1)
+    out = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
+    return out if initial is None else pointwise.multiply(out, initial)
+
+
+def _extreme_mask(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
+    """Which elements equal the extreme; a NaN result selects the NaNs."""
+    chosen = pointwise.equal(x, _expand_folded(out, spec_of(x), axis))
+    if type(out) is np.ndarray and not np.isnan(out).any():
+        return chosen
+    return pointwise.logical_or(chosen, pointwise.isnan(x))
+
+
+def _count_ties(chosen: Any, dtype: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Among how many elements each extreme is shared."""
+    return reshaping.astype(apply(_sum, chosen, axis=axis, keepdims=keepdims), dtype)
+
+
+def _extreme_spec(x: Spec, axis: tuple[int, ...], keepdims: bool) -> Spec:
+    if has_zero(x.shape[a] for a in axis):
+        raise ShapeError(f"max/min: shape {x.shape} has no elements along axis {axis}, so there is no extreme.")
+    return make_spec(_folded_shape(x, axis, keepdims), x.dtype, x.device)
+
+
+def has_zero(sizes: Any) -> bool:
+    return 0 in tuple(sizes)
+
+
+def _pull_extreme(bar: Any, x: Any, out: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    spec = spec_of(x)
+    chosen = _extreme_mask(x, out, axis)
+    return pointwise.mask_cotangent(
+        chosen, pointwise.divide(_expand_folded(bar, spec, axis), _count_ties(chosen, spec.dtype, axis, True))
+    )
+
+
+def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any]) -> Any:
+    (tangent,), (x,) = tangents, primals
+    chosen = _extreme_mask(x, out, static["axis"])
+    total = sum(pointwise.where(chosen, tangent, 0), **static)
+    return pointwise.divide(total, _count_ties(chosen, spec_of(x).dtype, **static))
+
+
+def _extreme_samples(rng: Any) -> Any:
+    return join_samples(
+        normal_sample(3, axis=(0,), keepdims=False),
+        normal_sample(2, 3, axis=(1,), keepdims=True),
+        normal_sample(2, 3, 4, axis=(0, 2), keepdims=False),
+        normal_sample(axis=(), keepdims=False),
+        normal_sample(0, 2, axis=(1,), keepdims=False),
+    )(rng)
+
+
+def _extreme_op(name: str) -> Any:
+    return general(
+        name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
+        family="reduction",
+        args=("x",),
+        doc=f"The {name}imum over axes.",
+        value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
+        spec=_extreme_spec,
+        pulls={"x": _pull_extreme},
+        push=_push_extreme,
+        batch=batching.shift_statics(axis="axis"),
+        samples=_extreme_samples,
+        motion="rearrange",
+        form=Reduce(f"{name}imum"),
+    )
+
+
+_max, _min = _extreme_op("max"), _extreme_op("min")
+
+
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The greatest element over some axes, or over all; ties share the cotangent evenly.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    array([5., 7.])
+    """
+    x = as_value(x)
+    if initial is not None or where is not None:
+        return _extreme_with_initial("max", x, axis, keepdims, initial, where)
+    return apply(_max, x, axis=normalize_axes(axis, ndim(x), "max"), keepdims=bool(keepdims))
+
+
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The least element over some axes, or over all; ties share the cotangent evenly.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.min(np.array([3.0, 1.0]))
+    array(1.)
+    """
+    x = as_value(x)
+    if initial is not None or where is not None:
+        return _extreme_with_initial("min", x, axis, keepdims, initial, where)
+    return apply(_min, x, axis=normalize_axes(axis, ndim(x), "min"), keepdims=bool(keepdims))
+
+
+@attributed_to_caller
+def _extreme_with_initial(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    """An extreme that also counts `initial`, which replaces masked elements and serves an empty axis."""
+    if initial is None:
+        raise ArgumentError(f"{name}: with where= the selection may be empty.\n  Pass initial=...")
+    op, pick = (_max, pointwise.maximum) if name == "max" else (_min, pointwise.minimum)
+    axes = normalize_axes(axis, ndim(x), name)
+    initial = reshaping.astype(as_value(initial), spec_of(x).dtype)
+    if has_zero(shape(x)[a] for a in axes):
+        return reshaping.broadcast_to(initial, _folded_shape(spec_of(x), axes, keepdims))
+    if where is not None:
+        x = _fill_masked(x, where, pointwise.stop_gradient(initial))
+    return pick(apply(op, x, axis=axes, keepdims=bool(keepdims)), initial)
+
+
+def as_constant(x: Any) -> Any:
+    """x as a constant to every derivative; on the tape without a node, so that no cotangent is computed for it."""
+    x = pointwise.stop_gradient(x)
+    return x.detach() if type(x) is Tensor else x
+
+
+@attributed_to_caller
+def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:
+    """log(sum(b exp(x))) over some axes, or over all, without overflow; b is 1 where it is not given.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.logsumexp(np.array([1000.0, 1000.0]))
+    array(1000.69314718)
+    """
+    x = as_value(x)
+    x = x if spec_of(x).inexact else reshaping.astype(x, np.float64)
+    if where is not None:
+        x = _fill_masked(x, where, -np.inf)
+    if b is not None:
+        x, b = reshaping.broadcast_together(x, as_value(b))
+    axes = normalize_axes(axis, ndim(x), "logsumexp")
+    if has_zero(shape(x)[a] for a in axes):
+        return pointwise.log(sum(pointwise.exp(x), axis=axes, keepdims=keepdims))
+    top = max(as_constant(pointwise.real(x) if is_complex(x) else x), axis=axes, keepdims=True)
+    top = pointwise.where(pointwise.isfinite(top), top, 0)
+    terms = pointwise.exp(pointwise.subtract(x, top))
+    total = sum(terms if b is None else pointwise.multiply(b, terms), axis=axes, keepdims=True)
+    nothing = pointwise.equal(total, 0)  # exp(-inf) alone: the logarithm is -inf, with derivative zero
+    out = pointwise.add(pointwise.log(pointwise.add(total, nothing)), pointwise.where(nothing, -np.inf, top))
+    return out if keepdims else reshaping.reshape(out, _folded_shape(spec_of(x), axes, False))
+
+
+def _position_function(name: str) -> Any:
+    def value(xp: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
+        return getattr(xp, name)(x, axis=axis, keepdims=keepdims)
+
+    def spec(x: Spec, axis: int, keepdims: bool) -> Spec:
+        if not x.shape[axis]:
+            raise ShapeError(f"{name}: shape {x.shape} has no elements along axis {axis}, so there is no extreme.")
+        return make_spec(_folded_shape(x, (axis,), keepdims), np.dtype(np.intp), x.device)
+
+    op = general(
+        name,
+        statics={"axis": statics.axis, "keepdims": statics.flag},
+        family="reduction",
+        args=("x",),
+        doc=f"The index of the {name[3:]}imum along an axis.",
+        value=value,
+        spec=spec,
+        batch=batching.shift_statics(axis="axis"),
+        samples=join_samples(normal_sample(3, axis=0, keepdims=False), normal_sample(2, 3, axis=1, keepdims=True)),
+    )
+
+    def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
+        x = as_value(x)
+        if axis is not None:
+            return apply(op, x, axis=normalize_axis(axis, ndim(x), name), keepdims=bool(keepdims))
+        flat = apply(op, reshaping.reshape(x, (-1,)), axis=0, keepdims=False)
+        return reshaping.reshape(flat, (1,) * ndim(x)) if keepdims else flat
+
+    position.__name__ = position.__qualname__ = name
+    position.__doc__ = f"""The index of the {name[3:]}imum along an axis, or in the flattened array.
+
+    >>> import numpy as np, pullback as pb
+    >>> int(pb.{name}(np.array([2.0, {"5.0" if name == "argmax" else "1.0"}, 3.0])))
+    1
+    """
+    return position
+
+
+argmax, argmin = _position_function("argmax"), _position_function("argmin")
+
+
+def _truth_op(name: str) -> Any:
+    return general(
+        name,
+        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
+        family="reduction",
+        args=("x",),
+        doc=f"Whether {name} element holds.",
+        value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
+        spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), np.dtype(bool), x.device),
+        batch=batching.shift_statics(axis="axis"),
+        samples=join_samples(
+            normal_sample(3, axis=(0,), keepdims=False), normal_sample(2, 3, axis=(0, 1), keepdims=True)
+        ),
+        form=Reduce("logical_or" if name == "any" else "logical_and"),
+    )
+
+
+_any, _all = _truth_op("any"), _truth_op("all")
+
+
+def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """Whether any element is not zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> bool(pb.any(np.array([False, True])))
+    True
+    """
+    x = as_value(x) if where is None else _fill_masked(as_value(x), where, False)
+    return apply(_any, x, axis=normalize_axes(axis, ndim(x), "any"), keepdims=bool(keepdims))
+
+
+def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+    """Whether every element is not zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> bool(pb.all(np.array([False, True])))
+    False
+    """
+    x = as_value(x) if where is None else _fill_masked(as_value(x), where, True)
+    return apply(_all, x, axis=normalize_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))

@@ -1,0 +1,1 @@
+"""Reproducible second runs: random streams, tensors and attributes that a function can reach."""

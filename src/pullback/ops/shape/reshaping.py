@@ -1,0 +1,346 @@
+"""Ops that change an array's shape, order of axes or dtype, and fitting cotangents to specs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import is_array, namespace_of
+from ...arrays.dtypes import as_dtype
+from ...arrays.size import is_same_shape
+from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
+from ...arrays.tensor import Tensor, alias, tensor
+from ...arrays.value import Value
+from ...errors import ArgumentError, ShapeError
+from ...settings import modes
+from .. import batching, statics
+from ..axes import as_shape, axes_tuple, normalize_axes, normalize_axis, resolve_shape
+from ..dispatch import apply, as_value, ndim, shape
+from ..elementwise import pointwise
+from ..families import broadcast_shape, is_complex, linear
+from ..forms import Cast, View
+from ..op_samples import join_samples, normal_sample
+from ..reduce import reductions
+
+__all__ = [
+    "broadcast_to",
+    "expand_dims",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+]
+
+
+def _astype_spec(x: Spec, dtype: Any) -> Spec:
+    return make_spec(x.shape, np.dtype(dtype), x.device)
+
+
+_astype = linear(
+    "astype",
+    statics={"dtype": statics.dtype},
+    doc="The values converted to a dtype.",
+    value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
+    spec=_astype_spec,
+    transpose=lambda bar: bar,
+    batch=batching.shift_statics(),
+    samples=join_samples(
+        normal_sample(3, dtype=np.dtype("float64")),
+        normal_sample(2, 2, dtype=np.dtype("float32")),
+        normal_sample(dtype=np.dtype("float32")),
+    ),
+    motion="rearrange",
+    form=Cast(),
+)
+
+
+def _astype_value(x: Any, dtype: Any) -> Any:
+    return (x.real if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" else x).astype(dtype)
+
+
+def astype(x: Any, dtype: Any, /) -> Any:
+    """x converted to a dtype; a bare array that has it already is returned as it is. The public function copies it."""
+    if type(x) is np.ndarray and x.dtype is dtype:
+        return x
+    x = as_value(x)
+    wanted = as_dtype(dtype)
+    if spec_of(x).dtype == wanted and spec_of(x).weak is None:
+        return pass_through(x)
+    return apply(_astype, x, dtype=wanted)
+
+
+_reshape = linear(
+    "reshape",
+    statics={"shape": statics.shape},
+    doc="The same elements in another shape.",
+    value=lambda xp, x, shape: xp.reshape(x, shape),
+    spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
+    transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
+    batch=batching.shift_statics(shape="shape"),
+    samples=join_samples(
+        normal_sample(2, 3, shape=(6,)),
+        normal_sample(6, shape=(3, 1, 2)),
+        normal_sample(1, shape=()),
+        normal_sample(0, 3, shape=(3, 0)),
+    ),
+    motion="rearrange",
+)
+
+
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """The same elements, in the same order, in another shape; one size may be -1. `order="F"` counts columns first.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.reshape(np.arange(6), (2, -1))
+    array([[0, 1, 2],
+           [3, 4, 5]])
+    """
+    if copy is not None and is_array(x):
+        return _copy_if_asked(x, reshape(x, shape, order), copy)
+    if type(x) is np.ndarray and type(shape) is tuple and order == "C":
+        try:  # usually a rule with a valid shape; if NumPy raises, the code below raises the proper error
+            return x.reshape(shape)
+        except (TypeError, ValueError):
+            pass
+    x = as_value(x)
+    spec = spec_of(x)
+    wanted = resolve_shape(as_shape(shape, "reshape"), spec.size, "reshape")
+    if order != "C":
+        return _reshape_columns_first(x, wanted, order)
+    return pass_through(x) if spec.weak is None and _has_shape(spec, wanted) else apply(_reshape, x, shape=wanted)
+
+
+def _has_shape(spec: Spec, wanted: tuple[int, ...]) -> bool:
+    """Whether a reshape changes nothing. Plain specs, the common case, have no unknown sizes."""
+    return spec.shape == wanted if spec.plain is not None else is_same_shape(spec.shape, wanted)
+
+
+def _copy_if_asked(x: Any, found: Any, copy: bool) -> Any:
+    """A bare array that shares no memory with x, or does."""
+    shares = namespace_of((x,)).shares_memory(x, found)
+    if not copy and not shares and found.size:
+        raise ArgumentError("reshape: this order of elements needs a copy, and copy=False allows none.")
+    return found.copy() if copy and shares else found
+
+
+def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
+    if order not in ("F", "A"):
+        raise ArgumentError(f"reshape: order must be C or F, got {order!r}.")
+    return permute_dims(reshape(permute_dims(x), wanted[::-1])) if order == "F" else reshape(x, wanted)
+
+
+_permute = linear(
+    "permute_dims",
+    statics={"axes": statics.permutation},
+    doc="The axes in another order.",
+    value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
+    spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
+    transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
+    batch=batching.shift_statics(axes="order"),
+    samples=join_samples(
+        normal_sample(2, 3, axes=(1, 0)),
+        normal_sample(2, 3, 4, axes=(2, 0, 1)),
+        normal_sample(axes=()),
+        normal_sample(0, 2, axes=(1, 0)),
+    ),
+    motion="rearrange",
+)
+
+
+def pass_through(x: Any) -> Any:
+    """The result of a no-op: a new variable and, if tracked, a new node."""
+    if type(x) is Tensor and x.node is not None:
+        return apply(_reshape, x, shape=x.shape)
+    return alias(_as_recorded(x))
+
+
+def _as_recorded(x: Any) -> Any:
+    """A value as an op would return it that has nothing to do: under `no_grad` a constant, also in a program."""
+    return x if not isinstance(x, Value) or modes().grad else pointwise.unrecorded(x)
+
+
+def writable_copy(x: Any) -> Any:
+    """A copy that may be written to: a new variable, also over a value of a running transform."""
+    return pass_through(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(_as_recorded(x))
+
+
+def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
+    """The axes in another order; without `axes`, reversed.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = as_value(x)
+    rank = ndim(x)
+    order = tuple(range(rank))[::-1] if axes is None else axes_tuple(axes, rank, "permute_dims")
+    if sorted(order) != list(range(rank)):
+        raise ShapeError(f"permute_dims: axes {axes} are not a permutation of the {rank} axes.")
+    return pass_through(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
+
+
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two axes exchanged.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.matrix_transpose(np.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
+    x = as_value(x)
+    if ndim(x) < 2:
+        raise ShapeError(f"matrix_transpose: wants two axes or more, got shape {shape(x)}.")
+    return swap_last_axes(x)
+
+
+def swap_last_axes(x: Any) -> Any:
+    """`matrix_transpose` for rules, whose arguments are known to be matrices."""
+    rank = ndim(x)
+    return apply(_permute, x, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
+    """Some axes moved to other positions, the rest in order.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = as_value(x)
+    rank = ndim(x)
+    froms = [normalize_axis(a, rank, "moveaxis") for a in (source if isinstance(source, (tuple, list)) else (source,))]
+    tos = [
+        normalize_axis(a, rank, "moveaxis")
+        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
+    ]
+    if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
+        raise ArgumentError(f"moveaxis: source {source} and destination {destination} differ in length.")
+    rest = iter([a for a in range(rank) if a not in froms])
+    moved = dict(zip(tos, froms, strict=True))
+    return permute_dims(x, tuple(moved[i] if i in moved else next(rest) for i in range(rank)))
+
+
+def expand_dims(x: Any, /, axis: Any = 0) -> Any:
+    """A new axis of size one at each given position.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.expand_dims(np.zeros(3), axis=1).shape
+    (3, 1)
+    """
+    x = as_value(x)
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = normalize_axes(tuple(given), ndim(x) + len(given), "expand_dims")
+    sizes = iter(shape(x))
+    return reshape(x, tuple(1 if i in axes else next(sizes) for i in range(ndim(x) + len(given))))
+
+
+def squeeze(x: Any, /, axis: Any = None) -> Any:
+    """Without the named axes of size one; without `axis`, without any of them.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.squeeze(np.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
+    x = as_value(x)
+    sizes = shape(x)
+    axes = [i for i, n in enumerate(sizes) if n == 1] if axis is None else normalize_axes(axis, len(sizes), "squeeze")
+    for a in axes:
+        if sizes[a] != 1:
+            raise ShapeError(f"squeeze: axis {a} has size {sizes[a]}, only axes of size 1 can be removed.")
+    return reshape(x, tuple(n for i, n in enumerate(sizes) if i not in axes))
+
+
+def _broadcast_spec(x: Spec, shape: tuple[int, ...]) -> Spec:
+    if broadcast_shape("broadcast_to", x.shape, shape) != shape:
+        raise ShapeError(f"broadcast_to: shape {x.shape} does not broadcast to {shape}.")
+    return make_spec(shape, x.dtype, x.device)
+
+
+def _broadcast_value(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A view where memory matters; small arrays are filled, which is faster than NumPy's view."""
+    if math.prod(shape).__index__() > 4096:  # an unknown size is refused, not compared
+        return xp.broadcast_to(x, shape)
+    out = xp.empty(shape, spec_of(x).dtype)
+    out[...] = x
+    return out
+
+
+def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    x, wanted = batching.move_batch_first(args[0], axes[0]), static["shape"]
+    inner = shape(x)[1:]
+    return apply(op, reshape(x, (size, *(1,) * (len(wanted) - len(inner)), *inner)), shape=(size, *wanted)), 0
+
+
+_broadcast = linear(
+    "broadcast_to",
+    statics={"shape": statics.shape},
+    doc="Repeated along new axes and axes of size one.",
+    value=lambda xp, x, shape: _broadcast_value(xp, x, shape),
+    spec=_broadcast_spec,
+    transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
+    batch=_batch_broadcast,
+    samples=join_samples(
+        normal_sample(3, shape=(2, 3)),
+        normal_sample(shape=(2,)),
+        normal_sample(2, 1, shape=(4, 2, 3)),
+        normal_sample(1, shape=(0,)),
+    ),
+    motion="rearrange",
+    form=View(np.broadcast_to),
+)
+
+
+def broadcast_to(x: Any, /, shape: Any) -> Any:
+    """x repeated along new axes and axes of size one until it has the shape.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.broadcast_to(np.array([1, 2]), (2, 2))
+    array([[1, 2],
+           [1, 2]])
+    """
+    x = as_value(x)
+    wanted = as_shape(shape, "broadcast_to")
+    spec = spec_of(x)
+    if spec.weak is None and _has_shape(spec, wanted):
+        return pass_through(x)
+    _broadcast_spec(spec, wanted)
+    return apply(_broadcast, x, shape=wanted)
+
+
+def broadcast_together(*xs: Any) -> list[Any]:
+    """Values broadcast to their common shape."""
+    wanted = broadcast_shape("broadcast", *(shape(x) for x in xs))
+    return [broadcast_to(x, wanted) for x in xs]
+
+
+def broadcast_checked(x: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """`broadcast_to` for rules, whose shapes are known to fit."""
+    return x if _has_shape(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
+
+
+def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """The transpose of broadcasting: sums over every axis that broadcasting added or expanded."""
+    given = shape(bar)
+    extra = len(given) - len(shape_wanted)
+    stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
+    return reshape(reductions.sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
+
+
+def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """For each element that was broadcast, whether the mask holds for any of its copies."""
+    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
+
+
+def fit_to_spec(bar: Any, spec: Spec) -> Any:
+    """A cotangent in the shape and dtype of the value it belongs to."""
+    found = spec_of(bar)
+    if found.shape != spec.shape:
+        bar = sum_to(bar, spec.shape)
+    if found.dtype != spec.dtype and is_inexact(spec.dtype):
+        if is_complex(bar) and spec.dtype.kind != "c":
+            bar = pointwise.real(bar)
+        bar = astype(bar, spec.dtype)
+    return bar

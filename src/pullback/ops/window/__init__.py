@@ -1,0 +1,1 @@
+"""Ops over windows: convolutions, pooling, sliding views."""

@@ -1,0 +1,1 @@
+"""Optimizer rules, one algorithm a module."""

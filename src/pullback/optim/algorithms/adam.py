@@ -1,0 +1,208 @@
+"""Adam and its variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...arrays.backends import namespace_on
+from ...arrays.remade import remade
+from ...arrays.spec import spec_of
+from ...ops.elementwise import pointwise
+from ..leaves import (
+    abs_squared,
+    cast_like,
+    check_setting,
+    real_zeros_like,
+    safe_sqrt,
+    steps_as_float64,
+    zeros_like,
+)
+from ..rule import Rule, leafwise_rule, named_chain
+from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+
+__all__ = ["adam", "adamax", "adamw", "nadam", "radam", "scale_by_adam"]
+
+Slots = dict[str, Any]
+
+
+def _check_settings(name: str, betas: tuple[Any, Any], eps: Any) -> tuple[Any, Any, Any]:
+    a, b = betas
+    return (
+        check_setting(a, f"{name}: beta1", 0, 1, open_end=True),
+        check_setting(b, f"{name}: beta2", 0, 1, open_end=True),
+        check_setting(eps, f"{name}: eps"),
+    )
+
+
+def _initial_slots(p: Any) -> Slots:
+    return {"mean": zeros_like(p), "square": real_zeros_like(p)}
+
+
+def _update_moments(g: Any, slots: Slots, p: Any, a: Any, b: Any) -> Slots:
+    """m = a m + (1 - a) g and v = b v + (1 - b) |g|^2, in the precision of the parameter."""
+    a, b = cast_like(a, p), cast_like(b, p)
+    return {"mean": a * slots["mean"] + (1 - a) * g, "square": b * slots["square"] + (1 - b) * abs_squared(g)}
+
+
+def _bias_correction(beta: Any, t: Any) -> Any:
+    """1 - beta^t: the weight of what a mean that started at zero has seen so far."""
+    return 1 - beta ** steps_as_float64(t)
+
+
+@remade
+def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False) -> Rule:
+    """The direction of Adam, before learning rate and weight decay; with `amsgrad` over the largest mean of
+    squares so far.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.scale_by_adam(eps=0.0), np.zeros(2)
+    >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0]
+    array([ 1., -1.])
+    """
+    a, b, eps = _check_settings("adam", betas, eps)
+
+    def start(p: Any) -> Slots:
+        return _initial_slots(p) | ({"largest": real_zeros_like(p)} if amsgrad else {})
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        after = _update_moments(g, slots, p, a, b)
+        if amsgrad:
+            after["largest"] = pointwise.maximum(slots["largest"], after["square"])
+        v = after["largest" if amsgrad else "square"]
+        down = safe_sqrt(v) * cast_like(pointwise.sqrt(_bias_correction(b, t)) ** -1, p) + cast_like(eps, p)
+        return after["mean"] * cast_like(_bias_correction(a, t) ** -1, p) / down, after
+
+    return leafwise_rule("adam", start, step)
+
+
+@remade
+def adam(
+    lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False, weight_decay: Any = 0.0
+) -> Rule:
+    """Adam (Kingma and Ba, 2015); weight decay is part of the gradient (L2 regularization).
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.adam(0.1, eps=0.0), np.zeros(2)
+    >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0]
+    array([-0.1,  0.1])
+    """
+    return named_chain(
+        "adam", *optional_weight_decay(weight_decay), scale_by_adam(betas, eps, amsgrad), scale_by_learning_rate(lr)
+    )
+
+
+@remade
+def adamw(
+    lr: Any,
+    betas: tuple[Any, Any] = (0.9, 0.999),
+    eps: Any = 1e-8,
+    weight_decay: Any = 0.01,
+    amsgrad: bool = False,
+    mask: Any = None,
+) -> Rule:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): by `lr * weight_decay` of the weights in each
+    step, where `mask` is True.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.adamw(0.1, weight_decay=0.5), np.ones(1)
+    >>> rule.update(np.zeros(1), rule.init(w), w)[0]
+    array([-0.05])
+    """
+    direction = scale_by_adam(betas, eps, amsgrad)
+    return named_chain("adamw", direction, *optional_weight_decay(weight_decay, mask), scale_by_learning_rate(lr))
+
+
+def _adam_variant(name: str, start: Callable[[Any], Slots], step: Any, lr: Any, weight_decay: Any) -> Rule:
+    return named_chain(
+        name, *optional_weight_decay(weight_decay), leafwise_rule(name, start, step), scale_by_learning_rate(lr)
+    )
+
+
+@remade
+def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
+    """Adam over the decaying maximum of the gradient's size in place of its mean square (Kingma and Ba, 2015).
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.adamax(0.1), np.zeros(2)
+    >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0].round(3)
+    array([-0.1,  0.1])
+    """
+    a, b, eps = _check_settings("adamax", betas, eps)
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        m = cast_like(a, p) * slots["mean"] + (1 - cast_like(a, p)) * g
+        u = pointwise.maximum(cast_like(b, p) * slots["largest"], pointwise.abs(g) + cast_like(eps, p))
+        return m * cast_like(_bias_correction(a, t) ** -1, p) / u, {"mean": m, "largest": u}
+
+    return _adam_variant(
+        "adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros_like(p)}, step, lr, weight_decay
+    )
+
+
+@remade
+def nadam(
+    lr: Any,
+    betas: tuple[Any, Any] = (0.9, 0.999),
+    eps: Any = 1e-8,
+    momentum_decay: Any = 4e-3,
+    weight_decay: Any = 0.0,
+) -> Rule:
+    """Adam with Nesterov's momentum (Dozat, 2016), whose weight grows over the steps.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.nadam(0.1), np.zeros(1)
+    >>> rule.update(np.ones(1), rule.init(w), w)[0].round(3)
+    array([-0.106])
+    """
+    a, b, eps = _check_settings("nadam", betas, eps)
+    growth = check_setting(momentum_decay, "nadam: momentum_decay")
+
+    def start(p: Any) -> Slots:
+        one = namespace_on(spec_of(p).device).ones(())  # the product of the weights so far, in float64
+        return _initial_slots(p) | {"product": one}
+
+    def weight(t: Any) -> Any:
+        return a * (1 - 0.5 * 0.96 ** (growth * t))
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        after = _update_moments(g, slots, p, a, b)
+        t = steps_as_float64(t)
+        now, soon = weight(t), weight(t + 1)
+        after["product"] = slots["product"] * now
+        down = safe_sqrt(after["square"]) * cast_like(pointwise.sqrt(_bias_correction(b, t)) ** -1, p) + cast_like(
+            eps, p
+        )
+        from_gradient = cast_like((1 - now) / (1 - after["product"]), p) * g
+        blend = from_gradient + cast_like(soon / (1 - after["product"] * soon), p) * after["mean"]
+        return blend / down, after
+
+    return _adam_variant("nadam", start, step, lr, weight_decay)
+
+
+@remade
+def radam(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
+    """Adam that starts as momentum until the mean of squares can be trusted (Liu et al., 2020).
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.radam(0.1), np.zeros(1)
+    >>> rule.update(np.ones(1), rule.init(w), w)[0]
+    array([-0.1])
+    """
+    a, b, eps = _check_settings("radam", betas, eps)
+    limit = 2 / (1 - b) - 1
+
+    def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
+        after = _update_moments(g, slots, p, a, b)
+        t = steps_as_float64(t)
+        # the length of a plain mean with the variance of the decaying one; above 4 its variance is known
+        length = limit - 2 * t * b**t / _bias_correction(b, t)
+        trusted = pointwise.greater(length, 5)
+        n = pointwise.where(trusted, length, 6.0)
+        r = pointwise.sqrt((n - 4) * (n - 2) * limit / ((limit - 4) * (limit - 2) * n))
+        down = safe_sqrt(after["square"]) + cast_like(eps, p)
+        scaled = cast_like(r * pointwise.sqrt(_bias_correction(b, t)), p) / down
+        mean = after["mean"] * cast_like(_bias_correction(a, t) ** -1, p)
+        return pointwise.where(trusted, mean * scaled, mean), after
+
+    return _adam_variant("radam", _initial_slots, step, lr, weight_decay)

@@ -1,0 +1,1 @@
+"""Optimizers that hold tensors: `Adam(params)` and its kin."""

@@ -1,0 +1,168 @@
+"""Parameter groups: tensors that share settings, with a rule and a state of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor, wrap
+from ...arrays.trees import flatten, leaf_paths, map_tree, unflatten
+from ...compile.jit import jit
+from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
+from ...graph.builder_lines import GraphValue
+from ...ops.dispatch import as_value
+from ...settings import no_grad
+from ..leaves import check_setting
+from ..rule import Rule, apply_updates
+
+__all__ = ["ParameterGroup", "untracked_value", "make_groups"]
+
+
+def make_groups(
+    rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool
+) -> list[ParameterGroup]:
+    """The groups of an optimizer."""
+    several = (
+        isinstance(params, (list, tuple)) and params and all(isinstance(p, dict) and "params" in p for p in params)
+    )
+    if not several:
+        return [ParameterGroup(rule, params if _is_tree(params) else list(params), settings, "params", compiled)]
+    found = []
+    for i, given in enumerate(params):
+        own = {**settings, **{name: value for name, value in given.items() if name != "params"}}
+        tree = given["params"] if _is_tree(given["params"]) else list(given["params"])
+        found.append(ParameterGroup(rule, tree, own, f"groups[{i}].params", compiled))
+    return found
+
+
+def _is_tree(params: Any) -> bool:
+    """Whether leaves are found in it as it is; a generator of tensors is not a tree."""
+    return not (hasattr(params, "__next__") or type(params).__name__ in ("dict_values", "map", "filter", "zip"))
+
+
+def untracked_value(x: Any) -> Any:
+    """The value of a gradient, without a tape."""
+    while isinstance(x, Tensor):
+        x = x.value
+    return as_value(x)
+
+
+@final
+class ParameterGroup:
+    """Tensors that share settings. `settings` may be changed between steps: `opt.groups[0].settings["lr"] = 0.01`."""
+
+    def __init__(
+        self, rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], name: str, compiled: bool
+    ) -> None:
+        self.rule_factory = rule
+        self.settings = settings
+        self.tensors, self.structure = flatten(params)
+        self.names = [name + path for path in leaf_paths(self.structure)]
+        self._check()
+        self._cached_rule: tuple[dict[str, Any], Rule] | None = None
+        self._cached_step: tuple[dict[str, Any], Any] | None = None
+        self._is_compiled = compiled
+        self.state = self.rule.init(self._values())
+
+    def _check(self) -> None:
+        if not isinstance(self.rule_factory, Rule) and not callable(self.rule_factory):
+            raise ArgumentError(f"optimizer: wants a rule, such as pb.optim.adam(1e-3), got {self.rule_factory!r}.")
+        if isinstance(self.rule_factory, Rule) and self.settings:
+            raise ArgumentError(
+                f"optimizer: {self.rule_factory.name} has its settings already, got {', '.join(self.settings)} too.\n"
+                "  Give the function that makes the rule, such as pb.optim.adam."
+            )
+        if not self.tensors:
+            raise ArgumentError("optimizer: there are no parameters.")
+        for name, p in zip(self.names, self.tensors, strict=True):
+            if isinstance(p, GraphValue):
+                raise ArgumentError(f"optimizer: {name} is a variable of a graph.\n  Use rule.updates([(w, dw)]).")
+            if not isinstance(p, Tensor):
+                raise ArgumentError(
+                    f"optimizer: {name} is a {type(p).__name__}, and only tensors can be stepped in place.\n"
+                    "  Make it one, pb.tensor(x, requires_grad=True), or use the rule itself on arrays."
+                )
+            if not p.is_leaf:
+                raise GraphError(f"optimizer: {name} was computed from other tensors; only leaves can be stepped.")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the settings as they are now."""
+        if isinstance(self.rule_factory, Rule):
+            return self.rule_factory
+        if self._cached_rule is None or any(self.settings.get(n) is not v for n, v in self._cached_rule[0].items()):
+            rule = self.rule_factory(**self.settings)
+            if not isinstance(rule, Rule):
+                raise ArgumentError(f"optimizer: {self.rule_factory!r} returned a {type(rule).__name__}, not a rule.")
+            self._cached_rule = (dict(self.settings), rule)
+        return self._cached_rule[1]
+
+    def _values(self) -> Any:
+        return unflatten(self.structure, [p.value for p in self.tensors])
+
+    def compute_step(self, grads: Sequence[Any], extra: Mapping[str, Any]) -> tuple[list[Any], Any]:
+        """The parameters and the state after a step; nothing has changed yet."""
+        values, given = self._values(), unflatten(self.structure, grads)
+        if self._is_compiled and not extra:
+            rate = {n: v for n, v in self.settings.items() if n == "lr" and isinstance(v, float)}
+            check_setting(rate.get("lr", 0), f"{self.rule.name}: lr")
+            new, state = self._compile_step(rate)(values, self.state, given, {n: np.array(v) for n, v in rate.items()})
+        else:
+            with no_grad():
+                updates, state = self.rule.update(given, self.state, values, **extra)
+                new = apply_updates(values, updates)
+        return flatten(new)[0], state
+
+    def _compile_step(self, rate: Mapping[str, Any]) -> Any:
+        """A step as one native call. A constant rate is an argument, so that changing it does not recompile."""
+        fixed = {n: v for n, v in self.settings.items() if n not in rate}
+        known = self._cached_step
+        if known is None or known[0].keys() != fixed.keys() or any(known[0][n] is not fixed[n] for n in fixed):
+            maker = self.rule_factory
+
+            def step(values: Any, state: Any, grads: Any, rate: Any) -> tuple[Any, Any]:
+                rule = maker if isinstance(maker, Rule) else maker(**fixed, **rate)
+                updates, after = rule.update(grads, state, values)
+                return apply_updates(values, updates), after
+
+            known = self._cached_step = (fixed, jit(step))
+        return known[1]
+
+    def assign_values(self, values: Any) -> None:
+        """Give the tensors new values; they stay leaves."""
+        leaves = values if isinstance(values, list) and len(values) == len(self.tensors) else flatten(values)[0]
+        with no_grad():
+            for p, x in zip(self.tensors, leaves, strict=True):
+                p.rebind(wrap(x, spec_of(x)), "step")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The settings that are plain scalars, and a copy of the state."""
+        plain = {n: v for n, v in self.settings.items() if _is_plain(v)}
+        return {"settings": plain, "state": map_tree(lambda x: x.copy(), self.state)}
+
+    def validate_saved(self, saved: Any) -> tuple[dict[str, Any], Any]:
+        """The settings and the state that were saved, if they fit."""
+        if not isinstance(saved, Mapping) or not {"settings", "state"} <= set(saved):
+            raise ArgumentError("load_state_dict: a group has settings and a state.")
+        mine, structure = flatten(self.state)
+        given = flatten(saved["state"])[0]
+        if len(given) != len(mine):
+            raise ArgumentError(
+                f"load_state_dict: the state has {len(given)} arrays, that of {self.rule.name} has {len(mine)} here."
+            )
+        for path, old, new in zip(leaf_paths(structure), mine, given, strict=True):
+            was, found = spec_of(old), spec_of(as_value(new))
+            if was.shape != found.shape:
+                raise ShapeError(f"load_state_dict: state{path} has shape {found.shape}, {was.shape} here.")
+            if was.dtype != found.dtype:
+                raise DtypeError(f"load_state_dict: state{path} is {found.dtype}, {was.dtype} here.")
+        return dict(saved["settings"]), unflatten(structure, [as_value(x).copy() for x in given])
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -1,0 +1,1 @@
+"""What is put around a rule: clipping, averaging, masking, conditions."""

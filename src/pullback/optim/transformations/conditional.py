@@ -1,0 +1,89 @@
+"""Rules that step conditionally: once for several gradients, or only if they are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...arrays.remade import remade
+from ...arrays.trees import flatten, map_tree
+from ...ops.concrete import is_concrete, strip_derivatives
+from ...ops.elementwise import pointwise
+from ...ops.reduce.reductions import all as every_one
+from ..leaves import check_count, select_if, zero_step_count, zeros_like
+from ..rule import Rule, State, check_state_pair
+
+__all__ = ["apply_if_finite", "multi_steps"]
+
+
+def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One of two trees. Where the condition is traced, in a compiled step or a batch, both are computed."""
+    if is_concrete(condition):
+        return yes() if bool(strip_derivatives(condition)) else no()
+    return map_tree(lambda a, b: select_if(condition, a, b), yes(), no())
+
+
+@remade
+def multi_steps(rule: Rule, every: int) -> Rule:
+    """Add up gradients and let the rule step with their mean every so many updates; in between, updates are zero.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.multi_steps(pb.optim.sgd(1.0), every=2), np.zeros(1)
+    >>> first, state = rule.update(np.array([1.0]), rule.init(w), w)
+    >>> first, rule.update(np.array([3.0]), state, w)[0]
+    (array([0.]), array([-2.]))
+    """
+    every = check_count(every, "multi_steps: every")
+
+    def start(params: Any) -> Any:
+        return State(zero_step_count(flatten(params)[0]), {"sum": map_tree(zeros_like, params)}), rule.start(params)
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        mine, inner = check_state_pair(state, "multi_steps")
+        t = pointwise.add(mine.steps, 1)
+        added = map_tree(pointwise.add, mine.slots["sum"], grads, what="multi_steps: state and gradients")
+
+        def step() -> Any:
+            updates, after = rule.advance(map_tree(lambda a: a / every, added), inner, params, extra)
+            return updates, map_tree(zeros_like, params), after
+
+        def wait() -> Any:
+            return map_tree(zeros_like, params), added, inner
+
+        updates, total, after = _choose_tree(pointwise.equal(t % every, 0), step, wait)
+        return updates, (State(t, {"sum": total}), after)
+
+    return Rule("multi_steps", start, advance)
+
+
+@remade
+def apply_if_finite(rule: Rule) -> Rule:
+    """The rule where all gradients are finite; where one is not, updates are zero and the state stays as it was. The
+    first part of its state counts, in `steps`, the updates that were skipped.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule, w = pb.optim.apply_if_finite(pb.optim.sgd(1.0)), np.zeros(1)
+    >>> updates, state = rule.update(np.array([np.nan]), rule.init(w), w)
+    >>> updates, int(state[0].steps)
+    (array([0.]), 1)
+    """
+
+    def start(params: Any) -> Any:
+        return State(zero_step_count(flatten(params)[0]), {}), rule.start(params)
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+        mine, inner = check_state_pair(state, "apply_if_finite")
+        good: Any = True
+        for g in flatten(grads)[0]:
+            good = pointwise.logical_and(good, every_one(pointwise.isfinite(g)))
+
+        def skip() -> Any:
+            return map_tree(zeros_like, params), inner, pointwise.add(mine.steps, 1)
+
+        def step() -> Any:
+            return *rule.advance(grads, inner, params, extra), mine.steps
+
+        updates, after, skipped = _choose_tree(good, step, skip)
+        return updates, (State(skipped, {}), after)
+
+    return Rule("apply_if_finite", start, advance)

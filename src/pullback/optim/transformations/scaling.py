@@ -1,0 +1,81 @@
+"""Scaling by a learning rate, and weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...arrays.remade import remade
+from ...arrays.trees import map_tree
+from ...ops.dispatch import as_value
+from ...ops.elementwise import pointwise
+from ..leaves import cast_like, check_rate, check_setting, zero_step_count
+from ..rule import Rule, State, check_state, stateless_rule
+from .masking import masked
+
+__all__ = ["add_decayed_weights", "scale", "scale_by_learning_rate"]
+
+
+@remade
+def scale(factor: Any) -> Rule:
+    """Multiply updates by a number.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule = pb.optim.scale(-0.5)
+    >>> rule.update(np.ones(2), rule.init(np.zeros(2)), np.zeros(2))[0]
+    array([-0.5, -0.5])
+    """
+    return stateless_rule("scale", lambda g, p: pointwise.multiply(cast_like(factor, p), g))
+
+
+@remade
+def scale_by_learning_rate(lr: Any) -> Rule:
+    """Multiply updates by -lr, where lr is a number or a schedule: a function of the number of steps taken so far.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule = pb.optim.scale_by_learning_rate(pb.optim.schedules.exponential(0.1, decay=0.5))
+    >>> w = np.zeros(1)
+    >>> _, state = rule.update(np.ones(1), rule.init(w), w)
+    >>> rule.update(np.ones(1), state, w)[0]
+    array([-0.05])
+    """
+    lr = check_rate(lr, "scale_by_learning_rate: lr")
+    if not callable(lr):
+        return stateless_rule("learning rate", lambda g, p: pointwise.multiply(cast_like(-lr, p), g))
+
+    def start(params: Any) -> State:
+        leaves: list[Any] = []
+        map_tree(leaves.append, params)
+        return State(zero_step_count(leaves), {})
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, State]:
+        state = check_state(state, "learning rate")
+        now = -as_value(lr(state.steps))
+        updates = map_tree(lambda g, p: as_value(pointwise.multiply(cast_like(now, p), g)), grads, params)
+        return updates, State(pointwise.add(state.steps, 1), {})
+
+    return Rule("learning rate", start, advance)
+
+
+@remade
+def add_decayed_weights(weight_decay: Any, mask: Any = None) -> Rule:
+    """Add `weight_decay` times the parameter to each update; put after the scaling of Adam this decouples the decay
+    from the gradient, before it the decay is part of the gradient. `mask` is a tree of bools like the parameters (or
+    its upper part), or a function that makes one: True where weights decay.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule = pb.optim.add_decayed_weights(0.1, mask={"w": True, "b": False})
+    >>> params = {"w": np.ones(1), "b": np.ones(1)}
+    >>> rule.update({"w": np.zeros(1), "b": np.zeros(1)}, rule.init(params), params)[0]
+    {'w': array([0.1]), 'b': array([0.])}
+    """
+    decay = check_setting(weight_decay, "add_decayed_weights: weight_decay")
+    rule = stateless_rule("weight decay", lambda g, p: g + cast_like(decay, p) * p)
+    return rule if mask is None else masked(rule, mask)
+
+
+def optional_weight_decay(weight_decay: Any, mask: Any = None) -> list[Rule]:
+    """Weight decay as a part of a chain: none where it is the constant 0."""
+    if isinstance(weight_decay, (int, float)) and not weight_decay:
+        return []
+    return [add_decayed_weights(weight_decay, mask)]

@@ -1,0 +1,1 @@
+"""SVG plots and HTML pages without dependencies."""

@@ -1,0 +1,171 @@
+"""The SVG plots of reports: curves, bars and small images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from .axis_scale import AxisScale, fit_scale, format_short
+
+__all__ = ["COLORS", "Bar", "draw_bars", "draw_curves", "draw_images"]
+
+#: Colors that most people can tell apart, also in gray.
+COLORS = ("#3566a5", "#d9822b", "#4b9e63", "#b8434a", "#7b5ea7", "#8a6d52", "#d174ab", "#6f7379", "#a6a032", "#2fa3b5")
+_WIDTH, _HEIGHT = 640, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 44
+#: A curve has no more points than this; of each interval the lowest and the highest stay.
+_POINTS = 600
+
+Series = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its label, its length, the text at its end, and its color."""
+
+    label: str
+    number: float
+    text: str = ""
+    color: str = COLORS[0]
+
+
+def draw_curves(
+    series: Mapping[str, Series], *, title: str = "", x_label: str = "", y_label: str = "", log: bool = False
+) -> str:
+    """Curves over common axes, one for each name: (xs, ys). Values that cannot be shown leave a gap.
+
+    >>> draw_curves({"loss": ([0, 1, 2], [3.0, 2.0, 1.5])}, title="Loss").startswith("<svg")
+    True
+    """
+    xs = fit_scale(float(x) for one in series.values() for x in one[0])
+    ys = fit_scale((float(y) for one in series.values() for y in one[1]), log=log)
+    parts = [*_draw_frame(xs, ys, title, x_label, y_label)]
+    for i, (name, (x, y)) in enumerate(series.items()):
+        color = COLORS[i % len(COLORS)]
+        dashed = (
+            ' stroke-dasharray="6 5"' if i and len(series) == 2 else ""
+        )  # the first is seen where both are the same
+        parts.append(
+            f'<path d="{_curve_path(_downsample_curve(x, y), xs, ys)}" fill="none" '
+            f'stroke="{color}" stroke-width="1.6" '
+            f'stroke-linejoin="round"{dashed}><title>{escape(name)}</title></path>'
+        )
+    if len(series) > 1:
+        parts += _draw_legend(list(series))
+    return _wrap_svg(_WIDTH, _HEIGHT + 22 * (1 + (len(series) - 1) // 4) * (len(series) > 1), title, parts)
+
+
+def draw_bars(rows: Sequence[Bar], *, title: str = "", log: bool = False) -> str:
+    """Horizontal bars, each with its label and its value; one that cannot be shown has no bar.
+
+    >>> draw_bars([Bar("ours", 1.0), Bar("theirs", 2.0)], title="Time").count("<rect")
+    2
+    """
+    scale = fit_scale((row.number for row in rows), log=log, zero=True)
+    if log:  # the shortest bar is still a bar
+        scale = AxisScale(scale.low / 3, scale.high, log=True)
+    left = 20 + 6.6 * max((len(row.label) for row in rows), default=0)
+    room = _WIDTH - left - 110
+    parts = [f'<text x="12" y="20" class="title">{escape(title)}</text>'] if title else []
+    for i, row in enumerate(rows):
+        top = _TOP + 24 * i
+        length = room * scale.position(row.number) if scale.can_show(row.number) else 0.0
+        text = escape(row.text or format_short(row.number))
+        parts.append(f'<text x="{left - 8:.1f}" y="{top + 13}" text-anchor="end">{escape(row.label)}</text>')
+        parts.append(f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="17" fill="{escape(row.color)}"/>')
+        parts.append(f'<text x="{left + length + 6:.1f}" y="{top + 13}">{text}</text>')
+    return _wrap_svg(_WIDTH, _TOP + 24 * len(rows) + 10, title, parts)
+
+
+def draw_images(
+    images: Sequence[Sequence[Sequence[float]]], captions: Sequence[str], marked: Sequence[bool], *, title: str = ""
+) -> str:
+    """Small gray images of values from 0 (white) to 1 (black) in rows, captions below them; marked ones stand out."""
+    size, step, across = 48, 60, 12
+    parts = [f'<text x="12" y="20" class="title">{escape(title)}</text>'] if title else []
+    for i, (image, caption, mark) in enumerate(zip(images, captions, marked, strict=True)):
+        left, top = 12 + step * (i % across), 30 + (step + 18) * (i // across)
+        cell = size / max(len(image), 1)
+        dots = "".join(
+            f'<rect x="{c * cell:.1f}" y="{r * cell:.1f}" width="{cell:.1f}" height="{cell:.1f}" opacity="{dark:.2f}"/>'
+            for r, row in enumerate(image)
+            for c, dark in enumerate(row)
+            if dark > 0
+        )
+        edge, ink = (COLORS[3], COLORS[3]) if mark else ("#ccc", "#333")
+        parts.append(f'<g transform="translate({left} {top})"><title>{escape(caption)}</title>{dots}')
+        parts.append(f'<rect width="{size}" height="{size}" fill="none" stroke="{edge}" stroke-width="{1 + mark}"/>')
+        place = f'x="{size / 2}" y="{size + 13}" text-anchor="middle"'
+        parts.append(f'<text {place} fill="{ink}">{escape(caption)}</text></g>')
+    lines = -(-len(images) // across)
+    return _wrap_svg(24 + step * across, 40 + (step + 18) * lines, title, parts)
+
+
+def _wrap_svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'role="img" aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="12" fill="#333">'
+        "<style>.title{font-weight:600;font-size:14px}</style>"
+    )
+    return "\n".join([head, *parts, "</svg>"])
+
+
+def _x_pixel(scale: AxisScale, number: float) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * scale.position(number)
+
+
+def _y_pixel(scale: AxisScale, number: float) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * scale.position(number)
+
+
+def _draw_frame(xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label: str) -> list[str]:
+    """Title, labels, grid lines and their ticks."""
+    right, floor = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    parts = [f'<text x="{_LEFT}" y="20" class="title">{escape(title)}</text>']
+    for number, text in ys.ticks():
+        y = _y_pixel(ys, number)
+        parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e0"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+    for number, text in xs.ticks():
+        parts.append(f'<text x="{_x_pixel(xs, number):.1f}" y="{floor + 16}" text-anchor="middle">{text}</text>')
+    parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="#777"/>')
+    parts.append(f'<text x="{(_LEFT + right) / 2}" y="{floor + 34}" text-anchor="middle">{escape(x_label)}</text>')
+    parts.append(
+        f'<text transform="translate(14 {_HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+    )
+    return parts
+
+
+def _curve_path(points: Sequence[tuple[float, float]], xs: AxisScale, ys: AxisScale) -> str:
+    path, pen = [], "M"
+    for x, y in points:
+        if xs.can_show(x) and ys.can_show(y):
+            path.append(f"{pen}{_x_pixel(xs, x):.1f} {_y_pixel(ys, y):.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    return "".join(path)
+
+
+def _downsample_curve(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
+    points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
+    stretch = math.ceil(2 * len(points) / _POINTS)
+    if len(points) <= _POINTS:
+        return points
+    kept: list[tuple[float, float]] = []
+    for at in range(0, len(points), stretch):
+        part = points[at : at + stretch]
+        ends = {min(range(len(part)), key=lambda i: part[i][1]), max(range(len(part)), key=lambda i: part[i][1])}
+        kept += [part[i] for i in sorted(ends)]
+    return kept
+
+
+def _draw_legend(names: Sequence[str]) -> list[str]:
+    parts = []
+    for i, name in enumerate(names):
+        x, y = _LEFT + 145 * (i % 4), _HEIGHT + 22 * (i // 4)
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{COLORS[i % len(COLORS)]}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 11}">{escape(name)}</text>')
+    return parts

@@ -1,0 +1,127 @@
+"""The boundary of a transform: arguments checked on the way in, results lowered by one level on the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import Any
+
+from ..arrays.backends import is_array
+from ..arrays.node import Node, call_status
+from ..arrays.scope import Scope
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import leaf_paths
+from ..arrays.value import Value
+from ..errors import ArgumentError, DtypeError, GraphError, LeakError, PullbackError
+from ..ops.dispatch import as_value
+from ..ops.elementwise import pointwise
+from ..tape.sweep import has_foreign_leaves, leaves_of, order_deepest_first
+
+__all__ = [
+    "as_differentiable",
+    "restrict_arguments",
+    "unwrap_array",
+    "unwrap_to_level",
+    "owned_copy",
+    "has_leaves",
+    "as_array_leaf",
+    "split_aux",
+]
+
+
+def as_array_leaf(leaf: Any, what: str) -> Any:
+    """A leaf of an argument as a value: numbers and NumPy scalars become 0-d arrays, other things are refused."""
+    try:
+        value = as_value(leaf)
+    except PullbackError:
+        raise
+    except Exception:
+        raise ArgumentError(f"{what}: arguments are trees of arrays, got a {type(leaf).__name__}.") from None
+    if type(value) in (int, float, complex):
+        return pointwise.positive(value)
+    if spec_of(value).dtype.kind in "OSU":
+        raise DtypeError(f"{what}: wants trees of arrays of numbers, got a {type(leaf).__name__}.")
+    return value
+
+
+def as_differentiable(leaf: Any, what: str, structure: Any = None, number: int = 0) -> Any:
+    """A leaf that is to be differentiated: a value of a floating-point or complex dtype."""
+    value = as_array_leaf(leaf, what)
+    if not spec_of(value).inexact:
+        raise DtypeError(
+            f"{what}: only floating-point and complex values can be differentiated, "
+            f"argument{leaf_paths(structure)[number]} is {spec_of(value)}.\n"
+            "  Convert it first, or leave it out of argnums."
+        )
+    return value
+
+
+def split_aux(out: Any, what: str) -> tuple[Any, Any]:
+    """The (value, aux) pair that a function with `has_aux` returned."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise ArgumentError(f"{what}: with has_aux the function returns (value, aux), got a {type(out).__name__}.")
+    return out
+
+
+def restrict_arguments(function: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+    """The function of some of its arguments alone, the others fixed."""
+
+    def call_with(*values: Any) -> Any:
+        filled = list(args)
+        for i, value in zip(places, values, strict=True):
+            filled[i] = value
+        return function(*filled)
+
+    return call_with
+
+
+def has_leaves(node: Node | None, except_for: Set[Node | None]) -> bool:
+    """Whether another caller may still differentiate with respect to a leaf of this node that is not in `except_for`,
+    the caller's own. Where these lie on top of tracked values, there is no need to look further down.
+    """
+    if node is None:
+        return False
+    floor = min((n.order for n in except_for if n is not None), default=0)
+    return floor > 0 or has_foreign_leaves(order_deepest_first([node]), except_for)
+
+
+def unwrap_array(x: Any) -> Any:
+    """The array behind a value of any transform, None where there is none."""
+    while isinstance(x, Value):
+        for name in ("value", "primal", "start"):
+            if hasattr(x, name):
+                x = getattr(x, name)
+                break
+        else:
+            return None
+    return x
+
+
+def owned_copy(x: Any) -> Any:
+    """A copy of a bare array that leaves a transform: it may be an argument, an array that the function closes over, or
+    something that a rule saves.
+    """
+    return x.copy() if is_array(x) else x
+
+
+def _live_leaves(node: Node | None) -> list[Any]:
+    """The leaves that a result depends on and that their makers still hold."""
+    leaves = [] if node is None else leaves_of(order_deepest_first([node]))
+    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and call_status(leaf) is None]
+
+
+def unwrap_to_level(x: Any, scope: Scope) -> Any:
+    """A result of the user's function, at the level of the scope that ran it or below."""
+    while isinstance(x, Value) and x.level > scope.level:
+        if not isinstance(x, Tensor):
+            raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")
+        if leaves := _live_leaves(x.node):
+            updated = any(tensor is note[0] for tensor in leaves for note in scope.rebindings or ())
+            raise GraphError(
+                f"{scope.name}: the result depends on a leaf that was {'updated' if updated else 'made'} inside the "
+                f"function, so its gradient would be lost outside.\n  made at {x.node.where() if x.node else ''}\n"
+                f"  {'Update' if updated else 'Make'} the leaf before, call backward inside the function, or return "
+                "x.detach()."
+            )
+        x = x.value
+    return x

@@ -1,0 +1,1 @@
+"""Control flow: branches, loops and scans, eager and staged."""

@@ -1,0 +1,201 @@
+"""Control flow while tracing: the user's functions in, one equation with routines out.
+
+Where a predicate or a carry is a symbol, a branch or a loop cannot run in Python. Its functions are traced as routines,
+each once, and the whole is one op (`flow`), which the compiler turns into a native loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.backends import is_array
+from ...arrays.scope import current_scope
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.tensor import Tensor
+from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
+from ...arrays.value import Value
+from ...errors import ArgumentError, DtypeError, ShapeError
+from ...ops.dispatch import as_value, shape
+from ...ops.elementwise import pointwise
+from ...ops.families import result_dtype
+from ...ops.routine import Routine, make_routine
+from ...ops.shape.reshaping import astype
+from ...ops.specialize import Symbol
+from ...settings import Modes, modes, override_modes
+from ..forward import Dual
+from ..vectorize import Batched
+from .batch_masks import check_boolean, check_integer, to_int
+from .captures import Captures
+from .carry import LoopCarry, as_arrays, has_same_type
+from .flow.branch import apply_branch_routines
+from .flow.derive_routines import float_places
+from .flow.iterate import add_residual_outputs, apply_iterate
+from .flow.repeat import apply_repeat
+
+__all__ = ["is_staged", "is_staging", "stage_branch", "stage_fori", "stage_scan", "stage_while"]
+
+_COUNT_DTYPE = np.dtype(np.int64)
+_COUNTER_SPEC = Spec((), _COUNT_DTYPE, weak=int)
+
+
+def _layers(x: Any) -> Iterator[Any]:
+    """A value and those inside it, from the outside in, without tangents."""
+    while isinstance(x, Value):
+        yield x
+        x = x.primal if isinstance(x, Dual) else x.value if isinstance(x, (Tensor, Batched)) else None
+
+
+def is_staged(*values: Any) -> bool:
+    """Whether one of some values is a symbol below tapes, duals and batches."""
+    return any(type(layer) is Symbol for x in values for layer in _layers(x))
+
+
+def is_staging() -> bool:
+    """Whether a program is being traced here, so that a loop may close over its symbols."""
+    scope = current_scope()
+    return scope is not None and any(s.name in ("staging", "jit") and s.open for s in scope.and_enclosing())
+
+
+def _is_any_tracked(values: Sequence[Any]) -> bool:
+    """Whether a backward pass may follow an op on these values."""
+    return any(type(layer) is Tensor and layer.node is not None for x in values for layer in _layers(x))
+
+
+def _as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
+    """A function of the user's in the modes of the call: a routine is traced as one that records."""
+    now = now or modes()
+    return f if now.grad else override_modes(grad=False, inference=now.inference)(f)
+
+
+def stage_scan(
+    what: str, f: Callable[[Any, Any], tuple[Any, Any]], carry: LoopCarry, sequences: Sequence[Any], structure: Any,
+    count: int, reverse: bool, counts: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The scan as one equation; `f` returns a pair. If it `counts`, its sequence stands for Python's own numbers, which
+    are weak in promotion.
+    """
+    f = _as_called(f)
+    carries = len(carry.leaves)
+    shape_of_y: list[Any] = []
+
+    def step(*symbols: Any) -> list[Any]:
+        x = unflatten(structure, symbols[carries:])
+        after, y = f(carry.as_rebindable_tree(symbols[:carries]), x)
+        leaves, found = flatten(y)
+        shape_of_y.append(found)
+        return [*carry.check_step_result(after), *as_arrays(leaves, what)]
+
+    rows = [make_spec(shape(x)[1:], spec_of(x).dtype, spec_of(x).device) for x in sequences]
+    rows = [_COUNTER_SPEC] if counts else rows
+    body, closed = make_routine(step, *carry.specs, *rows)
+    held = len(closed)
+    rest = body.inputs[carries:]
+    inputs = (*body.inputs[:carries], *rest[len(rest) - held :], *rest[: len(rest) - held])
+    body = Routine(inputs, body.equations, body.outputs)
+    ends = len(body.outputs)
+    if _is_any_tracked([*carry.leaves, *closed, *sequences]):
+        body = add_residual_outputs(body, carries, float_places(body.specs), float_places(body.results))
+    found = apply_iterate(body, carry.leaves, closed, sequences, count, reverse)
+    return unflatten(carry.structure, found[:carries]), unflatten(shape_of_y[0], found[carries:ends])
+
+
+def stage_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], carry: LoopCarry) -> Any:
+    """The loop as one equation."""
+    condition, body = _as_called(condition), _as_called(body)
+    carries = len(carry.leaves)
+    test, tested = make_routine(
+        lambda *xs: [check_boolean(condition(carry.as_rebindable_tree(xs)), f"{carry.what}: the condition")],
+        *carry.specs,
+    )
+    step, stepped = make_routine(lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs)
+    constants = [*tested, *stepped]
+    first = len(tested)
+    shapes = [*carry.specs, *map(spec_of, constants)]
+    goes_on = make_routine(lambda *xs: test.run(*xs[: carries + first]), *shapes, hoisted=False)[0]
+    onward = make_routine(lambda *xs: step.run(*xs[:carries], *xs[carries + first :]), *shapes, hoisted=False)[0]
+    found = apply_repeat(goes_on, onward, carry.leaves, constants)
+    return unflatten(carry.structure, found[:-1])
+
+
+def stage_fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], carry: LoopCarry) -> Any:
+    """`fori_loop` as one equation: a scan over the numbers if they are known, else a loop that counts."""
+    if not isinstance(start, Value) and not isinstance(stop, Value):
+        numbers = np.arange(*(to_int(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper"))))
+        step = lambda c, i: (body(i, c), None)  # noqa: E731
+        return stage_scan(carry.what, step, carry, [numbers], None, len(numbers), False, counts=True)[0]
+    first, last = (_as_count(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper")))
+    counting = LoopCarry(carry.what, (first, unflatten(carry.structure, carry.leaves)))
+    found = stage_while(lambda c: pointwise.less(c[0], last), lambda c: (c[0] + 1, body(c[0], c[1])), counting)
+    return found[1]
+
+
+def _as_count(x: Any, what: str) -> Any:
+    return astype(x, _COUNT_DTYPE) if isinstance(check_integer(x, what), Value) else np.asarray(x, _COUNT_DTYPE)
+
+
+def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequence[Callable[..., Any]],
+                  operands: tuple[Any, ...]) -> Any:  # fmt: skip
+    """`cond` or `switch` as one equation. Captures become operands: what a function computes from them belongs to its
+    branch, and must not run, or be differentiated, where the branch is not taken.
+    """
+    leaves, structure = flatten(operands)
+    moving = [i for i, x in enumerate(leaves) if isinstance(x, Value) or is_array(x)]
+    captures, now = Captures(functions), modes()
+    count = len(moving)
+    specs = [spec_of(x) for x in (*(leaves[i] for i in moving), *captures.values)]
+    structures: list[Any] = []
+
+    def make_branch(number: int) -> Callable[..., list[Any]]:
+        def run(*symbols: Any) -> list[Any]:
+            given = list(leaves)
+            for i, x in zip(moving, symbols, strict=False):
+                given[i] = x
+            function = captures.rebind(symbols[count:])[number]
+            out, found = flatten(_as_called(function, now)(*unflatten(structure, given)))
+            structures.append(found)
+            return [as_value(x) for x in out]
+
+        return run
+
+    codes = [make_routine(make_branch(i), *specs) for i in range(len(functions))]
+    routines = _unify_results(what, names, [code for code, _ in codes], structures)
+    found = apply_branch_routines(
+        routines, [closed for _, closed in codes], which, [*(leaves[i] for i in moving), *captures.values]
+    )
+    return unflatten(structures[0], found)
+
+
+def _unify_results(what: str, names: Sequence[str], codes: list[Routine], structures: list[Any]) -> list[Routine]:
+    """Routines that return one structure, shape and dtype; a Python number is weak, as everywhere."""
+    for name, found in zip(names[1:], structures[1:], strict=True):
+        if found != structures[0]:
+            leaves_matching(structures[0], unflatten(found, [0.0] * found.num_leaves if found is not None else [0.0]),
+                   f"{what}: {name} and {names[0]}")  # fmt: skip
+            raise ArgumentError(f"{what}: {name} and {names[0]} must return one structure.")
+    wanted = []
+    for i, specs in enumerate(zip(*(code.results for code in codes), strict=True)):
+        strong = [s for s in specs if s.weak is None]
+        dtype = result_dtype(list(specs))
+        number = specs.index((strong or specs)[0])
+        for name, spec in zip(names, specs, strict=True):
+            first = specs[number]
+            if spec.shape != first.shape or (spec.weak is None and spec.dtype != first.dtype):
+                kind = ShapeError if spec.shape != first.shape else DtypeError
+                raise kind(
+                    f"{what}: {names[number]} and {name} must return one shape and dtype: "
+                    f"result{leaf_paths(structures[0])[i]} is {first} and {spec}."
+                )
+        wanted.append(make_spec(specs[0].shape, dtype, (strong or specs)[0].device))
+    return [_replace_outputs(code, wanted) for code in codes]
+
+
+def _replace_outputs(code: Routine, wanted: Sequence[Any]) -> Routine:
+    outputs = tuple(
+        o if isinstance(o, Symbol) and has_same_type(o.spec, spec) and o.spec.weak is None
+        else np.asarray(o, spec.dtype) if not isinstance(o, Value) else o
+        for o, spec in zip(code.outputs, wanted, strict=True)
+    )  # fmt: skip
+    return Routine(code.inputs, code.equations, outputs)

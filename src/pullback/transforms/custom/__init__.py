@@ -1,0 +1,1 @@
+"""Custom derivatives: `custom_op`, `Function`, and functions that alter gradients."""

@@ -1,0 +1,157 @@
+"""Functions that return their argument and modify its gradient: clip, scale, reverse, straight-through."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...arrays.argument_checks import check_functions
+from ...arrays.node import attributed_to_caller
+from ...arrays.remade import remade
+from ...arrays.spec import Spec, spec_of
+from ...errors import ArgumentError, DtypeError, ShapeError
+from ...ops.batching import move_batch_first
+from ...ops.dispatch import as_value
+from ...ops.elementwise.pointwise import multiply, stop_gradient, unrecorded
+from ...ops.functions import clip
+from ...ops.shape.reshaping import astype
+from ...ops.statics import Static
+from .custom_op import CustomOp, custom_op
+
+__all__ = ["ALTERED", "clip_gradient", "reverse_gradient", "scale_gradient", "straight_through"]
+
+
+@custom_op
+def _clip_gradient_op(x: Any, *, low: float, high: float) -> Any:
+    return x
+
+
+@custom_op
+def _scale_gradient_op(x: Any, *, factor: float) -> Any:
+    return x
+
+
+@custom_op
+def _straight_through_op(x: Any, y: Any) -> Any:
+    """The value of y with the derivative of x."""
+    return y
+
+
+_clip_gradient_op.def_vjp(lambda bar, low, high: clip(bar, low, high))
+_scale_gradient_op.def_vjp(lambda bar, factor: multiply(bar, factor))
+_straight_through_op.def_vjp(lambda bar: (bar, None))
+
+
+def _define_pass_through(op: CustomOp) -> None:
+    """Batch and spec rules of an op that returns its one argument."""
+
+    def batch(size: int, axes: tuple[int | None, ...], x: Any, **static: Any) -> tuple[Any, int | None]:
+        return op(x, **static), axes[0]
+
+    def spec(x: Spec, **static: Any) -> Spec:
+        return x
+
+    op.def_batch(batch)
+    op.def_spec(spec)
+
+
+_define_pass_through(_clip_gradient_op)
+_define_pass_through(_scale_gradient_op)
+_clip_gradient_op.name, _scale_gradient_op.name, _straight_through_op.name = (
+    "clip_gradient",
+    "scale_gradient",
+    "straight_through",
+)
+_FACTOR = Static("a finite number", lambda v, specs, static: type(v) is float and math.isfinite(v))
+_BOUND = Static(
+    "a number, low below high", lambda v, specs, static: type(v) is float and static["low"] <= static["high"]
+)
+_clip_gradient_op.statics, _scale_gradient_op.statics, _straight_through_op.statics = (
+    {"low": _BOUND, "high": _BOUND},
+    {"factor": _FACTOR},
+    {},
+)
+
+
+@_straight_through_op.def_spec
+def _replaced_spec(x: Spec, y: Spec) -> Spec:
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+        raise ShapeError(f"straight_through: the function made {y} of {x}, so the identity cannot be its derivative.")
+    return y
+
+
+@_straight_through_op.def_batch
+def _batch_straight_through(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> tuple[Any, int]:
+    return _straight_through_op(move_batch_first(x, axes[0], size), move_batch_first(y, axes[1], size)), 0
+
+
+#: The ops, by the names that programs have for them.
+ALTERED = {op.name: op.record() for op in (_clip_gradient_op, _scale_gradient_op, _straight_through_op)} | {
+    unrecorded.op.name: unrecorded.op
+}
+
+
+@attributed_to_caller
+def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:
+    """x itself; in the backward pass its cotangent is clipped to bounds. Forward mode has no such thing and raises.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: 5.0 * pb.clip_gradient(x))(2.0)
+    array(1.)
+    """
+    if not min <= max:
+        raise ArgumentError(f"clip_gradient: the bounds {min} and {max} are crossed.")
+    return _clip_gradient_op(x, low=float(min), high=float(max))
+
+
+@attributed_to_caller
+def scale_gradient(x: Any, /, factor: float) -> Any:
+    """x itself, with its derivative multiplied by a factor.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: pb.scale_gradient(x, 0.1) ** 2)(3.0)
+    array(0.6)
+    """
+    if not math.isfinite(factor):
+        raise ArgumentError(f"scale_gradient: the factor is {factor}, wanted a finite number.")
+    return _scale_gradient_op(x, factor=float(factor))
+
+
+@attributed_to_caller
+def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
+    """x itself, with its derivative negated: what is trained on one side of it is untrained on the other.
+
+    >>> import pullback as pb
+    >>> pb.grad(lambda x: pb.reverse_gradient(x) ** 2)(3.0)
+    array(-6.)
+    """
+    return scale_gradient(x, -strength)
+
+
+@remade
+def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """f in value, the identity in derivative: for steps such as rounding, whose own derivative is zero.
+
+    >>> import pullback as pb
+    >>> hard = pb.straight_through(pb.sign)
+    >>> hard(0.3), pb.grad(lambda x: 2.0 * hard(x))(0.3)
+    (array(1.), array(2.))
+    """
+    check_functions("straight_through", f)
+
+    @functools.wraps(f)
+    def apply_straight_through(x: Any, /) -> Any:
+        x = as_value(x)
+        y = as_value(f(stop_gradient(x)))
+        if spec_of(y).shape != spec_of(x).shape:
+            raise ShapeError(
+                f"straight_through: the function changed the shape from {spec_of(x).shape} to {spec_of(y).shape}, "
+                "so the identity cannot stand for its derivative."
+            )
+        if spec_of(y).dtype.kind == "c" and spec_of(x).dtype.kind != "c":
+            raise DtypeError("straight_through: the function made complex numbers of real ones.")
+        return _straight_through_op(x, astype(stop_gradient(y), spec_of(x).dtype))
+
+    return apply_straight_through

@@ -1,0 +1,227 @@
+"""The cost model of Jacobians: the steps of a function, and estimated nanoseconds and bytes of each mode.
+
+The model is coarse on purpose: it has to order a handful of alternatives, not to predict times. An op costs its
+interpreters a fixed time, by family, and then a time for each element (or each flop) and each direction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...arrays.node import Node
+from ...arrays.scope import Scope, current_scope
+from ...arrays.spec import Spec, spec_of
+from ...arrays.tensor import Tensor
+from ...arrays.value import Value
+from ...ops.op import Op
+from ...ops.record import PartRule
+from ...ops.replay.rehearsal import dry_run
+from ...tape.sweep import order_deepest_first
+from ..reverse import Pullback
+
+__all__ = ["FunctionOutline", "CostStep", "estimate_nanoseconds", "sketch_function"]
+
+# Measured by benchmarks/op_costs.py, which prints these tables; one core of an x86-64 server, Python 3.11, NumPy 2.4,
+# float64. Only their ratios matter, and those hold from one machine to the next well enough.
+
+#: Nanoseconds an op costs whatever its size: to push a batch of tangents or a single one, to record it on the tape, to
+#: pull a batch of cotangents or a single one; and all together for the four compositions of second order, outer first.
+OVERHEAD_NANOSECONDS = {
+    "elementwise": {
+        "push": 7.5e3, "push one": 4.2e3, "note": 0.9e3, "pull": 8.4e3, "pull one": 0.8e3,
+        "ff": 41e3, "fr": 44e3, "rf": 83e3, "rr": 57e3,
+    },
+    "linear": {
+        "push": 19e3, "push one": 15e3, "note": 12e3, "pull": 14e3, "pull one": 10e3,
+        "ff": 33e3, "fr": 50e3, "rf": 43e3, "rr": 65e3,
+    },
+    "contraction": {
+        "push": 10e3, "push one": 5.8e3, "note": 7.8e3, "pull": 11e3, "pull one": 7.1e3,
+        "ff": 17e3, "fr": 32e3, "rf": 29e3, "rr": 52e3,
+    },
+    "reduction": {
+        "push": 28e3, "push one": 20e3, "note": 8.7e3, "pull": 54e3, "pull one": 45e3,
+        "ff": 53e3, "fr": 125e3, "rf": 115e3, "rr": 250e3,
+    },
+}  # fmt: skip
+
+#: Nanoseconds for one element (a contraction: one flop) in one direction, in forward mode.
+#: Families that have no entry count as linear.
+RATE_NANOSECONDS = {"elementwise": 1.6, "linear": 2.0, "contraction": 0.018, "reduction": 3.9}
+
+#: The cost of an element and direction of each mode relative to forward mode.
+RATE_MULTIPLE = {"push": 1.0, "pull": 1.5, "ff": 3.9, "fr": 5.1, "rf": 4.3, "rr": 5.6}
+
+
+@dataclass(frozen=True, slots=True)
+class CostStep:
+    """One op of a function: how large it is, and which values it takes that depend on the inputs."""
+
+    family: str
+    elements: int
+    nbytes: int
+    key: int
+    parents: tuple[int, ...]
+
+    def work(self) -> float:
+        """Nanoseconds for one direction: once for each argument that moves."""
+        return RATE_NANOSECONDS[self.family] * self.elements * max(len(self.parents), 1)
+
+
+@dataclass(slots=True)
+class SketchLedger:
+    """What a sketch records: the steps, the bytes of the values alive now, and the most there were at once."""
+
+    steps: list[CostStep]
+    count: int = 0
+    live: int = 0
+    peak: int = 0
+
+    def new(self, nbytes: int) -> int:
+        """The key of a value that begins to live."""
+        self.live += nbytes
+        self.peak = max(self.peak, self.live)
+        self.count += 1
+        return self.count
+
+
+class Sketch(Value):
+    """A value known by its spec, whose ops are only counted. Unlike a symbol it is held by the function alone, so it
+    lives as long as the tangent that would stand in its place.
+    """
+
+    __slots__ = ("key", "ledger", "level", "scope", "spec")
+    level: int
+
+    def __init__(self, spec: Spec, scope: Scope, ledger: SketchLedger) -> None:
+        self.spec = spec.as_guarded()
+        self.scope = scope
+        self.level = scope.level
+        self.ledger = ledger
+        self.key = ledger.new(spec.nbytes)
+
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        """Count the op; its results are sketches too."""
+        self.scope.check()
+        given = [spec_of(x) for x in args]
+        made = op.spec_of(given, static)
+        specs = made if type(made) is tuple else (made,)
+        results = tuple(Sketch(spec, self.scope, self.ledger) for spec in specs)
+        if op.differentiable:
+            parents = tuple(x.key for x in args if type(x) is Sketch and x.spec.inexact)
+            for spec, result in zip(specs, results, strict=True):
+                self.ledger.steps.append(_make_step(op, given, spec, result.key, parents))
+        return results if type(made) is tuple else results[0]
+
+    def __del__(self) -> None:
+        self.ledger.live -= self.spec.nbytes
+
+    def __repr__(self) -> str:
+        return f"<sketch {self.spec}>"
+
+
+def _make_step(op: Op, args: Sequence[Spec], out: Spec, key: int, parents: tuple[int, ...]) -> CostStep:
+    largest = max([out.size, *(a.size for a in args)])
+    if op.family == "contraction":
+        # Each index of x y -> out stands in two of the three, so |x| |y| |out| is the square of the index space, in
+        # which each point is one multiplication and one addition.
+        largest = 2 * math.isqrt(math.prod(a.size for a in args) * out.size)
+    elif op.family == "elementwise":
+        largest = out.size
+    return CostStep(op.family if op.family in RATE_NANOSECONDS else "linear", largest, out.nbytes, key, parents)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOutline:
+    """The steps of a function, the specs of its results, and bytes alive at once: of all its values (`peak`), of
+    what a tape saves (`kept`), of cotangents in the backward pass (`back`).
+    """
+
+    steps: tuple[CostStep, ...]
+    outs: tuple[Spec, ...]
+    peak: int
+    kept: int
+    back: int
+
+
+def sketch_function(
+    flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], holders: Sequence[Any] = ()
+) -> FunctionOutline:
+    """The outline of a function of arrays; `holders` are what it may keep state in. Where it cannot be traced,
+    since it branches on values, it is run on the tape and its nodes are counted.
+    """
+    ledger = SketchLedger([])
+
+    def lift(scope: Scope, x: Any) -> Sketch:
+        return Sketch(spec_of(x), scope, ledger)
+
+    try:
+        scope = Scope("planning", lift, lambda x: x)
+        scope.rebindings = []
+        try:
+            with dry_run(holders, xs), scope:
+                outs, _ = flat(*(Sketch(spec_of(x), scope, ledger) for x in xs))
+        finally:  # restore the tensors that the function updates
+            for tensor, value, spec, node, status in reversed(scope.rebindings):
+                tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
+    except Exception:  # only an estimate: if the function is wrong, the run on the tape raises
+        return _outline_from_tape(flat, xs, holders)
+    roots = {x.key for x in outs if type(x) is Sketch}
+    return _make_outline(ledger.steps, tuple(map(spec_of, outs)), roots, ledger.peak)
+
+
+def _outline_from_tape(
+    flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], holders: Sequence[Any]
+) -> FunctionOutline:
+    """The outline read off the graph; lifetimes cannot be seen there, so every value counts as alive to the end."""
+    with dry_run(holders, xs):
+        outs = Pullback(lambda *inputs: flat(*inputs)[0], list(xs), current_scope()).outs
+    roots = [x.node for x in outs if isinstance(x, Tensor) and x.node is not None]
+    nodes = order_deepest_first(roots)[::-1]
+    keys = {node: i for i, node in enumerate(nodes)}
+    steps = [_step_from_node(node, keys) for node in nodes if node.rule is not None and type(node.rule) is not PartRule]
+    every = sum(x.nbytes for x in map(spec_of, xs)) + sum(step.nbytes for step in steps)
+    return _make_outline(steps, tuple(map(spec_of, outs)), {keys[root] for root in roots}, every)
+
+
+def _step_from_node(node: Node, keys: dict[Node, int]) -> CostStep:
+    out = node.spec[0] if isinstance(node.spec, tuple) else node.spec
+    specs = node.call.specs if node.call is not None and node.call.specs else (out,)
+    return _make_step(node.rule.op, specs, out, keys[node], tuple(keys[parent] for parent in node.parents))
+
+
+def _make_outline(steps: Sequence[CostStep], outs: tuple[Spec, ...], roots: set[int], peak: int) -> FunctionOutline:
+    return FunctionOutline(tuple(steps), outs, peak, sum(s.nbytes for s in steps), _peak_cotangent_bytes(steps, roots))
+
+
+def _peak_cotangent_bytes(steps: Sequence[CostStep], roots: set[int]) -> int:
+    """The most bytes of cotangents alive at once: one lives from its first share until its own step is pulled."""
+    sizes = {step.key: step.nbytes for step in steps}
+    begun = set(roots)
+    live = most = sum(sizes.get(key, 0) for key in roots)
+    for step in reversed(steps):
+        fresh = [key for key in set(step.parents) - begun if key in sizes]
+        begun.update(fresh)
+        live += sum(sizes[key] for key in fresh)
+        most = max(most, live + step.nbytes)  # a rule holds about one more value
+        live -= step.nbytes if step.key in begun else 0
+    return most
+
+
+def estimate_nanoseconds(steps: Sequence[CostStep], way: str, directions: int, runs: int) -> float:
+    """What it costs to take so many directions through the steps, in so many runs.
+
+    >>> step = CostStep("elementwise", 1000, 8000, 1, (0,))
+    >>> estimate_nanoseconds([step], "push", 10, 1) > estimate_nanoseconds([step], "push", 1, 1)
+    True
+    """
+    alone = f"{way} one" if runs == directions and way in ("push", "pull") else way
+    fixed = sum(OVERHEAD_NANOSECONDS[s.family][alone] for s in steps)
+    work = sum(s.work() for s in steps)
+    if way == "pull":  # the values are computed once, and recorded
+        noted = sum(OVERHEAD_NANOSECONDS[s.family]["note"] for s in steps) + work
+        return noted + runs * fixed + directions * RATE_MULTIPLE[way] * work
+    return runs * (fixed + work) + directions * RATE_MULTIPLE[way] * work

@@ -1,0 +1,161 @@
+"""`jacfwd`, `jacrev`, `jacobian`, `hessian`: all first or second derivatives, in the mode and chunks of a plan."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...arrays.argument_checks import check_argnums, check_functions
+from ...arrays.node import attributed_to_caller
+from ...arrays.remade import remade
+from ...arrays.spec import spec_of
+from ...errors import ArgumentError
+from .directions import FlatCall, compute_jacobian
+from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
+
+__all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
+
+
+@remade
+@attributed_to_caller
+def jacfwd(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
+) -> Callable[..., Any]:
+    """The Jacobian by forward mode: one direction for each input, all of them in one batch. For few inputs.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.jacfwd(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    check_functions("jacfwd", f)
+    check_argnums("jacfwd", argnums)
+    return _make_jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
+
+
+@remade
+@attributed_to_caller
+def jacrev(
+    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
+) -> Callable[..., Any]:
+    """The Jacobian by reverse mode: f runs once, then one direction for each output, in one batch. For few outputs.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.jacrev(lambda x: pb.stack([pb.sum(x), x[0] * x[1]]))(np.array([2.0, 3.0]))
+    array([[1., 1.],
+           [3., 2.]])
+    """
+    check_functions("jacrev", f)
+    check_argnums("jacrev", argnums)
+    return _make_jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
+
+
+@remade
+@attributed_to_caller
+def jacobian(
+    f: Callable[..., Any],
+    argnums: Any = 0,
+    *,
+    mode: str = "auto",
+    has_aux: bool = False,
+    memory_budget: int | str | None = None,
+    explain: bool = False,
+) -> Callable[..., Any]:
+    """All first derivatives of f: the tree of its result with, at each leaf, the tree of the argument with arrays of
+    shape `out.shape + in.shape` in the dtype of the result. Several `argnums` give a tuple at each leaf.
+
+    `mode` is "forward", "reverse", or "auto": whichever a model of their costs says is faster. A `memory_budget`
+    (bytes, or a text such as "512 MiB") bounds what the directions under way may hold beside f itself and the
+    result; they then run in chunks. `explain=True` prints the plan at each call.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.jacobian(lambda x: pb.stack([x[0] ** 2, x[0] * x[1]]))(np.array([2.0, 3.0]))
+    array([[4., 0.],
+           [3., 2.]])
+    """
+    check_functions("jacobian", f)
+    check_argnums("jacobian", argnums)
+    return _make_jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
+
+
+@remade
+@attributed_to_caller
+def hessian(
+    f: Callable[..., Any],
+    argnums: Any = 0,
+    *,
+    mode: str = "auto",
+    has_aux: bool = False,
+    memory_budget: int | str | None = None,
+    explain: bool = False,
+) -> Callable[..., Any]:
+    """All second derivatives of f: the tree of its result with, at each leaf, the tree of the argument, and there that
+    tree again, with arrays of shape `out.shape + in.shape + in.shape`.
+
+    `mode` says how the Jacobian of the Jacobian is taken: "forward-over-reverse", "forward-over-forward",
+    "reverse-over-reverse", "reverse-over-forward", or "auto"; the rest is as for `jacobian`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.hessian(lambda x: x[0] ** 2 * x[1])(np.array([2.0, 3.0]))
+    array([[6., 4.],
+           [4., 0.]])
+    """
+    check_functions("hessian", f)
+    check_argnums("hessian", argnums)
+    planner = DerivativePlanner(
+        "hessian", f, _check_mode(mode, HESSIANS, "hessian"), parse_memory_budget(memory_budget, "hessian")
+    )
+
+    @functools.wraps(f)
+    def compute_hessian(*args: Any, **kwargs: Any) -> Any:
+        flat = FlatCall(f, argnums, args, kwargs, has_aux, "hessian")
+        chosen, chunk, inner = mode, None, None
+        if _needs_plan(planner, flat, explain):
+            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
+            chosen, chunk, inner = plan.choice.mode, plan.choice.chunk, plan.choice.inner
+            if explain:
+                print(plan)
+        outer_mode, inner_mode = ("forward-over-forward" if chosen == "auto" else chosen).split("-over-")
+
+        def first(*inputs: Any, **named: Any) -> Any:
+            return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, "hessian"), inner_mode, inner)
+
+        return compute_jacobian(FlatCall(first, argnums, args, kwargs, has_aux, "hessian"), outer_mode, chunk)
+
+    return compute_hessian
+
+
+def _make_jacobian(
+    f: Callable[..., Any], argnums: Any, mode: str, has_aux: bool, memory_budget: Any, explain: bool, what: str
+) -> Callable[..., Any]:
+    planner = DerivativePlanner(
+        "jacobian", f, _check_mode(mode, JACOBIANS, what), parse_memory_budget(memory_budget, what)
+    )
+
+    @functools.wraps(f)
+    def first(*args: Any, **kwargs: Any) -> Any:
+        flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
+        chosen, chunk = mode, None
+        if _needs_plan(planner, flat, explain):
+            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
+            chosen, chunk = plan.choice.mode, plan.choice.chunk
+            if explain:
+                print(plan)
+        return compute_jacobian(flat, "forward" if chosen == "auto" else chosen, chunk)
+
+    return first
+
+
+def _check_mode(mode: Any, modes: dict[str, str], what: str) -> str:
+    if mode != "auto" and mode not in modes:
+        listed = ", ".join(f'"{name}"' for name in ("auto", *modes))
+        raise ArgumentError(f"{what}: mode is one of {listed}, got {mode!r}.")
+    return str(mode)
+
+
+def _needs_plan(planner: DerivativePlanner, flat: FlatCall, explain: bool) -> bool:
+    """Whether to plan: a single input needs none, one direction forward is the least there is."""
+    if explain or planner.budget is not None:
+        return True
+    return planner.mode == "auto" and sum(spec_of(x).size for x in flat.xs) > 1

@@ -1,0 +1,218 @@
+"""Outline of a function in, plan out: the mode of a Jacobian, and how many directions at once."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...arrays.spec import spec_of
+from ...arrays.trees import flatten
+from ...errors import ArgumentError
+from .cost_model import FunctionOutline, estimate_nanoseconds, sketch_function
+
+__all__ = ["HESSIANS", "JACOBIANS", "Alternative", "DerivativePlan", "DerivativePlanner", "parse_memory_budget"]
+
+#: The modes of `jacobian` and `hessian`, and how the cost model calls them.
+JACOBIANS = {"forward": "push", "reverse": "pull"}
+HESSIANS = {
+    "forward-over-reverse": "fr",
+    "forward-over-forward": "ff",
+    "reverse-over-reverse": "rr",
+    "reverse-over-forward": "rf",
+}
+_UNITS = (
+    {"b": 1}
+    | {f"{c}b": 1000**i for i, c in enumerate("kmgt", 1)}
+    | {f"{c}ib": 1024**i for i, c in enumerate("kmgt", 1)}
+)
+_MAX_PLANS = 256
+
+
+def parse_memory_budget(budget: Any, what: str) -> int | None:
+    """A memory budget as a number of bytes: an integer, or a text such as "512 MiB" or "1.5 GB".
+
+    >>> parse_memory_budget("1.5 kB", "jacobian"), parse_memory_budget("2 MiB", "jacobian")
+    (1500, 2097152)
+    """
+    if budget is None:
+        return None
+    if isinstance(budget, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)\s*", budget, re.IGNORECASE)
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise ArgumentError(
+                f"{what}: memory_budget {budget!r} is no amount of memory.\n"
+                '  Write a number and a unit: "512 MiB", "1.5 GB", "800 kB"; or an integer of bytes.'
+            )
+        budget = int(float(match[1]) * unit)
+    if not isinstance(budget, int) or isinstance(budget, bool):
+        raise ArgumentError(
+            f'{what}: memory_budget is an integer of bytes or a text such as "512 MiB", got a {type(budget).__name__}.'
+        )
+    if budget <= 0:
+        raise ArgumentError(f"{what}: memory_budget must be positive, got {budget} bytes.")
+    return budget
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to do it: its directions, how many of them run at once, and what that is estimated to cost.
+
+    `inner` is the same count for the derivative inside of a second one, None for all at once.
+    """
+
+    mode: str
+    directions: int
+    chunk: int
+    inner: int | None
+    nanoseconds: float
+    nbytes: int
+
+    @property
+    def chunks(self) -> int:
+        """How many runs there will be."""
+        return -(-self.directions // self.chunk)
+
+    def __str__(self) -> str:
+        runs = f"{_format_count(self.chunks, 'chunk')} of {self.chunk:,}"
+        inside = "" if self.inner is None else f", inside {self.inner:,}"
+        return (
+            f"{self.mode:20s}  {self.directions:>8,} directions  {_format_time(self.nanoseconds):>9s}  "
+            f"{_format_bytes(self.nbytes):>9s}  {runs}{inside}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DerivativePlan:
+    """What was decided and from what: the sizes, the alternatives with their estimates, and the choice."""
+
+    what: str
+    inputs: int
+    outputs: int
+    ops: int
+    budget: int | None
+    asked: bool
+    choice: Alternative
+    alternatives: tuple[Alternative, ...]
+
+    def __str__(self) -> str:
+        budget = "none" if self.budget is None else _format_bytes(self.budget)
+        sizes = ", ".join(
+            _format_count(n, noun) for n, noun in ((self.inputs, "input"), (self.outputs, "output"), (self.ops, "op"))
+        )
+        head = f"{self.what}: {sizes}, memory budget {budget}"
+        lines = [f"{'*' if a is self.choice else ' '} {a}" for a in self.alternatives]
+        why = "as asked" if self.asked else "the least estimated time"
+        return "\n".join([head, *lines, f"chosen: {self.choice.mode} ({why})"])
+
+
+def _format_count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def _format_time(nanoseconds: float) -> str:
+    unit, scale = next((u, s) for u, s in (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 0)) if nanoseconds >= s)
+    return f"{nanoseconds / (scale or 1):.3g} {unit}"
+
+
+def _format_bytes(nbytes: int) -> str:
+    unit, scale = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 0)) if nbytes >= s)
+    return f"{nbytes / (scale or 1):.4g} {unit}"
+
+
+_plans: weakref.WeakKeyDictionary[Callable[..., Any], dict[Any, DerivativePlan]] = weakref.WeakKeyDictionary()
+
+
+class DerivativePlanner:
+    """Plans for one function, remembered by the specs of its arguments for as long as the function lives.
+
+    A plan is advice: if it is remembered although the function now does something else, the result is still right.
+    """
+
+    def __init__(self, what: str, f: Callable[..., Any], mode: str, budget: int | None) -> None:
+        self.what, self.mode, self.budget = what, mode, budget
+        try:
+            self._known = _plans.setdefault(f, {})
+        except TypeError:  # f cannot be referred to weakly
+            self._known = {}
+
+    def plan(
+        self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any, holders: Sequence[Any] = ()
+    ) -> DerivativePlan:
+        """The plan for a function of arrays; `call` is a tree of everything it was called with, `holders` what it may
+        keep state in.
+        """
+        key = (self.what, self.mode, self.budget, *map(_plan_key, xs), None, *map(_plan_key, flatten(call)[0]))
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MAX_PLANS:
+                self._known.clear()
+            found = self._known[key] = self._make_plan(
+                sketch_function(flat, xs, holders), [spec_of(x).size for x in xs], xs
+            )
+        return found
+
+    def _make_plan(self, outline: FunctionOutline, sizes: Sequence[int], xs: Sequence[Any]) -> DerivativePlan:
+        inputs, outputs = sum(sizes), sum(s.size * (2 if s.dtype.kind == "c" else 1) for s in outline.outs)
+        given = sum(spec_of(x).nbytes for x in xs)
+        if self.what == "hessian":
+            ways = [_estimate_hessian(m, outline, inputs, outputs, given, self.budget) for m in HESSIANS]
+        else:
+            ways = [_estimate_jacobian(m, outline, inputs, outputs, given, self.budget) for m in JACOBIANS]
+        asked = [way for way in ways if way.mode == self.mode]
+        choice = asked[0] if asked else min(ways, key=lambda way: way.nanoseconds)
+        return DerivativePlan(
+            self.what, inputs, outputs, len(outline.steps), self.budget, bool(asked), choice, tuple(ways)
+        )
+
+
+def _plan_key(leaf: Any) -> Any:
+    """What of an argument may change a plan: the spec of an array, a count as it is, of anything else its type."""
+    if isinstance(leaf, (bool, int, str)):
+        return leaf
+    try:
+        return spec_of(leaf)
+    except Exception:
+        return type(leaf)
+
+
+def _chunk_size(budget: int | None, each: int, count: int) -> int:
+    """How many of `count` directions, of so many bytes each, run at once: chunks of nearly one size."""
+    if budget is None or each * count <= budget:
+        return max(count, 1)
+    most = max(budget // max(each, 1), 1)
+    return -(-count // -(-count // most))
+
+
+def _estimate_jacobian(
+    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None
+) -> Alternative:
+    """Forward: a tangent beside each value alive. Reverse: the live cotangents and the rows they become."""
+    directions = inputs if mode == "forward" else outputs
+    each = outline.peak if mode == "forward" else outline.back + 2 * given
+    chunk = _chunk_size(budget, each, directions)
+    runs = -(-directions // chunk)
+    cost = estimate_nanoseconds(outline.steps, JACOBIANS[mode], directions, runs)
+    return Alternative(mode, directions, chunk, None, cost, chunk * each)
+
+
+def _estimate_hessian(
+    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None
+) -> Alternative:
+    """The outer derivative is of all rows of the inner one, and carries its whole batch in each direction.
+
+    A tape under tangents saves a tangent beside each value it saves; one over them saves the inner batch.
+    """
+    way = HESSIANS[mode]
+    directions = inputs if way[0] == "f" else inputs * outputs
+    inside = inputs if way[1] == "f" else outputs
+    alone = 2 * outline.peak if way == "ff" else outline.back + 2 * given + (outline.kept if way == "rf" else 0)
+    shared = 0 if way[1] == "f" else outline.kept
+    inner = _chunk_size(None if budget is None else max(budget - shared, 1), alone, inside)
+    chunk = _chunk_size(budget, shared + inner * alone, directions)
+    runs = -(-directions // chunk) * -(-max(inside, 1) // inner)
+    cost = estimate_nanoseconds(outline.steps, way, directions * inside, runs)
+    return Alternative(mode, directions, chunk, inner, cost, chunk * (shared + inner * alone))

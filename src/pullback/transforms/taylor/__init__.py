@@ -1,0 +1,1 @@
+"""Taylor mode: series, and the rules of their coefficients."""
