@@ -25,7 +25,7 @@ from ..graph.ir import Graph
 from ..graph.passes import optimize
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import pointwise
-from ..ops.op import OPS, Op, as_formula
+from ..ops.op import OPS, UNKNOWN, Op, as_formula
 from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -534,7 +534,7 @@ class Specialization:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=as_formula(joint), push=push, batch=batch,
-            samples=lambda rng: [],
+            samples=lambda rng: [], effects=UNKNOWN,
         )  # fmt: skip
 
     def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:

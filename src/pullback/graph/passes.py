@@ -10,9 +10,9 @@ from ..arrays.backends import is_array
 from ..errors import PullbackError
 from ..ops.dispatch import compute
 from ..ops.elementwise import pointwise
-from ..ops.forms import Cast, Expand, Recompute, ScatterAdd
+from ..ops.forms import Cast, Expand, ScatterAdd
 from ..ops.op import OPS
-from ..ops.specialize import Equation, Symbol, stage_equations
+from ..ops.specialize import Equation, Symbol, live_equations, stage_equations
 from .ir import Graph
 from .verify import verify_graph
 
@@ -73,10 +73,12 @@ def _rewrite(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]) 
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Compute equations without symbols now."""
+    """Compute equations without symbols now, unless their effects belong to each run."""
 
     def replace(e: Equation) -> Sequence[Any] | None:
         if any(isinstance(a, Symbol) for a in e.args) or any(s.spec.size > LARGEST_CONSTANT for s in e.results):
+            return None
+        if not e.op.is_repeatable(e.static):
             return None
         out = compute(e.op, list(e.args), e.static)
         return out if type(out) is tuple else (out,)
@@ -186,11 +188,11 @@ def replace_full_scatters(graph: Graph) -> Graph:
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Compute the same op on the same values once, unless a checkpoint recomputes it on purpose."""
+    """Compute the same op on the same values once, unless its effects forbid it (a checkpoint's fence)."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        if isinstance(e.op.form, Recompute):
+        if not e.op.effects.merge:
             return None
         args = tuple(
             ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
@@ -206,13 +208,7 @@ def merge_equal(graph: Graph) -> Graph:
 
 def drop_unused(graph: Graph) -> Graph:
     """Drop equations whose results are unused."""
-    wanted = {id(o) for o in graph.outputs}
-    kept = []
-    for e in reversed(graph.equations):
-        if any(id(s) in wanted for s in e.results):
-            kept.append(e)
-            wanted |= {id(a) for a in e.args}
-    return dataclasses.replace(graph, equations=tuple(reversed(kept)))
+    return dataclasses.replace(graph, equations=live_equations(graph.equations, graph.outputs))
 
 
 def hoist_scalars(graph: Graph) -> Graph:

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeEr
 from . import basis, batching, op_samples
 from .dispatch import apply, promotion_argument, run
 from .eager import public_function
-from .op import Formula, MaskedCotangent, Op, as_formula, register
+from .op import PURE, Effects, Formula, MaskedCotangent, Op, as_formula, register
 
 __all__ = ["contraction", "elementwise", "general", "linear"]
 
@@ -79,6 +79,7 @@ def linear(
     motion: str = "",
     args: tuple[str, ...] = ("x",),
     form: Any = None,
+    effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
@@ -94,7 +95,7 @@ def linear(
 
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
-        batch=batch, samples=samples, doc=doc, motion=motion, form=form, statics=statics or {},
+        batch=batch, samples=samples, doc=doc, motion=motion, form=form, effects=effects, statics=statics or {},
     )  # fmt: skip
     return register(op)
 

@@ -10,6 +10,7 @@ from . import batching, statics
 from .dispatch import apply, as_value
 from .families import linear
 from .forms import Recompute
+from .op import Effects
 from .op_samples import join_samples, normal_sample
 
 __all__ = ["mark_recomputation", "name"]
@@ -38,6 +39,7 @@ _again = linear(
     samples=join_samples(normal_sample(3), normal_sample(2, 2), normal_sample(), normal_sample(0)),
     motion="rearrange",
     form=Recompute(),
+    effects=Effects(merge=False),
 )
 
 

@@ -9,7 +9,10 @@ from typing import Any
 from ..arrays.spec import Spec
 from ..errors import ArgumentError
 
-__all__ = ["OPS", "OUT", "Op", "PullRule", "MaskedCotangent", "Formula", "register", "as_formula"]
+__all__ = [
+    "OPS", "OUT", "PURE", "UNKNOWN", "Effects", "Formula", "MaskedCotangent", "Op", "PullRule", "as_formula",
+    "register",
+]  # fmt: skip
 
 #: Every op by its name.
 OPS: dict[str, Op] = {}
@@ -51,6 +54,24 @@ class MaskedCotangent:
     mask: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a program may do with calls of an op: merge equal ones, drop those that are unused, repeat one (or run it
+    when the program is compiled), move one past another that must stay in place.
+    """
+
+    merge: bool = True
+    drop: bool = True
+    repeat: bool = True
+    reorder: bool = True
+
+
+#: An op that only computes its result.
+PURE = Effects()
+#: An op that is not ours: it may count its calls or print, so it runs no more often than it is called.
+UNKNOWN = Effects(repeat=False)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
     """One op. Families fill in what an op does not state; see `families`.
@@ -74,6 +95,8 @@ class Op:
     `follow(*args, **static)` belongs to an op that runs steps of its own, and runs them on values of any kind: it
     returns for each result the values that this one is linear in, if every step is (`linear_transpose` asks).
 
+    `effects` says what passes, budgets and the scheduler may do with its calls.
+
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
     """
 
@@ -96,11 +119,16 @@ class Op:
     statics: Mapping[str, Any] | None = None
     follow: Callable[..., Any] | None = None
     meet: Callable[..., None] | None = None
+    effects: Effects = PURE
     rules: dict[Any, PullRule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:
         """The name of the argument at a position; the last name may be variadic, as `*xs`."""
         return self.args[position] if position < len(self.args) - 1 else self.args[-1]
+
+    def is_repeatable(self, static: dict[str, Any]) -> bool:
+        """Whether a call may run again: functions among its static parameters may have side effects too."""
+        return self.effects.repeat and not any(map(callable, static.values()))
 
     def pull_of(self, position: int) -> Formula | None:
         return self.pulls.get(self.argument(position))

@@ -17,7 +17,7 @@ from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from .specialize import Equation, Symbol, replay, stage_equations
+from .specialize import Equation, Symbol, live_equations, replay, stage_equations
 
 __all__ = ["Routine", "prune_routine", "make_routine", "routines_in"]
 
@@ -98,10 +98,4 @@ def routines_in(equations: Iterable[Equation]) -> Iterator[Routine]:
 
 def prune_routine(given: Routine) -> Routine:
     """The same without equations whose results are unused."""
-    wanted = {id(o) for o in given.outputs}
-    kept = []
-    for e in reversed(given.equations):
-        if any(id(s) in wanted for s in e.results):
-            kept.append(e)
-            wanted |= {id(a) for a in e.args}
-    return Routine(given.inputs, tuple(reversed(kept)), given.outputs)
+    return Routine(given.inputs, live_equations(given.equations, given.outputs), given.outputs)

@@ -47,7 +47,8 @@ from .dispatch import apply
 from .op import OUT, Op, PullRule
 
 __all__ = [
-    "Constants", "Equation", "Symbol", "is_unchanged", "plain_step", "pointwise_spec", "replay", "stage_equations",
+    "Constants", "Equation", "Symbol", "is_unchanged", "live_equations", "plain_step", "pointwise_spec", "replay",
+    "stage_equations",
 ]  # fmt: skip
 
 #: What to do where Python needs a number that is known only when the program runs.
@@ -277,6 +278,17 @@ def replay(inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Any
         made = made if type(made) is tuple else (made,)
         known |= {id(s): value for s, value in zip(equation.results, made, strict=True)}
     return [known.get(id(o), o) for o in outputs]
+
+
+def live_equations(equations: Sequence[Equation], outputs: Sequence[Any]) -> tuple[Equation, ...]:
+    """The equations that outputs depend on, and those whose effects forbid to drop them."""
+    wanted = {id(o) for o in outputs}
+    live = []
+    for e in reversed(equations):
+        if not e.op.effects.drop or any(id(s) in wanted for s in e.results):
+            live.append(e)
+            wanted |= {id(a) for a in e.args}
+    return tuple(reversed(live))
 
 
 def plain_step(rule: PullRule, kind: int, accumulate: Accumulate) -> BackwardStep:

@@ -29,7 +29,7 @@ from ...settings import Modes, modes, set_modes
 from ...tape.cotangents import arrays_in
 from .budget_report import BudgetReport, PinnedMemory, format_bytes, parse_bytes
 from .eviction import EvictionQueue
-from .recipe_registry import RecipeRegistry, is_repeatable, protect_inputs, result_nbytes, workspace_nbytes
+from .recipe_registry import RecipeRegistry, protect_inputs, result_nbytes, workspace_nbytes
 from .value_recipes import EvictableValue, ValueRecipe, mark_restored, plan_recompute
 
 __all__ = ["Budget", "memory_budget"]
@@ -110,7 +110,7 @@ class Budget(Observer, Keeper):
         with self._guard:
             inside = threading.get_ident() in self._reserved  # of a rule, whose values die with it
             recipe = tracked or (modes().grad and not inside and self._registry.has_any_recipe(values))
-            recipe = recipe and is_repeatable(op, static)
+            recipe = recipe and op.is_repeatable(static)
             if recipe:
                 protect_inputs(args, values)
             inputs = tuple([self._recipe_of(v, line) if is_array(v) else v for v in values])

@@ -13,10 +13,10 @@ from ...arrays.backends import is_array
 from ...arrays.protect import lock_array
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
-from ...ops.op import OPS, Op
+from ...ops.op import Op
 from .value_recipes import ValueRecipe
 
-__all__ = ["RecipeRegistry", "protect_inputs", "is_repeatable", "result_nbytes", "workspace_nbytes"]
+__all__ = ["RecipeRegistry", "protect_inputs", "result_nbytes", "workspace_nbytes"]
 
 SourceLine = tuple[CodeType, int]
 
@@ -76,11 +76,6 @@ class RecipeRegistry:
             if recipe.holder() is None:
                 recipe.given_array, recipe.inputs, recipe.op = reference(), (), None
                 self._known.pop(key, None)
-
-
-def is_repeatable(op: Op, static: dict[str, Any]) -> bool:
-    """Whether an op is built in, and so returns the same whenever it runs; a custom op may have side effects."""
-    return OPS.get(op.name) is op and not any(map(callable, static.values()))
 
 
 def protect_inputs(args: Sequence[Any], values: list[Any]) -> None:

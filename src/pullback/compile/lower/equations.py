@@ -9,7 +9,6 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
-from ...checkpoint.budget.recipe_registry import is_repeatable
 from ...ops.dispatch import compute
 from ...ops.forms import (
     Cast,
@@ -232,7 +231,7 @@ def lower_on_host(f: Fuser, e: Equation) -> None:
     outs = tuple(f.new_layout(s.spec) for s in e.results)
     op, static = e.op, e.static
     call = lambda *arrays: compute(op, arrays, static)  # noqa: E731
-    f.steps.append(Host(op.name, call, args, outs, is_repeatable(op, static)))
+    f.steps.append(Host(op.name, call, args, outs, op.is_repeatable(static)))
     for s, layout in zip(e.results, outs, strict=True):
         f.places[id(s)] = layout
         f.note(len(f.steps) - 1, layout.buffer)

@@ -16,7 +16,6 @@ import numpy as np
 
 from ...arrays.node import format_line
 from ...arrays.spec import Spec, spec_of
-from ...checkpoint.budget.recipe_registry import is_repeatable
 from ...errors import MiscompiledError, PullbackError
 from ...graph.ir import Graph
 from ...ops.dispatch import compute
@@ -56,7 +55,7 @@ class Judge:
         self.once = {
             id(symbol): made[layout.buffer]
             for symbol, layout in steps.places
-            if layout.buffer in made and not is_repeatable(self.makers[id(symbol)].op, self.makers[id(symbol)].static)
+            if layout.buffer in made and not self.makers[id(symbol)].op.is_repeatable(self.makers[id(symbol)].static)
         }
         self.running = threading.RLock()
 

@@ -21,7 +21,7 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, GraphError, PullbackError, ShapeError
 from ...ops.dispatch import as_value, run
 from ...ops.index.indexing import getitem
-from ...ops.op import Formula, Op
+from ...ops.op import UNKNOWN, Formula, Op
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype
 from ...settings import override_modes
@@ -86,7 +86,7 @@ def make_custom_record(
 
     return Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, joint=joint, push=push,
-        batch=batch_op, samples=lambda rng: [], doc="",
+        batch=batch_op, samples=lambda rng: [], doc="", effects=UNKNOWN,
     )  # fmt: skip
 
 
