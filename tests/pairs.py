@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,8 @@ def seed() -> None:
     pb.random.seed(5)
     np.random.seed(5)
     random.seed(5)
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].random.seed(5)
     GENERATOR.bit_generator.state = np.random.default_rng(5).bit_generator.state
 
 

@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import threading
+import warnings
 import weakref
 import zlib
 from collections import deque
@@ -522,13 +523,15 @@ _ITERATORS: tuple[type, ...] = (
 
 
 def _iterator_position(iterator: Any) -> Any:
-    """The position of an iterator, as something comparable."""
+    """The position of an iterator, as something comparable; equal to nothing where it cannot be known."""
     if isinstance(iterator, GeneratorType):
         return None if iterator.gi_frame is None else iterator.gi_frame.f_lasti
     try:
-        _, *state = iterator.__reduce__()
+        with warnings.catch_warnings():  # from Python 3.12 on for those of itertools, which lose it in 3.14
+            warnings.simplefilter("ignore", DeprecationWarning)
+            _, *state = iterator.__reduce__()
     except TypeError:
-        return None
+        return object()
     return repr([x for x in state if isinstance(x, int)] or [x for x in state[0] if isinstance(x, (int, float))])
 
 
