@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arrays.spec import Spec
 
@@ -15,75 +14,73 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class Recompute:
     """The argument itself, at the start of a recomputation: nothing is shared with what was computed before."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Cast:
     """Each element converted to the dtype of the result."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class Reduce:
+
+class Reduce(NamedTuple):
     """Axes (static `axis`, `keepdims`) reduced by a word of the scalar vocabulary, starting from its identity."""
 
     word: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contract:
+class Contract(NamedTuple):
     """A sum of products: `equation(specs, static)` returns the labels of the arguments and of the result."""
 
     equation: Callable[[Sequence[Spec], dict[str, Any]], tuple[tuple[str, ...], str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Convolve:
+class Convolve(NamedTuple):
     """A convolution or one of its transposes, in the statics of `ops.window.convolution`: one of "x", "w" and "y"."""
 
     result: str
 
 
-@dataclass(frozen=True, slots=True)
-class Expand:
+class Expand(NamedTuple):
     """Other ops: `function(*args, **static)` computes the same with them, or returns None where it cannot."""
 
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """Routines run repeatedly, or one of several: `kind` is "iterate", "repeat" or "branch"."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
 class Gather:
     """The first argument at the static `index`, in which the other arguments are slots."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Join:
     """The arguments side by side along the static `axis`."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class ScatterAdd:
     """Zeros with the first argument added at the static `index`, in which the other arguments are slots."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class View:
+
+class View(NamedTuple):
     """A view of the argument's memory, by a NumPy function, where the op's value may be a copy."""
 
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Windows of a grid, element by element, in the statics of `ops.window.pooling`: "index", "take", "put", "sum" or
     "spread".
     """
@@ -91,6 +88,7 @@ class Window:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
 class Write:
     """The first argument with the second written at the static `index`, in which the others are slots."""
+
+    __slots__ = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arrays.spec import Spec
 from ..errors import ArgumentError
@@ -54,8 +54,7 @@ class MaskedCotangent:
     mask: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(NamedTuple):
     """What a program may do with calls of an op: merge equal ones, drop those that are unused, repeat one (or run it
     when the program is compiled), move one past another that must stay in place.
     """

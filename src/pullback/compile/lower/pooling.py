@@ -33,7 +33,12 @@ def can_lower_pooling(f: Fuser, e: Equation) -> bool:
 def _find_own_argmax(f: Fuser, e: Equation) -> Equation | None:
     """The equation that found the places, if it has the same windows of the same grid."""
     maker = f.producer.get(id(e.args[1]))
-    same = maker is not None and maker.op.form == Window("index") and maker.args[0] is e.args[0]
+    same = (
+        maker is not None
+        and isinstance(maker.op.form, Window)
+        and maker.op.form.kind == "index"
+        and maker.args[0] is e.args[0]
+    )
     return maker if same and maker is not None and maker.static == e.static else None
 
 
