@@ -33,7 +33,7 @@ from pullback.compile.stage.fingerprint import fingerprint
 from pullback.compile.stage.locations import (
     MISSING,
     CellLocation,
-    ClassPlace,
+    ClassLocation,
     ItemLocation,
     Location,
     SlotLocation,
@@ -239,7 +239,7 @@ def _places() -> None:
     holders: list[Location] = [
         CellLocation(cell), ItemLocation({"a": 1}, "a"), ItemLocation({"b": 1}, "a"), ItemLocation([1, 2, 3], 1),
         ItemLocation([1], 1 - 1), SlotLocation(vars(_Slotted)["hidden"], _Slotted()),
-        ClassPlace(type("Own", (), {}), "a"),
+        ClassLocation(type("Own", (), {}), "a"),
     ]  # fmt: skip
     for place in holders:
         for value in (MISSING, MISSING):

@@ -27,7 +27,7 @@ MODULES = (
     "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.locations", "compile.stage.trace",
-    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.cache",
+    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.stage.captures", "compile.cache",
     "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
     "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",

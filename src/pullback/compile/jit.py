@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
-from ..arrays.backends import is_array
-from ..arrays.remade import name_of
-from ..arrays.spec import Spec, make_spec, spec_of, zeros
+from ..arrays.picklable import name_of
+from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
@@ -25,7 +24,7 @@ from ..graph.ir import Graph
 from ..graph.passes import optimize
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import pointwise
-from ..ops.op import OPS, UNKNOWN, Op, as_formula
+from ..ops.op import UNKNOWN, Op, as_formula
 from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -38,10 +37,11 @@ from .inspect import CallMemory, explain_steps, format_steps, memory_of
 from .lazy import lazy
 from .reference.check import CHECK, is_variable_set
 from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
+from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot, snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.residuals import split_forward_backward
-from .stage.trace import TracedProgram, refuse_side_effects, trace_function
+from .stage.trace import refuse_side_effects, trace_function
 
 __all__ = ["Jitted", "jit"]
 
@@ -173,7 +173,7 @@ class Jitted:
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
-            tuple(map(_native_spec, values)),
+            tuple(map(native_spec, values)),
             ambient_memory_limit(),
         )
         entry = self._find_specialization(key, static, structure, values, donated)
@@ -292,7 +292,7 @@ class Specialization:
         self.check = jitted.check
         self.ambient_limit = ambient_memory_limit()
         self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
-        specs = [_native_spec(v) for v in values]
+        specs = [native_spec(v) for v in values]
         shape_of_result: list[Any] = []
 
         def flat(*symbols: Any) -> Any:
@@ -320,8 +320,8 @@ class Specialization:
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pair_donations(donated)
         self.batched_forms: dict[tuple[Any, ...], Jitted] = {}
-        self.pulling: dict[tuple[int, ...], Jitted] = {}
-        self.pushing: dict[tuple[int, ...], Jitted] = {}
+        self.pull_forms: dict[tuple[int, ...], Jitted] = {}
+        self.push_forms: dict[tuple[int, ...], Jitted] = {}
         self.recording_ops: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan = ArgumentPlan(tuple, None, 0, None)
         self.flat: bool | None = None
@@ -358,7 +358,7 @@ class Specialization:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
         found = self._find_executable()
         native = isinstance(found, NativeExecutable)  # only native code checks its arguments
-        prepared = all(type(c) is _ndarray and _as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
+        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
         self.has_fast_path = (
             bool(self.flat) and native and prepared and self.ambient_limit is None and not self.states
             and all(s.weak is None for s in self.specs)
@@ -446,7 +446,7 @@ class Specialization:
         """The results on bare arrays of the right kind, whatever their layout. With `keep`, donated arrays are copied
         instead of overwritten.
         """
-        arrays = [_as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
+        arrays = [as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
         for number in self.donated.values():
             shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
@@ -457,7 +457,7 @@ class Specialization:
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
         if (observer := modes().observer) is not None:
-            observer.ran(f"jit {self.name}", arrays, found, self.code.room)
+            observer.on_program_run(f"jit {self.name}", arrays, found, self.code.workspace)
         return found
 
     # Inspection
@@ -600,22 +600,22 @@ class Specialization:
 
     def _pull(self, some: tuple[int, ...]) -> Jitted:
         """The pull to some arguments. The others are constants, which a program may want of them."""
-        if some not in self.pulling:
+        if some not in self.pull_forms:
 
             def pull(xs: list[Any], bars: list[Any]) -> Any:
                 return list(vjp(self._as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
 
-            self.pulling[some] = Jitted(pull, fast=self.fast, limit=self.limit, check=self.check)
-        return self.pulling[some]
+            self.pull_forms[some] = Jitted(pull, fast=self.fast, limit=self.limit, check=self.check)
+        return self.pull_forms[some]
 
     def _push(self, some: tuple[int, ...]) -> Jitted:
-        if some not in self.pushing:
+        if some not in self.push_forms:
 
             def push(xs: list[Any], dots: list[Any]) -> Any:
                 return jvp(self._as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
 
-            self.pushing[some] = Jitted(push, fast=self.fast, limit=self.limit, check=self.check)
-        return self.pushing[some]
+            self.push_forms[some] = Jitted(push, fast=self.fast, limit=self.limit, check=self.check)
+        return self.push_forms[some]
 
     def _batch(self, axes: tuple[Any, ...]) -> Jitted:
         if axes not in self.batched_forms:
@@ -680,67 +680,3 @@ def _as_function(graph: Graph, name: str) -> Callable[..., list[Any]]:
 
     run.__name__ = name
     return run
-
-
-def _as_native_contiguous(value: Any, spec: Spec) -> Any:
-    """A contiguous array of the wanted dtype. Native code compares dtypes by address, so it has NumPy's own object for
-    it: `newbyteorder` and unpickling make others.
-    """
-    if is_array(value) and not isinstance(value, _ndarray):
-        return value  # another library runs the ops, on any layout
-    array = np.asarray(value) if is_array(value) else np.asarray(value, spec.dtype)
-    if not array.dtype.isnative:
-        array = to_native_byte_order(array)
-    elif array.dtype is not (own := np.dtype(array.dtype.type)):
-        array = array.view(own)
-    if not array.flags.aligned:
-        return array.copy()
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-def to_native_byte_order(array: Any) -> Any:
-    """An array in this machine's byte order, which native code and most libraries require."""
-    return array.astype(np.dtype(array.dtype.type))
-
-
-def hoist_captures(found: TracedProgram) -> tuple[Graph, list[Any]]:
-    """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
-    graph. What f made itself stays a constant.
-    """
-    captured: dict[int, Symbol] = {}
-    held: list[Any] = []
-    given: list[Symbol] = []
-    repeats: list[Equation] = []
-    scope = found.inputs[0].scope
-
-    def symbol_for(constant: Any) -> Any:
-        x = found.constants.origin(constant)
-        if type(x) is Tensor and x is constant and x.node is None and is_array(x.value):
-            x = x.value  # a tensor that f made
-        outside = isinstance(x, Value) and not (isinstance(x, Symbol) and x.scope is scope)
-        if not outside and not (is_array(x) and x.ndim):
-            return x
-        if id(x) not in captured:
-            captured[id(x)] = Symbol(_native_spec(x), scope, [], None)
-            held.append(_drop_repeats(x))
-            given.append(captured[id(x)])
-            if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
-                given[-1] = Symbol(_native_spec(held[-1]), scope, [], None)
-                repeats.append(Equation((captured[id(x)],), OPS["broadcast_to"], (given[-1],), {"shape": x.shape}))
-        return captured[id(x)]
-
-    equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in found.equations]
-    outputs = tuple(symbol_for(o) for o in found.outputs)
-    return Graph((*found.inputs, *given), (*repeats, *equations), outputs), held
-
-
-def _native_spec(x: Any) -> Spec:
-    spec = spec_of(x)
-    return spec if spec.dtype.isnative else make_spec(spec.shape, np.dtype(spec.dtype.type), spec.device)
-
-
-def _drop_repeats(x: Any) -> Any:
-    """An array without the axes along which it only repeats itself (they stay, of size one)."""
-    if type(x) is not _ndarray or any(x.strides):
-        return x
-    return x[(slice(0, 1),) * x.ndim]

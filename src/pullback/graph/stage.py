@@ -8,8 +8,8 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.dtypes import NAMES
+from ..arrays.picklable import picklable
 from ..arrays.protect import as_immutable
-from ..arrays.remade import remade
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
@@ -24,7 +24,7 @@ from .ir import Graph, _derivative_slots
 __all__ = ["stage"]
 
 
-@remade
+@picklable
 def stage(f: Callable[..., Any]) -> Callable[..., Graph]:
     """A function of examples (trees of arrays or of specs) that traces f on symbols and returns its graph.
 

@@ -38,7 +38,7 @@ class Observer(ABC):
         """A node was made for the result `out`; its saved values are set."""
 
     @abstractmethod
-    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
         """A compiled program made `outs` of `arrays`; `room` are the arrays that it works in and keeps."""
 
     @abstractmethod
@@ -93,9 +93,9 @@ class ObserverPair(Observer):
         self._outer.on_node_made(node, out)
         self._inner.on_node_made(node, out)
 
-    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
-        self._outer.ran(name, arrays, outs, room)
-        self._inner.ran(name, arrays, outs, room)
+    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+        self._outer.on_program_run(name, arrays, outs, room)
+        self._inner.on_program_run(name, arrays, outs, room)
 
     def on_backward_start(self) -> None:
         self._outer.on_backward_start()

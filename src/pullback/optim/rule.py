@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
-from ..arrays.remade import Recipe, make_again, remade, remember
+from ..arrays.picklable import MakerCall, attach_maker, call_maker, picklable
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -49,13 +49,13 @@ class Rule:
     name: str
     start: Callable[[Any], Any]
     advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
-    recipe: Recipe | None = field(default=None, repr=False, compare=False)
+    maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> Any:
         """A rule travels as the call that made it, such as `adam(1e-3)`."""
-        if self.recipe is None:
+        if self.maker_call is None:
             return Rule, (self.name, self.start, self.advance)
-        return make_again, tuple(self.recipe)
+        return call_maker, tuple(self.maker_call)
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
@@ -93,9 +93,9 @@ class Rule:
         return graph_updates(self, pairs, extra)
 
 
-@remember.register
-def _remembered(made: Rule, recipe: Recipe) -> Rule:
-    return replace(made, recipe=recipe)
+@attach_maker.register
+def _attach_to_rule(made: Rule, maker_call: MakerCall) -> Rule:
+    return replace(made, maker_call=maker_call)
 
 
 def _zero_buffer_updates(params: Any, updates: Any) -> Any:
@@ -142,7 +142,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
     return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
 
 
-@remade
+@picklable
 def chain(*rules: Rule) -> Rule:
     """One rule after the other: each gets the updates of the one before as its gradients. The state is a tuple of
     theirs.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..arrays.remade import remade
+from ..arrays.picklable import picklable
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
@@ -31,7 +31,7 @@ def _make_schedule(of_steps: Callable[[Any], Any]) -> Schedule:
     return lambda t: as_value(of_steps(steps_as_float64(as_value(t))))
 
 
-@remade
+@picklable
 def constant(rate: Any) -> Schedule:
     """The same rate at every step.
 
@@ -43,7 +43,7 @@ def constant(rate: Any) -> Schedule:
     return _make_schedule(lambda t: pointwise.add(rate, 0 * t))
 
 
-@remade
+@picklable
 def polynomial(rate: Any, end: Any, steps: int, power: Any = 1.0) -> Schedule:
     """From `rate` to `end` over so many steps, as (1 - t / steps)^power; then `end`.
 
@@ -61,7 +61,7 @@ def polynomial(rate: Any, end: Any, steps: int, power: Any = 1.0) -> Schedule:
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def linear(rate: Any, end: Any, steps: int) -> Schedule:
     """From `rate` to `end` over so many steps, in equal parts; then `end`.
 
@@ -72,7 +72,7 @@ def linear(rate: Any, end: Any, steps: int) -> Schedule:
     return polynomial(rate, end, steps)
 
 
-@remade
+@picklable
 def exponential(rate: Any, decay: Any, every: int = 1, staircase: bool = False, end: Any = 0.0) -> Schedule:
     """`rate` times decay^(t / every), at least `end`; with `staircase` the exponent is rounded down.
 
@@ -94,7 +94,7 @@ def exponential(rate: Any, decay: Any, every: int = 1, staircase: bool = False, 
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def step_decay(rate: Any, factor: Any, every: int) -> Schedule:
     """`rate`, multiplied by `factor` every so many steps.
 
@@ -105,7 +105,7 @@ def step_decay(rate: Any, factor: Any, every: int) -> Schedule:
     return exponential(rate, factor, every, staircase=True)
 
 
-@remade
+@picklable
 def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
     """`rate`, multiplied by each factor from its step on.
 
@@ -127,7 +127,7 @@ def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def cosine(rate: Any, steps: int, end: Any = 0.0, restart: Any = None) -> Schedule:
     """From `rate` to `end` along half a cosine over so many steps (Loshchilov and Hutter, 2017). Then `end`; or, with
     `restart`, from `rate` again over `restart` times as many steps, and so on (1 for periods of one length).
@@ -155,7 +155,7 @@ def cosine(rate: Any, steps: int, end: Any = 0.0, restart: Any = None) -> Schedu
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def one_cycle(peak: Any, steps: int, rise: float = 0.3, start_divisor: Any = 25.0, end_divisor: Any = 1e4) -> Schedule:
     """From peak / start_divisor up to `peak` in a share `rise` of the steps, then down to start / end_divisor, both
     along half a cosine (Smith and Topin, 2018).
@@ -180,7 +180,7 @@ def one_cycle(peak: Any, steps: int, rise: float = 0.3, start_divisor: Any = 25.
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def inverse_sqrt(rate: Any, warmup_steps: int = 1) -> Schedule:
     """Up to `rate` in `warmup_steps` equal steps, then falling as 1 / sqrt(t) (Vaswani et al., 2017).
 
@@ -198,7 +198,7 @@ def inverse_sqrt(rate: Any, warmup_steps: int = 1) -> Schedule:
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def warm_up(steps: int, then: Any, start: Any = 0.0) -> Schedule:
     """From `start` to where `then` begins over so many steps, in equal parts; then `then`, a rate or a schedule, which
     counts from there.
@@ -218,7 +218,7 @@ def warm_up(steps: int, then: Any, start: Any = 0.0) -> Schedule:
     return _make_schedule(schedule)
 
 
-@remade
+@picklable
 def join(schedules: Sequence[Any], at: Sequence[int]) -> Schedule:
     """One schedule after the other: the next begins, and counts from, each of the steps in `at`.
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
+from ..arrays.picklable import Bound
 from ..arrays.protect import as_immutable
-from ..arrays.remade import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap

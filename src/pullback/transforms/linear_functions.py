@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
 from ..arrays.node import format_line, user_line
-from ..arrays.remade import Bound
+from ..arrays.picklable import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
@@ -99,7 +99,7 @@ class LinearVariable(Value):
         moves = bool(along)
         if along and scope.name is not _PROBE_NAME:
             if op.follow is not None:
-                return _followed(op, along, out, values, static, scope)
+                return _follow_steps(op, along, out, values, static, scope)
             _check_linear_step(op, along, out, values, static, scope.name)
         if type(out) is tuple:
             return tuple([LinearVariable(part, moves, scope) for part in out])
@@ -145,7 +145,7 @@ def _check_linear_step(op: Op, along: set[int], out: Any, values: list[Any], sta
         raise _not_linear_error(what, op.name)
 
 
-def _followed(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any], scope: Scope) -> Any:
+def _follow_steps(op: Op, along: set[int], out: Any, values: list[Any], static: dict[str, Any], scope: Scope) -> Any:
     """The results of an op whose own steps are checked one by one; each moves if it depends on what does."""
     assert op.follow is not None
     inside = Scope(scope.name, _lift_constant, _lower_constant)

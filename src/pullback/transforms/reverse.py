@@ -12,8 +12,8 @@ import numpy as np
 
 from ..arrays.argument_checks import check_argnums, check_functions
 from ..arrays.node import Node, propagate_call_site, running_calls, user_line
+from ..arrays.picklable import Bound, picklable
 from ..arrays.protect import as_immutable
-from ..arrays.remade import Bound, remade
 from ..arrays.scope import Scope, current_scope
 from ..arrays.spec import ones, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
@@ -239,7 +239,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (value, Bound(pull), pullback.lower_aux(found["aux"])) if has_aux else (value, Bound(pull))
 
 
-@remade
+@picklable
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a scalar function, with respect to one argument or several (`argnums` an integer or a tuple),
     each a tree of arrays. With `has_aux`, f returns (value, aux) and the gradient comes as (gradient, aux).
@@ -261,7 +261,7 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     return gradient
 
 
-@remade
+@picklable
 def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Like `grad`, with the value beside the gradient: (value, gradient), or ((value, aux), gradient).
 
@@ -351,7 +351,7 @@ def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     return chosen
 
 
-@remade
+@picklable
 def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import namespace_on
-from ..arrays.remade import remade
+from ..arrays.picklable import picklable
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import LEAF, flatten
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -28,7 +28,7 @@ from .vectorize import vmap
 __all__ = ["divergence", "laplacian"]
 
 
-@remade
+@picklable
 def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callable[..., Any]:
     """The sum of the second derivatives of a scalar function along each element of its first argument: the trace of
     the Hessian, without the Hessian. `batch_size` limits how many elements are worked on at once, to save memory.
@@ -57,7 +57,7 @@ def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callab
     return trace_of
 
 
-@remade
+@picklable
 def divergence(f: Callable[..., Any], *, batch_size: int | None = None) -> Callable[..., Any]:
     """The sum of the derivatives of each element of f(x) by the same element of x, its first argument: the trace of
     the Jacobian, without the Jacobian. `batch_size` limits how many elements are worked on at once, to save memory.

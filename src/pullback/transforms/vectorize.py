@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.node import format_line, user_line
-from ..arrays.remade import remade
+from ..arrays.picklable import picklable
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import alias
@@ -129,7 +129,7 @@ def _lower_constant(x: Any) -> Any:
     return x.value if type(x) is Batched and x.axis is None else x
 
 
-@remade
+@picklable
 def vmap(
     f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
 ) -> Callable[..., Any]:

@@ -150,7 +150,7 @@ class Budget(Observer, Keeper):
     def on_node_made(self, node: Node, out: Any) -> None:
         """Nothing to do: what a node saves went through `keep`."""
 
-    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
         """A program is compiled to stay within the budget by itself; its results on a tape are seen as an op's."""
 
     def on_backward_start(self) -> None:

@@ -258,16 +258,16 @@ def _batch_loop_pullback(size: int, axes: tuple[int | None, ...], *xs: Any, chai
     return outs, (0,) * len(outs)
 
 
-def _loop_followed(*leaves: Any, chain: Chain) -> list[Any]:
+def _follow_loop(*leaves: Any, chain: Chain) -> list[Any]:
     """Each state after all steps depends on itself, the ticket on nothing."""
     with repeating(chain):
         return [*((x,) for x in _run_plain_loop(chain, list(leaves))), ()]
 
 
-def _pull_followed(*xs: Any, chain: Chain) -> list[Any]:
+def _follow_loop_pull(*xs: Any, chain: Chain) -> list[Any]:
     """Where the steps are linear in what moves of the leaves, cotangents depend on cotangents alone."""
     leaves, bars = _split_pullback_arguments(xs, chain)
-    _loop_followed(*leaves, chain=chain)
+    _follow_loop(*leaves, chain=chain)
     return [bars for _ in chain.active]
 
 
@@ -275,9 +275,9 @@ _loop_op: Op = replace(make_custom_record(
     "checkpoint_loop", ("*leaves",), lambda xp, *leaves, chain: sweep_forward(chain, leaves),
     Formula(_pull_loop, ("bar", "out", "leaves", "chain")), Formula(_push_loop, ("tangents", "leaves", "chain")),
     _batch_loop, lambda *specs, chain: (*specs[: chain.states], make_spec(chain.batches, NO_TICKET.dtype)),
-), follow=_loop_followed)  # fmt: skip
+), follow=_follow_loop)  # fmt: skip
 _loop_pullback_op: Op = replace(make_custom_record(
     "checkpoint_loop_pull", ("*xs",), lambda xp, ticket, *rest, chain: sweep_backward(chain, ticket, rest),
     Formula(_pull_loop_pullback, ("bar", "xs", "chain")), Formula(_push_loop_pullback, ("tangents", "xs", "chain")),
     _batch_loop_pullback, lambda *specs, chain: tuple(specs[1 + k] for k in chain.active),
-), follow=_pull_followed)  # fmt: skip
+), follow=_follow_loop_pull)  # fmt: skip

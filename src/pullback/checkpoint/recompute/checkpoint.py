@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.trees import flatten
 from ...errors import ArgumentError
 from ...settings import modes
@@ -27,7 +27,7 @@ def checkpoint(f: Function, *, policy: PolicyLike = ..., verify: bool | None = .
 def checkpoint(
     f: None = None, *, policy: PolicyLike = ..., verify: bool | None = ...
 ) -> Callable[[Function], Function]: ...
-@remade
+@picklable
 def checkpoint(f: Any = None, *, policy: PolicyLike = save_nothing, verify: bool | None = None) -> Any:
     """f, but what backward needs of it is recomputed from its arguments: memory for time. As a function of a function,
     or a decorator with or without options.

@@ -52,7 +52,7 @@ class Executable:
         self.new_results = [(i, s.shape, s.dtype) for i, s in enumerate(self.out_specs) if i not in donated]
 
     @property
-    def room(self) -> list[Any]:
+    def workspace(self) -> list[Any]:
         """The arrays it works in and keeps from call to call."""
         return []
 
@@ -116,7 +116,7 @@ class NativeExecutable(Executable):
             self.order = [i if i >= 0 else ~next(fresh_ones) for i in self.order]
 
     @property
-    def room(self) -> list[Any]:
+    def workspace(self) -> list[Any]:
         return [*([self.arena] if self.native.arena else []), *self.native.constants]
 
     def _verify(self) -> None:

@@ -39,12 +39,12 @@ import numpy as np
 
 from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Hooks
-from ...arrays.remade import Transformed
+from ...arrays.picklable import Transformed
 from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, registered_unflatten
 from ...arrays.value import Value
 from ...ops.replay.streams import STREAMS, is_same_state, stream_of
-from .locations import MISSING, CellLocation, ClassPlace, ItemLocation, Location, SlotLocation, content_of
+from .locations import MISSING, CellLocation, ClassLocation, ItemLocation, Location, SlotLocation, content_of
 
 __all__ = ["LARGEST_GUARDED", "MOST_PLACES", "ClosureSnapshot", "snapshot_closure"]
 
@@ -186,7 +186,7 @@ class ClosureSnapshot:
 
     def _place(self, holder: Any, name: Any) -> Location:
         kind = self.classes.get(id(holder))
-        return ItemLocation(holder, name) if kind is None else ClassPlace(kind, name)
+        return ItemLocation(holder, name) if kind is None else ClassLocation(kind, name)
 
     def overwritten_arrays(self) -> list[Any]:
         """Arrays whose content has changed."""

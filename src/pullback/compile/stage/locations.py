@@ -13,7 +13,7 @@ from ...settings import no_grad
 __all__ = [
     "MISSING",
     "CellLocation",
-    "ClassPlace",
+    "ClassLocation",
     "ItemLocation",
     "Location",
     "SlotLocation",
@@ -108,7 +108,7 @@ class ItemLocation(Location):
 
 
 @dataclass(frozen=True, slots=True)
-class ClassPlace(Location):
+class ClassLocation(Location):
     """An attribute of a class itself."""
 
     kind: type

@@ -288,7 +288,7 @@ def scatter_at_end(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]
 
 
 def _as_library_arrays(values: Any, places: Sequence[Any]) -> list[Any]:
-    """Index arrays in the array library of the values."""
+    """Index arrays in the namespace (NumPy or CuPy) of the values."""
     xp = namespace_for(values)
     return [xp.asarray(p) if type(p) is np.ndarray else p for p in places]
 

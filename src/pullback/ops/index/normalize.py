@@ -49,7 +49,7 @@ Index = tuple[Any, ...]
 
 
 def namespace_for(x: Any) -> Any:
-    """The array library (NumPy or CuPy) for constants used with x."""
+    """The namespace (NumPy or CuPy) for constants used with x."""
     return namespace_on(spec_of(x).device)
 
 

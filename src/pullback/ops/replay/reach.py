@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.remade import Transformed
+from ...arrays.picklable import Transformed
 from ...arrays.tensor import Tensor
 
 __all__ = ["GENERATORS", "Reach", "is_generator"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import make_spec, spec_of, zeros
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import mean
@@ -25,7 +25,7 @@ __all__ = ["adafactor"]
 Slots = dict[str, Any]
 
 
-@remade
+@picklable
 def adafactor(
     lr: Any = 0.01,
     decay: Any = 0.8,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...ops.elementwise import pointwise
 from ..leaves import abs_squared, cast_like, check_setting, real_zeros_like, safe_sqrt, zeros_like
 from ..rule import Rule, leafwise_rule, named_chain
@@ -15,7 +15,7 @@ __all__ = ["adadelta", "adagrad", "rmsprop"]
 Slots = dict[str, Any]
 
 
-@remade
+@picklable
 def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0.0) -> Rule:
     """Steps over the root of the sum of all squares so far, which starts at `initial` (Duchi et al., 2011).
 
@@ -36,7 +36,7 @@ def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0
     return named_chain("adagrad", *optional_weight_decay(weight_decay), scaled, scale_by_learning_rate(lr))
 
 
-@remade
+@picklable
 def rmsprop(
     lr: Any,
     decay: Any = 0.99,
@@ -78,7 +78,7 @@ def rmsprop(
     return named_chain("rmsprop", *optional_weight_decay(weight_decay), scaled, scale_by_learning_rate(lr))
 
 
-@remade
+@picklable
 def adadelta(lr: Any = 1.0, decay: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> Rule:
     """Steps over the root mean square of gradients, times that of past steps (Zeiler, 2012).
 

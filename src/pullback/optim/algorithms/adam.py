@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...arrays.backends import namespace_on
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...ops.elementwise import pointwise
 from ..leaves import (
@@ -50,7 +50,7 @@ def _bias_correction(beta: Any, t: Any) -> Any:
     return 1 - beta ** steps_as_float64(t)
 
 
-@remade
+@picklable
 def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False) -> Rule:
     """The direction of Adam, before learning rate and weight decay; with `amsgrad` over the largest mean of
     squares so far.
@@ -76,7 +76,7 @@ def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgra
     return leafwise_rule("adam", start, step)
 
 
-@remade
+@picklable
 def adam(
     lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgrad: bool = False, weight_decay: Any = 0.0
 ) -> Rule:
@@ -92,7 +92,7 @@ def adam(
     )
 
 
-@remade
+@picklable
 def adamw(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -119,7 +119,7 @@ def _adam_variant(name: str, start: Callable[[Any], Slots], step: Any, lr: Any, 
     )
 
 
-@remade
+@picklable
 def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
     """Adam over the decaying maximum of the gradient's size in place of its mean square (Kingma and Ba, 2015).
 
@@ -140,7 +140,7 @@ def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weig
     )
 
 
-@remade
+@picklable
 def nadam(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -180,7 +180,7 @@ def nadam(
     return _adam_variant("nadam", start, step, lr, weight_decay)
 
 
-@remade
+@picklable
 def radam(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0) -> Rule:
     """Adam that starts as momentum until the mean of squares can be trusted (Liu et al., 2020).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...ops.elementwise import pointwise
 from ..leaves import cast_like, check_setting, l2_norm
 from ..rule import Rule, named_chain, stateless_rule
@@ -15,7 +15,7 @@ from .momentum import trace
 __all__ = ["lamb", "lars", "scale_by_trust_ratio"]
 
 
-@remade
+@picklable
 def scale_by_trust_ratio(eps: Any = 0.0) -> Rule:
     """Multiply each update by |parameter| / |update|, by 1 where either is zero.
 
@@ -34,7 +34,7 @@ def _trust_ratio(size: Any, length: Any, more: Any) -> Any:
     return pointwise.where(known, size / pointwise.where(known, length + more, 1), 1)
 
 
-@remade
+@picklable
 def lamb(
     lr: Any,
     betas: tuple[Any, Any] = (0.9, 0.999),
@@ -53,7 +53,7 @@ def lamb(
     return named_chain("lamb", *parts, scale_by_learning_rate(lr))
 
 
-@remade
+@picklable
 def lars(
     lr: Any,
     momentum: Any = 0.9,

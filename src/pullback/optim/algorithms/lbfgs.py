@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.backends import namespace_on
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...arrays.trees import leaves_matching
 from ...errors import ArgumentError
@@ -23,7 +23,7 @@ from .line_search import strong_wolfe
 __all__ = ["lbfgs"]
 
 
-@remade
+@picklable
 def lbfgs(lr: Any = 1.0, memory: int = 10, line_search: bool = True, trials: int = 25) -> Rule:
     """L-BFGS (Liu and Nocedal, 1989): steps by the curvature seen in the last `memory` steps. The step size is `lr`,
     or, with `line_search`, satisfies the strong Wolfe conditions, in at most so many trials from `lr` on.

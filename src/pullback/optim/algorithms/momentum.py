@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import ones, spec_of
 from ...errors import ArgumentError
 from ...ops.elementwise import pointwise
@@ -16,7 +16,7 @@ from ..transformations.scaling import optional_weight_decay, scale_by_learning_r
 __all__ = ["lion", "rprop", "sgd", "trace"]
 
 
-@remade
+@picklable
 def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:
     """Momentum: a decaying sum of the gradients so far. With `nesterov`, what the sum will be if this gradient comes
     once more.
@@ -36,7 +36,7 @@ def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:
     return leafwise_rule("trace", lambda p: {"momentum": zeros_like(p)}, step, counted=False)
 
 
-@remade
+@picklable
 def sgd(lr: Any, momentum: Any = 0.0, nesterov: bool = False, weight_decay: Any = 0.0) -> Rule:
     """Steps of `lr` against the gradient, or against a decaying sum of gradients; weight decay is part of the
     gradient.
@@ -53,7 +53,7 @@ def sgd(lr: Any, momentum: Any = 0.0, nesterov: bool = False, weight_decay: Any 
     return named_chain("sgd", *optional_weight_decay(weight_decay), *moving, scale_by_learning_rate(lr))
 
 
-@remade
+@picklable
 def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0, mask: Any = None) -> Rule:
     """Steps of one length along the signs of a blend of momentum and gradient (Chen et al., 2023), with decoupled
     weight decay.
@@ -77,7 +77,7 @@ def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0,
     return named_chain("lion", signs, *optional_weight_decay(weight_decay, mask), scale_by_learning_rate(lr))
 
 
-@remade
+@picklable
 def rprop(
     lr: Any = 0.01, factors: tuple[float, float] = (0.5, 1.2), limits: tuple[float, float] = (1e-6, 50.0)
 ) -> Rule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...errors import ShapeError
 from ...ops.contract.matrix_products import matmul
@@ -47,7 +47,7 @@ def newton_schulz(
     return matrix_transpose(x) if rows > columns else x
 
 
-@remade
+@picklable
 def muon(
     lr: Any,
     momentum: Any = 0.95,

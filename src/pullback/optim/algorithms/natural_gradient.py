@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of, zeros
 from ...arrays.trees import flatten, leaves_matching, unflatten
 from ...errors import ArgumentError
@@ -20,7 +20,7 @@ from ..transformations.scaling import scale_by_learning_rate
 __all__ = ["natural_gradient"]
 
 
-@remade
+@picklable
 def natural_gradient(
     lr: Any,
     model: Callable[..., Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arrays.backends import namespace_on
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...ops.contract.matrix_products import matmul, tensordot
 from ...ops.elementwise.pointwise import sqrt, square
@@ -22,7 +22,7 @@ __all__ = ["shampoo"]
 Slots = dict[str, Any]
 
 
-@remade
+@picklable
 def shampoo(
     lr: Any,
     eps: Any = 1e-4,

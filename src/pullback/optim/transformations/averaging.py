@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from ...arrays.remade import Recipe, make_again, remade, remember
+from ...arrays.picklable import MakerCall, attach_maker, call_maker, picklable
 from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
@@ -40,17 +40,17 @@ class Average:
     init: Callable[[Any], State]
     update: Callable[[Any, State], State]
     read: Callable[[State], Any]
-    recipe: Recipe | None = field(default=None, repr=False, compare=False)
+    maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> Any:
-        if self.recipe is None:
+        if self.maker_call is None:
             return Average, (self.init, self.update, self.read)
-        return make_again, tuple(self.recipe)
+        return call_maker, tuple(self.maker_call)
 
 
-@remember.register
-def _remembered(made: Average, recipe: Recipe) -> Average:
-    return replace(made, recipe=recipe)
+@attach_maker.register
+def _attach_to_rule(made: Average, maker_call: MakerCall) -> Average:
+    return replace(made, maker_call=maker_call)
 
 
 def _initial_average(params: Any) -> State:
@@ -58,7 +58,7 @@ def _initial_average(params: Any) -> State:
     return State(zero_step_count(leaves), {"average": map_tree(lambda p: zeros_like(as_value(p)), params)})
 
 
-@remade
+@picklable
 def ema(decay: Any = 0.999, debias: bool = True) -> Average:
     """An average whose weights fall by `decay` a step; with `debias` they sum to one from the first step on, without
     it the average starts at the parameters it was initialized with.
@@ -97,7 +97,7 @@ def ema(decay: Any = 0.999, debias: bool = True) -> Average:
     return Average(start, update, read)
 
 
-@remade
+@picklable
 def swa(first: int = 0, every: int = 1) -> Average:
     """The plain mean of the parameters at step `first` and every so many steps after it (Izmailov et al., 2018); steps
     are counted from 0.
@@ -126,7 +126,7 @@ def swa(first: int = 0, every: int = 1) -> Average:
     return Average(_initial_average, update, lambda state: state.slots["average"])
 
 
-@remade
+@picklable
 def lookahead(rule: Rule, every: int = 6, step_size: Any = 0.5) -> Rule:
     """A rule that runs ahead, and every so many steps moves the slow weights by `step_size` of the way towards the
     fast ones, and continues from there (Zhang et al., 2019).

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...arrays.trees import flatten, map_tree, unflatten
 from ...ops.dispatch import as_value
@@ -42,7 +42,7 @@ def _clip_factor(length: Any, bound: Any) -> Any:
     return pointwise.where(over, bound / pointwise.where(over, length, 1), length * 0 + 1)
 
 
-@remade
+@picklable
 def clip_by_value(limit: Any) -> Rule:
     """Bring each element into -limit .. limit.
 
@@ -61,7 +61,7 @@ def clip_by_value(limit: Any) -> Rule:
     return stateless_rule("clip_by_value", clip_leaf)
 
 
-@remade
+@picklable
 def clip_by_norm(limit: Any) -> Rule:
     """Scale down the gradient of each parameter to a norm of at most `limit`.
 
@@ -74,7 +74,7 @@ def clip_by_norm(limit: Any) -> Rule:
     return stateless_rule("clip_by_norm", lambda g, p: _clip_factor(l2_norm(g), cast_like(bound, p)) * g)
 
 
-@remade
+@picklable
 def clip_by_global_norm(limit: Any) -> Rule:
     """Scale down the gradient of all parameters together to a norm of at most `limit`, keeping its direction.
 
@@ -92,7 +92,7 @@ def clip_by_global_norm(limit: Any) -> Rule:
     return Rule("clip_by_global_norm", lambda params: (), advance)
 
 
-@remade
+@picklable
 def adaptive_clip(limit: Any = 0.01, eps: Any = 1e-3) -> Rule:
     """Scale down the gradient of each unit (all but the last axis; of vectors, each element) to `limit` times the norm
     of its weights, taken as at least `eps` (Brock et al., 2021).
@@ -115,7 +115,7 @@ def adaptive_clip(limit: Any = 0.01, eps: Any = 1e-3) -> Rule:
     return stateless_rule("adaptive_clip", clip_leaf)
 
 
-@remade
+@picklable
 def centralize() -> Rule:
     """Subtract from each gradient of two and more axes its mean over all axes but the last (Yong et al., 2020).
 
@@ -156,7 +156,7 @@ def _noise_rule(name: str, seed: int, deviation: Callable[[Any], Any]) -> Rule:
     return Rule(name, start, advance)
 
 
-@remade
+@picklable
 def add_noise(eta: Any, gamma: Any = 0.55, seed: int = 0) -> Rule:
     """Add normal noise of variance eta / (1 + t)^gamma to gradients (Neelakantan et al., 2015).
 
@@ -169,7 +169,7 @@ def add_noise(eta: Any, gamma: Any = 0.55, seed: int = 0) -> Rule:
     return _noise_rule("add_noise", seed, lambda t: pointwise.sqrt(eta / (1 + t) ** gamma))
 
 
-@remade
+@picklable
 def sgld(lr: Any, temperature: Any = 1.0, seed: int = 0) -> Rule:
     """Langevin dynamics (Welling and Teh, 2011): descent with normal noise of variance 2 lr temperature, which samples
     from exp(-loss / temperature) if the rate falls.

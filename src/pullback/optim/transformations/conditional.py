@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.trees import flatten, map_tree
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
@@ -23,7 +23,7 @@ def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) 
     return map_tree(lambda a, b: select_if(condition, a, b), yes(), no())
 
 
-@remade
+@picklable
 def multi_steps(rule: Rule, every: int) -> Rule:
     """Add up gradients and let the rule step with their mean every so many updates; in between, updates are zero.
 
@@ -56,7 +56,7 @@ def multi_steps(rule: Rule, every: int) -> Rule:
     return Rule("multi_steps", start, advance)
 
 
-@remade
+@picklable
 def apply_if_finite(rule: Rule) -> Rule:
     """The rule where all gradients are finite; where one is not, updates are zero and the state stays as it was. The
     first part of its state counts, in `steps`, the updates that were skipped.

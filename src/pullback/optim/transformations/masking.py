@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.trees import broadcast_prefix, flatten, leaf_paths, unflatten
 from ...errors import ArgumentError
 from ..leaves import zeros_like
@@ -14,7 +14,7 @@ from ..rule import Rule, stateless_rule, wrong_state_error
 __all__ = ["freeze", "masked", "multi_transform"]
 
 
-@remade
+@picklable
 def multi_transform(rules: Mapping[Any, Rule], labels: Any) -> Rule:
     """One rule for each label. `labels` is a tree like the parameters (or its upper part) with a label for each, or a
     function of the parameters that makes one.
@@ -64,7 +64,7 @@ def _rule_by_label(what: str, rules: Mapping[Any, Rule], labels: Any) -> Rule:
     return Rule(what, start, advance)
 
 
-@remade
+@picklable
 def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     """The rule for parameters where the mask is True; the gradients of the others are passed on as they are.
 
@@ -77,7 +77,7 @@ def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     return _rule_by_label("masked", {True: rule, False: stateless_rule("nothing", lambda g, p: g)}, mask)
 
 
-@remade
+@picklable
 def freeze(mask: Any | Callable[[Any], Any]) -> Rule:
     """Parameters where the mask is True stay as they are. Put it last in a chain.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.backends import namespace_on
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...arrays.trees import flatten, map_tree
 from ...errors import ArgumentError
@@ -20,7 +20,7 @@ from ..rule import Rule, State, check_state
 __all__ = ["reduce_on_plateau"]
 
 
-@remade
+@picklable
 def reduce_on_plateau(
     factor: Any = 0.1,
     patience: int = 10,

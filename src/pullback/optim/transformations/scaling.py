@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.trees import map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
@@ -16,7 +16,7 @@ from .masking import masked
 __all__ = ["add_decayed_weights", "scale", "scale_by_learning_rate"]
 
 
-@remade
+@picklable
 def scale(factor: Any) -> Rule:
     """Multiply updates by a number.
 
@@ -28,7 +28,7 @@ def scale(factor: Any) -> Rule:
     return stateless_rule("scale", lambda g, p: pointwise.multiply(cast_like(factor, p), g))
 
 
-@remade
+@picklable
 def scale_by_learning_rate(lr: Any) -> Rule:
     """Multiply updates by -lr, where lr is a number or a schedule: a function of the number of steps taken so far.
 
@@ -57,7 +57,7 @@ def scale_by_learning_rate(lr: Any) -> Rule:
     return Rule("learning rate", start, advance)
 
 
-@remade
+@picklable
 def add_decayed_weights(weight_decay: Any, mask: Any = None) -> Rule:
     """Add `weight_decay` times the parameter to each update; put after the scaling of Adam this decouples the decay
     from the gradient, before it the decay is part of the gradient. `mask` is a tree of bools like the parameters (or

@@ -114,7 +114,7 @@ class Profile(Observer):
             array = getattr(value, "array", None) if isinstance(value, SavedValue) else value
             self._mark_held(array, "kept")
 
-    def ran(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
         line = self._line(user_line(sys._getframe(1)))
         self._track(list(arrays), Origin("given", line, self._phase), "input")
         self._track(list(room), Origin(f"inside {name}", line, self._phase), "temporary")

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...arrays.backends import is_array
+from ...arrays.picklable import name_of
 from ...arrays.protect import as_immutable
-from ...arrays.remade import name_of
 from ...arrays.spec import Spec, zeros
 from ...arrays.trees import flatten
 from ...arrays.value import Value

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.node import attributed_to_caller
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import Spec, spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.batching import move_batch_first
@@ -130,7 +130,7 @@ def reverse_gradient(x: Any, /, strength: float = 1.0) -> Any:
     return scale_gradient(x, -strength)
 
 
-@remade
+@picklable
 def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """f in value, the identity in derivative: for steps such as rounding, whose own derivative is zero.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...arrays.argument_checks import check_argnums, check_functions
 from ...arrays.node import attributed_to_caller
-from ...arrays.remade import remade
+from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from .directions import FlatCall, compute_jacobian
@@ -17,7 +17,7 @@ from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
 __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 
 
-@remade
+@picklable
 @attributed_to_caller
 def jacfwd(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
@@ -34,7 +34,7 @@ def jacfwd(
     return _make_jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
 
 
-@remade
+@picklable
 @attributed_to_caller
 def jacrev(
     f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
@@ -51,7 +51,7 @@ def jacrev(
     return _make_jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
 
 
-@remade
+@picklable
 @attributed_to_caller
 def jacobian(
     f: Callable[..., Any],
@@ -79,7 +79,7 @@ def jacobian(
     return _make_jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
 
 
-@remade
+@picklable
 @attributed_to_caller
 def hessian(
     f: Callable[..., Any],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.backends import namespace_on
-from ...arrays.remade import Recipe, remade, remember
+from ...arrays.picklable import MakerCall, attach_maker, picklable
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.trees import LEAF, flatten
 from ...errors import ArgumentError, DtypeError
@@ -42,7 +42,7 @@ class PlannedTransform(Generic[P, Q]):
         self.plan = plan
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[Any], Matrix]:
-        found: Callable[[Any], Matrix] = remember(self._transform(*args, **kwargs), Recipe(self, args, kwargs))
+        found: Callable[[Any], Matrix] = attach_maker(self._transform(*args, **kwargs), MakerCall(self, args, kwargs))
         return found
 
     def __reduce__(self) -> str:
@@ -190,7 +190,7 @@ def sparse_hessian(
     return lambda x: known.matrix(bare_point(x, "sparse_hessian"), check)
 
 
-@remade
+@picklable
 def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     """The diagonal of the Jacobian of a function whose result has as many elements as x, in the shape of x. One product
     if the function maps each element alone, a few if its Jacobian is sparse, else one for each element.
@@ -203,7 +203,7 @@ def jacobian_diagonal(f: Function) -> Callable[[Any], Any]:
     return _make_diagonal(f, "jacobian")
 
 
-@remade
+@picklable
 def hessian_diagonal(f: Function) -> Callable[[Any], Any]:
     """The diagonal of the Hessian of a scalar function, in the shape of x.
 

@@ -1,4 +1,4 @@
-"""Function that makes functions in, the same out, and what it makes can be pickled: as the call that made it.
+"""Functions that transforms return can be pickled: as the call that made them.
 
 A closure has no name under which another process could find it, but the function that made it has, and what that was
 given mostly has too. Where it has not (a lambda), `pickle` says so, and `cloudpickle` stores its code.
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import GraphError
 
-__all__ = ["Bound", "Recipe", "Transformed", "make_again", "name_of", "remade", "remember"]
+__all__ = ["Bound", "MakerCall", "Transformed", "call_maker", "name_of", "picklable", "attach_maker"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Recipe(NamedTuple):
+class MakerCall(NamedTuple):
     """The call that made something."""
 
     maker: Callable[..., Any]
@@ -28,28 +28,28 @@ class Recipe(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def remade(maker: Callable[P, R]) -> Callable[P, R]:
+def picklable(maker: Callable[P, R]) -> Callable[P, R]:
     """The maker, and what it returns remembers how it was made."""
 
     @functools.wraps(maker)
     def making(*args: P.args, **kwargs: P.kwargs) -> R:
-        recipe = Recipe(making, args, kwargs)
+        maker_call = MakerCall(making, args, kwargs)
         made: Any = maker(*args, **kwargs)
         # most are functions, which need no look at a table of classes: gradients are made anew in many a loop
-        found: Any = _transformed(made, recipe) if type(made) is FunctionType else remember(made, recipe)
+        found: Any = _transformed(made, maker_call) if type(made) is FunctionType else attach_maker(made, maker_call)
         return found  # type: ignore[no-any-return]
 
     return making
 
 
 @functools.singledispatch
-def remember(made: Any, recipe: Recipe) -> Any:
+def attach_maker(made: Any, maker_call: MakerCall) -> Any:
     """What was made, with how; classes of things that are made register here."""
     return made
 
 
-def make_again(maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The thing that a recipe says, where it arrived."""
+def call_maker(maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The thing that a maker_call says, where it arrived."""
     return maker(*args, **kwargs)
 
 
@@ -65,31 +65,31 @@ def name_of(thing: Any) -> str:
 class Transformed(functools.partial):  # type: ignore[type-arg]
     """A function made of a function: called, bound to objects and shown like one."""
 
-    recipe: Recipe
+    maker_call: MakerCall
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return name_of(self) or (make_again, tuple(self.recipe))
+        return name_of(self) or (call_maker, tuple(self.maker_call))
 
     def __repr__(self) -> str:
-        return f"<{self.recipe.maker.__name__} of {self.func.__name__}>"
+        return f"<{self.maker_call.maker.__name__} of {self.func.__name__}>"
 
 
-@remember.register(FunctionType)
-def _transformed(made: FunctionType, recipe: Recipe) -> Transformed:
+@attach_maker.register(FunctionType)
+def _transformed(made: FunctionType, maker_call: MakerCall) -> Transformed:
     found = Transformed(made)
     vars(found).update(
-        vars(made), recipe=recipe, __module__=made.__module__, __name__=made.__name__, __doc__=made.__doc__,
+        vars(made), maker_call=maker_call, __module__=made.__module__, __name__=made.__name__, __doc__=made.__doc__,
         __qualname__=made.__qualname__,
     )  # fmt: skip
     return found
 
 
-@remember.register(Transformed)
-def _transformed_again(made: Transformed, recipe: Recipe) -> Any:
-    return remember(made.func, recipe)
+@attach_maker.register(Transformed)
+def _transformed_again(made: Transformed, maker_call: MakerCall) -> Any:
+    return attach_maker(made.func, maker_call)
 
 
 class Bound(functools.partial):  # type: ignore[type-arg]
