@@ -10,18 +10,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = [
-    "PLAIN",
-    "Modes",
-    "detect_anomaly",
-    "enable_grad",
-    "inference_mode",
-    "is_grad_enabled",
-    "modes",
-    "no_grad",
-    "set_grad_enabled",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

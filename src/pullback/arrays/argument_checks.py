@@ -9,8 +9,6 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["short_repr", "check_argnums", "check_functions", "check_number"]
-
 
 def short_repr(x: Any) -> str:
     """A value as shown in an error: numbers and strings by value, anything larger by type."""

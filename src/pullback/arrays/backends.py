@@ -13,11 +13,6 @@ import numpy as np
 from ..errors import ConversionError, DeviceError, DtypeError, GraphError
 from .size import Size
 
-__all__ = [
-    "as_array", "device_context", "device_count", "device_of", "is_array", "namespace_of", "namespace_on",
-    "special_namespace_of",
-]  # fmt: skip
-
 _SCALARS = (bool, int, float, complex, np.generic)
 
 

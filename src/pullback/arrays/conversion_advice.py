@@ -8,8 +8,6 @@ from types import FrameType
 
 from .node import is_package_code
 
-__all__ = ["advise_on_conversion"]
-
 _STACK = "To join tensors, write np.stack([a, b]) or pb.stack([a, b]) in place of np.array([a, b])."
 _LIKE = "To write tensors into an array, make it with np.zeros(n, like=x) or np.zeros_like(x) in place of np.zeros(n)."
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."

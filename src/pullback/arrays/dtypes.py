@@ -9,11 +9,6 @@ import numpy as np
 
 from ..errors import DtypeError
 
-__all__ = [
-    "NAMES", "as_dtype", "bool_", "complex64", "complex128", "float16", "float32", "float64", "int8", "int16", "int32",
-    "int64", "uint8", "uint16", "uint32", "uint64",
-]  # fmt: skip
-
 #: What tensors can hold.
 NAMES = frozenset((
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",

@@ -8,8 +8,6 @@ from typing import Any, BinaryIO
 
 from ..errors import ArgumentError, StorageError
 
-__all__ = ["name_of_path", "open_regular_file"]
-
 
 def name_of_path(path: Any, what: str) -> str:
     """A path (text, bytes or an object that is one) as text."""

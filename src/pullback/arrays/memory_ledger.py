@@ -11,8 +11,6 @@ from typing import Any
 from .backends import is_array
 from .protect import base_of
 
-__all__ = ["Block", "Ledger", "owner_of"]
-
 
 def owner_of(array: Any) -> Any:
     """The array that owns the memory of a view; what is no view of an array owns its own."""

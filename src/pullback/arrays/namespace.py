@@ -12,8 +12,6 @@ from ..errors import ArgumentError, DeviceError
 from . import dtypes
 from .backends import device_count
 
-__all__ = ["VERSIONS", "NamespaceInfo", "normalize_device", "namespace_info"]
-
 #: The versions of the array API standard that a caller may request; this package follows the last one.
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 

@@ -15,24 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 from ..errors import ArgumentError, ArgumentTypeError, IndexingError
 from ..settings import modes
 
-__all__ = [
-    "NodeCall",
-    "Handle",
-    "Hooks",
-    "Node",
-    "call_status",
-    "depends_on_running_call",
-    "has_derivative",
-    "is_package_code",
-    "leaf_node",
-    "running_calls",
-    "set_call_site",
-    "propagate_call_site",
-    "attributed_to_caller",
-    "as_typed_error",
-    "user_line",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import GraphError
 
-__all__ = ["Bound", "MakerCall", "Transformed", "call_maker", "name_of", "picklable", "attach_maker"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

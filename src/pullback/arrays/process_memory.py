@@ -13,8 +13,6 @@ import os
 import sys
 from collections.abc import Callable
 
-__all__ = ["ResidentMemoryWatch", "peak_resident", "release", "resident"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 #: Bytes of growth besides arrays (code, buffers of libraries) that are not worth a trim.
 _SLACK = 4 << 20

@@ -11,8 +11,6 @@ import numpy as np
 
 from .backends import is_array
 
-__all__ = ["base_of", "as_shared_view", "lock_array", "owned_copy", "read_only_view", "as_immutable"]
-
 #: The base object NumPy puts between an array and its view made by `as_strided`.
 _Strided: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from ..errors import LeakError
 
-__all__ = ["Scope", "outside_transforms", "new_level", "enclosing_scopes", "current_scope"]
-
 _levels = itertools.count(2, 2)
 
 

@@ -20,8 +20,6 @@ import numpy as np
 
 from ..errors import ArgumentError, GraphError, LeakError
 
-__all__ = ["Guard", "Size", "Unknowns", "evaluate", "is_same_shape", "is_unknown", "recorder_of", "has_unknowns"]
-
 #: A form is a number or a nested tuple: ("name", n), ("sum", ((atoms, factor), ...)), or (operator, form, form).
 Form = Any
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -11,8 +11,6 @@ from ..errors import ArgumentTypeError, GraphError
 from .backends import device_of, namespace_on
 from .size import Size, recorder_of
 
-__all__ = ["PLAIN_KINDS", "Spec", "is_inexact", "make_spec", "ones", "spec_of", "zeros"]
-
 #: Dtypes whose eager ops have a fast path; a plain spec's `plain` indexes (dtype, 0-d or not).
 PLAIN_KINDS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"))
 

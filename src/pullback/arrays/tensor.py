@@ -33,8 +33,6 @@ from .views import is_view, view_write_error
 #: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
-__all__ = ["Tensor", "alias", "asarray", "copy_variable", "from_dlpack", "tensor", "value_of", "wrap"]
-
 
 class Tensor(Value):
     """A variable over an array that remembers how it was computed.

@@ -16,11 +16,6 @@ from ..errors import ArgumentError, ArgumentTypeError
 from .argument_checks import check_functions, short_repr
 from .value import Value
 
-__all__ = [
-    "LEAF", "flatten", "leaves_matching", "map_tree", "flatten_one_level", "leaf_paths", "register_tree",
-    "registered_unflatten", "broadcast_prefix", "unflatten",
-]  # fmt: skip
-
 _NAMESPACE = "pullback"
 _PLAIN_TYPES = frozenset((np.ndarray, bool, int, float, complex))
 _BUILT_IN = frozenset((tuple, list, dict, type(None)))

@@ -11,8 +11,6 @@ from ..errors import ArgumentTypeError, ConversionError, GraphError
 from .conversion_advice import advise_on_conversion
 from .spec import Spec
 
-__all__ = ["Value"]
-
 
 class Value:
     """Something that stands for an array in an op call. The highest level among the arguments interprets.

@@ -17,8 +17,6 @@ from .value import Value
 #: References held by a local variable here and by the call of `getrefcount`.
 _LOCAL_REFERENCES = 2
 
-__all__ = ["as_view", "is_view", "view_write_error"]
-
 
 def as_view(out: Any, source: Any) -> Any:
     """Mark a result that in NumPy would be a view of the source."""

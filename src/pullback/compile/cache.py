@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 from ..arrays.files import open_regular_file
 
-__all__ = ["ClearReport", "CachedFile", "clear", "directory", "fetch", "store", "list_files", "why_refused"]
-
 #: The most bytes of all files together; above it, the least recently used are evicted.
 MAX_BYTES = 256 << 20
 #: How many files a process writes between two checks of the total.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
 
-__all__ = ["CallMemory", "explain_steps", "memory_of", "format_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class CallMemory:

@@ -43,8 +43,6 @@ from .stage.fingerprint import fingerprint
 from .stage.residuals import split_forward_backward
 from .stage.trace import refuse_side_effects, trace_function
 
-__all__ = ["Jitted", "jit"]
-
 _ndarray = np.ndarray
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256

@@ -30,8 +30,6 @@ import numpy as np
 from ..errors import MiscompiledError
 from .loop_ir import Blocks, Buffer, Kernel, KernelLine, Store, visits_once
 
-__all__ = ["check_legality"]
-
 #: In kernels of more points, two buffers in one place are compared by the corners of the domain alone.
 MAX_ENUMERATED_POINTS = 1 << 16
 

@@ -17,11 +17,6 @@ import numpy as np
 
 from ..ops.specialize import Symbol
 
-__all__ = [
-    "Blocks", "Buffer", "Division", "Host", "Kernel", "Layout", "KernelLine", "Loop", "Product", "Step", "Steps",
-    "Store", "contiguous_layout", "load_line", "phase_after", "row_major_strides", "visits_once",
-]  # fmt: skip
-
 
 @dataclass(eq=False, slots=True)
 class Buffer:

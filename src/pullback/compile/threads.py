@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .cpu.runtime.pool import POOL, check_thread_count
 
-__all__ = ["get_num_threads", "set_num_threads"]
-
 
 def set_num_threads(count: int) -> None:
     """Have compiled code run on up to this many threads, from now on and in the whole process. The results are the same

@@ -11,17 +11,6 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 
-__all__ = [
-    "MAX_RECOMPUTE_WEIGHT",
-    "IDENTITY",
-    "NATIVE_DTYPES",
-    "VOCABULARY",
-    "Weigher",
-    "computation_dtype",
-    "is_native",
-    "is_supported",
-]
-
 #: Dtypes that compiled code computes in; ops on others fall back to NumPy.
 NATIVE_DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")

@@ -11,8 +11,6 @@ import pullback as pb
 from .network import loss
 from .training import CompiledTrainer, TapeTrainer
 
-__all__ = ["MemoryUse", "measure_compiled_memory", "measure_tape_memory"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 import pullback as pb
 from pullback.data import digits
 
-__all__ = ["BATCH", "RATE", "Digits", "iter_batches", "loss", "init_parameters", "scores", "load_shuffled_digits"]
-
 #: Held-out images, batch size, and Adam's learning rate.
 HELD_OUT, BATCH, RATE = 360, 64, 3e-3
 CHANNELS = (16, 32)

@@ -14,8 +14,6 @@ from .network import BATCH, Digits, scores
 from .report import DemoReport, report_rows
 from .training import CompiledTrainer
 
-__all__ = ["build_page"]
-
 #: How many digits are shown.
 IMAGES_SHOWN = 48
 

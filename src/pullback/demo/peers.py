@@ -12,8 +12,6 @@ import numpy as np
 
 from .network import RATE
 
-__all__ = ["PEERS", "Step", "race", "add_peer_steps"]
-
 #: One training step; it returns the loss before the update.
 Step = Callable[[], float]
 

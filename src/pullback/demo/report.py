@@ -12,8 +12,6 @@ from pullback.checkpoint.budget.budget_report import format_bytes
 from .memory_use import MemoryUse
 from .training import TrainingRun
 
-__all__ = ["DemoReport", "report_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 import pullback as pb
 from pullback.compile.cpu.runtime.blas import blas_thread_functions, find_thread_functions
 
-__all__ = ["one_thread"]
-
 
 @contextmanager
 def one_thread() -> Iterator[None]:

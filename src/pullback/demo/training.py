@@ -16,8 +16,6 @@ from pullback.compile.cpu.executable import NativeExecutable
 
 from .network import RATE, Digits, iter_batches, loss, scores
 
-__all__ = ["TapeTrainer", "CompiledTrainer", "TrainingRun", "Trainer", "accuracy", "train", "training_step"]
-
 #: How often in a run the network is evaluated on the held-out digits.
 EVALUATIONS = 20
 

@@ -31,8 +31,6 @@ from .passes import drop_unused, merge_equal
 from .stage import stage
 from .text import format_spec
 
-__all__ = ["GraphBuilder"]
-
 
 class GraphBuilder:
     """A graph to be built by hand; `pb.Graph()` makes an empty one.

@@ -16,8 +16,6 @@ from .builder_sizes import show_shape
 if TYPE_CHECKING:
     from .builder import GraphBuilder
 
-__all__ = ["GradientLine", "GraphValue", "SizeLine", "OpLine"]
-
 
 class GraphValue(Value):
     """A value of a graph that is being built: a placeholder, a variable, or the result of an op on them."""

@@ -9,8 +9,6 @@ from ..arrays.size import Guard, Size, Unknowns, evaluate
 from ..arrays.spec import Spec
 from ..errors import ArgumentError, ShapeError
 
-__all__ = ["check_guards", "check_shape", "show_shape", "shape_with_unknowns"]
-
 
 def shape_with_unknowns(unknowns: Unknowns, given: Any) -> tuple[Any, ...]:
     """A shape in which None and names stand for unknown sizes."""

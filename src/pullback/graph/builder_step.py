@@ -22,8 +22,6 @@ from .builder_sizes import check_guards, check_shape
 if TYPE_CHECKING:
     from .builder import GraphBuilder
 
-__all__ = ["GraphStep", "StepPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRange:

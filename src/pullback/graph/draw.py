@@ -17,8 +17,6 @@ from .text import format_graph, format_spec
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["DrawingCard", "draw_graph", "save_drawing", "draw_cards"]
-
 _HEIGHT, _LAYER_STEP, _MARGIN, _CHARACTER_WIDTH = 38.0, 78.0, 20.0, 6.7
 _COLORS = {
     "input": "#d7e8fa", "output": "#fae3c8", "elementwise": "#e4f2dc", "reduction": "#f6d9d9", "contraction": "#e6dcf5",

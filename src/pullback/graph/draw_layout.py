@@ -10,8 +10,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Box", "DrawingLayout", "lay_out"]
-
 _LONG_EDGE = 8
 _ROUNDS = 6
 _GAP, _BEND_WIDTH = 24.0, 16.0

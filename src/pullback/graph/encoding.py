@@ -22,12 +22,6 @@ from ..ops.specialize import Symbol
 from ..transforms.control.flow import FLOW
 from ..transforms.custom.gradient_modifiers import ALTERED
 
-__all__ = [
-    "OPAQUE", "LEAF_MARKER", "WEAK_TYPES", "LeafMarker", "decode_array", "as_contiguous", "to_base64",
-    "check_arguments", "is_constant", "split_template",
-    "find_op", "ops_by_name", "closed_scope", "spec_from", "structure_from", "template_of",
-]  # fmt: skip
-
 #: Python's own numbers, whose dtype promotes weakly.
 WEAK_TYPES: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, complex)}
 #: Beyond what any machine holds; a product of sizes that is larger is a mistake or an attack.

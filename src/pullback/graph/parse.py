@@ -28,8 +28,6 @@ from .encoding import (
     split_template,
 )
 
-__all__ = ["parse_graph"]
-
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf\b|nan\b))|(?P<name>[^\W\d]\w*)"""
     r"""|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>\.\.\.|[()\[\]{},:=*<>])|(?P<end>$))"""

@@ -16,12 +16,6 @@ from ..ops.specialize import Equation, Symbol, live_equations, stage_equations
 from .ir import Graph
 from .verify import verify_graph
 
-__all__ = [
-    "PASSES", "drop_unused", "expand", "fold_constants", "merge_equal", "hoist_scalars", "optimize",
-    "replace_full_scatters",
-    "simplify",
-]  # fmt: skip
-
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
 

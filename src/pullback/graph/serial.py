@@ -38,8 +38,6 @@ from .encoding import (
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["graph_to_json", "parse_json"]
-
 _FORMAT, _VERSION = "pullback graph", 1
 
 

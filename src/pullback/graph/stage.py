@@ -21,8 +21,6 @@ from ..transforms.forward import jvp
 from ..transforms.reverse import grad
 from .ir import Graph, _derivative_slots
 
-__all__ = ["stage"]
-
 
 @picklable
 def stage(f: Callable[..., Any]) -> Callable[..., Graph]:

@@ -29,8 +29,6 @@ from .encoding import OPAQUE, LeafMarker, as_contiguous, decode_array, is_consta
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["format_graph", "format_spec"]
-
 #: Constants of more elements than this stand in the table.
 _MAX_INLINE_ELEMENTS = 8
 

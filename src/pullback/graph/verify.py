@@ -13,8 +13,6 @@ from ..ops.statics import check_statics
 if TYPE_CHECKING:
     from .ir import Graph
 
-__all__ = ["verify_graph"]
-
 ProgramT = TypeVar("ProgramT", "Graph", Routine)
 
 

@@ -24,8 +24,6 @@ from .solve_report import Report
 from .solvers.method_loop import largest_over_batches
 from .vector_layout import VectorLayout
 
-__all__ = ["custom_fixed_point", "custom_root"]
-
 Function = Callable[..., Any]
 
 

@@ -11,20 +11,6 @@ import numpy as np
 from ..arrays.argument_checks import short_repr
 from ..errors import ArgumentError
 
-__all__ = [
-    "Implicit",
-    "OneStep",
-    "PhantomGradient",
-    "Unrolled",
-    "adjoint_tolerance",
-    "checked_method",
-    "check_relative_tolerance",
-    "check_max_steps",
-    "check_positive_count",
-    "check_tolerance",
-    "default_tolerance",
-]
-
 
 def check_tolerance(value: Any, what: str) -> float:
     """A positive number, or an error."""

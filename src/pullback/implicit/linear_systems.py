@@ -25,8 +25,6 @@ from .linear.operator import LinearOperator, solve_operator
 from .solve_report import Report, Solution
 from .vector_layout import VectorLayout
 
-__all__ = ["linear_solve", "solve_linear"]
-
 
 def linear_solve(
     A: Any,

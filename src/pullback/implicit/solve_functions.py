@@ -22,8 +22,6 @@ from .solvers.fixed_point_methods import Accelerated
 from .solvers.root_methods import Newton, NewtonKrylov
 from .vector_layout import VectorLayout
 
-__all__ = ["argmin", "fixed_point", "least_squares", "root", "solve"]
-
 Function = Callable[..., Any]
 
 #: More unknowns than this, and no dense matrix of them is made by default.

@@ -16,8 +16,6 @@ from ..ops.shape.arrange import concat, split
 from ..ops.shape.reshaping import astype, reshape
 from ..transforms.boundary import as_differentiable
 
-__all__ = ["VectorLayout"]
-
 
 class VectorLayout:
     """How the leaves of a tree lie in a vector: one after the other, each flattened, all in one dtype. One number alone

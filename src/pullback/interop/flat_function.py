@@ -22,8 +22,6 @@ from ..transforms.curvature_products import hvp
 from ..transforms.jacobian.functions import hessian, jacobian
 from ..transforms.reverse import value_and_grad
 
-__all__ = ["UnknownTree", "FlatFunction", "bounds_as_vectors"]
-
 
 class UnknownTree:
     """The tree that is solved for, as a float64 vector and back."""

@@ -18,12 +18,6 @@ from ..ops.random.keys import key_on_device
 from ..ops.reduce import reductions
 from ..ops.shape import reshaping
 
-__all__ = [
-    "expand_along_axis", "as_floats", "key_on_device_of", "validate_labels", "require_rank", "match_target",
-    "check_probability", "reduce_losses", "weight_losses",
-    "count_over_axes", "per_spatial_axis", "accumulation_dtype", "widen",
-]  # fmt: skip
-
 _NARROW = ("float16", "bfloat16")
 
 

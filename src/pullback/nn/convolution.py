@@ -13,8 +13,6 @@ from ..ops.window.convolution import convolve_grid, convolve_grid_transposed
 from ..ops.window.patches import Pairs, Sizes, window_counts
 from .geometry import apply_batched, padding_pairs, per_axis, same_padding
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
-
 #: Padding modes that repeat elements of the input: the public name, and the one of `pad`.
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"}
 

@@ -20,11 +20,6 @@ from ..ops.shape import reshaping
 from .activations.rectifiers import SELU_ALPHA, SELU_SCALE
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
 
-__all__ = [
-    "alpha_dropout", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
-    "feature_dropout",
-]  # fmt: skip
-
 
 def _keep_mask(x: Any, p: float, axes: tuple[int, ...], key: Any) -> Any:
     """True with probability 1 - p, drawn for each index along the axes and shared along all others."""

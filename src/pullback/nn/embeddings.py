@@ -34,8 +34,6 @@ from ..ops.reduce.reductions import as_constant
 from ..ops.shape import reshaping
 from .arguments import as_floats, validate_labels
 
-__all__ = ["bilinear", "embedding", "embedding_bag", "linear"]
-
 
 def _padding_row(padding_idx: int | None, rows: int, what: str) -> int | None:
     if padding_idx is None or -rows <= padding_idx < rows:

@@ -11,8 +11,6 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.shape import reshaping
 from ..ops.window.patches import Pairs, Sizes
 
-__all__ = ["per_axis", "apply_batched", "padding_pairs", "same_padding"]
-
 
 def per_axis(number: Any, rank: int, what: str, least: int = 1) -> Sizes:
     """One integer for each of `rank` axes, from one for all or one for each."""

@@ -32,8 +32,6 @@ from .module_template import (
 )
 from .summary import module_repr, summary_table
 
-__all__ = ["LoadReport", "Module", "trainable_mask"]
-
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
 #: slots hold (the booleans of a mask, axes).
 _SHAPE = "_shape"

@@ -15,17 +15,6 @@ from ..arrays.node import Hooks
 from ..arrays.trees import registered_unflatten
 from ..arrays.value import Value
 
-__all__ = [
-    "ContainerTemplate",
-    "collect_children",
-    "fill_template",
-    "join_path",
-    "map_children",
-    "slot_names",
-    "split_children",
-    "iter_children",
-]
-
 
 class ChildSlot(NamedTuple):
     """The place of a child."""

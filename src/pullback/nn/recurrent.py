@@ -21,8 +21,6 @@ from ..ops.shape import reshaping
 from ..ops.shape.arrange import split
 from ..transforms.control.scan import scan
 
-__all__ = ["gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell"]
-
 
 def _affine(x: Any, weight: Any, bias: Any) -> Any:
     y = matmul(x, reshaping.matrix_transpose(weight))

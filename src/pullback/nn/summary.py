@@ -15,8 +15,6 @@ from ..arrays.value import Value
 if TYPE_CHECKING:
     from .module import Module
 
-__all__ = ["module_repr", "summary_table"]
-
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

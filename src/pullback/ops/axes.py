@@ -10,8 +10,6 @@ from typing import Any, cast
 from ..arrays.size import Size
 from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
 
-__all__ = ["normalize_axes", "axes_tuple", "normalize_axis", "as_shape", "as_integer"]
-
 
 def as_integer(number: Any, what: str) -> int:
     """An integer (or an unknown size), or an error that names the argument."""

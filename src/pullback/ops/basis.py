@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "add", "bind", "broadcast_to", "conj", "moveaxis", "multiply", "negative", "positive", "reshape",
-    "unrecorded",
-]  # fmt: skip
-
 add: Any
 multiply: Any
 negative: Any

@@ -9,8 +9,6 @@ from . import basis
 from .dispatch import apply, ndim, run, shape
 from .op import Op
 
-__all__ = ["move_batch_first", "align_rank", "batch_pointwise", "shift_statics"]
-
 Axes = Sequence[int | None]
 
 

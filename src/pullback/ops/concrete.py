@@ -15,8 +15,6 @@ from .dispatch import apply, as_value
 from .families import general
 from .op_samples import join_samples, normal_sample
 
-__all__ = ["as_bare_array", "is_concrete", "strip_derivatives"]
-
 #: An op without derivative: a transform with concrete values returns them, without the derivative.
 _numbers = general(
     "numbers", args=("x",), doc="The values of x, without any derivative.", value=lambda xp, x: x,

@@ -17,10 +17,6 @@ from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, P
 from .axes import as_integer, as_shape
 from .dispatch import as_value
 
-__all__ = [
-    "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like",
-]  # fmt: skip
-
 
 def _make_tensor(what: str, device: Any, make: Callable[[Any], Any], requires_grad: bool = False) -> Tensor:
     """A tensor of what `make` returns, given NumPy or CuPy, on a device."""

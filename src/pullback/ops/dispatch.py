@@ -16,8 +16,6 @@ from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, PullbackError
 from .op import Op
 
-__all__ = ["apply", "as_value", "compute", "ndim", "run", "shape"]
-
 _SCALARS = frozenset((bool, int, float, complex))
 _ndarray = np.ndarray
 _modules = sys.modules

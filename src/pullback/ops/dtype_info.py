@@ -14,8 +14,6 @@ from ..errors import ArgumentError
 from .dispatch import promotion_argument
 from .families import broadcast_shape
 
-__all__ = ["broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
-
 
 @dataclass(frozen=True)
 class FloatInfo:

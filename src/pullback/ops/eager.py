@@ -20,8 +20,6 @@ from ..settings import PLAIN, modes
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
 
-__all__ = ["public_function", "is_operand", "operator_function"]
-
 _getframe = sys._getframe
 _ndarray = np.ndarray
 _asarray = np.asarray

@@ -15,8 +15,6 @@ from .dispatch import apply, promotion_argument, run
 from .eager import public_function
 from .op import PURE, Effects, Formula, MaskedCotangent, Op, as_formula, register
 
-__all__ = ["contraction", "elementwise", "general", "linear"]
-
 FormulaFunction = Callable[..., Any]
 
 

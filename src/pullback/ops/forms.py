@@ -7,12 +7,6 @@ from typing import Any, NamedTuple
 
 from ..arrays.spec import Spec
 
-__all__ = [
-    "Recompute", "Cast", "Contract", "Convolve", "Expand", "Flow", "Reduce", "Gather", "Join", "ScatterAdd", "View",
-    "Window",
-    "Write",
-]  # fmt: skip
-
 
 class Recompute:
     """The argument itself, at the start of a recomputation: nothing is shared with what was computed before."""

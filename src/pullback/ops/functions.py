@@ -17,8 +17,6 @@ from .elementwise import pointwise
 from .reduce import reductions
 from .shape import reshaping
 
-__all__ = ["astype", "clip", "gelu", "log_softmax", "mean_squared_error", "silu", "softmax"]
-
 
 @attributed_to_caller
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_function", "load_module", "load_package", "find_public"]
-
 
 def load_module(name: str) -> Any:
     """A module of ops by its name."""

@@ -13,8 +13,6 @@ from .forms import Recompute
 from .op import Effects
 from .op_samples import join_samples, normal_sample
 
-__all__ = ["mark_recomputation", "name"]
-
 _name = linear(
     "name",
     statics={"name": statics.text},

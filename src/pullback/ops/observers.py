@@ -13,8 +13,6 @@ from typing import Any
 from ..arrays.node import Node
 from .op import Op
 
-__all__ = ["Observer", "ObserverPair", "join_observers"]
-
 
 class Observer(ABC):
     """The observer protocol. Every method may be called from several threads at once."""

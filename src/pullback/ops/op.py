@@ -9,11 +9,6 @@ from typing import Any, NamedTuple
 from ..arrays.spec import Spec
 from ..errors import ArgumentError
 
-__all__ = [
-    "OPS", "OUT", "PURE", "UNKNOWN", "Effects", "Formula", "MaskedCotangent", "Op", "PullRule", "as_formula",
-    "register",
-]  # fmt: skip
-
 #: Every op by its name.
 OPS: dict[str, Op] = {}
 #: Marks the result among the values a rule saves; arguments are given by position.

@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:  # slow to import
     from numpy.random import Generator
 
-__all__ = ["reals_above", "reals_away_from", "reals_between", "reals", "integers"]
-
 Sampler = Callable[["Generator"], list[tuple[tuple[Any, ...], dict[str, Any]]]]
 ArrayDraw = Callable[["Generator", tuple[int, ...]], Any]
 

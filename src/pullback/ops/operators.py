@@ -25,8 +25,6 @@ from .lazy import lazy_function, load_package
 from .reduce import reductions, scans
 from .shape import arrange, reshaping
 
-__all__ = ["install"]
-
 _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,

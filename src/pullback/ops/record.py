@@ -17,8 +17,6 @@ from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
 from .op import OUT, Op
 
-__all__ = ["PartRule", "part_node", "record"]
-
 _getframe = sys._getframe
 
 

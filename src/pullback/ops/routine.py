@@ -19,8 +19,6 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from .specialize import Equation, Symbol, live_equations, replay, stage_equations
 
-__all__ = ["Routine", "prune_routine", "make_routine", "routines_in"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Routine:

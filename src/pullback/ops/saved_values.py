@@ -15,8 +15,6 @@ from ..errors import HookError
 from ..settings import override_modes
 from .op import Op
 
-__all__ = ["Keeper", "SavedValue", "saved_tensors_hooks"]
-
 
 class SavedValue(ABC):
     """What a node holds in place of a saved value; `value()` returns it whenever a rule needs it.

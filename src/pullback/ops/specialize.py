@@ -46,11 +46,6 @@ from . import basis
 from .dispatch import apply
 from .op import OUT, Op, PullRule
 
-__all__ = [
-    "Constants", "Equation", "Symbol", "is_unchanged", "live_equations", "plain_step", "pointwise_spec", "replay",
-    "stage_equations",
-]  # fmt: skip
-
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
     "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",

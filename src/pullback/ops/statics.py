@@ -19,13 +19,6 @@ from ..arrays.spec import Spec
 from ..errors import ArgumentError, ShapeError
 from .op import Op
 
-__all__ = [
-    "GRID", "WINDOW", "Static", "axes", "axes_with_repeats", "axes_in_order", "axis", "check_shape", "check_statics",
-    "choice",
-    "cuts", "dtype", "flag", "floating_dtype", "labels", "integer", "permutation", "places", "result",
-    "shape", "shifts", "text", "integers",
-]  # fmt: skip
-
 #: Beyond what any machine holds: a larger size is a mistake or an attack.
 MAX_ELEMENTS = 1 << 48
 #: Elements that padding may add to those of arguments and results, as scratch memory.

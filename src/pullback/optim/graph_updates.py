@@ -13,8 +13,6 @@ from ..ops.elementwise import pointwise
 if TYPE_CHECKING:
     from .rule import Rule
 
-__all__ = ["graph_updates"]
-
 
 def graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """A step of a rule, recorded in the graph that the variables belong to."""

@@ -19,12 +19,6 @@ from ..ops.elementwise import pointwise
 from ..ops.reduce.reductions import sum as total
 from ..ops.shape.reshaping import astype
 
-__all__ = [
-    "select_if", "cast_like", "steps_as_float64", "l2_norm", "zero_step_count", "check_setting", "split_by_structure",
-    "check_rate", "real_dtype", "require_real",
-    "real_zeros_like", "safe_sqrt", "abs_squared", "check_count", "zeros_like",
-]  # fmt: skip
-
 
 def zero_step_count(leaves: Sequence[Any]) -> Any:
     """A count of steps at zero, on the device of the parameters."""

@@ -20,8 +20,6 @@ from ..ops.elementwise import pointwise
 from .graph_updates import graph_updates
 from .leaves import split_by_structure, zero_step_count
 
-__all__ = ["Rule", "State", "apply_updates", "chain", "leafwise_rule", "stateless_rule"]
-
 
 class State(NamedTuple):
     """The state of most rules: the number of steps taken (an integer array; empty where a rule does not use it), and

@@ -18,11 +18,6 @@ from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
 from .leaves import check_count, check_setting, steps_as_float64
 
-__all__ = [
-    "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",
-    "polynomial", "step_decay", "warm_up",
-]  # fmt: skip
-
 Schedule = Callable[[Any], Any]
 
 

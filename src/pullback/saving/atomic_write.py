@@ -12,8 +12,6 @@ from typing import Any
 from ..arrays.files import name_of_path
 from ..errors import StorageError
 
-__all__ = ["TEMPORARY", "write_atomically"]
-
 #: How the name of an unfinished file ends.
 TEMPORARY = ".unfinished"
 _CHUNK_BYTES = 1 << 24

@@ -11,8 +11,6 @@ from ..errors import ArgumentError, StorageError
 from .atomic_write import TEMPORARY
 from .save_load import load, save
 
-__all__ = ["Checkpoints"]
-
 _NAME = re.compile(r"step-(\d{10,})\.safetensors")
 
 

@@ -20,17 +20,6 @@ import numpy as np
 from ..arrays.dtypes import as_dtype
 from ..errors import FormatError
 
-__all__ = [
-    "METADATA",
-    "TensorEntry",
-    "Header",
-    "check_json_size",
-    "entry_dtype",
-    "encode_header",
-    "assign_offsets",
-    "read_header",
-]
-
 METADATA = "__metadata__"
 #: The names that the format has for dtypes.
 _DTYPE_CODES = {

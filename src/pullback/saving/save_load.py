@@ -25,8 +25,6 @@ from .header import (
 from .tree_reader import TreeReader
 from .tree_writer import TreeWriter, to_host_bytes, to_stored_dtype
 
-__all__ = ["load", "load_metadata", "save"]
-
 #: The metadata key of the tree's structure, and the version of its encoding.
 _STRUCTURE, _VERSION = "pullback", 1
 

@@ -16,8 +16,6 @@ from ..arrays.trees import registered_unflatten
 from ..errors import FormatError
 from .tree_writer import is_named_tuple
 
-__all__ = ["TreeReader"]
-
 
 class TreeReader:
     """Rebuilds a tree. Classes are looked up among `kinds` and in modules that are loaded, never imported."""

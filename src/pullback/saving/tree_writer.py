@@ -15,8 +15,6 @@ from ..arrays.trees import flatten_one_level, registered_unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError
 
-__all__ = ["TreeWriter"]
-
 #: Types that JSON encodes as they are.
 _PLAIN = (str, int, bool, type(None))
 #: Bits of an integer beyond which Python refuses to write it in decimal digits.

@@ -21,8 +21,6 @@ from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call
 from .threads import run_threads
 
-__all__ = ["backward", "gradients"]
-
 _gradient_lock = threading.Lock()
 
 

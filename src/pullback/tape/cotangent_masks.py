@@ -17,8 +17,6 @@ from ..ops.reduce import reductions
 from ..ops.shape.reshaping import any_to, astype, broadcast_checked, permute_dims, reshape
 from .cotangents import strip_mask
 
-__all__ = ["propagate_mask", "zero_untouched"]
-
 #: The first two axes of the arrays of a convolution: images, channels and filters. Those in capitals lie in groups.
 _CONVOLUTION_AXES = {"x": "nC", "w": "Fc", "y": "nF"}
 

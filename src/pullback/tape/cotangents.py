@@ -12,8 +12,6 @@ from ..arrays.value import Value
 from ..ops.elementwise import pointwise
 from ..ops.op import MaskedCotangent
 
-__all__ = ["GradientDelivery", "ResultCotangents", "accumulate", "arrays_in", "strip_mask"]
-
 
 class ResultCotangents:
     """The cotangents of an op with several results. It grows as they arrive, since there may be thousands."""

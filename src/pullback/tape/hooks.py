@@ -16,8 +16,6 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError, HookError
 from .cotangents import ResultCotangents, strip_mask
 
-__all__ = ["HookGroup", "HookRun", "register_multi_grad_hook", "retain_grad"]
-
 
 class HookGroup:
     """A hook over several tensors: `mode` "all" waits for every gradient, "any" takes the first."""

@@ -20,8 +20,6 @@ from ..ops.shape.reshaping import any_to, broadcast_checked, fit_to_spec
 from .cotangent_masks import propagate_mask, zero_untouched
 from .cotangents import ResultCotangents, strip_mask
 
-__all__ = ["check_finite", "freed_graph_error", "pull"]
-
 
 def pull(
     node: Node, bar: Any, wanted: Callable[[Node], bool] | None, create_graph: bool, observed: bool = False

@@ -18,8 +18,6 @@ from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
 from .pull import check_finite, freed_graph_error, pull
 
-__all__ = ["Sweep", "order_deepest_first"]
-
 _ndarray = np.ndarray
 _claim_lock = threading.Lock()
 

@@ -14,8 +14,6 @@ from typing import Any
 from ..arrays.node import Node
 from .sweep import Sweep
 
-__all__ = ["run_threads"]
-
 #: Handing a node to another thread costs some 50 microseconds, about what pulling this many elements takes.
 _MIN_THREAD_ELEMENTS = 1 << 17
 

@@ -22,8 +22,6 @@ from ..graph.encoding import WEAK_TYPES
 from ..graph.passes import PASSES
 from ..graph.verify import verify_graph
 
-__all__ = ["STAGES", "parse_arguments", "compile_entry", "load_function", "passes_text", "stage_text"]
-
 
 def load_function(target: str) -> Callable[..., Any]:
     """The function that `FILE.py:function` or `package.module:function` names."""

@@ -18,8 +18,6 @@ from ..graph.text import format_graph, format_spec
 from ..ops.record import PartRule
 from ..tape.sweep import order_deepest_first
 
-__all__ = ["draw"]
-
 
 def draw(
     x: Any,

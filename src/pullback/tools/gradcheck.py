@@ -21,8 +21,6 @@ from ..ops.reduce import reductions
 from ..settings import enable_grad
 from ..tape.backward import gradients
 
-__all__ = ["CheckReport", "gradcheck", "gradgradcheck"]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:

@@ -17,17 +17,6 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..tape.sweep import has_foreign_leaves, leaves_of, order_deepest_first
 
-__all__ = [
-    "as_differentiable",
-    "restrict_arguments",
-    "unwrap_array",
-    "unwrap_to_level",
-    "owned_copy",
-    "has_leaves",
-    "as_array_leaf",
-    "split_aux",
-]
-
 
 def as_array_leaf(leaf: Any, what: str) -> Any:
     """A leaf of an argument as a value: numbers and NumPy scalars become 0-d arrays, other things are refused."""

@@ -14,8 +14,6 @@ from .boundary import restrict_arguments
 from .forward import jvp
 from .reverse import grad, vjp
 
-__all__ = ["ggnvp", "hvp"]
-
 
 def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The product of the Hessian of a scalar function with a vector: forward over reverse, about four times f.

@@ -22,8 +22,6 @@ from ..ops.specialize import Symbol, replay, stage_equations
 from .boundary import as_array_leaf, as_differentiable, owned_copy, split_aux, unwrap_to_level
 from .vectorize import unbatch
 
-__all__ = ["Dual", "jvp", "linearize"]
-
 
 class Dual(Value):
     """A value with its derivative along a direction, or a constant: then `along` is None, which is zero."""

@@ -16,8 +16,6 @@ from .boundary import as_array_leaf, as_differentiable, unwrap_to_level
 from .forward import Dual, check_tangent, forward_scope
 from .vectorize import Batched, batch_scope
 
-__all__ = ["ForwardContext"]
-
 
 class ForwardContext:
     """Forward mode in plain code: values made by `dual` carry their derivative along, through every op.

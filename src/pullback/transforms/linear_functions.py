@@ -23,8 +23,6 @@ from ..ops.op import OUT, Op
 from .boundary import as_array_leaf, as_differentiable, unwrap_array
 from .reverse import Pullback
 
-__all__ = ["linear_transpose", "refuse_offset", "transpose_linear"]
-
 
 def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
     """The transpose of a linear function: cotangents of its result in, a tuple of cotangents of its arguments out.

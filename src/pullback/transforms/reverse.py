@@ -26,8 +26,6 @@ from ..tape.backward import gradients, gradients_of_call
 from .boundary import as_array_leaf, as_differentiable, has_leaves, owned_copy, split_aux
 from .vectorize import Batched
 
-__all__ = ["elementwise_grad", "grad", "value_and_grad", "vjp"]
-
 
 class Pullback:
     """What f did with its variables, ready to pull cotangents of its results back to them."""

@@ -25,8 +25,6 @@ from .taylor.coefficient_rules import add_or_none
 from .taylor.jet import jet
 from .vectorize import vmap
 
-__all__ = ["divergence", "laplacian"]
-
 
 @picklable
 def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callable[..., Any]:

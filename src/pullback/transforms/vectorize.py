@@ -24,8 +24,6 @@ from ..ops.op import Op
 from ..ops.shape.reshaping import broadcast_to, moveaxis
 from .boundary import as_array_leaf, owned_copy, unwrap_to_level
 
-__all__ = ["Batched", "vmap"]
-
 
 class Batched(Value):
     """A value for each element of a batch, which lies along one axis that the function does not see; with `axis` None

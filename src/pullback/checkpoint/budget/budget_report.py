@@ -10,8 +10,6 @@ from ...arrays.memory_ledger import Block
 from ...arrays.node import format_line
 from ...errors import ArgumentError
 
-__all__ = ["BudgetReport", "PinnedMemory", "parse_bytes", "format_bytes"]
-
 
 def format_bytes(nbytes: float) -> str:
     """Bytes as people read them.

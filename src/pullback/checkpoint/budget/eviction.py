@@ -9,8 +9,6 @@ from typing import Any
 from ...arrays.memory_ledger import owner_of
 from .value_recipes import EvictableValue, evict_together, mark_evicted, recompute_cost
 
-__all__ = ["EvictionQueue"]
-
 
 class EvictionQueue:
     """The values that may be evicted, ranked by what it costs to recompute them.

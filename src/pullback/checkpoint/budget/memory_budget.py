@@ -32,8 +32,6 @@ from .eviction import EvictionQueue
 from .recipe_registry import RecipeRegistry, protect_inputs, result_nbytes, workspace_nbytes
 from .value_recipes import EvictableValue, ValueRecipe, mark_restored, plan_recompute
 
-__all__ = ["Budget", "memory_budget"]
-
 #: Values below this are never evicted: a recipe is as large.
 _MIN_EVICTABLE_BYTES = 1 << 10
 

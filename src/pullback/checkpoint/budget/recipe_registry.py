@@ -16,8 +16,6 @@ from ...arrays.tensor import Tensor
 from ...ops.op import Op
 from .value_recipes import ValueRecipe
 
-__all__ = ["RecipeRegistry", "protect_inputs", "result_nbytes", "workspace_nbytes"]
-
 SourceLine = tuple[CodeType, int]
 
 

@@ -24,8 +24,6 @@ from ...ops.saved_values import SavedValue
 if TYPE_CHECKING:
     from .memory_budget import Budget
 
-__all__ = ["EvictableValue", "ValueRecipe", "evict_together", "is_missing", "plan_recompute"]
-
 
 class ValueRecipe:
     """One value: its `given_array` if it is never evicted, else how to make it; `array_ref` while it lives."""

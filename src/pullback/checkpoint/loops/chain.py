@@ -19,8 +19,6 @@ from .snapshots import Tiers
 from .stream_replay import StreamReplay
 from .trail import Trail, TrailCache
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True, eq=False)
 class Chain:

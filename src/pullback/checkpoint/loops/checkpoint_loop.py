@@ -43,8 +43,6 @@ from .stream_replay import StreamReplay
 from .sweeps import repeating, sweep_backward, sweep_forward
 from .trail import TrailCache
 
-__all__ = ["checkpoint_loop"]
-
 #: Default number of snapshots of a loop of unknown length.
 _DEFAULT_SNAPSHOTS = 32
 

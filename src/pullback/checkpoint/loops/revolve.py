@@ -24,15 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = [
-    "OnlineSchedule",
-    "fewest_advances",
-    "first_snapshots",
-    "min_repetitions",
-    "next_snapshot_distance",
-    "count_touches",
-]
-
 
 def max_reversible_steps(snapshots: int, repeated: int) -> int:
     """b(s, r): how many steps can be reversed if each may be taken forward so often."""

@@ -13,8 +13,6 @@ import numpy as np
 from ...arrays.backends import device_of, namespace_on
 from ..offload.disk import Disk, DiskSlot
 
-__all__ = ["NO_TICKET", "LoopRun", "SnapshotStore", "Tiers", "take_run", "is_ticket"]
-
 #: The ticket where there was no run before.
 NO_TICKET = np.asarray(-1)
 

@@ -9,8 +9,6 @@ from typing import Any
 from ...ops.replay.default_stream import Draws, cursor, use_draws
 from ...ops.replay.streams import STREAMS, rewind_lock, stream_of
 
-__all__ = ["StreamReplay"]
-
 
 class StreamReplay:
     """The default stream, which the first run records; the global streams; the given generators."""

@@ -22,8 +22,6 @@ from .revolve import OnlineSchedule, count_touches, first_snapshots, most_touche
 from .snapshots import NO_TICKET, LoopRun, Snapshot, SnapshotStore, take_run
 from .trail import Trail
 
-__all__ = ["sweep_backward", "sweep_forward", "repeating"]
-
 
 def sweep_forward(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The state after all steps, and the ticket of what was saved for the backward pass."""

@@ -13,8 +13,6 @@ from ...arrays.backends import device_of
 from ...errors import RecomputeError
 from ..recompute.fingerprint import Fingerprint, epsilon
 
-__all__ = ["Trail", "TrailCache"]
-
 #: The most runs remembered; a compiled program or an equation runs one loop on other arrays each time.
 _RUNS = 16
 

@@ -21,8 +21,6 @@ import numpy as np
 
 from ...errors import StorageError
 
-__all__ = ["Disk", "DiskSlot", "is_dense", "format_bytes"]
-
 #: Files are at least this long, so that many small arrays do not need as many open files.
 _MIN_FILE_BYTES = 64 << 20
 _PAGE = mmap.ALLOCATIONGRANULARITY

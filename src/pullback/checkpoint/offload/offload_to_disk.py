@@ -16,8 +16,6 @@ from ...ops.saved_values import Keeper, SavedValue
 from ...settings import override_modes
 from .disk import Disk, DiskSlot, is_dense
 
-__all__ = ["offload_to_disk"]
-
 #: The most values that wait to be written; saving one more blocks.
 _QUEUE_LENGTH = 8
 #: How many values are read ahead of the one requested.

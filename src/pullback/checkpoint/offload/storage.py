@@ -15,8 +15,6 @@ from ...arrays.argument_checks import short_repr
 from ...arrays.backends import device_of, is_array, namespace_on
 from ...errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["InMemory", "OnDisk", "OnHost", "Storage"]
-
 Loader = Callable[[], Any]
 
 

@@ -23,8 +23,6 @@ from ...settings import override_modes
 from ...transforms.control.staging import is_staged
 from ...transforms.taylor.series import Series
 
-__all__ = ["Arguments", "add_merge_barrier"]
-
 
 class _Argument(ABC):
     """One leaf of the arguments: how to save it, and how to rebuild it."""

@@ -15,8 +15,6 @@ from .arguments import Arguments
 from .region import Region
 from .save_policies import SavePolicy, as_policy, save_everything, save_nothing
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
-
 Function = Callable[..., Any]
 PolicyLike = SavePolicy | Callable[[Any, int], Any]
 

@@ -16,8 +16,6 @@ from ...arrays.value import Value
 from ...ops.specialize import Symbol
 from ..loops.snapshots import is_ticket
 
-__all__ = ["Fingerprint", "epsilon", "fingerprint_value"]
-
 #: How many elements are compared one by one; all of them where there are no more.
 _SAMPLE = 128
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

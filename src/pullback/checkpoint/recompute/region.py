@@ -34,8 +34,6 @@ from .fingerprint import Fingerprint, fingerprint_value
 from .replay_watchers import RecordingWatcher, ReplayingWatcher, Saved
 from .save_policies import SavePolicy
 
-__all__ = ["Region"]
-
 
 class Promise(SavedValue):
     """Stands for a value that the region recomputes. It holds the value itself during the first run, for a backward

@@ -25,8 +25,6 @@ from ...ops.specialize import Symbol
 from .arguments import add_merge_barrier
 from .save_policies import SavePolicy
 
-__all__ = ["RecordingWatcher", "Saved", "ReplayingWatcher"]
-
 
 class SavedResult(NamedTuple):
     """The saved result of an op: how to load it, the number of the op that follows, and the specs of its arguments."""

@@ -11,8 +11,6 @@ from ...errors import ArgumentError
 from ...ops.op import Op
 from ..offload.storage import InMemory, OnDisk, OnHost, Storage
 
-__all__ = ["SavePolicy", "offload_named", "save_contractions", "save_everything", "save_named", "save_nothing"]
-
 
 class SavePolicy(ABC):
     """Decides which results a checkpoint saves. `names` are those of `pb.name` whose values it saves; `storage` is

@@ -31,8 +31,6 @@ from .runtime.entry import can_check, is_abi_supported, make_python_function, re
 from .runtime.link import has_llvm, link, vector_bytes
 from .runtime.pool import POOL
 
-__all__ = ["Executable", "make_executable"]
-
 #: Programs that take longer than so many nanoseconds release the GIL.
 GIL_RELEASE_NS = 100_000
 _OUT_OF_RANGE = "jit: an index was out of range for the array it points into."

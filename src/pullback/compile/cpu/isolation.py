@@ -16,8 +16,6 @@ from ..schedule.recompute_recipes import rename_buffers
 from .program.render import render_program
 from .runtime.link import link, vector_bytes
 
-__all__ = ["find_first_wrong_step"]
-
 
 def find_first_wrong_step(steps: Steps, given: Sequence[Any], fast: bool) -> str:
     """A sentence that names the first step whose native code differs from the reference."""

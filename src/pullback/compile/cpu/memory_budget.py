@@ -14,8 +14,6 @@ from ..schedule.rematerialize import fit_steps
 from .program.render import RenderedProgram, render_program
 from .runtime.link import vector_bytes
 
-__all__ = ["fit_memory_budget"]
-
 
 def fit_memory_budget(limit: int, steps: Steps, native: RenderedProgram, fast: bool) -> tuple[Steps, RenderedProgram]:
     """Arguments, results, arena and constants together take at most `limit` bytes. The row scratch of kernels is in the

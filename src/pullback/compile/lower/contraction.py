@@ -13,8 +13,6 @@ from ...ops.specialize import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
 from .fuse import Fuser
 
-__all__ = ["lower_contraction", "can_lower_contraction", "find_in_place_updates"]
-
 
 def can_lower_contraction(e: Equation) -> bool:
     dtype = e.results[0].spec.dtype

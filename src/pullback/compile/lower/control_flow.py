@@ -15,8 +15,6 @@ from ...ops.specialize import Equation, Symbol
 from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
 from .fuse import Fuser
 
-__all__ = ["lower_control_flow"]
-
 Lower = Callable[..., Steps]
 
 

@@ -33,8 +33,6 @@ from ..loop_ir import (
 from .fuse import Fuser
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout, store_value
 
-__all__ = ["lower_convolution", "can_lower_convolution"]
-
 #: Bytes of patches that are laid out at a time: half of the L2 cache.
 PATCH_BYTES = 1 << 19
 

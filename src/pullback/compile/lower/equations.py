@@ -39,8 +39,6 @@ from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
 from .views import axes_of_view, is_view
 
-__all__ = ["lower_program"]
-
 
 def lower_program(
     inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Sequence[Any], donated: dict[int, int]

@@ -34,15 +34,6 @@ from ..loop_ir import (
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher, computation_dtype
 from .views import view_layouts
 
-__all__ = [
-    "Axes",
-    "Fuser",
-    "KernelValue",
-    "axes_by_stride",
-    "strides_on_domain",
-    "layout_in_order",
-]
-
 Axes = tuple[int | None, ...]
 #: A kernel whose lines weigh more than this is full: registers run out, and the compiler slows down. Measured
 #: on chains of tanh with gradients, 48 runs a fifth faster than 90 and compiles in half the time.

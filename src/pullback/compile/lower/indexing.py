@@ -15,8 +15,6 @@ from ...ops.specialize import Equation
 from ..loop_ir import KernelLine, Layout, Store, phase_after
 from .fuse import Axes, Fuser, strides_on_domain
 
-__all__ = ["lower_gather", "lower_scatter"]
-
 
 @dataclass(frozen=True, slots=True)
 class _IndexedLayout:

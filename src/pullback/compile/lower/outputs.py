@@ -22,8 +22,6 @@ from ..vocabulary import NATIVE_DTYPES
 from .contraction import lower_contraction
 from .fuse import Axes, Fuser, KernelValue, strides_on_domain
 
-__all__ = ["place_output", "write_donated_outputs"]
-
 
 def place_output(f: Fuser, number: int, x: Any) -> Buffer:
     """The buffer of a result: the one it is in if it is alone there, else a copy."""

@@ -9,8 +9,6 @@ from ...ops.window.patches import Pairs
 from ..loop_ir import Kernel, KernelLine, Layout, Store
 from .fuse import Axes, Fuser, axes_by_stride
 
-__all__ = ["channels_last", "fill_kernel", "padded_layout", "interior_layout", "window_place_layout", "store_value"]
-
 
 def channels_last(rank: int) -> tuple[int, ...]:
     """The axes of (n, channels, *sizes) with the channels innermost."""

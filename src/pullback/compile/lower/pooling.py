@@ -16,8 +16,6 @@ from ..loop_ir import KernelLine, Store, phase_after
 from .fuse import Axes, Fuser, strides_on_domain
 from .padding import fill_kernel, interior_layout, padded_layout, window_place_layout
 
-__all__ = ["lower_pooling", "can_lower_pooling"]
-
 #: Windows of more places fall back to NumPy: each place is unrolled in the kernel.
 MAX_PLACES = 64
 

@@ -16,8 +16,6 @@ from ...ops.op import Op
 from ...ops.specialize import Equation
 from ..loop_ir import Layout, row_major_strides
 
-__all__ = ["axes_of_view", "is_view", "view_layouts"]
-
 
 def view_layouts(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...] | None:
     """The layouts of the results as views of the source; None if NumPy would have to copy."""

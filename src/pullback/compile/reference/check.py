@@ -26,8 +26,6 @@ from .noise import TOLERANCE
 from .poisoned_memory import PoisonedMemory, region_of
 from .recording import record_hosts
 
-__all__ = ["CHECK", "VERIFY", "Judge", "without_arena", "difference_mask", "is_variable_set"]
-
 #: Environment variables: check every compiled program against the reference; verify the steps of every program.
 CHECK, VERIFY = "PULLBACK_CHECK", "PULLBACK_VERIFY"
 

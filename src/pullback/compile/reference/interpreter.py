@@ -14,8 +14,6 @@ from .kernels import Regions, offset_regions, run_kernel
 from .noise import machine_epsilon, noise_of_product
 from .poisoned_memory import MemoryRegion, PoisonedMemory
 
-__all__ = ["Interpreter", "StepPlan", "describe", "element_indices", "product_operands"]
-
 #: Steps in, those to run and the bytes of the arena they share out; None if each buffer has separate memory.
 StepPlan = Callable[[Steps], tuple[Sequence[Step], int | None]]
 

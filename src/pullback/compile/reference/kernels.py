@@ -34,8 +34,6 @@ from .noise import noise_of_call, noise_of_fold
 from .numpy_scalars import FOLDS, NumpyScalars, identity, to_dtype
 from .poisoned_memory import MemoryRegion
 
-__all__ = ["Regions", "offset_regions", "run_kernel"]
-
 Regions = Callable[[Buffer], MemoryRegion]
 Box = tuple[range, ...]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TOLERANCE", "noise_of_call", "noise_of_fold", "noise_of_product", "machine_epsilon"]
-
 #: Values may differ by so many times their noise: functions are right to a few units in the last place, not to half.
 TOLERANCE = 16.0
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FOLDS", "NumpyScalars", "identity", "to_dtype"]
-
 #: What a fold by a word does, and its identity; of booleans, sums are "or" and products "and".
 FOLDS: dict[str, tuple[np.ufunc, float]] = {
     "add": (np.add, 0), "multiply": (np.multiply, 1), "maximum": (np.maximum, -np.inf), "minimum": (np.minimum, np.inf),

@@ -16,8 +16,6 @@ import numpy as np
 from ...errors import MiscompiledError
 from ..loop_ir import Buffer
 
-__all__ = ["TrackedBytes", "PoisonedMemory", "MemoryRegion", "region_of"]
-
 _writer_ids = itertools.count(1)
 
 

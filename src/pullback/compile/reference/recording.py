@@ -10,8 +10,6 @@ import numpy as np
 from ...errors import MiscompiledError
 from ..loop_ir import Host, Loop, Step, Steps
 
-__all__ = ["RecordedCall", "record_hosts"]
-
 
 class RecordedCall:
     """An op's call that records its results, and after `rewind` returns them in the same order."""

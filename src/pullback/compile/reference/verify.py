@@ -18,8 +18,6 @@ from ..legality import check_legality
 from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
 from .interpreter import describe, element_indices, product_operands
 
-__all__ = ["verify_arena", "verify_steps"]
-
 #: Above so many elements a buffer counts as a whole.
 MAX_TRACKED_ELEMENTS = 1 << 16
 

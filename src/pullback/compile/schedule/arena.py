@@ -7,8 +7,6 @@ import heapq
 
 from ..loop_ir import Buffer, Kernel, Step, visits_once
 
-__all__ = ["padded_size", "plan_arena", "find_reused_buffers"]
-
 ALIGNMENT = 64
 
 

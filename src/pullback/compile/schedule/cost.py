@@ -6,8 +6,6 @@ import math
 
 from ..loop_ir import Blocks, Kernel, Loop, Product, Step
 
-__all__ = ["estimate_nanoseconds"]
-
 #: Nanoseconds per point of one addition's weight, in vectors; per byte moved; per multiplication of a product.
 OPERATION_NS, BYTE_NS, MULTIPLICATION_NS = 0.025, 0.015, 0.012
 #: The assumed number of rounds of a loop of unknown length.

@@ -21,8 +21,6 @@ from ..loop_ir import Buffer, Division, Kernel, KernelLine, Product, Step, Store
 from .cost import estimate_nanoseconds
 from .domain import Domain
 
-__all__ = ["divide_steps"]
-
 #: Programs with less than this to share are not divided, nor in others steps of less than `MIN_STEP_NS`; a block
 #: takes at least `MIN_BLOCK_NS`. Once the threads are awake, a short kernel whose data another thread's cache would
 #: have to fetch again costs more than it saves.

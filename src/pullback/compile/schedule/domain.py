@@ -6,8 +6,6 @@ import math
 
 from ..loop_ir import Kernel, KernelLine
 
-__all__ = ["MAX_UNROLL", "Domain"]
-
 #: The largest unroll factor of a row's loop, in vectors.
 MAX_UNROLL = 4
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..loop_ir import Kernel, KernelLine, Step
 
-__all__ = ["IndexCheck", "find_index_checks"]
-
 
 @dataclass(frozen=True, slots=True)
 class IndexCheck:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from ..loop_ir import Buffer, Step
 
-__all__ = ["order_steps"]
-
 
 def order_steps(first: Sequence[Step], steps: Sequence[Step], last: Sequence[Step]) -> list[Step]:
     """`first` fill memory and read nothing: each runs just before the first step that uses what it fills. `last`

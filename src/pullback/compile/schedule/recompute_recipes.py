@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step
 from .cost import estimate_nanoseconds
 
-__all__ = ["StepUsage", "Recipe", "rename_buffers"]
-
 #: What an op that NumPy executes is assumed to cost for each byte that it reads or writes.
 HOST_NS_PER_BYTE = 1.0
 

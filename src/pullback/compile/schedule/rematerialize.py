@@ -16,8 +16,6 @@ from ..loop_ir import Buffer, Step
 from .arena import find_reused_buffers, padded_size
 from .recompute_recipes import StepUsage, rename_buffers
 
-__all__ = ["Fit", "fit_steps"]
-
 #: Smaller buffers are not evicted: it would only lengthen the program.
 MIN_EVICTED_BYTES = 1 << 10
 #: The fractions of the available bytes that are simulated until the arena fits; if it never does, so many bisections

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from ..loop_ir import Buffer, Kernel, KernelLine, Store, load_line, row_major_strides
 
-__all__ = ["split_kernel"]
-
 #: From this weight on a function is worth a separate loop.
 COSTLY_WEIGHT = 12
 #: Above so many bytes a value is loaded from a far cache.

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ArgumentPlan", "static_key", "dict_key_order", "plan_arguments", "flatten_into"]
-
 _ndarray = np.ndarray
 
 

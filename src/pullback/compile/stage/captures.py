@@ -15,8 +15,6 @@ from ...ops.op import OPS
 from ...ops.specialize import Equation, Symbol
 from .trace import TracedProgram
 
-__all__ = ["as_native_contiguous", "hoist_captures", "native_spec", "to_native_byte_order"]
-
 _ndarray = np.ndarray
 
 

@@ -46,8 +46,6 @@ from ...arrays.value import Value
 from ...ops.replay.streams import STREAMS, is_same_state, stream_of
 from .locations import MISSING, CellLocation, ClassLocation, ItemLocation, Location, SlotLocation, content_of
 
-__all__ = ["LARGEST_GUARDED", "MOST_PLACES", "ClosureSnapshot", "snapshot_closure"]
-
 #: Arrays of at most so many bytes are compared by content at each call.
 LARGEST_GUARDED = 1 << 16
 #: The most places that are watched; changes elsewhere are not noticed.

@@ -12,8 +12,6 @@ from ...graph.ir import Graph
 from ...ops.routine import Routine
 from ...ops.specialize import Equation, Symbol
 
-__all__ = ["fingerprint"]
-
 _NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype)
 
 

@@ -10,17 +10,6 @@ from typing import Any
 from ...arrays.tensor import Tensor
 from ...settings import no_grad
 
-__all__ = [
-    "MISSING",
-    "CellLocation",
-    "ClassLocation",
-    "ItemLocation",
-    "Location",
-    "SlotLocation",
-    "TensorLocation",
-    "content_of",
-]
-
 
 class _Missing:
     """The value of an empty place."""

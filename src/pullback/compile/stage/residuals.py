@@ -18,8 +18,6 @@ from ...ops.specialize import Equation, Symbol
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
-__all__ = ["ForwardBackward", "split_forward_backward"]
-
 
 @dataclass(frozen=True, slots=True)
 class ForwardBackward:

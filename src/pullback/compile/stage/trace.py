@@ -28,8 +28,6 @@ from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
 from .locations import MISSING, ItemLocation, Location, TensorLocation
 
-__all__ = ["TracedState", "TracedProgram", "refuse_side_effects", "trace_function"]
-
 #: The most rounds in which more state may turn up; usually one does.
 _ROUNDS = 8
 

@@ -16,9 +16,6 @@ from ...ops.specialize import Equation, Symbol, stage_equations
 from ...transforms.boundary import unwrap_to_level
 from ...transforms.custom.rules import is_tracked
 
-__all__ = ["ClosedProgram", "stage_with_captures"]
-
-
 #: Dtypes for which NumPy's own functions do what the ops do.
 _UFUNC_DTYPES = frozenset(map(np.dtype, ("?", "f4", "f8")))
 

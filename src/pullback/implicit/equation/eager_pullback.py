@@ -21,8 +21,6 @@ from ...transforms.reverse import Pullback
 from ..solve_report import Report
 from .closed_program import stage_with_captures
 
-__all__ = ["pull_root_eagerly"]
-
 #: Up to so many scalars, slopes along each cost less than a backward pass.
 _MAX_SCALAR_VARIABLES = 4
 

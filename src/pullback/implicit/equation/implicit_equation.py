@@ -32,9 +32,6 @@ from ..solvers.method_loop import largest_over_batches
 from .eager_pullback import pull_root_eagerly
 from .run_solver import run_solver
 
-__all__ = ["ImplicitEquation", "find_root"]
-
-
 #: A map that contracts at least so well needs no better method than its own steps.
 _FAST_CONTRACTION = 0.5
 

@@ -21,8 +21,6 @@ from .secants import solve_by_secants
 from .solver_problem import SolverProblem
 from .verify_solution import find_lower_point, is_far, lowest_curvature
 
-__all__ = ["run_solver"]
-
 #: How often a search restarts beside a maximum or saddle.
 _ESCAPES = 5
 _NO_ROOT = "the residual is small, but no root is near: the equation itself is small, or falls towards infinity"

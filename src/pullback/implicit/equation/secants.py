@@ -9,8 +9,6 @@ import numpy as np
 
 from ...arrays.value import Value
 
-__all__ = ["solve_by_secants"]
-
 #: Each step must make |F| smaller by this factor at least: else the general method takes over, from the start.
 _MIN_DECREASE = 0.5
 #: The first step without a map, relative to the start: small, so that the second one is nearly Newton's.

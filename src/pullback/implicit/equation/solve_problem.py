@@ -34,8 +34,6 @@ from ..vector_layout import VectorLayout
 from .closed_program import stage_with_captures
 from .implicit_equation import ImplicitEquation, find_root
 
-__all__ = ["SolveOptions", "solve_problem", "tolerance_of"]
-
 Function = Callable[..., Any]
 #: Functions of (x, *arguments), the arguments, and whether they met a tensor.
 HoistedFunctions = tuple[dict[str, Function], list[Any], bool]

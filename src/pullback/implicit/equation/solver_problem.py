@@ -10,8 +10,6 @@ import numpy as np
 from ...transforms.forward import jvp
 from ...transforms.vectorize import vmap
 
-__all__ = ["SolverProblem"]
-
 
 class SolverProblem:
     """One equation for a solver: `residual(x)`, with the parameters in their places, and `tolerance` for its norm.

@@ -19,8 +19,6 @@ from ...ops.reduce import reductions
 from ...transforms.control.branches_and_loops import cond
 from ..linear.operator import norm
 
-__all__ = ["is_far", "lowest_curvature", "find_lower_point"]
-
 #: A root further away than this, relative to the solution or to one, was not found.
 _FAR_DISTANCE = 0.1
 #: Up to so many unknowns the Hessian is made; beyond, its lowest eigenvalue is estimated by so many products.

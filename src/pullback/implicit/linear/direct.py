@@ -16,8 +16,6 @@ from ...transforms.sparse import sparse_jacobian
 from .krylov import State, apply_correction, initial_state, is_finished, nearest_powers_of_two, solution_of
 from .operator import LinearSystem
 
-__all__ = ["Dense", "Sparse"]
-
 _PROBES = 3
 
 

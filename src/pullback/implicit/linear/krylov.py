@@ -28,12 +28,6 @@ from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import make_custom_record
 from .operator import LinearSystem, norm, replace_zeros
 
-__all__ = [
-    "GMRES", "State", "solution_of", "dot", "is_finished", "apply_correction", "nearest_powers_of_two",
-    "apply_preconditioner", "divide_or_zero", "pivot_tolerance",
-    "any_in_batch", "initial_state", "true_residual",
-]  # fmt: skip
-
 State = dict[str, Any]
 
 

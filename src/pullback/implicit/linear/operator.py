@@ -39,8 +39,6 @@ from ..solve_report import Report
 from ..solvers.method_loop import largest_over_batches, run_method
 from .solution_cache import SolutionCache
 
-__all__ = ["LinearOperator", "LinearSystem", "norm", "pull_parameters", "replace_zeros", "solve_operator"]
-
 #: Terms of the series that a compiled solve tries before a method that costs more.
 _MAX_SERIES_TERMS = 100
 

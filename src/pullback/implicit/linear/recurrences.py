@@ -25,8 +25,6 @@ from .krylov import (
 )
 from .operator import LinearSystem, norm
 
-__all__ = ["CG", "LSMR", "MINRES", "BiCGStab"]
-
 
 def begin_recurrence(system: LinearSystem, b: Any, restart: Callable[..., State]) -> State:
     """The first state of a method that carries its residual along, `at` the point where it is, and `least` the smallest

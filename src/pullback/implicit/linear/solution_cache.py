@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SolutionCache"]
-
 #: How many systems are stored, for the matrix and for its transpose.
 _CACHE_SIZE = 4
 #: An initial guess is worth its product if it explains the right side but for this share.

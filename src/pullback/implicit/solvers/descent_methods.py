@@ -25,8 +25,6 @@ from ..derivative_policies import check_positive_count
 from ..linear.operator import norm
 from .root_methods import append_row, current_point, empty_rows, solve_or_fit
 
-__all__ = ["BFGS", "GaussNewton", "GradientDescent", "LBFGS", "LevenbergMarquardt"]
-
 #: A step of length t must reduce the objective by this share of what its slope promises.
 _DECREASE = 1e-4
 #: The slope along the step must become this much flatter; without it the step was too short to learn from.

@@ -17,8 +17,6 @@ from ..derivative_policies import check_positive_count
 from ..linear.operator import norm
 from .root_methods import append_row, current_point, empty_rows, solve_dense
 
-__all__ = ["Accelerated", "Anderson", "Picard"]
-
 #: A residual that grows by more than this in one step says that the memory is of no use here.
 _GROWTH = 10.0
 

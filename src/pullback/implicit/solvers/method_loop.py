@@ -18,8 +18,6 @@ from ...transforms.control.branches_and_loops import while_loop
 from ...transforms.control.staging import is_staged
 from ...transforms.vectorize import Batched
 
-__all__ = ["Method", "run_method", "largest_over_batches"]
-
 
 class Method(Protocol):
     """The protocol of a solver; `done` returns one boolean, or one by element."""

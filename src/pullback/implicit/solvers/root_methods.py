@@ -26,8 +26,6 @@ from ..linear.krylov import GMRES
 from ..linear.operator import LinearSystem, norm
 from .method_loop import run_method
 
-__all__ = ["Bisection", "Broyden", "Chord", "Newton", "NewtonKrylov", "solve_dense"]
-
 #: A step of length t must reduce |F| by this share of t at least.
 _DECREASE = 1e-4
 #: How many norms of F a step is compared with.

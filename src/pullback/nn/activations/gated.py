@@ -14,8 +14,6 @@ from ...ops.elementwise.pointwise import multiply, negative, relu, sigmoid
 from ...ops.shape import arrange
 from .smooth import gelu
 
-__all__ = ["geglu", "glu", "reglu", "softmin", "swiglu"]
-
 
 @attributed_to_caller
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:

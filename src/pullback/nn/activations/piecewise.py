@@ -23,8 +23,6 @@ from ...ops.elementwise.pointwise import (
 from ...ops.reduce.reductions import as_constant
 from ...ops.shape.reshaping import astype
 
-__all__ = ["hardshrink", "hardsigmoid", "hardswish", "hardtanh", "relu6", "softshrink", "threshold"]
-
 
 def _clamp_flat(x: Any, low: float, high: float) -> Any:
     """x between two bounds; at a bound and beyond it the derivative is 0."""

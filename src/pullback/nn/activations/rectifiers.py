@@ -18,8 +18,6 @@ from ...ops.elementwise.arithmetic import hypot
 from ...ops.elementwise.pointwise import add, divide, expm1, greater, multiply, negative, relu, square, where
 from ..arguments import expand_along_axis, key_on_device_of
 
-__all__ = ["celu", "elu", "leaky_relu", "prelu", "relu_squared", "rrelu", "selu", "squareplus", "star_relu"]
-
 #: The fixed point of mean 0 and variance 1 (Klambauer et al., "Self-Normalizing Neural Networks", 2017).
 SELU_ALPHA = 1.6732632423543772
 SELU_SCALE = 1.0507009873554805

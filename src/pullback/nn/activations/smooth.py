@@ -22,8 +22,6 @@ from ...ops.elementwise.pointwise import (
 )
 from ...ops.elementwise.pointwise import softplus as plain_softplus
 
-__all__ = ["gelu", "logsigmoid", "mish", "quick_gelu", "softplus", "softsign", "swish", "tanhshrink"]
-
 
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:

@@ -33,8 +33,6 @@ from ...ops.reduce import reductions
 from ...ops.shape import arrange, reshaping
 from .weights import AttentionConfig, QueryBlock, attention_weights, dropout_factor, query_block
 
-__all__ = ["attention_bands", "attend_block"]
-
 
 def attend_block(block: QueryBlock, rule: AttentionConfig) -> Any:
     """The output rows of one block: its weights times the values."""

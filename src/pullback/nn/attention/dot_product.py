@@ -16,8 +16,6 @@ from ...ops.shape import reshaping
 from .blockwise import attend_block, attention_bands
 from .weights import AttentionConfig, query_block
 
-__all__ = ["multi_head_attention", "scaled_dot_product_attention"]
-
 #: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each.
 _MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21
 

@@ -17,8 +17,6 @@ from ...ops.elementwise import pointwise
 from ...ops.index.indexing import getitem
 from ...ops.shape import arrange, reshaping
 
-__all__ = ["alibi_bias", "rotary_embedding", "sinusoidal_positions"]
-
 
 @attributed_to_caller
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:

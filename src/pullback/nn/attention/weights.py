@@ -18,8 +18,6 @@ from ...ops.index.indexing import getitem
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
 
-__all__ = ["QueryBlock", "AttentionConfig", "query_block", "dropout_factor", "attention_weights"]
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:

@@ -15,8 +15,6 @@ from ...ops.window import sliding_window
 from ...ops.window.patches import window_counts
 from ..geometry import apply_batched, padding_pairs, per_axis
 
-__all__ = ["fold", "pixel_shuffle", "pixel_unshuffle", "unfold"]
-
 
 @attributed_to_caller
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:

@@ -23,8 +23,6 @@ from ...ops.reduce.reductions import as_constant
 from ...ops.shape import arrange, reshaping
 from ..arguments import as_floats
 
-__all__ = ["affine_grid", "grid_sample"]
-
 _PADDING = ("zeros", "border", "reflection")
 
 

@@ -24,8 +24,6 @@ from ...ops.index.normalize import namespace_for
 from ...ops.shape import reshaping
 from ..arguments import as_floats, per_spatial_axis
 
-__all__ = ["interpolate", "upsample"]
-
 #: Spatial axes each mode takes; None takes any.
 _RANKS = {
     "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,

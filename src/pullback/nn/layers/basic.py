@@ -18,8 +18,6 @@ from ..module import Module
 from ..norm.standardize import layer_norm, rms_norm
 from .parameters import make_parameter, split_key
 
-__all__ = ["Dropout", "Embedding", "LayerNorm", "Linear", "MultiHeadAttention", "RMSNorm", "Sequential"]
-
 
 @final
 class Linear(Module):

@@ -8,8 +8,6 @@ from ...arrays.tensor import Tensor, tensor
 from ...ops import random
 from ...ops.random.keys import next_key
 
-__all__ = ["make_parameter", "split_key"]
-
 
 def make_parameter(array: Any) -> Tensor:
     return tensor(array, requires_grad=True)

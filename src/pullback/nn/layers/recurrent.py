@@ -14,8 +14,6 @@ from ..module import Module
 from ..recurrent import gru, lstm, rnn
 from .parameters import make_parameter, split_key
 
-__all__ = ["GRU", "LSTM", "RNN"]
-
 
 class _Recurrent(Module):
     """Layers over a sequence (steps, ..., features), each over the output of the one before. `function` computes one

@@ -18,8 +18,6 @@ from ..module import Module
 from ..norm.standardize import batch_norm, group_norm
 from .parameters import make_parameter, split_key
 
-__all__ = ["BatchNorm", "Conv1d", "Conv2d", "Conv3d", "GroupNorm"]
-
 
 class _Convolution(Module):
     """The common part of the three; `function` computes the convolution, `axes` is its number of spatial axes."""

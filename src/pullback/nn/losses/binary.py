@@ -25,11 +25,6 @@ from ...ops.elementwise.pointwise import (
 from ...ops.reduce import reductions
 from ..arguments import match_target, reduce_losses, require_rank, weight_losses
 
-__all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "dice_loss", "focal_loss",
-    "multilabel_soft_margin_loss", "soft_margin_loss",
-]  # fmt: skip
-
 #: The least logarithm of a probability, so that a certain mistake has a finite loss.
 _MIN_LOG = -100.0
 #: The slope of a clamped logarithm, as PyTorch has it.

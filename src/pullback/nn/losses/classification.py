@@ -15,8 +15,6 @@ from ...ops.reduce import reductions
 from ...ops.shape import reshaping
 from ..arguments import as_floats, expand_along_axis, reduce_losses, validate_labels
 
-__all__ = ["cross_entropy", "nll_loss"]
-
 
 def _class_axis(x: Any, axis: int | None, what: str) -> int:
     """The axis of classes: 1, as in (batch, classes, ...), or the only one."""

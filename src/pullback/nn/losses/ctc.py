@@ -31,8 +31,6 @@ from ...ops.shape import arrange, reshaping
 from ...transforms.control.scan import scan
 from ..arguments import as_floats, reduce_losses, validate_labels, widen
 
-__all__ = ["ctc_loss"]
-
 #: The logarithm of probability 0: far below every real one, but finite, so that no difference is NaN.
 _LOG_ZERO = -1e30
 

@@ -16,8 +16,6 @@ from ..arguments import as_floats, match_target, reduce_losses
 from ..norm.vectors import normalize
 from .classification import cross_entropy
 
-__all__ = ["info_nce", "js_div", "kl_div"]
-
 
 def _safe_xlogy(p: Any, q: Any) -> Any:
     """p log q, and zero where p is zero, with no derivative that is not finite there."""

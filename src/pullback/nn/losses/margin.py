@@ -31,11 +31,6 @@ from ...ops.shape import reshaping
 from ..arguments import as_floats, match_target, reduce_losses, validate_labels
 from ..norm.vectors import cosine_similarity
 
-__all__ = [
-    "cosine_embedding_loss", "hinge_embedding_loss", "hinge_loss", "margin_ranking_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "squared_hinge_loss", "triplet_margin_loss",
-]  # fmt: skip
-
 
 @attributed_to_caller
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:

@@ -33,11 +33,6 @@ from ...ops.families import broadcast_shape
 from ...ops.shape import reshaping
 from ..arguments import match_target, reduce_losses, weight_losses
 
-__all__ = [
-    "gaussian_nll_loss", "huber_loss", "l1_loss", "log_cosh_loss", "mse_loss", "poisson_nll_loss", "quantile_loss",
-    "smooth_l1_loss",
-]  # fmt: skip
-
 
 @attributed_to_caller
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:

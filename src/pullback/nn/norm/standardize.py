@@ -20,8 +20,6 @@ from ...ops.reduce.reductions import as_constant
 from ...ops.shape import arrange, reshaping
 from ..arguments import as_floats, count_over_axes, expand_along_axis, require_rank, widen
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
-
 
 def _safe_stddev(spread: Any, eps: float) -> Any:
     """sqrt(v + eps); without eps, 1 where v is zero, since what is divided by it is zero too."""

@@ -18,8 +18,6 @@ from ...ops.reduce.reductions import as_constant, safe_sqrt
 from ...ops.shape import reshaping
 from ..arguments import as_floats, key_on_device_of
 
-__all__ = ["cosine_similarity", "normalize", "spectral_norm", "weight_norm"]
-
 
 def clamp_min(x: Any, least: float) -> Any:
     """x, and the constant `least` where it is below that."""

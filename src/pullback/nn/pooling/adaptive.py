@@ -22,11 +22,6 @@ from ...ops.window.patches import Sizes
 from ..geometry import apply_batched, per_axis
 from . import core
 
-__all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "fractional_max_pool2d", "fractional_max_pool3d",
-]  # fmt: skip
-
 
 @attributed_to_caller
 def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:

@@ -20,11 +20,6 @@ from ...ops.window import pooling
 from ...ops.window.patches import Sizes, window_counts
 from ..geometry import apply_batched, padding_pairs, per_axis
 
-__all__ = [
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d",
-    "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
-]  # fmt: skip
-
 
 @attributed_to_caller
 def max_pool1d(

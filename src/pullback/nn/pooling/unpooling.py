@@ -14,8 +14,6 @@ from ...ops.shape import reshaping
 from ...ops.window.patches import Sizes
 from ..geometry import per_axis
 
-__all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
-
 
 @attributed_to_caller
 def max_unpool1d(

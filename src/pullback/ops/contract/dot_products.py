@@ -15,8 +15,6 @@ from ..shape import arrange, reshaping
 from . import matrix_products
 from .einsum import contract_operands
 
-__all__ = ["cross", "dot", "inner", "kron", "matvec", "vdot", "vecdot", "vecmat"]
-
 
 @attributed_to_caller
 def dot(x: Any, y: Any, /) -> Any:

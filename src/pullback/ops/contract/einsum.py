@@ -19,8 +19,6 @@ from ..forms import Contract
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 
-__all__ = ["contract_operands", "einsum", "contraction_path"]
-
 
 def _label_sizes(labels: Sequence[str], specs: Sequence[Spec]) -> dict[str, int]:
     sizes: dict[str, int] = {}

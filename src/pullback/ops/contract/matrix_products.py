@@ -19,8 +19,6 @@ from ..forms import Contract
 from ..shape import reshaping
 from .einsum import contract_operands
 
-__all__ = ["matmul", "outer", "tensordot"]
-
 
 def _matmul_spec(x: Spec, y: Spec) -> Spec:
     if min(x.ndim, y.ndim) < 2:

@@ -17,8 +17,6 @@ from ..index import indexing
 from ..op import Op
 from ..shape import arrange, reshaping
 
-__all__ = ["convolve", "correlate", "polyval", "vander"]
-
 
 def _convolve_value(xp: Any, x: Any, y: Any) -> Any:
     """All products with x_i y_j at i + j, along the last axes."""

@@ -14,13 +14,6 @@ from ..shape import reshaping
 from . import pointwise
 from .pointwise import add, divide, equal, log, multiply, negative, power, sigmoid, where
 
-__all__ = [
-    "addcdiv", "addcmul", "bitwise_count", "bitwise_left_shift", "bitwise_right_shift", "copysign", "divmod",
-    "float_power", "floor_divide", "fmax", "fmin", "fmod", "gcd", "hypot", "lcm", "logaddexp2", "logical_xor",
-    "nextafter", "reciprocal", "remainder", "rsqrt", "xlogy",
-]  # fmt: skip
-
-
 # The quotient q is constant wherever it is differentiable, and x = q y + remainder.
 floor_divide: Any = elementwise(
     "floor_divide", {"x": None, "y": None}, doc="The largest integer not above x / y; its derivative is zero.",

@@ -17,8 +17,6 @@ from ..reduce import reductions
 from ..shape import arrange, reshaping
 from . import pointwise
 
-__all__ = ["apply_along_axis", "isin", "piecewise", "select"]
-
 
 def _as_values(arrays: Any) -> list[Any]:
     return [as_value(x) for x in arrays]

@@ -18,15 +18,6 @@ from ..families import elementwise, is_complex
 from ..op import MaskedCotangent
 from ..op_samples import integers, reals_above, reals_away_from, reals_between
 
-__all__ = [
-    "abs", "acos", "add", "asin", "atan", "atan2", "bitwise_and", "bitwise_invert", "bitwise_or",
-    "bitwise_xor", "clip_to", "conj", "cos", "cosh", "divide", "equal", "erf", "exp",
-    "expm1", "greater", "greater_equal", "heaviside", "imag", "isfinite", "isinf", "isnan", "less", "less_equal",
-    "log", "log1p", "logaddexp", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "multiply",
-    "negative", "not_equal", "positive", "power", "real", "relu", "sigmoid", "sign", "sin", "sinh", "softplus", "sqrt",
-    "square", "stop_gradient", "subtract", "tan", "tanh", "unrecorded", "where",
-]  # fmt: skip
-
 _SCALARS = (bool, int, float)
 #: From this many elements on, selection by bits is faster than `np.where`.
 _MANY = 1 << 14

@@ -15,8 +15,6 @@ from ..op_samples import join_samples, normal_sample
 from ..shape import reshaping
 from . import pointwise
 
-__all__ = ["fake_quantize"]
-
 # The value is rounded, the derivative that of the identity: a step function's own is zero almost everywhere.
 _straight_round = general(
     "straight_through_round",

@@ -32,11 +32,6 @@ from .pointwise import (
     where,
 )
 
-__all__ = [
-    "ceil", "fix", "floor", "frexp", "isclose", "iscomplex", "isneginf", "isposinf", "isreal", "ldexp", "modf",
-    "nan_to_num", "rint", "round", "signbit", "spacing", "trunc",
-]  # fmt: skip
-
 
 def _rounding_op(name: str, doc: str) -> Any:
     return elementwise(name, {"x": None}, doc=f"{doc}; its derivative is zero.")

@@ -17,8 +17,6 @@ from ..op_samples import join_samples, normal_sample, reals_above, reals_away_fr
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
-__all__ = ["acosh", "angle", "asinh", "atanh", "cbrt", "deg2rad", "exp2", "log10", "log2", "rad2deg", "sinc"]
-
 exp2: Any = elementwise("exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.")
 log2: Any = elementwise(
     "log2",

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["add_into_zeros"]
-
 #: Below this many values `np.add.at` itself is faster than choosing.
 _FEW = 256
 #: Single elements sparser than this are added one by one: going over every bin would cost more.

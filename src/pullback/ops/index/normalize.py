@@ -21,21 +21,6 @@ from ..dispatch import as_value, ndim, shape
 from ..families import broadcast_shape
 from ..statics import MAX_ELEMENTS, Static, is_integer_between
 
-__all__ = [
-    "SLOT",
-    "Index",
-    "axes_before",
-    "fill_slots",
-    "index_static",
-    "has_separated_arrays",
-    "is_scalar_bool",
-    "concrete_mask",
-    "namespace_for",
-    "normalize_index",
-    "indexed_shape",
-    "abstract_mask",
-]
-
 
 class _Slot:
     """Stands for an index array in an index."""

@@ -22,10 +22,6 @@ from ..shape import arrange, reshaping
 from . import indexing
 from .normalize import SLOT, Index, fill_slots, index_static, namespace_for
 
-__all__ = [
-    "gather", "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add", "scatter_reduce",
-]  # fmt: skip
-
 
 def _is_extreme(x: Any, level: Any) -> Any:
     """Which elements equal the extreme; a NaN result selects the NaNs."""

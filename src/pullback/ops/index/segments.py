@@ -16,8 +16,6 @@ from ..shape import reshaping
 from . import indexing, scatter_gather
 from .normalize import concrete_mask, namespace_for
 
-__all__ = ["segment_max", "segment_mean", "segment_min", "segment_prod", "segment_sum"]
-
 
 def _check_segments(x: Any, segments: Any, count: int | None, what: str) -> tuple[Any, Any, int]:
     x, segments = as_value(x), as_value(segments)

@@ -17,11 +17,6 @@ from ..shape import arrange, reshaping
 from . import indexing
 from .normalize import concrete_mask, namespace_for
 
-__all__ = [
-    "argwhere", "choose", "compress", "extract", "flatnonzero", "masked_fill", "masked_scatter", "masked_select",
-    "nonzero", "one_hot", "place", "put",
-]  # fmt: skip
-
 
 def _check_mask(mask: Any, what: str) -> Any:
     mask = as_value(mask)

@@ -32,8 +32,6 @@ from .common import (
 )
 from .linear_systems import triangular_solve
 
-__all__ = ["cholesky", "householder_product"]
-
 
 def _cholesky_value(xp: Any, x: Any) -> Any:
     return narrow_to(call_lapack(xp.linalg.cholesky, "cholesky", bare_hermitian_part(xp, x)), x.dtype)

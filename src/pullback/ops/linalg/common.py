@@ -16,14 +16,6 @@ from ..elementwise import pointwise
 from ..index.normalize import namespace_for
 from ..shape import arrange, reshaping
 
-__all__ = [
-    "adjoint", "antihermitian_part", "call_lapack", "as_column", "lapack_value", "eps", "float_dtype",
-    "hermitian_part", "identity_like",
-    "lower_triangle", "as_matrix", "put_on_diagonal", "product", "real_dtype", "scipy_linalg", "as_square",
-    "square_spec", "batch_matrices",
-    "swap_last_axes", "bare_hermitian_part", "add_optional", "upper_triangle",
-]  # fmt: skip
-
 swap_last_axes = reshaping.swap_last_axes
 product = matrix_products.matmul
 adjoint = matrix_products.adjoint

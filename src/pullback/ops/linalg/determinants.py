@@ -36,8 +36,6 @@ from .common import (
 )
 from .linear_systems import inv
 
-__all__ = ["Slogdet", "det", "matrix_power", "slogdet"]
-
 #: Up to this many zero singular values are handled exactly; with more, the first three derivatives vanish.
 _MAX_LIFTED = 3
 

@@ -42,8 +42,6 @@ from .gauge import (
 )
 from .linear_systems import inv
 
-__all__ = ["Eig", "eig", "eigvals"]
-
 
 class Eig(NamedTuple):
     """The result of `eig`."""

@@ -23,21 +23,6 @@ from ..reduce import reductions
 from ..shape import arrange, reshaping
 from .common import eps, identity_like
 
-__all__ = [
-    "are_all_distinct",
-    "raise_where",
-    "equal_pairs",
-    "average_over_equal",
-    "depends_on_gauge",
-    "divide_by_gaps",
-    "joint_error_text",
-    "forbid_second_derivative",
-    "equal_distinct_pairs",
-    "split_error_text",
-    "separates_equal",
-    "differs_on_equal",
-]
-
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
 
 

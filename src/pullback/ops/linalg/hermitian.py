@@ -46,8 +46,6 @@ from .gauge import (
     split_error_text,
 )
 
-__all__ = ["Eigh", "eigh", "eigvalsh", "symmetrize_from"]
-
 
 class Eigh(NamedTuple):
     """The result of `eigh`."""

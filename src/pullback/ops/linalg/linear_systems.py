@@ -35,8 +35,6 @@ from .common import (
     upper_triangle,
 )
 
-__all__ = ["inv", "solve", "solve_triangular", "tensorinv", "tensorsolve", "triangular_solve"]
-
 
 def _solve_spec(a: Spec, b: Spec, what: str) -> Spec:
     square_spec(a, what)

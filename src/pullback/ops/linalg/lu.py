@@ -33,8 +33,6 @@ from .common import (
 from .gauge import raise_where
 from .linear_systems import divide_by_upper, divide_by_upper_adjoint, triangular_solve
 
-__all__ = ["lu"]
-
 
 def _lu_spec(x: Spec) -> tuple[Spec, ...]:
     *batch, m, n = x.shape

@@ -32,8 +32,6 @@ from .common import (
     square_spec,
 )
 
-__all__ = ["expm", "logm", "sqrtm"]
-
 
 def _directional_derivative(op: Op, x: Any, direction: Any) -> Any:
     """The derivative of a matrix function at x along a direction, which is scaled to the size of x: the derivative is

@@ -18,8 +18,6 @@ from .common import as_matrix, float_dtype, real_dtype
 from .linear_systems import inv
 from .singular import svdvals
 
-__all__ = ["cond", "matrix_norm", "norm", "vector_norm"]
-
 
 def _as_float(x: Any) -> Any:
     x = as_value(x)

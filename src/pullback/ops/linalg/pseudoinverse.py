@@ -30,8 +30,6 @@ from .common import (
 from .hermitian import symmetrize_from
 from .singular import svdvals
 
-__all__ = ["lstsq", "pinv"]
-
 
 def _pinv_value(xp: Any, x: Any, rtol: Any) -> Any:
     if not x.size:

@@ -37,8 +37,6 @@ from .gauge import depends_on_gauge, raise_where
 from .linear_systems import divide_by_upper, divide_by_upper_adjoint
 from .norms import vector_norm
 
-__all__ = ["QR", "qr"]
-
 
 class QR(NamedTuple):
     """The result of `qr`."""

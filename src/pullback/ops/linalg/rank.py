@@ -17,8 +17,6 @@ from . import hermitian as symmetric
 from . import singular
 from .common import eps
 
-__all__ = ["matrix_rank"]
-
 
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """How many singular values lie above `tol`, or above `rtol` times the largest. It has no derivative.

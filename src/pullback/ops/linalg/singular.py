@@ -49,8 +49,6 @@ from .gauge import (
 )
 from .hermitian import symmetrize_from
 
-__all__ = ["SVD", "svd", "svdvals"]
-
 
 class SVD(NamedTuple):
     """The result of `svd`."""

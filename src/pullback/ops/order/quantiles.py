@@ -21,8 +21,6 @@ from ..reduce import reductions
 from ..shape import arrange, reshaping
 from . import sorting
 
-__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
-
 PlaceFunction = Callable[[Any, Any], Any]
 
 

@@ -21,11 +21,6 @@ from ..op_samples import join_samples, normal_sample
 from ..reduce import reductions
 from ..shape import reshaping
 
-__all__ = [
-    "argpartition", "argsort", "kthvalue", "lexsort", "msort", "partition", "searchsorted", "sort", "topk", "unique",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values",
-]  # fmt: skip
-
 
 def _argsort_value(xp: Any, x: Any, axis: int, descending: bool, kth: tuple[int, ...]) -> Any:
     """Equal elements keep their order, also in a descending sort."""

@@ -10,8 +10,6 @@ from typing import Any
 from ..lazy import load_module
 from .unsupported import package_function, refuse, unsupported_error
 
-__all__ = ["FORWARDED", "SAME", "IMPLEMENTED", "known_names", "name_of", "function_for", "out_position"]
-
 #: Our functions with NumPy's parameters, by how many leading arguments are positional; `np=ours` renames.
 #: Their keywords have NumPy's names; one that ours lacks is refused by name.
 FORWARDED = {

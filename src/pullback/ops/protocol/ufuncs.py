@@ -22,8 +22,6 @@ from ..reduce import reductions, scans
 from ..shape import arrange, reshaping
 from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
 
-__all__ = ["FUNCTIONS", "function_of", "call_with_options"]
-
 #: Our function for each ufunc.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 _PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")

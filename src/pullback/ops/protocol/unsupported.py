@@ -9,8 +9,6 @@ import numpy as np
 from ...errors import UnsupportedFunction
 from ..lazy import find_public
 
-__all__ = ["NOT_GIVEN", "package_function", "refuse", "unsupported_error"]
-
 #: NumPy's own mark of an argument that was not given.
 NOT_GIVEN: Any = np._NoValue
 

@@ -20,10 +20,6 @@ from . import draw_ops
 from .keys import key_on_device, refuse_key
 from .samplers import DrawRequest, gumbel
 
-__all__ = [
-    "bernoulli", "binomial", "bits", "categorical", "choice", "gumbel_softmax", "integers", "permutation", "poisson",
-]  # fmt: skip
-
 
 def bits(size: Any = (), *, width: int = 32, key: Any = None) -> Any:
     """Random words of 32 or 64 bits, as unsigned integers.

@@ -20,18 +20,6 @@ from ..special.incomplete_gamma import gamma_moment
 from .expansions import MAX_EXPANDED, expand_bits, expand_range, expand_unit
 from .threefry import BITS, DRAWS, HIGH, generate_words, join_words, key_batch_shape, threefry
 
-__all__ = [
-    "discrete_parameter",
-    "held",
-    "log_gamma",
-    "order_draw",
-    "random_bits",
-    "range_draw",
-    "unit",
-    "binomial_draw",
-    "poisson_draw",
-]
-
 
 def _bits_value(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
     """A 64-bit word is both words of one block, a 32-bit word is one of them, in order."""

@@ -18,8 +18,6 @@ from ..families import elementwise
 from ..shape import arrange, reshaping
 from .threefry import BITS, FOLDS, PARITY, ROTATIONS, SPLITS, threefry
 
-__all__ = ["expand_bits", "expand_fold_in", "expand_range", "expand_split", "expand_unit"]
-
 #: Draws of more blocks than this fall back to NumPy: their counters would fill memory.
 MAX_EXPANDED = 1 << 20
 

@@ -47,11 +47,6 @@ from ..special.error_functions import log_ndtr, ndtri, ndtri_exp
 from . import draw_ops
 from .keys import fold_in, key_on_device, refuse_key
 
-__all__ = [
-    "beta", "cauchy", "chi2", "dirichlet", "exponential", "gamma", "gumbel", "laplace", "logistic", "lognormal",
-    "multivariate_normal", "normal", "pareto", "student_t", "truncated_normal", "uniform", "weibull",
-]  # fmt: skip
-
 
 class DrawRequest:
     """A request to a sampler: its parameters as values, the shape and dtype of the result, and its key."""

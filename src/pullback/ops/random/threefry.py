@@ -13,20 +13,6 @@ from typing import Any
 from ...arrays.spec import Spec
 from ...errors import ShapeError
 
-__all__ = [
-    "BITS",
-    "DRAWS",
-    "FOLDS",
-    "HIGH",
-    "PARITY",
-    "SPLITS",
-    "ROTATIONS",
-    "key_batch_shape",
-    "join_words",
-    "threefry",
-    "generate_words",
-]
-
 #: The use of a counter, in its four highest bits, so that keys derived from a key never repeat its numbers.
 BITS, DRAWS, FOLDS, SPLITS = 0x00000000, 0x20000000, 0x40000000, 0x80000000
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -21,8 +21,6 @@ from ..order.sorting import searchsorted
 from ..shape import arrange, reshaping
 from . import scans
 
-__all__ = ["diff", "ediff1d", "gradient", "interp", "unwrap"]
-
 
 def _lay_along(x: Any, axis: int, rank: int) -> Any:
     """A vector laid along one axis of an array."""

@@ -16,8 +16,6 @@ from ..index import indexing
 from ..shape import reshaping
 from . import reductions
 
-__all__ = ["cdist", "pairwise_distance", "pdist"]
-
 
 def _p_norm(differences: Any, p: float, keepdims: bool = False) -> Any:
     """The p-norm along the last axis, with derivative zero at distance zero."""

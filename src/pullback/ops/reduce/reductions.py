@@ -23,10 +23,6 @@ from ..op_samples import join_samples, normal_sample
 from ..shape import arrange, reshaping
 from . import scans
 
-__all__ = [
-    "all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var",
-]  # fmt: skip
-
 _FLOAT16 = np.dtype("float16")
 #: Elements per block, so that a block stays in the processor's cache.
 _IN_CACHE = 1 << 14

@@ -18,8 +18,6 @@ from ..op_samples import join_samples, normal_sample
 from ..shape import arrange, reshaping
 from . import scans
 
-__all__ = ["cummax", "cummin", "logcumsumexp", "nancumprod", "nancumsum"]
-
 
 @attributed_to_caller
 def nancumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:

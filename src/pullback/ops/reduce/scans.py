@@ -21,8 +21,6 @@ from ..op_samples import join_samples, normal_sample
 from ..shape import arrange, reshaping
 from . import reductions
 
-__all__ = ["cumulative_prod", "cumulative_sum", "linear_recurrence"]
-
 
 def edge_slice(x: Any, axis: int, number: int) -> Any:
     """One slice of zeros or ones, to put before or after x."""

@@ -17,11 +17,6 @@ from ..index.normalize import concrete_mask
 from ..shape import reshaping
 from . import reductions, scans
 
-__all__ = [
-    "average", "bincount", "count_nonzero", "cumulative_trapezoid", "nanargmax", "nanargmin", "nanmax", "nanmean",
-    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ptp", "trapezoid", "trapz",
-]  # fmt: skip
-
 
 @attributed_to_caller
 def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from ...errors import RecomputeError
 
-__all__ = ["Draws", "State", "preview_draws", "cursor", "next_state", "use_draws", "read_state", "write_state"]
-
 
 class State(NamedTuple):
     """The default generator at one moment: its key as two integers, and how many keys it has handed out."""

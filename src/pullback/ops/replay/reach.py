@@ -14,8 +14,6 @@ import numpy as np
 from ...arrays.picklable import Transformed
 from ...arrays.tensor import Tensor
 
-__all__ = ["GENERATORS", "Reach", "is_generator"]
-
 #: Types with a random stream of their own.
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 #: How far to look into what a function closes over: functions in functions, objects in lists.

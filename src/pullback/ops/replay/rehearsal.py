@@ -17,8 +17,6 @@ from .reach import Reach
 from .snapshot import StateSnapshot
 from .streams import preserve_streams
 
-__all__ = ["UndoWatcher", "rehearse", "dry_run", "undo_on_exit"]
-
 
 class UndoWatcher(Watcher):
     """Records the side effects of a run, so that they can be undone. An enclosing watcher still sees

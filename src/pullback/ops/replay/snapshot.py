@@ -13,8 +13,6 @@ from typing import Any
 from ...arrays.tensor import Tensor
 from .reach import Reach
 
-__all__ = ["StateSnapshot"]
-
 #: The saved value of an attribute that did not exist.
 _MISSING = object()
 

@@ -22,8 +22,6 @@ from ...arrays.spec import spec_of
 from ...arrays.value import Value
 from .default_stream import Draws, use_draws
 
-__all__ = ["STREAMS", "Stream", "Streams", "stream_of", "preserve_streams"]
-
 StreamState = Any
 
 

@@ -22,8 +22,6 @@ from ..op import Op
 from ..op_samples import join_samples, normal_sample
 from . import reshaping
 
-__all__ = ["concat", "diagonal", "flip", "pad", "repeat", "roll", "split", "stack", "tile", "tril", "triu"]
-
 
 def _concat_spec(*xs: Spec, axis: int) -> Spec:
     first = xs[0].shape

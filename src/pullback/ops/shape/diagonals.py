@@ -20,8 +20,6 @@ from ..reduce import reductions
 from . import arrange, reshaping
 from .stack_split import ravel
 
-__all__ = ["block_diag", "diag", "diag_embed", "diagflat", "fill_diagonal", "trace", "tri"]
-
 
 @attributed_to_caller
 def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> Any:

@@ -17,8 +17,6 @@ from ..index.normalize import concrete_mask, namespace_for
 from . import arrange, reshaping
 from .stack_split import meshgrid, ravel
 
-__all__ = ["append", "cartesian_prod", "combinations", "delete", "insert", "resize", "trim_zeros"]
-
 
 @attributed_to_caller
 def append(x: Any, values: Any, /, axis: int | None = None) -> Any:

@@ -25,16 +25,6 @@ from ..forms import Cast, View
 from ..op_samples import join_samples, normal_sample
 from ..reduce import reductions
 
-__all__ = [
-    "broadcast_to",
-    "expand_dims",
-    "matrix_transpose",
-    "moveaxis",
-    "permute_dims",
-    "reshape",
-    "squeeze",
-]
-
 
 def _astype_spec(x: Spec, dtype: Any) -> Spec:
     return make_spec(x.shape, np.dtype(dtype), x.device)

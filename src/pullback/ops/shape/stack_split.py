@@ -15,33 +15,6 @@ from ..dispatch import as_value, ndim, shape
 from ..index import indexing
 from . import arrange, reshaping
 
-__all__ = [
-    "array_split",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "block",
-    "broadcast_arrays",
-    "column_stack",
-    "dsplit",
-    "dstack",
-    "flatten",
-    "fliplr",
-    "flipud",
-    "hsplit",
-    "hstack",
-    "meshgrid",
-    "ravel",
-    "rollaxis",
-    "rot90",
-    "swapaxes",
-    "tensor_split",
-    "unflatten",
-    "unstack",
-    "vsplit",
-    "vstack",
-]
-
 
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Any:
     """Two axes exchanged.

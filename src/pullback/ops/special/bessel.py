@@ -8,11 +8,6 @@ from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negativ
 from .definition import library_function, refuse_partial, samples_over, shift_order, special
 from .scaled_bessel import ive_derivative, kve_derivative
 
-__all__ = [
-    "airy", "i0", "i0e", "i1", "i1e", "iv", "ive", "j0", "j1", "jn", "jv", "k0", "k0e", "k1", "k1e", "kn", "kv", "kve",
-    "spherical_in", "spherical_jn", "spherical_kn", "spherical_yn", "y0", "y1", "yn", "yv",
-]  # fmt: skip
-
 
 def _half_difference(f: Any) -> Any:
     """f_v' = (f_{v-1} - f_{v+1}) / 2, for J and Y."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from ..elementwise.pointwise import add, multiply
 
-__all__ = ["density_derivative"]
-
 
 def density_derivative(g: Callable[[int, int], Any], j: int, k: int = 0) -> Any:
     """D[j, k] from the derivatives g(j, k) of the log-density, of any interpreter; needs j + k > 0."""

@@ -15,8 +15,6 @@ from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
 
-__all__ = ["cache_by_order", "compute_in_double", "library_function", "samples_over", "refuse_partial", "special"]
-
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
 

@@ -23,8 +23,6 @@ from ..elementwise.pointwise import (
 )
 from .definition import samples_over, special
 
-__all__ = ["entr", "expit", "kl_div", "log_expit", "logit", "rel_entr", "xlog1py", "xlogy"]
-
 expit = sigmoid
 
 

@@ -25,11 +25,6 @@ from ..elementwise.pointwise import (
 )
 from .definition import library_function, refuse_partial, samples_over, shift_order, special
 
-__all__ = [
-    "beta", "betaln", "binom", "comb", "digamma", "factorial", "gamma", "gammaln", "lgamma", "loggamma",
-    "multigammaln", "poch", "polygamma", "polygamma_difference", "psi", "rgamma", "zeta",
-]  # fmt: skip
-
 gamma: Any = special(
     "gamma",
     {"x": lambda out, x: multiply(out, digamma(x))},

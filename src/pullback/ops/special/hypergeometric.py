@@ -7,11 +7,6 @@ from typing import Any
 from ..elementwise.pointwise import add, divide, greater, maximum, multiply, negative, subtract, where
 from .definition import refuse_partial, samples_over, special
 
-__all__ = [
-    "eval_chebyt", "eval_chebyu", "eval_gegenbauer", "eval_genlaguerre", "eval_hermite", "eval_hermitenorm",
-    "eval_jacobi", "eval_laguerre", "eval_legendre", "hyp0f1", "hyp1f1", "hyp2f1",
-]  # fmt: skip
-
 hyp0f1: Any = special(
     "hyp0f1",
     {"b": refuse_partial("hyp0f1", "b"), "z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)},

@@ -33,8 +33,6 @@ from .gamma import polygamma, polygamma_difference
 from .incomplete_gamma import log_weight
 from .quadrature import integrate_half_line
 
-__all__ = ["betainc", "betaincc", "betainccinv", "betaincinv"]
-
 
 def _log_weight_derivatives(a: Any, b: Any, x: Any) -> Any:
     """g(j, k): the derivatives of the log of the weight, of any interpreter."""

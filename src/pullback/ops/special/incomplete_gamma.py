@@ -33,8 +33,6 @@ from .definition import cache_by_order, library_function, samples_over, special
 from .gamma import digamma, polygamma
 from .quadrature import integrate_half_line
 
-__all__ = ["gamma_moment", "gammainc", "gammaincc", "gammainccinv", "gammaincinv"]
-
 
 def log_weight(xp: Any, a: Any, x: Any) -> Any:
     """log(x^a e^-x / gamma(a)); for large a by Stirling's formula around x = a, where the terms nearly cancel."""

@@ -15,8 +15,6 @@ from .bessel import spherical_in, spherical_jn
 from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
 from .hypergeometric import hyp2f1
 
-__all__ = ["ellipe", "ellipk", "ellipkm1", "exp1", "expi", "expn", "lambertw", "shichi", "sici", "spence"]
-
 expi: Any = special(
     "expi",
     {"x": lambda bar, x: divide(multiply(bar, exp(x)), x)},

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["integrate_half_line"]
-
 _STEP = 1 / 16
 _GRID = np.arange(-4.0, 5.0 + _STEP / 2, _STEP)
 NODES = np.exp(_GRID - np.exp(-_GRID))

@@ -12,8 +12,6 @@ import numpy as np
 
 from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
 
-__all__ = ["ive_derivative", "kve_derivative"]
-
 
 def _asymptotic_series(xp: Any, k: int, v: Any, x: Any) -> Any:
     """The k-th derivative of exp(-x) I_v(x) ~ (2 pi x)^(-1/2) sum of (-1)^m a_m(v) / x^m, term by term."""

@@ -28,8 +28,6 @@ from ..op import Op
 from ..shape import reshaping
 from .patches import Pairs, Sizes, inner_slices, pad_grid, patch_view, window_counts, window_slices
 
-__all__ = ["convolve_grid_transposed", "convolve_grid", "convolve_for_weight"]
-
 #: Bytes of patches laid out at a time: on a CPU what fits the second-level cache, on a GPU a share of memory.
 _CPU_BLOCK_BYTES, _GPU_BLOCK_BYTES = 1 << 20, 1 << 28
 

@@ -14,18 +14,6 @@ import numpy as np
 
 from ...errors import ShapeError
 
-__all__ = [
-    "Pairs",
-    "Sizes",
-    "window_counts",
-    "first_unpadded_place",
-    "are_windows_disjoint",
-    "pad_grid",
-    "patch_view",
-    "window_slices",
-    "inner_slices",
-]
-
 Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 

@@ -32,8 +32,6 @@ from .patches import (
     window_slices,
 )
 
-__all__ = ["argmax_places", "put_places", "spread_windows", "sum_windows", "take_places"]
-
 
 def _pool_counts(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
     return window_counts("pooling", sizes, window, stride, padding, dilation)

@@ -21,8 +21,6 @@ from ..op_samples import join_samples, normal_sample
 from ..shape import arrange, reshaping
 from .patches import strided_view
 
-__all__ = ["as_strided", "im2col", "sliding_window_view", "unfold"]
-
 
 def _count_windows(length: int, size: int, step: int, dilation: int) -> int:
     """How many windows of `size` elements fit, `dilation` apart inside, `step` apart from each other."""

@@ -20,8 +20,6 @@ from ..leaves import (
 )
 from ..rule import Rule, leafwise_rule, named_chain
 
-__all__ = ["adafactor"]
-
 Slots = dict[str, Any]
 
 

@@ -10,8 +10,6 @@ from ..leaves import abs_squared, cast_like, check_setting, real_zeros_like, saf
 from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 
-__all__ = ["adadelta", "adagrad", "rmsprop"]
-
 Slots = dict[str, Any]
 
 

@@ -21,8 +21,6 @@ from ..leaves import (
 from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 
-__all__ = ["adam", "adamax", "adamw", "nadam", "radam", "scale_by_adam"]
-
 Slots = dict[str, Any]
 
 

@@ -12,8 +12,6 @@ from ..transformations.scaling import optional_weight_decay, scale_by_learning_r
 from .adam import scale_by_adam
 from .momentum import trace
 
-__all__ = ["lamb", "lars", "scale_by_trust_ratio"]
-
 
 @picklable
 def scale_by_trust_ratio(eps: Any = 0.0) -> Rule:

@@ -20,8 +20,6 @@ from ..leaves import cast_like, check_count, check_rate, select_if, zero_step_co
 from ..rule import Rule, State, wrong_state_error
 from .line_search import strong_wolfe
 
-__all__ = ["lbfgs"]
-
 
 @picklable
 def lbfgs(lr: Any = 1.0, memory: int = 10, line_search: bool = True, trials: int = 25) -> Rule:

@@ -9,8 +9,6 @@ from ...ops.elementwise import pointwise
 from ...ops.functions import clip
 from ...transforms.control.branches_and_loops import while_loop
 
-__all__ = ["strong_wolfe"]
-
 #: The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
 _SUFFICIENT_DECREASE, _CURVATURE = 1e-4, 0.9
 

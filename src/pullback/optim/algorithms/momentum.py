@@ -13,8 +13,6 @@ from ..leaves import cast_like, check_setting, require_real, zeros_like
 from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 
-__all__ = ["lion", "rprop", "sgd", "trace"]
-
 
 @picklable
 def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:

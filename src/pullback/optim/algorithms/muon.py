@@ -16,8 +16,6 @@ from ..leaves import cast_like, check_count, check_setting, require_real, zeros_
 from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 
-__all__ = ["muon", "newton_schulz"]
-
 Slots = dict[str, Any]
 #: x -> a x + b x^3 + c x^5 five times brings every singular value in (0.01, 1] to within about 0.3 of 1, as fast as
 #: possible.

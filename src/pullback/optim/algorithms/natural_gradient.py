@@ -17,8 +17,6 @@ from ..leaves import cast_like, check_count, check_setting, require_real
 from ..rule import Rule, named_chain
 from ..transformations.scaling import scale_by_learning_rate
 
-__all__ = ["natural_gradient"]
-
 
 @picklable
 def natural_gradient(

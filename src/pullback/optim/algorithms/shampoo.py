@@ -17,8 +17,6 @@ from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 from .momentum import trace
 
-__all__ = ["shampoo"]
-
 Slots = dict[str, Any]
 
 

@@ -18,11 +18,6 @@ from ..rule import Rule
 from ..transformations.clipping import sgld
 from .optimizer import Optimizer
 
-__all__ = [
-    "LAMB", "LARS", "LBFGS", "SGD", "SGLD", "AdaDelta", "AdaGrad", "Adafactor", "Adam", "AdamW", "Adamax", "Lion",
-    "Muon", "NAdam", "RAdam", "RMSProp", "Rprop", "Shampoo",
-]  # fmt: skip
-
 
 def _make_constructor(rule: Callable[..., Rule], name: str) -> Callable[..., Optimizer]:
     def construct(params: Any, *args: Any, **settings: Any) -> Optimizer:

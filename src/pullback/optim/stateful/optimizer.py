@@ -12,8 +12,6 @@ from ...settings import enable_grad
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
 
-__all__ = ["Optimizer"]
-
 
 @final
 class Optimizer:

@@ -18,8 +18,6 @@ from ...settings import no_grad
 from ..leaves import check_setting
 from ..rule import Rule, apply_updates
 
-__all__ = ["ParameterGroup", "untracked_value", "make_groups"]
-
 
 def make_groups(
     rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool

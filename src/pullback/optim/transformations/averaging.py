@@ -21,8 +21,6 @@ from ..leaves import (
 )
 from ..rule import Rule, State, check_state_pair
 
-__all__ = ["Average", "ema", "lookahead", "swa"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,6 @@ from ..leaves import abs_squared, cast_like, check_setting, l2_norm, require_rea
 from ..rule import Rule, leafwise_rule, named_chain, stateless_rule
 from .scaling import scale_by_learning_rate
 
-__all__ = [
-    "adaptive_clip", "add_noise", "centralize", "clip_by_global_norm", "clip_by_norm", "clip_by_value", "global_norm",
-    "sgld",
-]  # fmt: skip
-
 
 def global_norm(tree: Any) -> Any:
     """The root of the sum of squares over all leaves, with derivative 0 at 0.

@@ -13,8 +13,6 @@ from ...ops.reduce.reductions import all as every_one
 from ..leaves import check_count, select_if, zero_step_count, zeros_like
 from ..rule import Rule, State, check_state_pair
 
-__all__ = ["apply_if_finite", "multi_steps"]
-
 
 def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     """One of two trees. Where the condition is traced, in a compiled step or a batch, both are computed."""

@@ -11,8 +11,6 @@ from ...errors import ArgumentError
 from ..leaves import zeros_like
 from ..rule import Rule, stateless_rule, wrong_state_error
 
-__all__ = ["freeze", "masked", "multi_transform"]
-
 
 @picklable
 def multi_transform(rules: Mapping[Any, Rule], labels: Any) -> Rule:

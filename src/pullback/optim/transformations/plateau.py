@@ -17,8 +17,6 @@ from ...ops.shape.reshaping import astype
 from ..leaves import cast_like, check_count, check_setting, zero_step_count
 from ..rule import Rule, State, check_state
 
-__all__ = ["reduce_on_plateau"]
-
 
 @picklable
 def reduce_on_plateau(

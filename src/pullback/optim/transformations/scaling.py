@@ -13,8 +13,6 @@ from ..leaves import cast_like, check_rate, check_setting, zero_step_count
 from ..rule import Rule, State, check_state, stateless_rule
 from .masking import masked
 
-__all__ = ["add_decayed_weights", "scale", "scale_by_learning_rate"]
-
 
 @picklable
 def scale(factor: Any) -> Rule:

@@ -17,18 +17,6 @@ from ...ops.elementwise.pointwise import imag, real
 from ...ops.op import Op
 from ...ops.reduce.reductions import sum as total_of
 
-__all__ = [
-    "Case",
-    "cases_of",
-    "random_combination",
-    "random_like",
-    "flat_vector",
-    "real_inner_product",
-    "as_results",
-    "drop_free_phases",
-    "weighted_real_sum",
-]
-
 
 @dataclass(frozen=True)
 class Case:

@@ -12,8 +12,6 @@ from ...errors import DtypeError
 from .cases import Case
 from .oracles import has_edge_oracle
 
-__all__ = ["edge_cases", "reorder_memory"]
-
 #: Values at which every exact elementwise op of one or two arguments is checked, in all pairs.
 _NUMBERS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, np.inf, -np.inf, np.nan, 1e-300, 1e300])
 #: Ops whose argument must be sorted or an index, or that multiply by zeros which the oracle leaves out.

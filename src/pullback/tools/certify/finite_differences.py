@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Slope", "measure_slope"]
-
 #: Steps are halved until the estimate is this small, relative to the size an error is measured by, or there is none.
 _ENOUGH = 1e-10
 _FIRST, _LEVELS, _COLUMNS = 0.125, 30, 7

@@ -12,8 +12,6 @@ from ...transforms import jvp
 from .cases import Case
 from .oracles.scalars import PRECISION, mpmath_functions, to_mpmath
 
-__all__ = ["high_precision_error", "scalar_function"]
-
 #: The least size an error is relative to: below it, a formula may have cancelled as far as the value has.
 _FLOOR = 1e-3
 #: How much of the change by the argument's own roundoff is allowed for: some ulps, in units of the tolerance of 1e-10.

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from ..render.tables import align_columns
 
-__all__ = ["MARK", "Certificate", "Outcome", "Tally"]
-
 #: Marks the start and end of the table in a page.
 MARK = "<!-- the table of certification -->"
 

@@ -35,9 +35,6 @@ from .high_precision import high_precision_error
 from .oracles import oracle_of
 from .surrogates import SURROGATES
 
-__all__ = ["ROLES", "Measurement", "Role", "relative_distance"]
-
-
 #: The least size an error by differences is relative to: a part of the largest slope, and of the largest value (in
 #: single precision more of it, since a slope of 1e-3 of the value is lost in its roundoff).
 _OF_LARGEST, _OF_VALUE, _OF_ROUNDOFF = 1e-2, 1e-3, 100.0

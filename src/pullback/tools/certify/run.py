@@ -18,8 +18,6 @@ from .cases import Case, as_results, can_carry_derivative, cases_of
 from .report import Certificate, Outcome
 from .roles import ROLES, Measurement, Role, is_low_precision
 
-__all__ = ["DTYPES", "EXCEPTIONS", "certify", "certify_ops", "case_outcomes"]
-
 #: The dtypes in which each sample of an op is certified.
 DTYPES = ("float64", "float32", "complex128")
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from .cases import Case
 
-__all__ = ["SURROGATES"]
-
 
 def _constant(case: Case) -> Callable[..., Any]:
     return lambda x: np.asarray(case.floats[0])

@@ -27,8 +27,6 @@ from ...transforms.reverse import vjp
 from .limits import Limits
 from .parameters import to_numpy
 
-__all__ = ["ActivationRow", "activation_rows"]
-
 #: Where a function that flattens out is flat to single precision.
 _FAR = 40.0
 

@@ -22,8 +22,6 @@ from .limits import Limits
 from .parameters import assign_verdicts, dotted_path, parameter_row, to_numpy
 from .report import GradientReport
 
-__all__ = ["gradient_report"]
-
 
 def gradient_report(
     params: Any,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ...errors import ArgumentError
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

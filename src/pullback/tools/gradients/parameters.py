@@ -15,8 +15,6 @@ from ...arrays.value import Value
 from ...errors import ArgumentError
 from .limits import Limits
 
-__all__ = ["ParameterRow", "dotted_path", "assign_verdicts", "parameter_row", "to_numpy"]
-
 #: Parts of a path such as `['conv'][0].weight`.
 _PART = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.?([^.\[]+)")
 

@@ -16,8 +16,6 @@ from ..render.tables import rich_table, text_table
 from .activations import ActivationRow
 from .parameters import ParameterRow
 
-__all__ = ["GradientReport"]
-
 _PARAMETERS = ("parameter", "shape", "gradient norm", "of values", "zero", "dead slices", "finding")
 _ACTIVATIONS = ("activation", "shape", "flat", "stuck units", "dead units", "finding", "line")
 _STATE_COLORS = {

@@ -12,8 +12,6 @@ from ..render.tables import text_table
 from .event_log import MemoryRow
 from .profile import Profile
 
-__all__ = ["Change", "Difference", "diff"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["HOLDERS", "MemoryEvent", "TimelinePoint", "Origin", "MemoryRow", "replay_events", "group_events"]
-
 #: Who holds memory, in the order of display.
 HOLDERS = ("parameter", "input", "kept", "gradient", "temporary")
 

@@ -19,8 +19,6 @@ from ...tape.cotangents import arrays_in
 from ...tape.sweep import order_deepest_first
 from ..render.tables import rich_table, text_table
 
-__all__ = ["Explanation", "KeptValue", "explain"]
-
 _HEAD = ("bytes", "keepers", "value", "holder", "kept by", "line")
 
 

@@ -20,8 +20,6 @@ from ...checkpoint.budget.budget_report import format_bytes
 from ...errors import ArgumentError
 from ...tape.cotangents import arrays_in
 
-__all__ = ["Census", "NoGrowth", "assert_no_growth", "take_census"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

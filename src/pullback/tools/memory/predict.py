@@ -29,8 +29,6 @@ from ...tape.backward import gradients
 from ...tape.cotangents import arrays_in
 from ...tape.sweep import leaves_of, order_deepest_first
 
-__all__ = ["Prediction", "predict"]
-
 #: Elements up to which an op is tried on bytes to see whether it returns a view.
 _LARGEST_TRIAL = 1 << 24
 

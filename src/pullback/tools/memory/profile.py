@@ -29,8 +29,6 @@ from ..render.tables import rich_table, text_table
 from .event_log import HOLDERS, MemoryEvent, MemoryRow, Origin, TimelinePoint, group_events, replay_events
 from .render import memory_page, timeline_svg
 
-__all__ = ["Profile", "profile"]
-
 _HEAD = ("bytes", "count", "holder", "op", "line")
 
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 from ...checkpoint.budget.budget_report import format_bytes
 from .event_log import HOLDERS, TimelinePoint
 
-__all__ = ["memory_page", "timeline_svg"]
-
 _HOLDER_COLORS = ("#4878a8", "#8fb4d4", "#e0a040", "#b04848", "#b8b8b8")
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 320, 80, 30
 #: The most points of a picture: about its pixels.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["AxisScale", "format_short", "fit_scale"]
-
 #: Anything smaller counts as zero: its multiples and powers would underflow.
 _TINY = 1e-290
 #: Steps that read well, times a power of ten.

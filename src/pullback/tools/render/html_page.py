@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-__all__ = ["Page"]
-
 _STYLE = """
 :root{color-scheme:light}
 body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;max-width:1080px;margin:2em auto;padding:0 1.2em}

@@ -9,8 +9,6 @@ from html import escape
 
 from .axis_scale import AxisScale, fit_scale, format_short
 
-__all__ = ["COLORS", "Bar", "draw_bars", "draw_curves", "draw_images"]
-
 #: Colors that most people can tell apart, also in gray.
 COLORS = ("#3566a5", "#d9822b", "#4b9e63", "#b8434a", "#7b5ea7", "#8a6d52", "#d174ab", "#6f7379", "#a6a032", "#2fa3b5")
 _WIDTH, _HEIGHT = 640, 300

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["align_columns", "rich_table", "text_table"]
-
 
 def align_columns(rows: Sequence[Sequence[str]], right: int = 0) -> list[str]:
     """Rows of cells as lines, the first `right` columns right-aligned."""

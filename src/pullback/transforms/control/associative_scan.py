@@ -18,8 +18,6 @@ from ...ops.shape.reshaping import expand_dims, reshape
 from ..boundary import as_array_leaf
 from .carry import as_arrays, has_same_type
 
-__all__ = ["associative_scan"]
-
 
 def associative_scan(f: Callable[[Any, Any], Any], xs: Any, reverse: bool = False, axis: int = 0) -> Any:
     """x0, f(x0, x1), f(f(x0, x1), x2), ... along an axis, for an associative f, in about 2 log2(n) calls of f. f gets

@@ -24,20 +24,6 @@ from ...ops.specialize import Symbol
 from ..forward import Dual
 from ..vectorize import Batched
 
-__all__ = [
-    "PYTHON_NUMBERS",
-    "BatchMask",
-    "replace_inactive",
-    "mask_operand",
-    "to_int",
-    "narrow_mask",
-    "check_integer",
-    "check_boolean",
-    "as_rebindable",
-    "run_under_mask",
-    "to_bool",
-]
-
 #: Python's own numbers, which are weak in promotion.
 PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 

@@ -38,8 +38,6 @@ from .batch_masks import (
 from .carry import LoopCarry
 from .staging import is_staged, is_staging, stage_branch, stage_fori, stage_while
 
-__all__ = ["cond", "fori_loop", "switch", "while_loop"]
-
 _WHERE_HINT = "\n  To choose between values, use pb.where."
 
 

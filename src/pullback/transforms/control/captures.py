@@ -19,8 +19,6 @@ import numpy as np
 from ...arrays.value import Value
 from ...errors import GraphError
 
-__all__ = ["Captures", "UnchangedArrays"]
-
 #: The captures that matter: values of ours, arrays of the user.
 _CAPTURED_TYPES = (Value, np.ndarray)
 

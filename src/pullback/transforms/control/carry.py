@@ -16,8 +16,6 @@ from ...ops.shape.reshaping import astype
 from ..boundary import as_array_leaf, owned_copy
 from .batch_masks import PYTHON_NUMBERS, as_rebindable
 
-__all__ = ["LoopCarry", "has_same_type", "as_arrays"]
-
 
 class LoopCarry:
     """The carry of a loop: leaves of one structure, shape and dtype from beginning to end."""

@@ -19,8 +19,6 @@ from .batch_masks import as_rebindable
 from .carry import LoopCarry, as_arrays, has_same_type
 from .staging import is_staged, is_staging, stage_scan
 
-__all__ = ["map", "scan"]
-
 #: How many pieces an array is cut into, or joined from, by one op: the work per piece grows with their number.
 _FAN_OUT = 32
 

@@ -35,8 +35,6 @@ from .flow.derive_routines import float_places
 from .flow.iterate import add_residual_outputs, apply_iterate
 from .flow.repeat import apply_repeat
 
-__all__ = ["is_staged", "is_staging", "stage_branch", "stage_fori", "stage_scan", "stage_while"]
-
 _COUNT_DTYPE = np.dtype(np.int64)
 _COUNTER_SPEC = Spec((), _COUNT_DTYPE, weak=int)
 

@@ -20,8 +20,6 @@ from ...ops.op import Formula, Op
 from ...ops.statics import Static
 from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
 
-__all__ = ["CustomOp", "custom_op"]
-
 RuleFunction = Callable[..., Any]
 
 #: Parameter names reserved by rules and records.

@@ -19,8 +19,6 @@ from ...ops.elementwise.pointwise import stop_gradient
 from ...ops.op import Formula, Op
 from .rules import CALL_PARAMETER, UnknownTangent, as_bare_results, make_custom_record
 
-__all__ = ["Function", "FunctionContext"]
-
 
 class FunctionContext:
     """What `forward` saves for `backward` and `jvp`: tensors by `save_for_backward`, anything as an attribute.

@@ -20,8 +20,6 @@ from ...ops.shape.reshaping import astype
 from ...ops.statics import Static
 from .custom_op import CustomOp, custom_op
 
-__all__ = ["ALTERED", "clip_gradient", "reverse_gradient", "scale_gradient", "straight_through"]
-
 
 @custom_op
 def _clip_gradient_op(x: Any, *, low: float, high: float) -> Any:

@@ -27,16 +27,6 @@ from ...ops.shape.reshaping import astype
 from ...settings import override_modes
 from ..linear_functions import transpose_linear
 
-__all__ = [
-    "CALL_PARAMETER",
-    "UnknownTangent",
-    "as_bare_results",
-    "captured_value_error",
-    "is_tracked",
-    "make_custom_record",
-    "guard_argument",
-]
-
 #: The static parameter of an op in class form; no parameter of Python has such a name.
 CALL_PARAMETER = "@call"
 _NUMBERS = (bool, int, float, complex)

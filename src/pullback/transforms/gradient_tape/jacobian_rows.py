@@ -17,8 +17,6 @@ from ...tape.backward import gradients
 from ...tape.sweep import order_deepest_first
 from ..vectorize import vmap
 
-__all__ = ["as_tensor", "release_graph", "pull_to_sources", "jacobian_rows", "zeros_on_device"]
-
 _MAX_ROWS = 1024  # of a Jacobian are pulled back at once by default
 
 

@@ -11,8 +11,6 @@ from ...ops.record import PartRule
 from ...ops.saved_values import SavedValue
 from .watch_marks import mark_at
 
-__all__ = ["live_steps", "format_table"]
-
 _MAX_LINES = 100
 
 

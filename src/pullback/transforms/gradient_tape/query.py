@@ -13,11 +13,6 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, DtypeError, GraphError, ShapeError
 from .jacobian_rows import as_tensor, zeros_on_device
 
-__all__ = [
-    "LeafPlace", "TapeQuery", "check_real", "check_source", "check_target", "check_watchable", "check_one_batch",
-    "seeds_of",
-]  # fmt: skip
-
 _MAKE_VARIABLE = "  Make a variable of it first: x = tape.variable(x)."
 
 

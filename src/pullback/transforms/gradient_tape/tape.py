@@ -32,8 +32,6 @@ from .query import (
 )
 from .watch_marks import WatchMark, is_marked_by_others, mark_at
 
-__all__ = ["GradientTape"]
-
 Unconnected = Literal["none", "zero"]
 
 #: Derivatives that were returned without recording, as long as they live.

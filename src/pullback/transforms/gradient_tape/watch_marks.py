@@ -9,8 +9,6 @@ from ...arrays.node import Node, NodeCall, leaf_node
 from ...arrays.tensor import Tensor
 from ...ops.elementwise import pointwise
 
-__all__ = ["WatchMark", "mark_at", "is_marked_by_others"]
-
 _OVERLAY_RULE = pointwise.positive.op.rule((0,), 1)
 
 

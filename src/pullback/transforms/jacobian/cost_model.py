@@ -22,8 +22,6 @@ from ...ops.replay.rehearsal import dry_run
 from ...tape.sweep import order_deepest_first
 from ..reverse import Pullback
 
-__all__ = ["FunctionOutline", "CostStep", "estimate_nanoseconds", "sketch_function"]
-
 # Measured by benchmarks/op_costs.py, which prints these tables; one core of an x86-64 server, Python 3.11, NumPy 2.4,
 # float64. Only their ratios matter, and those hold from one machine to the next well enough.
 

@@ -23,8 +23,6 @@ from ..forward import jvp
 from ..reverse import Pullback, argument_positions
 from ..vectorize import Batched, batch_scope, unbatch
 
-__all__ = ["FlatCall", "compute_jacobian"]
-
 
 class FlatCall:
     """A call of f as a function from the arrays in its chosen arguments, `xs`, to the list of those in its result.

@@ -14,8 +14,6 @@ from ...errors import ArgumentError
 from .directions import FlatCall, compute_jacobian
 from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
 
-__all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
-
 
 @picklable
 @attributed_to_caller

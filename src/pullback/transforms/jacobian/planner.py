@@ -13,8 +13,6 @@ from ...arrays.trees import flatten
 from ...errors import ArgumentError
 from .cost_model import FunctionOutline, estimate_nanoseconds, sketch_function
 
-__all__ = ["HESSIANS", "JACOBIANS", "Alternative", "DerivativePlan", "DerivativePlanner", "parse_memory_budget"]
-
 #: The modes of `jacobian` and `hessian`, and how the cost model calls them.
 JACOBIANS = {"forward": "push", "reverse": "pull"}
 HESSIANS = {

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["Coloring", "ColoringMethod", "color_jacobian", "color_hessian"]
-
 ColoringMethod = Literal["auto", "column", "row", "bidirectional"]
 
 #: How many ways to share the entries out between rows and columns are colored to compare them.

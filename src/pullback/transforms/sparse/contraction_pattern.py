@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["contract_pattern"]
-
 #: The most pairs of elements to list for a tight pattern instead of a cautious one.
 _MAX_PAIRS = 1 << 26
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["hessian_diagonal", "jacobian_diagonal", "sparse_hessian", "sparse_jacobian"]
-
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 Function = Callable[[Any], Any]

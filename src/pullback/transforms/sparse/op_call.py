@@ -16,8 +16,6 @@ from ...ops.op import Op
 from ...ops.shape.reshaping import fit_to_spec
 from ...tape.cotangents import strip_mask
 
-__all__ = ["OpCall", "as_numpy", "known_numbers"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpCall:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["patterns_of"]
-
 #: The most elements to run through an op for a tight pattern instead of a cautious one.
 _MAX_PROBE_ELEMENTS = 1 << 27
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["PatternKind", "TracedValue", "as_pattern", "bare_point", "precision_of", "sparsity", "trace_pattern"]
-
 PatternKind = Literal["global", "local"]
 
 

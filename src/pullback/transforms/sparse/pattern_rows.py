@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["copy_rows", "boolean_matrix", "unite_rows"]
-
 
 def unite_rows(pattern: Matrix, links: Sequence[AxisLink], shape: Sequence[int], wanted: Sequence[int]) -> Matrix:
     """Each result has what all elements that share its places along the linked axes have together."""

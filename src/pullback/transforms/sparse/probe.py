@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["AxisLink", "coordinate", "linked_axes", "same_coordinate", "single_sources", "unit_sources"]
-
 #: Flat arrays in, the flat results out.
 FlatFunction = Callable[[Any], list[Any]]
 #: An axis of an argument and the axis of the result that counts the same thing.

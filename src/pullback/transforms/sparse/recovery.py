@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["check_direction", "color_indicators", "numbers_of", "entry_places", "find_wrong_rows"]
-
 
 def color_indicators(colors: Any, count: int) -> Any:
     """For each color, ones where it is."""

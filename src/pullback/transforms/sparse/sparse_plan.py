@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Matrix = csr_matrix[Any]
 
-__all__ = ["DerivativeKind", "SparsePlan"]
-
 DerivativeKind = Literal["jacobian", "hessian"]
 
 #: The most numbers in a batch of tangents or cotangents.

@@ -19,8 +19,6 @@ from ...ops.dispatch import run
 from ...ops.elementwise.pointwise import add, divide, multiply, subtract
 from ...ops.op import Op
 
-__all__ = ["SeriesCall", "CoefficientRule", "coefficient_rules", "add_or_none"]
-
 #: Returns the k-th coefficient, for k from 1 on, where those before are known; None is zero.
 CoefficientRule = Callable[[int], Any]
 #: Families whose formulas name all that their derivative depends on.

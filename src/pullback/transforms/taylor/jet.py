@@ -17,8 +17,6 @@ from ..boundary import as_array_leaf, as_differentiable, owned_copy, unwrap_to_l
 from ..forward import check_tangent
 from .series import Series, series_scope
 
-__all__ = ["jet"]
-
 #: 8! is the greatest factorial that every dtype holds: 9! is more than float16 has.
 _MAX_FACTORIAL = 8
 

@@ -19,8 +19,6 @@ from ...ops.op import Op
 from ...ops.shape.reshaping import astype, broadcast_checked
 from .coefficient_rules import CoefficientRule, SeriesCall, coefficient_rules
 
-__all__ = ["SeriesMemo", "Series", "series_scope"]
-
 _SCALARS = (bool, int, float, complex)
 
 

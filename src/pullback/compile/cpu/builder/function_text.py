@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from .ir_builder import IRBuilder
 
-__all__ = ["INDEX", "OpenLoop", "FunctionText", "disable_unroll"]
-
 INDEX = "i64"
 
 

@@ -19,8 +19,6 @@ from .vector_types import (
     type_suffix,
 )
 
-__all__ = ["MATH_FUNCTIONS", "EXPANSIONS", "IRBuilder"]
-
 _ARITHMETIC = {"add": ("fadd", "add"), "subtract": ("fsub", "sub"), "multiply": ("fmul", "mul")}
 _COMPARE = {
     "equal": ("oeq", "eq", "eq"), "not_equal": ("une", "ne", "ne"), "less": ("olt", "slt", "ult"),

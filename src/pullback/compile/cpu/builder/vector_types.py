@@ -8,16 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BOOL",
-    "IRValue",
-    "conversion_instruction",
-    "llvm_element_type",
-    "format_number",
-    "type_suffix",
-    "llvm_type",
-]
-
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS = {4: "float", 8: "double"}
 _SUFFIX = {"float": "f32", "double": "f64"}

@@ -13,8 +13,6 @@ from ..builder.function_text import INDEX
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type, type_suffix
 
-__all__ = ["BufferAccess", "ElementRef", "emit_gather", "emit_load", "emit_store", "from_memory"]
-
 
 @dataclass(frozen=True, slots=True)
 class ElementRef:

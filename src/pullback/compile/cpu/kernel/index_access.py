@@ -11,8 +11,6 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import BOOL, IRValue, llvm_element_type, llvm_type
 from .access import BufferAccess, ElementRef, emit_gather, from_memory
 
-__all__ = ["shift_base", "load_lanes_at", "index_offset"]
-
 _WHOLE = np.dtype(np.int64)
 
 

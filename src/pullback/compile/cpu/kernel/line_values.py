@@ -12,8 +12,6 @@ from ..builder.vector_types import IRValue
 from .access import BufferAccess, ElementRef
 from .index_access import load_lanes_at, shift_base
 
-__all__ = ["LineValues"]
-
 
 class LineValues:
     """The values available while a kernel is emitted: scalars of the row, their splats, and results of folds."""

@@ -18,8 +18,6 @@ from .row_folds import identity
 from .row_loop import RowPhase, RowWriter, emit_store_of
 from .row_scratch import RowScratch
 
-__all__ = ["RenderedKernel", "kernel_key", "render_kernel"]
-
 
 @dataclass(frozen=True, slots=True)
 class RenderedKernel:

@@ -12,8 +12,6 @@ from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import BOOL, IRValue, llvm_type
 
-__all__ = ["RowFold", "identity"]
-
 _REDUCE = {
     "add": ("fadd", "add", "or"), "multiply": ("fmul", "mul", "and"), "maximum": ("fmaximum", "smax", "or"),
     "minimum": ("fminimum", "smin", "and"), "logical_or": ("", "", "or"), "logical_and": ("", "", "and"),

@@ -14,8 +14,6 @@ from .line_values import LineValues
 from .row_folds import RowFold
 from .row_scratch import RowScratch
 
-__all__ = ["RowPhase", "RowWriter", "emit_store_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowPhase:

@@ -9,8 +9,6 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_element_type
 from .access import emit_load, emit_store, from_memory
 
-__all__ = ["RowScratch", "phase_targets"]
-
 #: Lines lighter than this are recomputed in a later phase of a row rather than saved.
 MAX_RECOMPUTED_WEIGHT = 6
 

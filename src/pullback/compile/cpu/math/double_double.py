@@ -14,14 +14,6 @@ import numpy as np
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import BOOL, IRValue, llvm_type
 
-__all__ = [
-    "BIAS", "MAGIC", "MANTISSA", "Pair", "to_bits", "add_pairs", "compare_integers", "divide_pairs", "fast_two_sum",
-    "from_bits", "clamp",
-    "integer_dtype", "constant_pair", "multiply_pairs", "integer_op", "add_present", "polynomial", "precision",
-    "sqrt_pair", "scale_by_power", "two_product",
-    "two_sum", "power_of_two", "collapse_pair", "copy_sign",
-]  # fmt: skip
-
 Pair = tuple[IRValue, IRValue | None]
 #: Adding it leaves a number rounded to an integer in its low bits.
 MAGIC = {8: 1.5 * 2**52, 4: 1.5 * 2**23}

@@ -26,8 +26,6 @@ from .double_double import (
 )  # fmt: skip
 from .tables import TANH, pick_from_table
 
-__all__ = ["LN2", "LN2_WHOLE", "cosh", "exp", "exp2", "exp_of_pair", "exp_parts", "expm1", "sigmoid", "sinh", "tanh"]
-
 _LOG2E = 1.4426950408889634
 #: log 2 as a short number and the rest, so that a product with an integer is exact.
 LN2 = {8: (0.6931471806019545, -4.2009150726810846e-11), 4: (0.693145751953125, 1.4286068203094173e-06)}

@@ -33,8 +33,6 @@ from .double_double import (
 )  # fmt: skip
 from .exponentials import LN2, LN2_WHOLE, exp_parts
 
-__all__ = ["acosh", "asinh", "atanh", "log", "log10", "log1p", "log2", "log_of_pair", "logaddexp", "power"]
-
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 _LOG2E = (1.4426950408889634, 2.0355273740931033e-17)
 _LOG10E = (0.4342944819032518, 1.098319650216765e-17)

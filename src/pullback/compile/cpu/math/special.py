@@ -30,8 +30,6 @@ from .double_double import (
 )  # fmt: skip
 from .exponentials import exp_parts
 
-__all__ = ["cbrt", "erf", "erfc", "fmod", "hypot"]
-
 #: Where the variable of the polynomial for erfc is zero.
 _MIDDLE = 3.75
 

@@ -10,8 +10,6 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, format_number, llvm_type
 from .double_double import compare_integers, integer_op
 
-__all__ = ["TANH", "pick_from_table"]
-
 _WHOLE = np.dtype(np.int32)
 
 

@@ -26,8 +26,6 @@ from .double_double import (
     two_sum,
 )  # fmt: skip
 
-__all__ = ["MAX_REDUCIBLE", "acos", "asin", "atan", "atan2", "cos", "sin", "tan"]
-
 #: pi / 2 in three parts.
 _HALF_PI = {
     8: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),

@@ -9,8 +9,6 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import llvm_element_type
 from .gemm import BlasConstants, emit_one_product
 
-__all__ = ["render_batch"]
-
 
 def render_batch(
     step: Product, blocks: int, shared: BlasConstants, counter: Any, declared: set[str], function: str | None

@@ -10,8 +10,6 @@ from ...loop_ir import Layout, Product
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import format_number, llvm_element_type
 
-__all__ = ["SYMBOLS", "BlasConstants", "emit_one_product", "emit_product"]
-
 #: The names under which the BLAS's functions are linked.
 SYMBOLS = {f"pb_{name}": name for name in ("sgemm", "dgemm")}
 

@@ -19,8 +19,6 @@ from ..builder.vector_types import format_number, llvm_element_type
 from .tile import Tile, render_tile
 from .transpose_panel import render_transpose
 
-__all__ = ["is_tiled", "render_panels"]
-
 #: Above so many bytes, packing as the BLAS does is worth it: the left matrix is read once for each panel of the right
 #: one, from the L3 cache if need be.
 LEFT_BYTES, RIGHT_BYTES = 1 << 22, 1 << 21

@@ -8,8 +8,6 @@ from ...loop_ir import Product
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
-__all__ = ["is_small", "render_small_product"]
-
 #: Products of at most this many multiplications are inlined.
 MAX_MULTIPLICATIONS = 4096
 #: Vectors of a row that are accumulated in parallel.

@@ -12,8 +12,6 @@ from ..builder.function_text import disable_unroll
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
-__all__ = ["Tile", "render_tile"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:

@@ -10,8 +10,6 @@ import numpy as np
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
-__all__ = ["render_transpose"]
-
 
 def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     """The function `@NAME(to, from, apart, wide, columns, rows)`: `columns` columns, `apart` elements from each other

@@ -8,8 +8,6 @@ from ...loop_ir import Blocks, Buffer
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import llvm_element_type
 
-__all__ = ["emit_blocks"]
-
 
 def emit_blocks(writer: Any, step: Blocks, builder: IRBuilder, known: dict[Buffer, str], slots: list[str]) -> None:
     tag = next(writer.counter)

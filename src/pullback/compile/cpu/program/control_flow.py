@@ -11,8 +11,6 @@ from ..builder.vector_types import llvm_element_type
 if TYPE_CHECKING:
     from .render import ProgramWriter
 
-__all__ = ["emit_control_flow"]
-
 
 class _InnerProgram:
     """A nested program, called by `call void @name(ptr table)`."""

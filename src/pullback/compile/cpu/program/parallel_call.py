@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from ...loop_ir import Buffer, Division
 from ..builder.ir_builder import IRBuilder
 
-__all__ = ["PARALLEL", "PRODUCTS", "render_block", "emit_parallel_call"]
-
 #: The pool's function: it runs `function(arguments, block, worker)` for every block, on all threads.
 PARALLEL = "pb_parallel"
 #: The same, while each call of the BLAS stays on the thread that makes it.

@@ -12,8 +12,6 @@ from typing import Any
 
 from ....errors import ArgumentError
 
-__all__ = ["blas_address", "blas_thread_functions", "find_thread_functions"]
-
 #: OpenBLAS's names for them, with SciPy's prefix or without, and with or without the suffix of 64-bit integers.
 _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from ...loop_ir import Host, Layout
 
-__all__ = ["HostCallbacks"]
-
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
 
 

@@ -17,8 +17,6 @@ import numpy as np
 
 from ....arrays.spec import Spec
 
-__all__ = ["render_entry", "is_abi_supported", "can_check", "make_python_function", "entry_symbols"]
-
 # Offsets of the fields of NumPy's array object, on a 64-bit machine with the reference count in front.
 _TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400

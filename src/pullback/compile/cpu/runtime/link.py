@@ -18,8 +18,6 @@ from .blas import blas_address
 from .entry import entry_symbols
 from .pool import POOL
 
-__all__ = ["LinkedCode", "has_llvm", "link", "vector_bytes"]
-
 #: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
 #: once and outside of the loops it does not depend on), so few passes are needed: LLVM's default pipeline takes seven
 #: times as long and makes code of the same speed.

@@ -21,8 +21,6 @@ from ..program.parallel_call import PARALLEL, PRODUCTS
 from .blas import blas_thread_functions
 from .pool_code import MAX_BLOCKS, render_pool
 
-__all__ = ["POOL", "check_thread_count", "has_threads"]
-
 #: The functions that the pool's code calls, and those that start and stop its threads.
 _SYSTEM = {
     "pb_lock": "pthread_mutex_lock", "pb_unlock": "pthread_mutex_unlock", "pb_wait": "pthread_cond_wait",

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import platform
 
-__all__ = ["MAX_BLOCKS", "render_pool"]
-
 #: Kernels have no more blocks than this, so more threads would be idle.
 MAX_BLOCKS = 32
 

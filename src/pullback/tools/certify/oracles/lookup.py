@@ -16,8 +16,6 @@ from .scalars import EXACT_SCALARS, map_mpmath_scalars, map_python_scalars, mpma
 from .structural import STRUCTURAL_LAWS, STRUCTURAL_ORACLES
 from .windows import WINDOW_ORACLES
 
-__all__ = ["Pairs", "has_oracle", "has_edge_oracle", "oracle_of"]
-
 #: Pairs of (found, expected).
 Pairs = list[tuple[Any, Any]]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MATRIX_LAWS", "MATRIX_ORACLES", "Law", "matrix_product"]
-
 #: Arguments and results in, pairs of arrays that must be equal out.
 Law = Callable[..., list[tuple[Any, Any]]]
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RANDOM_ORACLES", "threefry"]
-
 _WORD = 2**32
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from .random_draws import threefry
 
-__all__ = ["EXACT_SCALARS", "PRECISION", "map_python_scalars", "map_mpmath_scalars", "mpmath_functions"]
-
 PRECISION = 40
 Scalar = Callable[..., Any]
 

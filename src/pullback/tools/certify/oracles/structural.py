@@ -12,8 +12,6 @@ import numpy as np
 
 from ....ops.index.normalize import fill_slots
 
-__all__ = ["STRUCTURAL_ORACLES", "STRUCTURAL_LAWS", "index_pairs"]
-
 Place = tuple[int, ...]
 
 

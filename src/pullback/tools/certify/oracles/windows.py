@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["WINDOW_ORACLES"]
-
 Ints = tuple[int, ...]
 
 

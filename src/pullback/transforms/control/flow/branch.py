@@ -30,8 +30,6 @@ from .derive_routines import (
     push_routine,
 )
 
-__all__ = ["branch", "apply_branch", "apply_branch_routines"]
-
 
 def apply_branch(ways: Sequence[Callable[..., Sequence[Any]]], which: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
     """The results of one of some functions of the operands; `which` is a number, or False and True."""

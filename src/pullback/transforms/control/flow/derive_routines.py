@@ -17,8 +17,6 @@ from ...forward import jvp
 from ...reverse import vjp
 from ...vectorize import Batched, batch_scope, unbatch
 
-__all__ = ["RoutinePullback", "batch_routine", "float_places", "pull_routine", "push_routine"]
-
 T = TypeVar("T")
 
 #: What programs inside of equations are, as static parameters.

@@ -38,8 +38,6 @@ from .derive_routines import (
     stacked_spec,
 )
 
-__all__ = ["iterate", "apply_iterate", "add_residual_outputs"]
-
 
 def apply_iterate(body: Routine, carry: Sequence[Any], constants: Sequence[Any], xs: Sequence[Any], length: int,
              reverse: bool) -> tuple[Any, ...]:  # fmt: skip

@@ -39,8 +39,6 @@ from .derive_routines import (
     push_routine,
 )
 
-__all__ = ["SLOTS", "run_counted", "repeat", "apply_repeat"]
-
 #: States that the backward loop saves: enough for 2**32 rounds.
 SLOTS = 33
 _COUNT_DTYPE = np.dtype(np.int64)
