@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_argnums, check_functions
-from ..arrays.node import DifferentiatedCall, Node, propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Node, is_package_code, propagate_call_site, user_line
 from ..arrays.picklable import Bound, picklable
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope, current_scope
@@ -183,6 +183,8 @@ def _check_scalar(out: Any, what: str) -> Any:
 
 def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     """The arguments that `argnums` names, counted from the front."""
+    if type(argnums) is int and 0 <= argnums < count:  # the common case
+        return (argnums,)
     named = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     for i in named:
         if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
@@ -211,8 +213,9 @@ class Pullback:
             given = [_make_variable(x, scope, call) for x in xs]
             self._inputs = [alias(x) for x in given]  # f may rebind its own
             self.outs: list[Any] = f(*given)
-        for out in self.outs:  # f may be one of our own ops
-            propagate_call_site(out.node if isinstance(out, Tensor) else None, user_line(sys._getframe(2)))
+        for out in self.outs:
+            if isinstance(out, Tensor) and out.node is not None and is_package_code(out.node.code):
+                propagate_call_site(out.node, user_line(sys._getframe(2)))  # f is one of our own ops
         level = max((x.level for x in self._inputs), default=0)
         self._tracked = [_is_tracked(out, level) for out in self.outs]
         self._own_nodes = {x.node for x in self._inputs}
