@@ -52,12 +52,14 @@ class override_modes:
     def __enter__(self) -> None:
         before = modes()
         self._before.append(before)
-        set_modes(replace(before, **self._changes))
+        # often nothing changes, as where `grad` turns recording on, and a new record takes longer than to see that
+        if any(getattr(before, name) is not wanted for name, wanted in self._changes.items()):
+            set_modes(replace(before, **self._changes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        set_modes(self._before.pop())
+        _current.set(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         changes = self._changes
