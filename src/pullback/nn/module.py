@@ -287,7 +287,7 @@ def _foreign_scope(module: Module, value: Any) -> Scope | None:
     """The transform that a value belongs to, if the module was there before the transform began."""
     while type(value) is Tensor:
         value = value.value
-    scope: Scope | None = getattr(value, "scope", None)
+    scope = value.scope if isinstance(value, Value) else None
     if scope is None or scope.name in _SCOPES_WITH_STATE or vars(module).get(_LEVEL, 0) >= scope.level:
         return None
     return scope

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.node import Node, call_status
+from ..arrays.node import Node
 from ..arrays.scope import Scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
@@ -74,18 +74,6 @@ def has_leaves(node: Node | None, except_for: Set[Node | None]) -> bool:
     return floor > 0 or has_foreign_leaves(order_deepest_first([node]), except_for)
 
 
-def unwrap_array(x: Any) -> Any:
-    """The array behind a value of any transform, None where there is none."""
-    while isinstance(x, Value):
-        for name in ("value", "primal", "start"):
-            if hasattr(x, name):
-                x = getattr(x, name)
-                break
-        else:
-            return None
-    return x
-
-
 def owned_copy(x: Any) -> Any:
     """A copy of a bare array that leaves a transform: it may be an argument, an array that the function closes over, or
     something that a rule saves.
@@ -96,7 +84,7 @@ def owned_copy(x: Any) -> Any:
 def _live_leaves(node: Node | None) -> list[Any]:
     """The leaves that a result depends on and that their makers still hold."""
     leaves = [] if node is None else leaves_of(order_deepest_first([node]))
-    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and call_status(leaf) is None]
+    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and leaf.variable_of is None]
 
 
 def unwrap_to_level(x: Any, scope: Scope) -> Any:

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
-from ...arrays.node import Node, call_status
+from ...arrays.node import Node
 from ...arrays.protect import as_immutable, read_only_view
 from ...arrays.scope import outside_transforms
 from ...arrays.spec import Spec, spec_of, zeros
 from ...arrays.tensor import Tensor, alias
 from ...arrays.trees import flatten
-from ...arrays.value import Value
+from ...arrays.value import SymbolicValue, Value
 from ...errors import ArgumentError, DtypeError, GraphError, PullbackError, ShapeError
 from ...ops.dispatch import as_value, run
 from ...ops.index.indexing import getitem
@@ -92,7 +92,7 @@ class SpareResults(Protocol):
         """Raise if one of the further results has a cotangent."""
 
 
-class UnknownTangent(Value):
+class UnknownTangent(SymbolicValue):
     """The tangent of a value whose derivative is unknown: any op on it raises."""
 
     __slots__ = ("error", "spec")
@@ -387,7 +387,7 @@ def _has_other_roots(start: Node | None, known: set[Node | None]) -> bool:
     found = [] if start is None or start in known else [start]
     seen: set[Node] = set(found)
     for node in found:  # grows during the loop
-        if node.is_leaf and call_status(node) != "over":
+        if node.is_owned_leaf:
             return True
         fresh = [parent for parent in node.parents if parent not in known and parent not in seen]
         seen.update(fresh)

@@ -63,6 +63,7 @@ class TracedValue(Value):
 
     __slots__ = ("level", "scope", "sources", "spec", "trace_state", "value")
     level: int
+    scope: Scope
     runs_op_by_op = True
 
     def __init__(self, value: Any, sources: Matrix | None, scope: Scope, tracing: TraceState) -> None:
@@ -92,6 +93,13 @@ class TracedValue(Value):
             self.trace_state.note_precision(outs)
         results = [TracedValue(x, sources, scope, self.trace_state) for x, sources in zip(outs, found, strict=True)]
         return tuple(results) if type(out) is tuple else results[0]
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.value,)
+
+    def with_parts(self, *parts: Any) -> TracedValue:
+        (value,) = parts
+        return TracedValue(value, self.sources, self.scope, self.trace_state)
 
     def __bool__(self) -> bool:
         return bool(self.value)
