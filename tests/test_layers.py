@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -113,12 +114,40 @@ def test_what_is_imported_by_name_is_an_optional_package(module):
     assert [name for name in imports_by_name(module) if name.split(".")[0] not in allowed] == []
 
 
-def test_names_that_are_loaded_later_are_there():
-    for name, module in pullback._LATER.items():
-        assert name in pullback.__all__
-        assert getattr(pullback, name) is getattr(importlib.import_module(f"pullback.{module}"), name)
+def names_in_the_stub():
+    """(name, module, name there) for each public name, in the order of the stub."""
+    found, homes = [], {}
+    for node in ast.parse(ROOT.joinpath("__init__.pyi").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            assert all(alias.asname == alias.name for alias in node.names), "`name as name` is what exports a name"
+            homes |= {alias.name: (f"pullback.{node.module or ''}".rstrip("."), alias.name) for alias in node.names}
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign):
+            homes[node.targets[0].id] = homes[node.value.id]
+            found.append(node.targets[0].id)
+    return [(name, *homes[name]) for name in found]
+
+
+def test_each_public_name_is_listed_once_and_is_what_the_stub_says():
+    listed = names_in_the_stub()
+    assert sorted(name for name, *_ in listed) == pullback.__all__
+    for name, module, attribute in listed:
+        home = importlib.import_module(module)
+        expected = (
+            importlib.import_module(f"{module}.{attribute}")
+            if isinstance(getattr(pullback, name), ModuleType)
+            else getattr(home, attribute)
+        )
+        assert getattr(pullback, name) is expected
+    assert set(pullback.__all__) <= set(dir(pullback))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = pullback.nothing
+
+
+def test_the_package_of_its_name_does_not_hide_checkpoint():
+    program = "import pullback.checkpoint.recompute.checkpoint; print(callable(pullback.checkpoint))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
 
 
 def test_every_optional_package_is_used():
