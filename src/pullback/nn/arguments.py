@@ -82,20 +82,16 @@ def match_target(x: Any, y: Any, what: str) -> tuple[Any, Any]:
     return x, y
 
 
-def weight_losses(losses: Any, weight: Any, what: str) -> Any:
-    """Losses times weights that broadcast to them."""
-    if weight is None:
-        return losses
-    weight = as_value(weight)
-    if broadcast_shape(what, shape(losses), shape(weight)) != shape(losses):
-        raise ShapeError(f"{what}: weight of shape {shape(weight)} does not fit losses of shape {shape(losses)}.")
-    return multiply(losses, weight)
-
-
-def reduce_losses(losses: Any, reduction: str, what: str, share: Any = None) -> Any:
-    """The losses one by one ("none"), their sum or their mean. With `share`, what each counts for in the mean; if
-    nothing counts, the mean is zero.
+def reduce_losses(losses: Any, reduction: str, what: str, weight: Any = None, share: Any = None) -> Any:
+    """The losses times weights that broadcast to them, one by one ("none"), their sum or their mean. With `share`, what
+    each counts for in the mean; if nothing counts, the mean is zero.
     """
+    losses = as_value(losses)
+    if weight is not None:
+        weight = as_value(weight)
+        if broadcast_shape(what, shape(losses), shape(weight)) != shape(losses):
+            raise ShapeError(f"{what}: weight of shape {shape(weight)} does not fit losses of shape {shape(losses)}.")
+        losses = multiply(losses, weight)
     if reduction == "none":
         return losses
     if reduction == "sum":
