@@ -1,4 +1,4 @@
-"""Ops that change an array's shape, order of axes or dtype, and fitting cotangents to specs."""
+"""Ops that change an array's shape, order of axes or dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.backends import is_array, namespace_of
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import is_same_shape
-from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
+from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
 from ...errors import ArgumentError, ShapeError
@@ -20,10 +20,9 @@ from .. import batching, statics
 from ..axes import as_shape, axes_tuple, normalize_axes, normalize_axis, resolve_shape
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
-from ..families import broadcast_shape, is_complex, linear
+from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import join_samples, normal_sample
-from ..reduce import reductions
 
 
 def _astype_spec(x: Spec, dtype: Any) -> Spec:
@@ -309,28 +308,3 @@ def broadcast_together(*xs: Any) -> list[Any]:
 def broadcast_checked(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
     return x if _has_shape(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
-
-
-def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
-    """The transpose of broadcasting: sums over every axis that broadcasting added or expanded."""
-    given = shape(bar)
-    extra = len(given) - len(shape_wanted)
-    stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
-    return reshape(reductions.sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
-
-
-def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
-    """For each element that was broadcast, whether the mask holds for any of its copies."""
-    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
-
-
-def fit_to_spec(bar: Any, spec: Spec) -> Any:
-    """A cotangent in the shape and dtype of the value it belongs to."""
-    found = spec_of(bar)
-    if found.shape != spec.shape:
-        bar = sum_to(bar, spec.shape)
-    if found.dtype != spec.dtype and is_inexact(spec.dtype):
-        if is_complex(bar) and spec.dtype.kind != "c":
-            bar = pointwise.real(bar)
-        bar = astype(bar, spec.dtype)
-    return bar
