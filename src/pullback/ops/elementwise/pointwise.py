@@ -359,7 +359,6 @@ unrecorded: Any = public_function(
         name="unrecorded",
         push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
         kernel=lambda k, x: k.positive(x),
-        doc="The value itself, as a constant to tapes alone.",
         rules={},
     )
 )

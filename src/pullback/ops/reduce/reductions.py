@@ -13,7 +13,7 @@ from ...arrays.size import Size
 from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
@@ -43,11 +43,9 @@ def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool
 _sum = linear(
     "sum",
     statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-    doc="The sum over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(3, axis=(0,), keepdims=False),
         normal_sample(2, 3, axis=(1,), keepdims=True),
@@ -55,7 +53,6 @@ _sum = linear(
         normal_sample(axis=(), keepdims=False),
         normal_sample(0, 2, axis=(0,), keepdims=False),
     ),
-    motion="rearrange",
     form=Reduce("add"),
 )
 
@@ -251,13 +248,10 @@ _prod = general(
     "prod",
     statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     family="reduction",
-    args=("x",),
-    doc="The product over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     pulls={"x": _pull_prod},
     push=_push_prod,
-    batch=batching.shift_statics(axis="axis"),
     samples=_prod_samples,
     motion="rearrange",
 )
@@ -334,13 +328,10 @@ def _extreme_op(name: str) -> Any:
         name,
         statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"The {name}imum over axes.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=_extreme_spec,
         pulls={"x": _pull_extreme},
         push=_push_extreme,
-        batch=batching.shift_statics(axis="axis"),
         samples=_extreme_samples,
         motion="rearrange",
         form=Reduce(f"{name}imum"),
@@ -436,11 +427,8 @@ def _position_function(name: str) -> Any:
         name,
         statics={"axis": statics.axis, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"The index of the {name[3:]}imum along an axis.",
         value=value,
         spec=spec,
-        batch=batching.shift_statics(axis="axis"),
         samples=join_samples(normal_sample(3, axis=0, keepdims=False), normal_sample(2, 3, axis=1, keepdims=True)),
     )
 
@@ -469,11 +457,8 @@ def _truth_op(name: str) -> Any:
         name,
         statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"Whether {name} element holds.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), np.dtype(bool), x.device),
-        batch=batching.shift_statics(axis="axis"),
         samples=join_samples(
             normal_sample(3, axis=(0,), keepdims=False), normal_sample(2, 3, axis=(0, 1), keepdims=True)
         ),

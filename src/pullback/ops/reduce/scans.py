@@ -11,7 +11,7 @@ from ...arrays.dtypes import as_dtype
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...errors import ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim
 from ..elementwise import pointwise
@@ -82,15 +82,12 @@ def _reverse_cumsum(bar: Any, axis: int) -> Any:
 _cumsum: Op = linear(
     "cumulative_sum",
     statics={"axis": statics.axis},
-    doc="Running sums along an axis.",
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
     spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     transpose=lambda bar, axis: _reverse_cumsum(bar, axis),
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(3, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, axis=0), normal_sample(2, 1, 3, axis=0)
     ),
-    motion="rearrange",
 )
 
 
@@ -204,13 +201,10 @@ def _recurrence_samples(rng: Any) -> Any:
 recurrence: Op = general(
     "linear_recurrence",
     statics={"axis": statics.axis},
-    args=("a", "b"),
-    doc="y[i] = a[i] y[i-1] + b[i] along an axis.",
     value=_recurrence_value,
     spec=_recurrence_spec,
     pulls={"a": _pull_factor, "b": reverse_recurrence},
     push=_push_recurrence,
-    batch=batching.shift_statics(axis="axis"),
     samples=_recurrence_samples,
 )
 
@@ -249,13 +243,10 @@ def _cumprod_samples(rng: Any) -> Any:
 _cumprod: Op = general(
     "cumulative_prod",
     statics={"axis": statics.axis},
-    args=("x",),
-    doc="Running products along an axis.",
     value=lambda xp, x, axis: xp.cumprod(x, axis=axis),
     spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     pulls={"x": _pull_product},
     push=_push_product,
-    batch=batching.shift_statics(axis="axis"),
     samples=_cumprod_samples,
 )
 

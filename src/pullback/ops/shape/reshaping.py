@@ -32,17 +32,14 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 _astype = linear(
     "astype",
     statics={"dtype": statics.dtype},
-    doc="The values converted to a dtype.",
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
     spec=_astype_spec,
     transpose=lambda bar: bar,
-    batch=batching.shift_statics(),
     samples=join_samples(
         normal_sample(3, dtype=np.dtype("float64")),
         normal_sample(2, 2, dtype=np.dtype("float32")),
         normal_sample(dtype=np.dtype("float32")),
     ),
-    motion="rearrange",
     form=Cast(),
 )
 
@@ -65,18 +62,15 @@ def astype(x: Any, dtype: Any, /) -> Any:
 _reshape = linear(
     "reshape",
     statics={"shape": statics.shape},
-    doc="The same elements in another shape.",
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
-    batch=batching.shift_statics(shape="shape"),
     samples=join_samples(
         normal_sample(2, 3, shape=(6,)),
         normal_sample(6, shape=(3, 1, 2)),
         normal_sample(1, shape=()),
         normal_sample(0, 3, shape=(3, 0)),
     ),
-    motion="rearrange",
 )
 
 
@@ -125,18 +119,15 @@ def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
 _permute = linear(
     "permute_dims",
     statics={"axes": statics.permutation},
-    doc="The axes in another order.",
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
-    batch=batching.shift_statics(axes="order"),
     samples=join_samples(
         normal_sample(2, 3, axes=(1, 0)),
         normal_sample(2, 3, 4, axes=(2, 0, 1)),
         normal_sample(axes=()),
         normal_sample(0, 2, axes=(1, 0)),
     ),
-    motion="rearrange",
 )
 
 
@@ -266,7 +257,6 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 _broadcast = linear(
     "broadcast_to",
     statics={"shape": statics.shape},
-    doc="Repeated along new axes and axes of size one.",
     value=lambda xp, x, shape: _broadcast_value(xp, x, shape),
     spec=_broadcast_spec,
     transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
@@ -277,7 +267,6 @@ _broadcast = linear(
         normal_sample(2, 1, shape=(4, 2, 3)),
         normal_sample(1, shape=(0,)),
     ),
-    motion="rearrange",
     form=View(np.broadcast_to),
 )
 
