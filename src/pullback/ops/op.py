@@ -104,7 +104,6 @@ class Op:
     batch: Callable[..., Any]
     samples: Callable[..., Any]
     kernel: Callable[..., Any] | None = None
-    doc: str = ""
     ufunc: str | None = None
     motion: str = ""
     differentiable: bool = True

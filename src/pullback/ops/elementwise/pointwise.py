@@ -101,6 +101,16 @@ cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine
 tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
+@attributed_to_caller
+def power_operator(x: Any, y: Any) -> Any:
+    """x ** y as the operator computes it: the square and the root by their own ops."""
+    if type(y) is int and y == 2:
+        return square(x)
+    if type(y) is float and y == 0.5:
+        return sqrt(x)
+    return power(x, y)
+
+
 def _sqrt_one_minus_square(x: Any) -> Any:
     """sqrt(1 - x^2), written so that it is exact as x nears 1."""
     return sqrt(multiply(subtract(1, x), add(x, 1)))
@@ -349,7 +359,6 @@ unrecorded: Any = public_function(
         name="unrecorded",
         push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
         kernel=lambda k, x: k.positive(x),
-        doc="The value itself, as a constant to tapes alone.",
         rules={},
     )
 )

@@ -96,14 +96,15 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     return multiply(x, scale), exponent
 
 
+# The integer e with |x| 2^-e in [0.5, 1).
 _exponent = general(
-    "exponent", args=("x",), doc="The integer e with |x| 2^-e in [0.5, 1).",
+    "exponent",
     value=lambda xp, x: xp.frexp(x)[1], spec=lambda x: make_spec(x.shape, np.dtype(np.intc), x.device),
     batch=batching.batch_pointwise, samples=join_samples(normal_sample(3), normal_sample()), motion="pointwise",
 )  # fmt: skip
 _power_of_two = general(
     "power_of_two",
-    statics={"dtype": statics.floating_dtype}, args=("x",), doc="2^x for integers x.",
+    statics={"dtype": statics.floating_dtype},
     value=lambda xp, x, dtype: xp.ldexp(xp.asarray(1, dtype), x),
     spec=lambda x, dtype: make_spec(x.shape, dtype, x.device),
     batch=batching.batch_pointwise, samples=lambda rng: [((rng.integers(-9, 9, 3),), {"dtype": np.dtype("float64")})],

@@ -104,11 +104,10 @@ def _sinc_slope(x: Any, order: int, conjugate: bool) -> Any:
     return conj(slope) if conjugate and is_complex(slope) else slope
 
 
+# The derivative of some order of sin(pi x) / (pi x).
 _sinc: Op = general(
     "sinc",
     statics={"order": statics.integer(0, 200)},
-    args=("x",),
-    doc="The derivative of some order of sin(pi x) / (pi x).",
     value=_sinc_value,
     spec=_sinc_spec,
     pulls={"x": lambda bar, x, order: multiply(bar, _sinc_slope(x, order, True))},

@@ -17,7 +17,7 @@ from .. import batching, statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise.pointwise import add, clip_to, equal, mask_cotangent, where
-from ..families import general
+from ..families import linear
 from ..forms import Gather, ScatterAdd, Write
 from ..op import Op
 from ..shape import reshaping
@@ -83,24 +83,16 @@ def _scatter_spec(x: Spec, *indices: Spec, index: Index, wanted: tuple[int, ...]
     return out
 
 
-def _push_first(op: Op, tangents: Any, primals: Any, static: dict[str, Any]) -> Any:
-    """The tangent of an op that is linear in its first argument and takes only indices besides."""
-    return None if tangents[0] is None else apply(op, tangents[0], *primals[1:], **static)
-
-
-_getitem: Op = general(
+_getitem: Op = linear(
     "getitem",
     statics={"index": index_static(1, lambda specs, static: specs[0].ndim)},
-    family="linear",
-    args=("x", "*indices"),
-    doc="x[index].",
     value=lambda xp, x, *indices, index: x[fill_slots(index, indices) if indices else (*index, ...)],
     spec=lambda x, *indices, index: make_spec(indexed_shape(x, indices, index, "getitem"), x.dtype, x.device),
-    pulls={"x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)},
-    push=lambda tangents, out, primals, static: _push_first(_getitem, tangents, primals, static),
+    transpose={
+        "x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)
+    },
     batch=_batch_getitem,
     samples=_index_samples,
-    motion="rearrange",
     form=Gather(),
 )
 
@@ -149,19 +141,15 @@ def _scatter_samples(rng: Any) -> Any:
     ]
 
 
-_scatter: Op = general(
+# Zeros of a shape with x added at an index: the transpose of getitem.
+_scatter: Op = linear(
     "scatter",
     statics={"index": index_static(1, lambda specs, static: len(static["wanted"])), "wanted": statics.shape},
-    family="linear",
-    args=("x", "*indices"),
-    doc="Zeros of a shape with x added at an index: the transpose of getitem.",
     value=_scatter_value,
     spec=_scatter_spec,
-    pulls={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
-    push=lambda tangents, out, primals, static: _push_first(_scatter, tangents, primals, static),
+    transpose={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
     batch=_batch_scatter,
     samples=_scatter_samples,
-    motion="rearrange",
     form=ScatterAdd(),
 )
 
@@ -205,11 +193,6 @@ def _pull_set_target(bar: Any, values_spec: Spec, indices: Any, index: Index) ->
     return mask_cotangent(untouched, bar)
 
 
-def _push_set(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    x_dot, v_dot = (zeros(spec_of(p)) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True))
-    return apply(_set, x_dot, v_dot, *primals[2:], **static)
-
-
 def batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     x, region = batching.move_batch_first(args[0], axes[0], size), batching.move_batch_first(args[1], axes[1], size)
     region, arrays, index = _batch_region(region, args[2:], axes[2:], static["index"], size)
@@ -223,19 +206,14 @@ def set_samples(rng: Any) -> Any:
     ]
 
 
-_set: Op = general(
+_set: Op = linear(
     "set_at",
     statics={"index": index_static(2, lambda specs, static: specs[0].ndim)},
-    family="linear",
-    args=("x", "values", "*indices"),
-    doc="x with x[index] = values written.",
     value=_set_value,
     spec=set_spec,
-    pulls={"x": _pull_set_target, "values": _pull_set_values},
-    push=_push_set,
+    transpose={"x": _pull_set_target, "values": _pull_set_values},
     batch=batch_set,
     samples=set_samples,
-    motion="rearrange",
     form=Write(),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from .. import batching
 from ..contract import matrix_products
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
+from ..families import general
 from ..index.normalize import namespace_for
 from ..shape import arrange, reshaping
 
@@ -83,8 +85,8 @@ def call_lapack(function: Callable[..., Any], what: str, *arrays: Any, **options
 def lapack_value(name: str) -> Callable[..., Any]:
     """The value of an op that is a function of `numpy.linalg` (or CuPy's)."""
 
-    def value(xp: Any, *arrays: Any, **options: Any) -> Any:
-        return narrow_to(call_lapack(getattr(xp.linalg, name), name, *arrays, **options), arrays[0].dtype)
+    def value(xp: Any, x: Any) -> Any:
+        return narrow_to(call_lapack(getattr(xp.linalg, name), name, x), x.dtype)
 
     return value
 
@@ -112,6 +114,10 @@ def batch_matrices(op: Any, size: int, args: Any, axes: Any, static: Any) -> tup
     rank = max(ndim(a) - (axis is not None) for a, axis in zip(args, axes, strict=True))
     out = apply(op, *(batching.align_rank(a, axis, rank) for a, axis in zip(args, axes, strict=True)), **static)
     return out, (0,) * len(out) if type(out) is tuple else 0
+
+
+#: An op of matrices over the last two axes; what `general` wants, less how it batches.
+matrix_op = partial(general, family="matrix", batch=batch_matrices)
 
 
 def hermitian_part(x: Any) -> Any:

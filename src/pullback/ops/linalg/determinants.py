@@ -13,7 +13,7 @@ from ...errors import SingularError
 from ..axes import as_integer
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general, is_complex
+from ..families import is_complex
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
@@ -22,12 +22,12 @@ from .common import (
     add_optional,
     adjoint,
     as_square,
-    batch_matrices,
     call_lapack,
     eps,
     float_dtype,
     identity_like,
     lapack_value,
+    matrix_op,
     narrow_to,
     product,
     real_dtype,
@@ -65,15 +65,12 @@ def _det_samples(rng: Any) -> Any:
     return [((rng.normal(size=s) + 3 * np.eye(s[-1]),), {}) for s in shapes]
 
 
-_lift: Op = general(
+# What to add to a matrix so that it becomes regular.
+_lift: Op = matrix_op(
     "lift",
-    doc="What to add to a matrix so that it becomes regular.",
-    args=("x",),
     value=_lift_value,
     spec=_lift_spec,
-    batch=batch_matrices,
     samples=lambda rng: [((np.ones((2, 2)),), {}), ((np.zeros((3, 4, 4)),), {}), ((np.zeros((0, 0)),), {})],
-    family="matrix",
 )
 
 
@@ -152,17 +149,13 @@ def _push_det(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     return reductions.sum(pointwise.multiply(swap_last_axes(_adjugate(primals[0], out)), tangents[0]), axis=(-2, -1))
 
 
-_det: Op = general(
+_det: Op = matrix_op(
     "det",
-    doc="The determinant of square matrices.",
-    args=("x",),
     value=lapack_value("det"),
     spec=lambda x: make_spec(x.shape[:-2], square_spec(x, "det").dtype, x.device),
     pulls={"x": lambda bar, x, out: pointwise.multiply(_expand_to_matrix(bar), adjoint(_adjugate(x, out)))},
     push=_push_det,
-    batch=batch_matrices,
     samples=_det_samples,
-    family="matrix",
 )
 
 
@@ -210,17 +203,13 @@ def _pull_slogdet(bar: Any, x: Any, out: Any) -> Any:
     return pointwise.multiply(_expand_to_matrix(factor), adjoint(inv(x)))
 
 
-_slogdet: Op = general(
+_slogdet: Op = matrix_op(
     "slogdet",
-    doc="Sign and logarithm of the absolute value of the determinant.",
-    args=("x",),
     value=lambda xp, x: narrow_to(tuple(call_lapack(xp.linalg.slogdet, "slogdet", x)), x.dtype),
     spec=_slogdet_spec,
     pulls={"x": _pull_slogdet},
     push=_push_slogdet,
-    batch=batch_matrices,
     samples=_det_samples,
-    family="matrix",
 )
 
 

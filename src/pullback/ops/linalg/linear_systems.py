@@ -14,7 +14,7 @@ from .. import statics
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
-from ..families import broadcast_shape, common_device, general, result_dtype
+from ..families import broadcast_shape, common_device, result_dtype
 from ..op import Op
 from ..shape import reshaping
 from .common import (
@@ -22,11 +22,11 @@ from .common import (
     adjoint,
     as_column,
     as_square,
-    batch_matrices,
     call_lapack,
     float_dtype,
     lapack_value,
     lower_triangle,
+    matrix_op,
     narrow_to,
     product,
     scipy_linalg,
@@ -75,17 +75,13 @@ def _solve_samples(rng: Any) -> Any:
     return [((rng.normal(size=a) + 3 * np.eye(a[-1]), rng.normal(size=b)), {}) for a, b in shapes]
 
 
-_solve: Op = general(
+_solve: Op = matrix_op(
     "solve",
-    doc="The solutions x of a x = b, column by column.",
-    args=("a", "b"),
     value=_solve_value,
     spec=lambda a, b: _solve_spec(a, b, "solve"),
     joint=_pull_solve,
     push=_push_solve,
-    batch=batch_matrices,
     samples=_solve_samples,
-    family="matrix",
 )
 
 
@@ -142,18 +138,14 @@ def _triangular_samples(rng: Any) -> Any:
     ]
 
 
-_triangular: Op = general(
+_triangular: Op = matrix_op(
     "triangular_solve",
     statics={"lower": statics.flag, "unit": statics.flag},
-    doc="The solutions of a x = b for one triangle of a.",
-    args=("a", "b"),
     value=_triangular_value,
     spec=lambda a, b, lower, unit: _solve_spec(a, b, "triangular_solve"),
     joint=_pull_triangular,
     push=_push_triangular,
-    batch=batch_matrices,
     samples=_triangular_samples,
-    family="matrix",
 )
 
 
@@ -193,17 +185,13 @@ def divide_by_upper_adjoint(b: Any, right: Any) -> Any:
 
 
 # x x^-1 = 1  =>  (x^-1)' = -x^-1 x' x^-1.
-_inv: Op = general(
+_inv: Op = matrix_op(
     "inv",
-    doc="The inverse of square matrices.",
-    args=("x",),
     value=lapack_value("inv"),
     spec=lambda x: square_spec(x, "inv"),
     pulls={"x": lambda bar, out: pointwise.negative(product(product(adjoint(out), bar), adjoint(out)))},
     push=lambda tangents, out, primals, static: pointwise.negative(product(product(out, tangents[0]), out)),
-    batch=batch_matrices,
     samples=lambda rng: [((a,), {}) for (a, _), _ in _solve_samples(rng)],
-    family="matrix",
 )
 
 

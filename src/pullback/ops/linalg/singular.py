@@ -13,7 +13,7 @@ from ...arrays.spec import Spec, make_spec
 from .. import statics
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general, is_complex
+from ..families import is_complex
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
@@ -23,16 +23,17 @@ from .common import (
     adjoint,
     antihermitian_part,
     as_matrix,
-    batch_matrices,
     call_lapack,
     eps,
     float_dtype,
     hermitian_part,
+    matrix_op,
     narrow_to,
     product,
     put_on_diagonal,
     real_dtype,
 )
+from .eigen import symmetrize_from
 from .gauge import (
     are_all_distinct,
     average_over_equal,
@@ -47,7 +48,6 @@ from .gauge import (
     separates_equal,
     split_error_text,
 )
-from .hermitian import symmetrize_from
 
 
 class SVD(NamedTuple):
@@ -255,18 +255,14 @@ def _samples(rng: Any) -> Any:
     ]
 
 
-_svd: Op = general(
+_svd: Op = matrix_op(
     "svd",
     statics={"full": statics.flag, "vectors": statics.flag},
-    doc="Singular values, descending, and vectors on both sides.",
-    args=("x",),
     value=_value,
     spec=_spec,
     pulls={"x": _pull},
     push=_push,
-    batch=batch_matrices,
     samples=_samples,
-    family="matrix",
 )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..linalg.cholesky import cholesky as factor
-from ..linalg.hermitian import eigh as hermitian_eigh
-from ..linalg.hermitian import eigvalsh as hermitian_eigvalsh
-from ..linalg.hermitian import symmetrize_from
+from ..linalg.eigen import eigh as hermitian_eigh
+from ..linalg.eigen import eigvalsh as hermitian_eigvalsh
+from ..linalg.eigen import symmetrize_from
+from ..linalg.factorizations import cholesky as factor
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:

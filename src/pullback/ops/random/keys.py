@@ -38,11 +38,8 @@ def _split_spec(key: Spec, count: int) -> Spec:
 _split = general(
     "split_key",
     statics={"count": statics.integer(0)},
-    args=("key",),
-    doc="New keys from a key.",
     value=lambda xp, key, count: generate_words(xp, key, count, SPLITS),
     spec=_split_spec,
-    batch=batching.shift_statics(),
     form=Expand(lambda key, count: expand_split(key, count) if count <= MAX_EXPANDED else None),
     samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
 )
@@ -69,8 +66,6 @@ def _fold_spec(key: Spec, data: Spec) -> Spec:
 
 _fold_in = general(
     "fold_in",
-    args=("key", "data"),
-    doc="A new key from a key and an integer.",
     value=_fold_value,
     spec=_fold_spec,
     batch=_batch_fold,

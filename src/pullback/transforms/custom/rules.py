@@ -76,7 +76,7 @@ def make_custom_record(
 
     return Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, joint=joint, push=push,
-        batch=batch_op, samples=lambda rng: [], doc="", effects=UNKNOWN,
+        batch=batch_op, samples=lambda rng: [], effects=UNKNOWN,
     )  # fmt: skip
 
 
