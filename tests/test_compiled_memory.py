@@ -383,7 +383,7 @@ def test_derivatives_of_a_compiled_function_have_its_budget():
     memory = pb.jit(pb.grad(layers)).lower(W, X).memory()
     f = pb.jit(layers, memory_budget=int(memory.peak * 0.7))
     np.testing.assert_allclose(pb.grad(f)(W, X), pb.grad(layers)(W, X), rtol=1e-10, atol=1e-12)
-    assert f.last._pull((0,)).last.memory().peak <= int(memory.peak * 0.7)
+    assert f.last.as_op.pull_to((0,)).last.memory().peak <= int(memory.peak * 0.7)
 
 
 def test_a_budget_around_a_call_is_kept_at_compile_time():

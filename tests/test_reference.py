@@ -303,9 +303,9 @@ def test_checked_within_a_budget_and_over_donated_arguments():
 def test_checks_are_inherited_by_derivatives_and_batches():
     f = pb.jit(lambda x: pb.sum(pb.sin(x) ** 2), check=True)
     entry = f.lower(X)
-    assert entry._pull((0,)).check
-    assert entry._push((0,)).check
-    assert entry._batch((0,)).check
+    assert entry.as_op.pull_to((0,)).check
+    assert entry.as_op.push_from((0,)).check
+    assert entry.as_op.batch_over((0,)).check
     np.testing.assert_allclose(pb.grad(f)(X), np.sin(2 * X), rtol=1e-12)
     np.testing.assert_allclose(pb.vmap(f)(X), np.sum(np.sin(X) ** 2, axis=1), rtol=1e-12)
 
