@@ -1598,8 +1598,7 @@ def test_higher_orders_start_from_the_solutions_of_lower_ones(adjoint, monkeypat
 
 
 def test_a_start_of_another_matrix_does_no_harm():
-    from pullback.implicit.linear.operator import LinearOperator, solve_operator
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import LinearOperator, SolutionCache, solve_operator
 
     memory = SolutionCache()
     b = np.array([1.0, 2.0, 3.0])
@@ -1609,7 +1608,7 @@ def test_a_start_of_another_matrix_does_no_harm():
 
 
 def test_what_is_kept_of_solved_systems():
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import SolutionCache
 
     memory = SolutionCache()
     assert memory.initial_guess(False, np.ones(2)) is None

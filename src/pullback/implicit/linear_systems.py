@@ -18,10 +18,10 @@ from ..ops.shape.reshaping import astype
 from ..transforms.custom.custom_op import CustomOp, custom_op
 from ..transforms.linear_functions import refuse_offset
 from ..transforms.vectorize import vmap
-from .derivative_policies import check_max_steps, check_relative_tolerance, checked_method, default_tolerance
 from .equation.closed_program import stage_with_captures
 from .linear.methods import Auto
 from .linear.operator import LinearOperator, solve_operator
+from .option_checks import check_method, check_positive_count, check_relative_tolerance, default_tolerance
 from .solve_report import Report, Solution
 from .vector_layout import VectorLayout
 
@@ -59,7 +59,7 @@ def solve_linear(
     preconditioner: Callable[[Any], Any] | None, *, strict: bool,
 ) -> Solution:  # fmt: skip
     """`linear_solve` with the report; it raises only if `strict`."""
-    method = Auto() if method is None else checked_method(method, "linear_solve: method", "GMRES()")
+    method = Auto() if method is None else check_method(method, "linear_solve: method", "GMRES()")
     if preconditioner is not None:
         check_functions("linear_solve: preconditioner", preconditioner)
     known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
@@ -67,7 +67,7 @@ def solve_linear(
 
     def operator(multiply: Callable[..., Any], dtype: Any) -> LinearOperator:
         return LinearOperator(
-            multiply, method, _parse_tolerance(tol, dtype), check_max_steps(max_steps, "linear_solve"),
+            multiply, method, _parse_tolerance(tol, dtype), check_positive_count(max_steps, "linear_solve: max_steps"),
             "linear_solve", known, reports=latest, strict=strict,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ A gradient is zero at maxima and saddles too: at a minimum no eigenvalue of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...ops.elementwise import pointwise
 from ...ops.reduce import reductions
 from ...transforms.control.branches_and_loops import cond
 from ..linear.operator import norm
+from ..solvers.method_loop import SolverProblem
 
 #: A root further away than this, relative to the solution or to one, was not found.
 _FAR_DISTANCE = 0.1
@@ -25,7 +27,7 @@ _FAR_DISTANCE = 0.1
 _MAX_DENSE_SIZE, _LANCZOS_PRODUCTS = 64, 12
 
 
-def is_far(problem: Any, start: Any, x: Any, left: Any, known: Any = None) -> Any:
+def is_far(problem: SolverProblem, start: Any, x: Any, left: Any, known: Any = None) -> Any:
     """Whether a solution, with a residual of the norm `left`, is suspicious and no root is near it. The residual itself
     is `known`, or computed.
     """
@@ -49,7 +51,7 @@ def is_far(problem: Any, start: Any, x: Any, left: Any, known: Any = None) -> An
     return cond(doubtful, is_spurious, lambda x, size, left: pointwise.less(left, 0), x, size, left)
 
 
-def lowest_curvature(problem: Any, x: Any) -> tuple[Any, Any] | None:
+def lowest_curvature(problem: SolverProblem, x: Any) -> tuple[Any, Any] | None:
     """The lowest eigenvalue of the Hessian and its direction, if it is negative beyond rounding."""
     values, vectors = _dense_spectrum(problem, x) if problem.size <= _MAX_DENSE_SIZE else _lanczos(problem, x)
     values = [float(v) for v in values]
@@ -60,14 +62,14 @@ def lowest_curvature(problem: Any, x: Any) -> tuple[Any, Any] | None:
     return (lowest, vectors[:, values.index(lowest)]) if lowest < -(eps**0.4) * largest else None
 
 
-def _dense_spectrum(problem: Any, x: Any) -> tuple[Any, Any]:
+def _dense_spectrum(problem: SolverProblem, x: Any) -> tuple[Any, Any]:
     hessian = problem.jacobian(x)
     if not bool(problem.xp.isfinite(hessian).all()):
         return (), None
     return problem.xp.linalg.eigh((hessian + hessian.T) / 2)  # type: ignore[no-any-return]
 
 
-def _lanczos(problem: Any, x: Any) -> tuple[Any, Any]:
+def _lanczos(problem: SolverProblem, x: Any) -> tuple[Any, Any]:
     """Eigenvalues of the Hessian on the span of v, H v, H^2 v, ... with each vector made orthogonal to all before."""
     xp = problem.xp
     v = xp.asarray(np.random.default_rng(0).normal(size=problem.size).astype(problem.dtype))
@@ -89,13 +91,13 @@ def _lanczos(problem: Any, x: Any) -> tuple[Any, Any]:
     return values, across.T @ vectors
 
 
-def find_lower_point(problem: Any, x: Any, direction: Any) -> Any:
+def find_lower_point(objective: Callable[[Any], Any], x: Any, direction: Any) -> Any:
     """A point beside a maximum or saddle at which the objective is lower, None if none is found."""
-    height = problem.objective(x).item()
+    height = objective(x).item()
     reach = max(1.0, float(norm(x)))
     for length in (0.1, 0.01, 1e-3):
         for sign in (1.0, -1.0):
             there = x + sign * length * reach * direction
-            if problem.objective(there).item() < height:
+            if objective(there).item() < height:
                 return there
     return None
