@@ -116,8 +116,10 @@ from .pooling.core import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
-from .pooling.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
 from .recurrent import (
     gru,
     gru_cell,

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import attributed_to_caller
-from ..errors import ShapeError
 from ..ops import random
 from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape
@@ -19,6 +18,7 @@ from ..ops.elementwise.pointwise import add, less, multiply, where
 from ..ops.shape import reshaping
 from .activations.rectifiers import SELU_ALPHA, SELU_SCALE
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
+from .geometry import over_axes
 
 
 def _keep_mask(x: Any, p: float, axes: tuple[int, ...], key: Any) -> Any:
@@ -63,17 +63,12 @@ def feature_dropout(x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: 
     return _apply_dropout(x, p, axes, training, key, "feature_dropout")
 
 
-def _dropout_channels(x: Any, spatial: int, p: float, training: bool, key: Any) -> Any:
-    """Channels of a batch, or of one sample without the batch axis."""
-    what = f"dropout{spatial}d"
-    x = as_floats(x, what)
-    if ndim(x) not in (spatial + 1, spatial + 2):
-        raise ShapeError(f"{what}: wants (batch, channels) and {spatial} spatial axes, got shape {shape(x)}.")
-    return _apply_dropout(x, p, tuple(range(ndim(x) - spatial)), training, key, what)
+def _dropout_channels(what: str, x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    return _apply_dropout(x, p, (0, 1), training, key, what)
 
 
-@attributed_to_caller
-def dropout1d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(1, _dropout_channels)
+def dropout1d() -> None:
     """`feature_dropout` of (batch, channels, length), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
@@ -81,29 +76,26 @@ def dropout1d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = No
     array([[2., 2., 2.],
            [0., 0., 0.]])
     """
-    return _dropout_channels(x, 1, p, training, key)
 
 
-@attributed_to_caller
-def dropout2d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(2, _dropout_channels)
+def dropout2d() -> None:
     """`feature_dropout` of (batch, channels, height, width), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.dropout2d(np.ones((2, 1, 2)), key=pb.random.key(0)).ravel()
     array([2., 2., 0., 0.])
     """
-    return _dropout_channels(x, 2, p, training, key)
 
 
-@attributed_to_caller
-def dropout3d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(3, _dropout_channels)
+def dropout3d() -> None:
     """`feature_dropout` of (batch, channels, depth, height, width), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.dropout3d(np.ones((2, 1, 1, 2)), key=pb.random.key(0)).ravel()
     array([2., 2., 0., 0.])
     """
-    return _dropout_channels(x, 3, p, training, key)
 
 
 @attributed_to_caller
