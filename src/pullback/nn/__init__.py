@@ -54,9 +54,11 @@ from .embeddings import (
 from .image.fold import fold, pixel_shuffle, pixel_unshuffle, unfold
 from .image.grid_sample import affine_grid, grid_sample
 from .image.interpolate import interpolate, upsample
-from .layers.basic import Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention, RMSNorm, Sequential
+from .layers.containers import Dropout, Sequential
+from .layers.convolution import Conv1d, Conv2d, Conv3d
+from .layers.linear import Embedding, Linear, MultiHeadAttention
+from .layers.norm import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from .layers.recurrent import GRU, LSTM, RNN
-from .layers.spatial import BatchNorm, Conv1d, Conv2d, Conv3d, GroupNorm
 from .losses.binary import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
