@@ -148,13 +148,7 @@ def least_squares(
 
 
 def root(
-    f: Callable[..., Any],
-    x0: Any,
-    args: Sequence[Any] = (),
-    method: str = "hybr",
-    *,
-    jit: bool = False,
-    **options: Any,
+    f: Callable[..., Any], x0: Any, args: Sequence[Any] = (), method: str = "hybr", *, jit: bool = False, **options: Any
 ) -> Any:
     """SciPy's `root`: a tree x where `f(x, *args)`, of as many elements as x, is zero, with the exact Jacobian for the
     methods that take one (hybr, lm). Other settings are passed to SciPy.

@@ -13,17 +13,7 @@ from ..ops.concrete import as_bare_array, is_concrete
 from ..ops.contract.einsum import einsum
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.elementwise.pointwise import (
-    add,
-    divide,
-    equal,
-    greater,
-    maximum,
-    multiply,
-    not_equal,
-    subtract,
-    where,
-)
+from ..ops.elementwise.pointwise import add, divide, equal, greater, maximum, multiply, not_equal, subtract, where
 from ..ops.index import indexing
 from ..ops.index.normalize import namespace_for
 from ..ops.index.segments import segment_max, segment_sum

@@ -9,15 +9,7 @@ from ...arrays.spec import make_spec, spec_of, zeros
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import mean
 from ...ops.shape.reshaping import expand_dims
-from ..leaves import (
-    abs_squared,
-    cast_like,
-    check_rate,
-    check_setting,
-    require_real,
-    steps_as_float64,
-    zeros_like,
-)
+from ..leaves import abs_squared, cast_like, check_rate, check_setting, require_real, steps_as_float64, zeros_like
 from ..rule import Rule, leafwise_rule, named_chain
 
 Slots = dict[str, Any]
@@ -25,11 +17,7 @@ Slots = dict[str, Any]
 
 @picklable
 def adafactor(
-    lr: Any = 0.01,
-    decay: Any = 0.8,
-    eps: tuple[Any, Any] = (1e-30, 1e-3),
-    clip: Any = 1.0,
-    weight_decay: Any = 0.0,
+    lr: Any = 0.01, decay: Any = 0.8, eps: tuple[Any, Any] = (1e-30, 1e-3), clip: Any = 1.0, weight_decay: Any = 0.0
 ) -> Rule:
     """Steps over root mean squares, of which arrays of two and more axes keep only the means over the last two
     (Shazeer and Stern, 2018). The rate, min(lr, 1/sqrt(t)) or a schedule, is relative to the size of the parameter.

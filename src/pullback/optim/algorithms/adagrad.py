@@ -36,12 +36,7 @@ def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0
 
 @picklable
 def rmsprop(
-    lr: Any,
-    decay: Any = 0.99,
-    eps: Any = 1e-8,
-    centered: bool = False,
-    momentum: Any = 0.0,
-    weight_decay: Any = 0.0,
+    lr: Any, decay: Any = 0.99, eps: Any = 1e-8, centered: bool = False, momentum: Any = 0.0, weight_decay: Any = 0.0
 ) -> Rule:
     """Steps over the root of a decaying mean of squares, less the square of the mean if `centered` (Hinton, 2012;
     Graves, 2013); with a momentum, a decaying sum of such steps.

@@ -9,15 +9,7 @@ from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...ops.elementwise import pointwise
-from ..leaves import (
-    abs_squared,
-    cast_like,
-    check_setting,
-    real_zeros_like,
-    safe_sqrt,
-    steps_as_float64,
-    zeros_like,
-)
+from ..leaves import abs_squared, cast_like, check_setting, real_zeros_like, safe_sqrt, steps_as_float64, zeros_like
 from ..rule import Rule, leafwise_rule, named_chain
 from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
 
@@ -140,11 +132,7 @@ def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weig
 
 @picklable
 def nadam(
-    lr: Any,
-    betas: tuple[Any, Any] = (0.9, 0.999),
-    eps: Any = 1e-8,
-    momentum_decay: Any = 4e-3,
-    weight_decay: Any = 0.0,
+    lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, momentum_decay: Any = 4e-3, weight_decay: Any = 0.0
 ) -> Rule:
     """Adam with Nesterov's momentum (Dozat, 2016), whose weight grows over the steps.
 

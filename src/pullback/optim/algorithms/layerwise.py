@@ -34,11 +34,7 @@ def _trust_ratio(size: Any, length: Any, more: Any) -> Any:
 
 @picklable
 def lamb(
-    lr: Any,
-    betas: tuple[Any, Any] = (0.9, 0.999),
-    eps: Any = 1e-6,
-    weight_decay: Any = 0.01,
-    mask: Any = None,
+    lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-6, weight_decay: Any = 0.01, mask: Any = None
 ) -> Rule:
     """AdamW whose steps are as long, layer by layer, as the layer's weights times the rate (You et al., 2020).
 
@@ -53,12 +49,7 @@ def lamb(
 
 @picklable
 def lars(
-    lr: Any,
-    momentum: Any = 0.9,
-    weight_decay: Any = 0.0,
-    trust: Any = 1e-3,
-    eps: Any = 0.0,
-    nesterov: bool = False,
+    lr: Any, momentum: Any = 0.9, weight_decay: Any = 0.0, trust: Any = 1e-3, eps: Any = 0.0, nesterov: bool = False
 ) -> Rule:
     """Momentum with rates by layer, `trust` times |weights| / (|gradient| + weight_decay |weights|) (You et al., 2017).
 

@@ -47,12 +47,7 @@ def newton_schulz(
 
 @picklable
 def muon(
-    lr: Any,
-    momentum: Any = 0.95,
-    nesterov: bool = True,
-    steps: int = 5,
-    weight_decay: Any = 0.0,
-    mask: Any = None,
+    lr: Any, momentum: Any = 0.95, nesterov: bool = True, steps: int = 5, weight_decay: Any = 0.0, mask: Any = None
 ) -> Rule:
     """Orthogonalized momentum (Jordan, 2024), times sqrt(max(1, rows / columns)). Parameters of other than two axes
     are refused; give them to another rule by `multi_transform`.

@@ -22,12 +22,7 @@ Slots = dict[str, Any]
 
 @picklable
 def shampoo(
-    lr: Any,
-    eps: Any = 1e-4,
-    momentum: Any = 0.0,
-    weight_decay: Any = 0.0,
-    iterations: int = 30,
-    largest: int = 1024,
+    lr: Any, eps: Any = 1e-4, momentum: Any = 0.0, weight_decay: Any = 0.0, iterations: int = 30, largest: int = 1024
 ) -> Rule:
     """Each axis of the gradient is multiplied by the inverse root of the sum of its second moments, which starts at
     `eps` (Gupta et al., 2018); the root is of order 2k for k axes. Axes longer than `largest` are left alone.
