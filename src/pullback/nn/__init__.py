@@ -22,7 +22,7 @@ from .dropout import (
     feature_alpha_dropout,
     feature_dropout,
 )
-from .embeddings import bilinear, embedding, embedding_bag, linear
+from .embeddings import embedding, embedding_bag
 from .image.fold import fold, pixel_shuffle, pixel_unshuffle, unfold
 from .image.grid_sample import affine_grid, grid_sample
 from .image.interpolate import interpolate, upsample
@@ -31,6 +31,7 @@ from .layers.convolution import Conv1d, Conv2d, Conv3d
 from .layers.linear import Embedding, Linear, MultiHeadAttention
 from .layers.norm import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from .layers.recurrent import GRU, LSTM, RNN
+from .linear import bilinear, linear
 from .losses.binary import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -133,7 +132,3 @@ def _check_label_range(labels: Any, count: int, what: str, ignored: int | None) 
         raise IndexingError(
             f"{what}: label {int(labels[place])} at {list(place)} is out of range: {count} run from 0 to {count - 1}."
         )
-
-
-def count_over_axes(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod(shape(x)[a] for a in axes)

@@ -11,7 +11,8 @@ from ...arrays.tensor import tensor
 from ...errors import ArgumentError
 from .. import init
 from ..attention.dot_product import multi_head_attention
-from ..embeddings import embedding, linear
+from ..embeddings import embedding
+from ..linear import linear
 from ..module import Module
 from .parameters import split_key, uniform_parameters
 
