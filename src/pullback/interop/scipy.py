@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import ArgumentError
 from .flat_function import FlatFunction, UnknownTree, bounds_as_vectors
 
+__all__ = ["least_squares", "minimize", "root"]
+
 #: The derivatives SciPy's methods take; methods not listed take none.
 _GRADIENT = {"cg", "bfgs", "l-bfgs-b", "tnc", "slsqp"}
 _PRODUCT = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}

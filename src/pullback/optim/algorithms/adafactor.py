@@ -9,7 +9,17 @@ from ...arrays.spec import make_spec, spec_of, zeros
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import mean
 from ...ops.shape.reshaping import expand_dims
-from ..leaves import abs_squared, cast_like, check_rate, check_setting, require_real, steps_as_float64, zeros_like
+from ..leaves import (
+    abs_squared,
+    cast_like,
+    check_rate,
+    check_setting,
+    check_settings,
+    require_real,
+    safe_sqrt,
+    steps_as_float64,
+    zeros_like,
+)
 from ..rule import Rule, leafwise_rule, named_chain
 
 Slots = dict[str, Any]
@@ -31,9 +41,8 @@ def adafactor(
     ((2,), (3,))
     """
     lr = check_rate(lr, "adafactor: lr")
-    power, limit = check_setting(decay, "adafactor: decay"), check_setting(clip, "adafactor: clip")
+    power, limit, wd = check_settings("adafactor", decay=decay, clip=clip, weight_decay=weight_decay)
     tiny, least = (check_setting(e, "adafactor: eps") for e in eps)
-    wd = check_setting(weight_decay, "adafactor: weight_decay")
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
         t = steps_as_float64(t)
@@ -57,11 +66,8 @@ def _initial_slots(p: Any) -> Slots:
 
     if spec.ndim < 2:
         return {"row": zeros_of(0), "column": zeros_of(0), "square": zeros_like(p)}
-    return {
-        "row": zeros_of(*spec.shape[:-1]),
-        "column": zeros_of(*spec.shape[:-2], spec.shape[-1]),
-        "square": zeros_of(0),
-    }
+    rows, columns = spec.shape[:-1], (*spec.shape[:-2], spec.shape[-1])
+    return {"row": zeros_of(*rows), "column": zeros_of(*columns), "square": zeros_of(0)}
 
 
 def _update_mean_squares(new: Any, slots: Slots, b: Any) -> tuple[Any, Slots]:
@@ -81,5 +87,4 @@ def _update_mean_squares(new: Any, slots: Slots, b: Any) -> tuple[Any, Slots]:
 
 def _rms(x: Any) -> Any:
     """The root mean square, with derivative 0 at 0."""
-    square = mean(pointwise.square(x))
-    return pointwise.where(pointwise.greater(square, 0), pointwise.sqrt(square), square)
+    return safe_sqrt(mean(pointwise.square(x)))
