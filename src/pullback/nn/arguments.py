@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -133,17 +132,3 @@ def _check_label_range(labels: Any, count: int, what: str, ignored: int | None) 
         raise IndexingError(
             f"{what}: label {int(labels[place])} at {list(place)} is out of range: {count} run from 0 to {count - 1}."
         )
-
-
-def per_spatial_axis(given: Any, count: int, what: str) -> tuple[Any, ...]:
-    """One value for each spatial axis, from one for all or a sequence."""
-    if isinstance(given, int | float | np.integer | np.floating):
-        return (given,) * count
-    found = tuple(given)
-    if len(found) != count:
-        raise ShapeError(f"{what}: wants {count} values, one for each spatial axis, got {found}.")
-    return found
-
-
-def count_over_axes(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod(shape(x)[a] for a in axes)

@@ -14,7 +14,6 @@ from ...ops.elementwise.pointwise import (
     abs,
     exp,
     greater,
-    less,
     less_equal,
     log,
     log1p,
@@ -101,7 +100,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
     """
     x, target = match_target(x, target, "log_cosh_loss")
     away = x - target
-    near = less(abs(away), 1.0)
+    near = greater(1.0, abs(away))
     inside = where(near, away, 0.0)
     # cosh x = 1 + 2 sinh(x/2)^2 keeps the digits of small x; log cosh x = softplus(2x) - x - log 2 never overflows.
     rounded = log1p(2 * square(sinh(0.5 * inside)))
