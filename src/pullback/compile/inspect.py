@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..arrays.text import format_bytes, text_table
 from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
 
 
@@ -42,8 +43,7 @@ def explain_steps(steps: Steps) -> str:
     what is inside a loop, in one round.
     """
     rows = [("step", "domain", "moves", "operations", "runs"), *_table_rows(steps, "")]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+    return text_table(rows)
 
 
 def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str]]:
@@ -52,7 +52,7 @@ def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str
         domain, operations, runs = _summarize_step(step)
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
         name = f"{before}{number} {type(step).__name__.lower()}"
-        rows.append((name, domain, _format_bytes(moved), _format_count(operations), runs))
+        rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
         if isinstance(step, Loop):
             for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
                 rows += _table_rows(program, f"  {before}{number}{letter if len(step.programs) > 1 else ''}.")
@@ -95,10 +95,6 @@ def _format_shape(extents: tuple[int, ...]) -> str:
 
 def _format_count(n: int) -> str:
     return f"{n / 1e6:.1f} M" if n >= 1e6 else f"{n / 1e3:.1f} k" if n >= 1e3 else str(n)
-
-
-def _format_bytes(n: int) -> str:
-    return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 2**10:.1f} KiB" if n >= 2**10 else f"{n} B"
 
 
 def format_steps(steps: Steps) -> str:

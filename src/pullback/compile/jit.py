@@ -15,9 +15,9 @@ from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
+from ..arrays.text import parse_bytes
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..checkpoint.budget.budget_report import parse_bytes
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
 from ..graph.ir import Graph
@@ -80,7 +80,7 @@ def jit(
             check=check,
         )
     check_functions("jit", f)
-    limit = None if memory_budget is None else parse_bytes(memory_budget)
+    limit = None if memory_budget is None else parse_bytes(memory_budget, "jit: memory_budget")
     return Jitted(
         f, _as_int_tuple(static_argnums, "static_argnums"), _as_name_tuple(static_argnames),
         _as_int_tuple(donate_argnums, "donate_argnums"), _flag(fast_math, "fast_math"), limit, _flag(check, "check"),

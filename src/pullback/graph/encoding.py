@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import is_array, namespace_on
+from ..arrays.backends import is_array, namespace_on, to_host
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -103,7 +103,7 @@ def spec_from(name: Any, shape: Any, device: Any = "cpu") -> Spec:
 
 def as_contiguous(x: Any) -> Any:
     """A constant as a contiguous NumPy array, wherever it lives."""
-    return np.ascontiguousarray(x.get() if not isinstance(x, np.ndarray) else x).reshape(x.shape)
+    return np.ascontiguousarray(to_host(x)).reshape(x.shape)
 
 
 def to_base64(x: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import to_host
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from ..ops.concrete import as_bare_array, is_concrete
@@ -132,14 +133,10 @@ def _check_label_range(labels: Any, count: int, what: str, ignored: int | None) 
     if ignored is not None:
         bad &= labels != ignored
     if bad.any():
-        place = tuple(int(i) for i in np.argwhere(_to_host(bad))[0])
+        place = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
         raise IndexingError(
             f"{what}: label {int(labels[place])} at {list(place)} is out of range: {count} run from 0 to {count - 1}."
         )
-
-
-def _to_host(mask: Any) -> Any:
-    return mask if type(mask) is np.ndarray else mask.get()
 
 
 def per_spatial_axis(given: Any, count: int, what: str) -> tuple[Any, ...]:

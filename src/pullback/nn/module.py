@@ -14,6 +14,7 @@ from ..arrays.node import Handle, Hooks
 from ..arrays.scope import Scope, current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, value_of
+from ..arrays.text import join_path
 from ..arrays.trees import flatten, map_tree, register_tree
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
@@ -25,7 +26,6 @@ from .module_template import (
     collect_children,
     fill_template,
     iter_children,
-    join_path,
     map_children,
     slot_names,
     split_children,

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import device_of, is_array
+from ..arrays.backends import is_array, to_host
 from ..arrays.dtypes import NAMES
 from ..arrays.tensor import Tensor
+from ..arrays.text import join_path
 from ..arrays.trees import flatten_one_level, registered_unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError
@@ -64,20 +65,20 @@ class TreeWriter:
     def _container(self, x: Any, path: str) -> Any:
         kind = type(x)
         if kind is list:
-            return [self.encode(child, _join_path(path, i)) for i, child in enumerate(x)]
+            return [self.encode(child, join_path(path, i)) for i, child in enumerate(x)]
         if kind is tuple:
-            return {"tuple": [self.encode(child, _join_path(path, i)) for i, child in enumerate(x)]}
+            return {"tuple": [self.encode(child, join_path(path, i)) for i, child in enumerate(x)]}
         if kind is dict:
-            return {"dict": [[_check_key(k, path), self.encode(child, _join_path(path, k))] for k, child in x.items()]}
+            return {"dict": [[_check_key(k, path), self.encode(child, join_path(path, k))] for k, child in x.items()]}
         if is_named_tuple(kind):
             fields = zip(kind._fields, x, strict=True)
             return {
-                "named": [class_path(kind, path), [[f, self.encode(child, _join_path(path, f))] for f, child in fields]]
+                "named": [class_path(kind, path), [[f, self.encode(child, join_path(path, f))] for f, child in fields]]
             }
         if registered_unflatten(kind) is not None:
             children, rest = flatten_one_level(x)
-            data = [self.encode(child, _join_path(path, i)) for i, child in enumerate(children)]
-            return {"node": [class_path(kind, path), self.encode(rest, _join_path(path, "rest")), data]}
+            data = [self.encode(child, join_path(path, i)) for i, child in enumerate(children)]
+            return {"node": [class_path(kind, path), self.encode(rest, join_path(path, "rest")), data]}
         raise ArgumentError(
             f"save: {_describe_location(path)} is a {kind.__name__}, which cannot be written as data.\n"
             "  Trees are made of dicts, lists, tuples, named tuples, None, scalars, strings, arrays, and classes "
@@ -125,10 +126,6 @@ def format_key(key: Any) -> str:
     return f"{hex(key)[:20]}..." if type(key) is int else repr(key)
 
 
-def _join_path(path: str, step: Any) -> str:
-    return f"{path}.{step}" if path else str(step)
-
-
 def _describe_location(path: str) -> str:
     return f"the value at {path!r}" if path else "what was given"
 
@@ -161,7 +158,7 @@ def _exporting_module(kind: type) -> str:
 
 def to_host_bytes(array: Any) -> Any:
     """The elements of an array as the file holds them: on the host, little-endian, in C order, a row of bytes."""
-    host = array.get() if device_of(array) != "cpu" else np.asarray(array)
+    host = to_host(array)
     if host.dtype.byteorder == ">" or (host.dtype.byteorder == "=" and not np.little_endian):
         host = host.astype(host.dtype.newbyteorder("<"))
     return np.ascontiguousarray(host).reshape(-1).view(np.uint8)
@@ -171,6 +168,6 @@ def to_stored_dtype(array: Any) -> Any:
     """An array as a dtype that the format has: complex numbers are pairs of real ones along a new last axis."""
     if array.dtype.kind != "c":
         return array
-    host = array.get() if device_of(array) != "cpu" else np.asarray(array)
+    host = to_host(array)
     native = np.ascontiguousarray(host, host.dtype.newbyteorder("="))
     return native.reshape(-1).view(native.real.dtype).reshape(*array.shape, 2)

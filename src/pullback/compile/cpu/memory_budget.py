@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...checkpoint.budget.budget_report import format_bytes
+from ...arrays.text import format_bytes
 from ...errors import MemoryBudgetError
 from ..inspect import CallMemory, memory_of
 from ..loop_ir import Step, Steps
