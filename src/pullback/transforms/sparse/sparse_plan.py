@@ -6,26 +6,22 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 
-from ...arrays.backends import namespace_on
+from ...arrays.backends import namespace_on, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import ArgumentError, DtypeError, ShapeError
+from ...arrays.tensor import Tensor
+from ...arrays.value import Value
+from ...errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ...ops.replay.rehearsal import rehearse
 from ..forward import jvp
 from ..reverse import grad, vjp
 from ..vectorize import vmap
-from .coloring import Coloring
-from .op_call import as_numpy
+from .coloring import Coloring, entry_places
 from .pattern import bare_point
-from .recovery import check_direction, color_indicators, entry_places, find_wrong_rows, numbers_of
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
+from .probe import Matrix
 
 DerivativeKind = Literal["jacobian", "hessian"]
 
@@ -111,12 +107,12 @@ class SparsePlan:
         return given
 
     def _make_directions(self) -> tuple[Any, Any]:
-        forward = color_indicators(self.colors.columns, self.colors.column_count)
-        back = color_indicators(self.colors.rows, self.colors.row_count)
+        forward = _color_indicators(self.colors.columns, self.colors.column_count)
+        back = _color_indicators(self.colors.rows, self.colors.row_count)
         if len(forward) or not len(back):
-            forward = np.vstack((forward, check_direction(forward.shape[1])))
+            forward = np.vstack((forward, _check_direction(forward.shape[1])))
         else:
-            back = np.vstack((back, check_direction(back.shape[1])))
+            back = np.vstack((back, _check_direction(back.shape[1])))
         xp = namespace_on(self.spec.device)
         return (
             xp.asarray(forward.reshape(len(forward), *self.spec.shape), self.spec.dtype),
@@ -155,9 +151,9 @@ class SparsePlan:
         entries = found[self.places()], pattern.indices.copy(), pattern.indptr.copy()
         matrix = csr_matrix(entries, shape=pattern.shape)
         if len(shown) > columns:
-            return matrix, find_wrong_rows(matrix, as_numpy(forward[-1]).reshape(-1), shown[-1], self.precision)
+            return matrix, _find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
         if len(seen) > rows:
-            return matrix, find_wrong_rows(matrix.T.tocsr(), as_numpy(back[-1]).reshape(-1), seen[-1], self.precision)
+            return matrix, _find_wrong_rows(matrix.T.tocsr(), to_host(back[-1]).reshape(-1), seen[-1], self.precision)
         return matrix, np.zeros(0, np.intp)
 
     def _check_point(self, x: Any) -> Any:
@@ -209,7 +205,7 @@ class SparsePlan:
         parts = []
         for i in range(0, count, step):
             with around(i + step >= count):
-                parts.append(numbers_of(products(directions[i : i + step])))
+                parts.append(_numbers_of(products(directions[i : i + step])))
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(count, math.prod(parts[0].shape[1:]))
 
     def diagonal(self, x: Any) -> Any:
@@ -281,3 +277,43 @@ class SparsePlan:
             return f"{columns} products with the Hessian (star coloring)"
         sides = [f"{n} from the {side}" for n, side in ((columns, "right"), (rows, "left")) if n]
         return f"{self.products} products with the Jacobian{': ' * bool(sides)}{', '.join(sides)}"
+
+
+def _color_indicators(colors: Any, count: int) -> Any:
+    """For each color, ones where it is."""
+    return (colors == np.arange(count)[:, None]).astype(np.float64)
+
+
+def _check_direction(size: int) -> Any:
+    """A generic direction, the same at every run; away from zero, so that no column is missed."""
+    rng = np.random.default_rng(20)
+    return rng.uniform(0.5, 1.5, size) * rng.choice((-1.0, 1.0), size)
+
+
+def _numbers_of(value: Any) -> Any:
+    """The elements of a product; a SciPy matrix can hold nothing else."""
+    while isinstance(value, Tensor):
+        if value.node is not None:
+            raise GraphError(
+                "plan: f uses tensors that require a gradient, but a SciPy matrix carries no derivatives.\n"
+                "  Run it under pb.no_grad(), or detach them."
+            )
+        value = value.value
+    if isinstance(value, Value):
+        raise ConversionError(
+            f"plan: f uses {value!r}, a value of another transform that a SciPy matrix cannot follow."
+        )
+    return to_host(value)
+
+
+def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: float) -> Any:
+    """The rows in which the matrix did not make the product. (J - M) v = 0 at a direction picked before J was known
+    means J = M, up to rounding; there is room for that by row, and by the size of the whole.
+    """
+    made = matrix @ direction
+    size = abs(matrix) @ np.abs(direction)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(product - made)
+    known = np.isfinite(off)
+    room = precision**0.5 * size + 100 * precision * np.max(size[known], initial=0.0)
+    return np.flatnonzero(known & (off > room))
