@@ -7,15 +7,14 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
-import re
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from . import checkpoint
 from .arrays import dtypes
 from .arrays.namespace import VERSIONS, namespace_info
 from .ops import operators
+from .public_names import Home, read_stub
 from .tape import backward
 
 __version__ = "0.1.0"
@@ -28,14 +27,8 @@ del backward, checkpoint, operators
 
 
 @cache
-def _homes() -> dict[str, tuple[str, str]]:
-    """Where each public name lives, as (module, name there): read from the stub, which lists them once."""
-    text = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode()  # the loader reads zip files too
-    homes = {}
-    for statement in text.split("\nfrom ")[1:]:
-        module, _, names = statement.partition(" import ")
-        homes |= {name: (module, name) for name in re.findall(r"\bas (\w+)", names)}
-    return homes | {alias: homes[name] for alias, name in re.findall(r"^(\w+) = (\w+)$", text, re.M)}
+def _homes() -> dict[str, Home]:
+    return read_stub("pullback")
 
 
 def __getattr__(name: str) -> Any:
@@ -46,12 +39,7 @@ def __getattr__(name: str) -> Any:
         return sorted(_homes())
     if name not in _homes():
         raise AttributeError(f"module 'pullback' has no attribute {name!r}")
-    module, attribute = _homes()[name]
-    if module == ".":
-        found = import_module(f"pullback.{attribute}")
-    else:
-        found = getattr(__import__(module[1:], globals(), None, (attribute,), 1), attribute)
-    globals()[name] = found
+    found = globals()[name] = _homes()[name].load("pullback")
     return found
 
 
