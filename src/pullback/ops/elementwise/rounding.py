@@ -12,7 +12,7 @@ from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
 from .. import batching, statics
 from ..dispatch import apply, as_value
-from ..families import elementwise, general
+from ..families import elementwise, elementwise_op, general
 from ..op_samples import join_samples, normal_sample
 from ..shape import reshaping
 from . import pointwise
@@ -43,10 +43,13 @@ trunc: Any = _rounding_op("trunc", "The integer next to x towards zero")
 rint: Any = _rounding_op("rint", "The integer nearest to x, the even one at a tie")
 fix = trunc
 signbit: Any = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
-spacing: Any = elementwise(
-    "spacing", {"x": None}, doc="The distance from x to the next number away from zero; its derivative is zero.",
-    kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x),
-)  # fmt: skip
+
+
+@elementwise_op(
+    {"x": None}, kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x)
+)
+def spacing(x: Any, /) -> Any:
+    """The distance from x to the next number away from zero; its derivative is zero."""
 
 
 @attributed_to_caller

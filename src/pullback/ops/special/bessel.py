@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
-from .definition import library_function, refuse_partial, samples_over, shift_order, special
+from .definition import library_function, refuse_partial, shift_order, special, special_op
 from .scaled_bessel import ive_derivative, kve_derivative
 
 
@@ -19,64 +19,76 @@ def _half_sum(f: Any, sign: float) -> Any:
     return lambda v, x: multiply(add(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5 * sign)
 
 
-jv: Any = special(
-    "jv",
-    {"v": refuse_partial("jv", "the order v"), "x": _half_difference(lambda: jv)},
-    plane=True,
-    doc="The Bessel function of the first kind of real order, jv(v, x).",
-    example=("1, 0.0", "array(0.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
+@special({"x": _half_difference(lambda: jv)}, range(4), (0.5, 5.0), plane=True)
+def jv(v: Any, x: Any, /) -> Any:
+    """The Bessel function of the first kind of real order, jv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.jv(1, 0.0)
+    array(0.)
+    """
+
+
+@special({"x": _half_difference(lambda: yv)}, range(4), (0.5, 5.0), plane=True)
+def yv(v: Any, x: Any, /) -> Any:
+    """The Bessel function of the second kind of real order, yv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.yv(0, 1.0)
+    array(0.08825696)
+    """
+
+
+@special({"x": _half_sum(lambda: iv, 1.0)}, range(4), (0.5, 5.0), plane=True)
+def iv(v: Any, x: Any, /) -> Any:
+    """The modified Bessel function of the first kind of real order, iv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.iv(0, 0.0)
+    array(1.)
+    """
+
+
+@special(
+    {"v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)), "x": _half_sum(lambda: kv, -1.0)},
+    (-1.5, 3.0),
+    (0.5, 4.0),
 )
-yv: Any = special(
-    "yv",
-    {"v": refuse_partial("yv", "the order v"), "x": _half_difference(lambda: yv)},
-    plane=True,
-    doc="The Bessel function of the second kind of real order, yv(v, x).",
-    example=("0, 1.0", "array(0.08825696)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-iv: Any = special(
-    "iv",
-    {"v": refuse_partial("iv", "the order v"), "x": _half_sum(lambda: iv, 1.0)},
-    plane=True,
-    doc="The modified Bessel function of the first kind of real order, iv(v, x).",
-    example=("0, 0.0", "array(1.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-kv: Any = special(
-    "kv",
-    {
-        "v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)),
-        "x": _half_sum(lambda: kv, -1.0),
-    },
-    doc="The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.",
-    example=("0.5, 1.0", "array(0.46106850)"),
-    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
-)
-ive: Any = special(
-    "ive",
-    {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(1)(v, x)},
-    doc="exp(-|x|) iv(v, x), which does not overflow.",
-    example=("0, 0.0", "array(1.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-kve: Any = special(
-    "kve",
+def kv(v: Any, x: Any, /) -> Any:
+    """The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.
+
+    >>> import pullback as pb
+    >>> pb.special.kv(0.5, 1.0)
+    array(0.46106850)
+    """
+
+
+@special({"x": lambda v, x: ive_derivative(1)(v, x)}, range(4), (0.5, 5.0))
+def ive(v: Any, x: Any, /) -> Any:
+    """exp(-|x|) iv(v, x), which does not overflow.
+
+    >>> import pullback as pb
+    >>> pb.special.ive(0, 0.0)
+    array(1.)
+    """
+
+
+@special(
     {"v": lambda v, x: kve_derivative(0, 1)(v, x), "x": lambda v, x: kve_derivative(1, 0)(v, x)},
-    doc="exp(x) kv(v, x), which does not underflow.",
-    example=("0.5, 1.0", "array(1.25331414)"),
-    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
+    (-1.5, 3.0),
+    (0.5, 4.0),
 )
+def kve(v: Any, x: Any, /) -> Any:
+    """exp(x) kv(v, x), which does not underflow.
+
+    >>> import pullback as pb
+    >>> pb.special.kve(0.5, 1.0)
+    array(1.25331414)
+    """
 
 
 def _fixed_order_op(name: str, kind: str, partial: Any, example: str, low: float) -> Any:
-    return special(
-        name,
-        {"x": partial},
-        doc=f"The Bessel function {kind}.",
-        example=("1.0", example),
-        samples=samples_over((low, 4.0)),
-    )
+    return special_op(name, {"x": partial}, (low, 4.0), doc=f"The Bessel function {kind}.", example=("1.0", example))
 
 
 j0: Any = _fixed_order_op("j0", "J of order 0", lambda x: negative(j1(x)), "array(0.76519769)", -4.0)
@@ -110,13 +122,14 @@ def _spherical_op(name: str, kind: str, above: float, below: float, plane: bool,
         upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
         return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
-    op: Any = special(
+    op: Any = special_op(
         name,
         {"n": refuse_partial(name, "the order n"), "x": partial},
+        range(4),
+        (0.5, 4.0),
         plane=plane,
         doc=f"The spherical Bessel function {kind} of integer order, {name}(n, x).",
         example=("0, 1.0", example),
-        samples=samples_over(range(4), (0.5, 4.0)),
     )
     return op
 
@@ -128,12 +141,8 @@ spherical_kn: Any = _spherical_op("spherical_kn", "k", -1.0, -1.0, True, "array(
 
 
 def _airy_op(name: str, place: int, partial: Any) -> Any:
-    return special(
-        name,
-        {"x": partial},
-        value=lambda xp, x: library_function(xp, "airy")(x)[place],
-        plane=True,
-        samples=samples_over((-3.0, 2.0)),
+    return special_op(
+        name, {"x": partial}, (-3.0, 2.0), value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
     )
 
 

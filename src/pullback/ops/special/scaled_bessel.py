@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
+from .definition import cache_by_order, library_function, refuse_partial, special_op
 
 
 def _asymptotic_series(xp: Any, k: int, v: Any, x: Any) -> Any:
@@ -48,11 +48,12 @@ def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
 @cache_by_order
 def ive_derivative(k: int) -> Any:
     """The k-th derivative of ive(v, x) in x."""
-    return special(
+    return special_op(
         f"ive_derivative_{k}",
         {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(k + 1)(v, x)},
+        range(4),
+        (0.5, 5.0),
         value=lambda xp, v, x: _ive_derivative_value(xp, k, v, x),
-        samples=samples_over(range(4), (0.5, 5.0)),
     )
 
 
@@ -106,11 +107,12 @@ def kve_derivative(j: int, m: int) -> Any:
         # At zero the function is infinite and so is its slope, of the same sign as beside it; at infinity it is flat.
         return xp.where(inside, found, xp.where(x == 0, xp.copysign(xp.inf, found), xp.where(x > 0, 0.0, xp.nan)))
 
-    return special(
+    return special_op(
         f"kve_derivative_{j}_{m}",
         {"v": lambda v, x: kve_derivative(j, m + 1)(v, x), "x": lambda v, x: kve_derivative(j + 1, m)(v, x)},
+        (-1.5, 3.0),
+        (0.5, 4.0),
         value=value,
-        samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
     )
 
 
