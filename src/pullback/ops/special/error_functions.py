@@ -7,7 +7,7 @@ from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
 from .definition import cache_by_order, library_function, special, special_op
-from .quadrature import integrate_half_line
+from .densities import integrate_half_line
 
 __all__ = [
     "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri", "ndtri_exp",

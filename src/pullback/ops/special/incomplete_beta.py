@@ -4,7 +4,7 @@ In the logit y of x the weight is w = x^a (1 - x)^b / B(a, b), the density is w 
     I(a, b, x) = integral of w over y' < y,     (d/da)^j (d/db)^k I = w T_jk(a, b, x).
 T_jk is of moderate size everywhere, and its own derivatives stay in the family, with x' = x (1 - x) along y:
     dT_jk/dx = (D_jk - T_jk (a - (a + b) x)) / (x (1 - x)),    dT_jk/da = T_{j+1,k} - T_jk g_a,
-where D_jk w = (d/da)^j (d/db)^k w (`cumulants`) and g = log w.
+where D_jk w = (d/da)^j (d/db)^k w (`densities`) and g = log w.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from ..elementwise.pointwise import (
     subtract,
     where,
 )
-from .cumulants import density_derivative
 from .definition import cache_by_order, special, special_op
+from .densities import density_derivative, integrate_half_line
 from .gamma import polygamma, polygamma_difference
 from .incomplete_gamma import log_weight
-from .quadrature import integrate_half_line
 
 
 def _log_weight_derivatives(a: Any, b: Any, x: Any) -> Any:

@@ -4,7 +4,7 @@ With weight w(a, x) = x^a e^-x / gamma(a), the density is w / x, and in y = log 
     P(a, x) = integral of w(a, e^y') over y' < y,     (d/da)^k P = w T_k(a, y),
 where T_k is of moderate size wherever P is, even where w underflows. Its own derivatives stay in the family:
     dT_k/dy = B_k - T_k (a - e^y),    dT_k/da = T_{k+1} - T_k L,    L = y - digamma(a),
-with B_k w = (d/da)^k w, a polynomial in L and polygammas of a (`cumulants`).
+with B_k w = (d/da)^k w, a polynomial in L and polygammas of a (`densities`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from ..elementwise.pointwise import (
     subtract,
     where,
 )
-from .cumulants import density_derivative
 from .definition import cache_by_order, library_function, special, special_op
+from .densities import density_derivative, integrate_half_line
 from .gamma import digamma, polygamma
-from .quadrature import integrate_half_line
 
 
 def log_weight(xp: Any, a: Any, x: Any) -> Any:
