@@ -18,19 +18,7 @@ from ..shape import reshaping
 from . import pointwise
 from .arithmetic import floor_divide
 from .pointwise import abs as size_of
-from .pointwise import (
-    add,
-    equal,
-    isfinite,
-    isinf,
-    isnan,
-    less_equal,
-    logical_and,
-    logical_or,
-    multiply,
-    subtract,
-    where,
-)
+from .pointwise import add, equal, isnan, logical_and, logical_or, multiply, subtract, where
 
 
 def _rounding_op(name: str, doc: str) -> Any:
@@ -81,7 +69,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     """
     x = as_value(x)
     whole = trunc(x)
-    bounded = where(isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
+    bounded = where(pointwise.isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
     return bounded, whole
 
 
@@ -182,8 +170,8 @@ def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bo
     array([ True, False])
     """
     x, y = as_value(x), as_value(y)
-    near = less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
-    close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
+    near = pointwise.less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
+    close = logical_or(logical_and(near, pointwise.isfinite(y)), equal(x, y))
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 

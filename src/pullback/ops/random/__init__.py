@@ -6,6 +6,7 @@
 array([-0.20584214, -0.78476578])
 """
 
+from ..replay.default_stream import State
 from .discrete import (
     bernoulli,
     binomial,
@@ -17,7 +18,7 @@ from .discrete import (
     permutation,
     poisson,
 )
-from .keys import State, fold_in, key, restore, seed, split, state
+from .keys import fold_in, key, restore, seed, split, state
 from .samplers import (
     beta,
     cauchy,

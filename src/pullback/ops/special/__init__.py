@@ -5,6 +5,7 @@
 array(-0.57721566)
 """
 
+from ..elementwise.pointwise import erf
 from ..functions import log_softmax, softmax
 from ..reduce.reductions import logsumexp
 from .bessel import (
@@ -38,7 +39,6 @@ from .bessel import (
 from .entropy import entr, expit, kl_div, log_expit, logit, rel_entr, xlog1py, xlogy
 from .error_functions import (
     dawsn,
-    erf,
     erfc,
     erfcinv,
     erfcx,

@@ -1,4 +1,4 @@
-"""Derivatives of a density in its parameters, as multiples of the density, from those of its logarithm; and integrals over them.
+"""Derivatives of a density in its parameters, as multiples of it, from those of its logarithm; and integrals.
 
 For p = exp(g), D[j, k] = (d/da)^j (d/db)^k p / p follows from differentiating p_a = g_a p:
     D[j, k] = sum over i < j, l <= k of C(j-1, i) C(k, l) g[j-i, k-l] D[i, l],    D[0, 0] = 1.
@@ -39,8 +39,8 @@ def _next_entry(g: Callable[[int, int], Any], known: dict[tuple[int, int], Any],
     return out
 
 
-# Double-exponential quadrature: with s = exp(u - exp(-u)) the trapezoid rule over u reaches full precision on integrands
-# that are smooth and decay exponentially on a scale of about one; 145 nodes suffice for densities of every size, scaled.
+# Double-exponential quadrature: with s = exp(u - exp(-u)) the trapezoid rule over u reaches full precision on
+# integrands that are smooth and decay exponentially on a scale of about one; 145 nodes suffice once they are scaled.
 _STEP = 1 / 16
 _GRID = np.arange(-4.0, 5.0 + _STEP / 2, _STEP)
 NODES = np.exp(_GRID - np.exp(-_GRID))

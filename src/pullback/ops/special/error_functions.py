@@ -9,11 +9,6 @@ from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, 
 from .definition import cache_by_order, library_function, special, special_op
 from .densities import integrate_half_line
 
-__all__ = [
-    "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri", "ndtri_exp",
-    "owens_t",
-]  # fmt: skip
-
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
