@@ -61,6 +61,13 @@ def elementwise(
     return public_function(register(op), _add_example(f"{home}.{name}", args, ufunc, doc, example))
 
 
+def elementwise_op(partials: Mapping[str, FormulaFunction | None], **options: Any) -> Callable[[FormulaFunction], Any]:
+    """A decorator of a declaration, which gives an elementwise op its name, its arguments and its docstring; partials
+    and options as in `elementwise`.
+    """
+    return lambda declared: elementwise(declared.__name__, partials, doc=declared.__doc__ or "", **options)
+
+
 def no_kernel(k: Any, *scalars: Any) -> Any:
     """The kernel of an op that only NumPy or CuPy computes: there is none."""
 
@@ -192,7 +199,7 @@ def general(
 
 def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None) -> str:
     """The docstring with a doctest: the given example, or a comparison with NumPy's function."""
-    if not doc:
+    if not doc or ">>>" in doc:
         return doc
     if example:
         return f"{doc}\n\n    >>> import pullback as pb\n    >>> {name}({example[0]})\n    {example[1]}\n    "

@@ -12,25 +12,13 @@ from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
 from .. import batching, statics
 from ..dispatch import apply, as_value
-from ..families import elementwise, general
+from ..families import elementwise, elementwise_op, general
 from ..op_samples import join_samples, normal_sample
 from ..shape import reshaping
 from . import pointwise
 from .arithmetic import floor_divide
 from .pointwise import abs as size_of
-from .pointwise import (
-    add,
-    equal,
-    isfinite,
-    isinf,
-    isnan,
-    less_equal,
-    logical_and,
-    logical_or,
-    multiply,
-    subtract,
-    where,
-)
+from .pointwise import add, equal, isnan, logical_and, logical_or, multiply, subtract, where
 
 
 def _rounding_op(name: str, doc: str) -> Any:
@@ -43,10 +31,13 @@ trunc: Any = _rounding_op("trunc", "The integer next to x towards zero")
 rint: Any = _rounding_op("rint", "The integer nearest to x, the even one at a tie")
 fix = trunc
 signbit: Any = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
-spacing: Any = elementwise(
-    "spacing", {"x": None}, doc="The distance from x to the next number away from zero; its derivative is zero.",
-    kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x),
-)  # fmt: skip
+
+
+@elementwise_op(
+    {"x": None}, kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x)
+)
+def spacing(x: Any, /) -> Any:
+    """The distance from x to the next number away from zero; its derivative is zero."""
 
 
 @attributed_to_caller
@@ -78,7 +69,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     """
     x = as_value(x)
     whole = trunc(x)
-    bounded = where(isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
+    bounded = where(pointwise.isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
     return bounded, whole
 
 
@@ -179,8 +170,8 @@ def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bo
     array([ True, False])
     """
     x, y = as_value(x), as_value(y)
-    near = less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
-    close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
+    near = pointwise.less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
+    close = logical_or(logical_and(near, pointwise.isfinite(y)), equal(x, y))
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 

@@ -14,7 +14,7 @@ from .. import batching
 from ..contract import matrix_products
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
-from ..families import general
+from ..families import general, is_complex
 from ..index.normalize import namespace_for
 from ..shape import arrange, reshaping
 
@@ -139,16 +139,6 @@ def antihermitian_part(x: Any) -> Any:
     return pointwise.multiply(pointwise.subtract(x, adjoint(x)), 0.5)
 
 
-def lower_triangle(x: Any, k: int = 0) -> Any:
-    """The lower triangle, up to the k-th diagonal."""
-    return arrange.tril(x, k=k)
-
-
-def upper_triangle(x: Any, k: int = 0) -> Any:
-    """The upper triangle, from the k-th diagonal."""
-    return arrange.triu(x, k=k)
-
-
 def as_column(x: Any) -> Any:
     """Numbers along the last axis as columns of height one."""
     return reshaping.expand_dims(x, -1)
@@ -158,6 +148,12 @@ def identity_like(like: Any, size: int | None = None, dtype: Any = None) -> Any:
     """The identity matrix as a bare array, in the dtype and on the device of a value."""
     n = shape(like)[-1] if size is None else size
     return namespace_for(like).eye(n, dtype=dtype or float_dtype(spec_of(like).dtype))
+
+
+def real_diagonal(x: Any) -> Any:
+    """The real parts of the diagonal."""
+    middle = arrange.diagonal(x, axis1=-2, axis2=-1)
+    return pointwise.real(middle) if is_complex(x) else middle
 
 
 def put_on_diagonal(x: Any, off_diagonal: Any = 0) -> Any:

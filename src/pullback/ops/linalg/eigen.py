@@ -18,37 +18,9 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .common import (
-    adjoint,
-    antihermitian_part,
-    as_square,
-    bare_hermitian_part,
-    call_lapack,
-    eps,
-    hermitian_part,
-    lower_triangle,
-    matrix_op,
-    narrow_to,
-    product,
-    put_on_diagonal,
-    real_dtype,
-    square_spec,
-    upper_triangle,
-)
-from .gauge import (
-    are_all_distinct,
-    average_over_equal,
-    depends_on_gauge,
-    differs_on_equal,
-    divide_by_gaps,
-    equal_distinct_pairs,
-    equal_pairs,
-    forbid_second_derivative,
-    joint_error_text,
-    raise_where,
-    separates_equal,
-    split_error_text,
-)
+from . import common, gauge
+from .common import adjoint, as_square, call_lapack, product, put_on_diagonal
+from .gauge import are_all_distinct, average_over_equal, divide_by_gaps, forbid_second_derivative, raise_where
 from .linear_systems import inv
 
 
@@ -60,21 +32,21 @@ class Eigh(NamedTuple):
 
 
 def _eigh_spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
-    whole = square_spec(x, "eigh")
-    return make_spec(x.shape[:-1], real_dtype(x.dtype), x.device), whole
+    whole = common.square_spec(x, "eigh")
+    return make_spec(x.shape[:-1], common.real_dtype(x.dtype), x.device), whole
 
 
 def _eigh_value(xp: Any, x: Any, vectors: bool) -> Any:
-    return narrow_to(tuple(call_lapack(xp.linalg.eigh, "eigh", bare_hermitian_part(xp, x))), x.dtype)
+    return common.narrow_to(tuple(call_lapack(xp.linalg.eigh, "eigh", common.bare_hermitian_part(xp, x))), x.dtype)
 
 
 def _eigh_usable_factors(out: Any) -> tuple[Any, Any, Any]:
     """The results, checked for use in a rule, and which eigenvalues are equal."""
     w, v = out
-    equal = equal_pairs(w)
+    equal = gauge.equal_pairs(w)
     if are_all_distinct(equal):
         return w, v, equal
-    bad = equal_distinct_pairs(equal)
+    bad = gauge.equal_distinct_pairs(equal)
     return forbid_second_derivative(w, bad, "eigh"), forbid_second_derivative(v, bad, "eigh"), equal
 
 
@@ -82,11 +54,10 @@ def _eigh_usable_factors(out: Any) -> tuple[Any, Any, Any]:
 # they share their derivative, and their vectors do not rotate into each other: Z_ij = 0.
 def _eigh_push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     w, v, equal = _eigh_usable_factors(out)
-    inner = product(product(adjoint(v), hermitian_part(tangents[0])), v)
+    inner = product(product(adjoint(v), common.hermitian_part(tangents[0])), v)
     if static["vectors"] and not are_all_distinct(equal):
-        inner = raise_where(inner, separates_equal(inner, equal, inner), "gauge", split_error_text("eigh"))
-    middle = arrange.diagonal(inner, axis1=-2, axis2=-1)
-    w_dot = average_over_equal(pointwise.real(middle) if is_complex(inner) else middle, equal)
+        inner = raise_where(inner, gauge.separates_equal(inner, equal, inner), gauge.split_error_text("eigh"))
+    w_dot = average_over_equal(common.real_diagonal(inner), equal)
     return w_dot, product(v, divide_by_gaps(inner, w, equal))
 
 
@@ -98,11 +69,15 @@ def _eigh_pull(bar: Any, out: Any) -> Any:
         return product(pointwise.multiply(v, reshaping.expand_dims(shared, -2)), adjoint(v))
     turn = product(adjoint(v), v_bar)
     if w_bar is not None and not are_all_distinct(equal):
-        w_bar = raise_where(w_bar, differs_on_equal(w_bar, equal), "gauge", joint_error_text("eigh"))
-        turn = raise_where(turn, separates_equal(hermitian_part(turn), equal, v_bar), "gauge", joint_error_text("eigh"))
-    turn = antihermitian_part(turn)
+        w_bar = raise_where(w_bar, gauge.differs_on_equal(w_bar, equal), gauge.joint_error_text("eigh"))
+        turn = raise_where(
+            turn,
+            gauge.separates_equal(common.hermitian_part(turn), equal, v_bar),
+            gauge.joint_error_text("eigh"),
+        )
+    turn = common.antihermitian_part(turn)
     if is_complex(turn) or not are_all_distinct(equal):
-        turn = raise_where(turn, depends_on_gauge(turn, equal, v_bar), "gauge", _EIGH_TEXT)
+        turn = raise_where(turn, gauge.depends_on_gauge(turn, equal, v_bar), _EIGH_TEXT)
     inner = divide_by_gaps(turn, w, equal)
     return product(product(v, inner if w_bar is None else put_on_diagonal(w_bar, inner)), adjoint(v))
 
@@ -118,7 +93,7 @@ def _eigh_samples(rng: Any) -> Any:
     return [((rng.normal(size=s),), {"vectors": vectors}) for s, vectors in shapes]
 
 
-_eigh: Op = matrix_op(
+_eigh: Op = common.matrix_op(
     "eigh",
     statics={"vectors": statics.flag},
     value=_eigh_value,
@@ -136,9 +111,8 @@ def symmetrize_from(a: Any, triangle: str | None, what: str) -> Any:
         return a
     if triangle not in ("L", "U", "l", "u"):
         raise ArgumentError(f"{what}: UPLO must be 'L' or 'U', got {triangle!r}.")
-    part = lower_triangle(a, -1) if triangle in "Ll" else upper_triangle(a, 1)
-    middle = arrange.diagonal(a, axis1=-2, axis2=-1)
-    return put_on_diagonal(pointwise.real(middle) if is_complex(a) else middle, pointwise.add(part, adjoint(part)))
+    part = arrange.tril(a, -1) if triangle in "Ll" else arrange.triu(a, 1)
+    return put_on_diagonal(common.real_diagonal(a), pointwise.add(part, adjoint(part)))
 
 
 @attributed_to_caller
@@ -166,7 +140,7 @@ def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
     if not is_array(a):
         return apply(_eigh, a, vectors=False)[0]
     xp = namespace_for(a)  # no derivative needed: no vectors
-    return narrow_to(call_lapack(xp.linalg.eigvalsh, "eigvalsh", bare_hermitian_part(xp, a)), a.dtype)
+    return common.narrow_to(call_lapack(xp.linalg.eigvalsh, "eigvalsh", common.bare_hermitian_part(xp, a)), a.dtype)
 
 
 class Eig(NamedTuple):
@@ -178,11 +152,11 @@ class Eig(NamedTuple):
 
 def _complex_dtype(dtype: Any) -> Any:
     """Single precision stays single."""
-    return np.dtype(np.complex64 if real_dtype(dtype).itemsize <= 4 else np.complex128)
+    return np.dtype(np.complex64 if common.real_dtype(dtype).itemsize <= 4 else np.complex128)
 
 
 def _eig_spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
-    square_spec(x, "eig")
+    common.square_spec(x, "eig")
     dtype = _complex_dtype(x.dtype)
     return make_spec(x.shape[:-1], dtype, x.device), make_spec(x.shape, dtype, x.device)
 
@@ -195,13 +169,13 @@ def _eig_value(xp: Any, x: Any, vectors: bool) -> Any:
 def _eig_usable_factors(out: Any) -> tuple[Any, Any, Any, Any]:
     """The results, checked for use in a rule, the inverse of the eigenvectors, and which eigenvalues are equal."""
     w, v = out
-    equal = equal_pairs(w)
-    bad = equal_distinct_pairs(equal)
+    equal = gauge.equal_pairs(w)
+    bad = gauge.equal_distinct_pairs(equal)
     w, v = forbid_second_derivative(w, bad, "eig"), forbid_second_derivative(v, bad, "eig")
     inverse = inv(v)
-    large = pointwise.greater(pointwise.abs(inverse), eps(w.dtype) ** -0.5)
+    large = pointwise.greater(pointwise.abs(inverse), common.eps(w.dtype) ** -0.5)
     text = "eig: the eigenvectors are linearly dependent (a defective matrix), and have no derivative there."
-    return w, v, raise_where(inverse, large, "singular", text), equal
+    return w, v, raise_where(inverse, large, text, "singular"), equal
 
 
 # A V = V W; with P = V^-1 A' V: w' = diag(P), and V' = M - V Re diag(V^H M) with M = V Z, Z_ij = P_ij / (w_j - w_i):
@@ -210,7 +184,7 @@ def _eig_push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     w, v, inverse, equal = _eig_usable_factors(out)
     inner = product(product(inverse, tangents[0]), v)
     if static["vectors"]:
-        inner = raise_where(inner, separates_equal(inner, equal, inner), "gauge", split_error_text("eig"))
+        inner = raise_where(inner, gauge.separates_equal(inner, equal, inner), gauge.split_error_text("eig"))
     w_dot = average_over_equal(arrange.diagonal(inner, axis1=-2, axis2=-1), equal)
     moved = product(v, divide_by_gaps(inner, w, equal))
     return w_dot, pointwise.subtract(moved, pointwise.multiply(v, _real_inner_products(v, moved)))
@@ -232,11 +206,11 @@ def _eig_pull(bar: Any, out: Any) -> Any:
             "eig: the loss depends on the basis of equal eigenvalues, or on the phase of an eigenvector; both are "
             "free.\n  Use what does not: eigenvalues, abs(v), v @ f(w) @ inv(v)."
         )
-        turn = raise_where(turn, depends_on_gauge(turn, equal, v_bar), "gauge", text)
+        turn = raise_where(turn, gauge.depends_on_gauge(turn, equal, v_bar), text)
         inner = divide_by_gaps(turn, pointwise.conj(w), equal)
         if w_bar is not None:
             inner = put_on_diagonal(
-                raise_where(w_bar, equal_distinct_pairs(equal), "gauge", joint_error_text("eig")), inner
+                raise_where(w_bar, gauge.equal_distinct_pairs(equal), gauge.joint_error_text("eig")), inner
             )
     return product(product(adjoint(inverse), inner), adjoint(v))
 
@@ -248,7 +222,7 @@ def _eig_samples(rng: Any) -> Any:
     ]
 
 
-_eig: Op = matrix_op(
+_eig: Op = common.matrix_op(
     "eig",
     statics={"vectors": statics.flag},
     value=_eig_value,

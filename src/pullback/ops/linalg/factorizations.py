@@ -18,50 +18,29 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .common import (
-    add_optional,
-    adjoint,
-    antihermitian_part,
-    as_column,
-    as_matrix,
-    as_square,
-    bare_hermitian_part,
-    call_lapack,
-    eps,
-    float_dtype,
-    hermitian_part,
-    identity_like,
-    lower_triangle,
-    matrix_op,
-    narrow_to,
-    product,
-    put_on_diagonal,
-    real_dtype,
-    square_spec,
-    swap_last_axes,
-    upper_triangle,
-)
+from . import common
+from .common import adjoint, call_lapack, product
 from .gauge import depends_on_gauge, raise_where
 from .linear_systems import divide_by_upper, divide_by_upper_adjoint, triangular_solve
 from .norms import vector_norm
 
 
 def _cholesky_value(xp: Any, x: Any) -> Any:
-    return narrow_to(call_lapack(xp.linalg.cholesky, "cholesky", bare_hermitian_part(xp, x)), x.dtype)
+    return common.narrow_to(call_lapack(xp.linalg.cholesky, "cholesky", common.bare_hermitian_part(xp, x)), x.dtype)
 
 
 def _half_lower(x: Any) -> Any:
     """The lower triangle with half of its diagonal, whose sum with its adjoint is x if that is Hermitian."""
     n = shape(x)[-1]
     xp = namespace_for(x)
-    weights = xp.tri(n, n, -1, dtype=real_dtype(x.dtype))
+    weights = xp.tri(n, n, -1, dtype=common.real_dtype(x.dtype))
     xp.fill_diagonal(weights, 0.5)
     return pointwise.multiply(x, weights)
 
 
 # L L^H = A  =>  L^-1 A' L^-H = L^-1 L' + (L^-1 L')^H, a triangle and its adjoint, so L' = L half_lower(L^-1 A' L^-H).
 def _push_cholesky(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    left = triangular_solve(out, hermitian_part(tangents[0]), lower=True)
+    left = triangular_solve(out, common.hermitian_part(tangents[0]), lower=True)
     both = adjoint(triangular_solve(out, adjoint(left), lower=True))
     return product(out, _half_lower(both))
 
@@ -69,7 +48,7 @@ def _push_cholesky(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
 def _pull_cholesky(bar: Any, out: Any) -> Any:
     inner = _half_lower(product(adjoint(out), bar))
     right = adjoint(triangular_solve(adjoint(out), adjoint(inner)))  # inner L^-1
-    return hermitian_part(triangular_solve(adjoint(out), right))
+    return common.hermitian_part(triangular_solve(adjoint(out), right))
 
 
 def _cholesky_samples(rng: Any) -> Any:
@@ -80,10 +59,10 @@ def _cholesky_samples(rng: Any) -> Any:
     return found
 
 
-_cholesky: Op = matrix_op(
+_cholesky: Op = common.matrix_op(
     "cholesky",
     value=_cholesky_value,
-    spec=lambda x: square_spec(x, "cholesky"),
+    spec=lambda x: common.square_spec(x, "cholesky"),
     pulls={"x": _pull_cholesky},
     push=_push_cholesky,
     samples=_cholesky_samples,
@@ -100,13 +79,13 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     array([[2., 0.],
            [1., 2.]])
     """
-    found = apply(_cholesky, as_square(a, "cholesky"))
+    found = apply(_cholesky, common.as_square(a, "cholesky"))
     return adjoint(found) if upper else found
 
 
 def _lu_spec(x: Spec) -> tuple[Spec, ...]:
     *batch, m, n = x.shape
-    k, dtype, order = min(m, n), float_dtype(x.dtype), np.dtype(np.int64)
+    k, dtype, order = min(m, n), common.float_dtype(x.dtype), np.dtype(np.int64)
     rows = make_spec((*batch, m), order, x.device)
     return rows, rows, make_spec((*batch, m, k), dtype, x.device), make_spec((*batch, k, n), dtype, x.device)
 
@@ -125,7 +104,7 @@ def _lu_value(xp: Any, x: Any) -> Any:
     else:
         p, left, right = _factor_each(xp, x)
     p = p.astype(np.int64)
-    return p, xp.argsort(p, axis=-1), *narrow_to((left, right), x.dtype)
+    return p, xp.argsort(p, axis=-1), *common.narrow_to((left, right), x.dtype)
 
 
 def _identity_stack(xp: Any, spec: Spec) -> Any:
@@ -143,7 +122,7 @@ def _factor_each(xp: Any, x: Any) -> Any:
 
 
 def _permute_rows(x: Any, order: Any) -> Any:
-    return indexing.take_along_axis(x, reshaping.broadcast_to(as_column(order), shape(x)), axis=-2)
+    return indexing.take_along_axis(x, reshaping.broadcast_to(common.as_column(order), shape(x)), axis=-2)
 
 
 def _leading_blocks(left: Any, right: Any) -> tuple[Any, Any, int]:
@@ -152,9 +131,9 @@ def _leading_blocks(left: Any, right: Any) -> tuple[Any, Any, int]:
     first, top = left[..., :k, :], right[..., :k]
     size = pointwise.abs(arrange.diagonal(top, axis1=-2, axis2=-1))
     largest = reductions.sum(reductions.sum(pointwise.abs(top), axis=-1), axis=-1, keepdims=True)
-    weak = pointwise.less_equal(size, pointwise.multiply(largest, 4 * eps(right.dtype)))
+    weak = pointwise.less_equal(size, pointwise.multiply(largest, 4 * common.eps(right.dtype)))
     text = "lu: the leading square block is singular, and the factors have no derivative there."
-    return first, raise_where(top, weak, "singular", text), k
+    return first, raise_where(top, weak, text, "singular"), k
 
 
 def _solve_unit_lower(left: Any, b: Any) -> Any:
@@ -169,15 +148,13 @@ def _push_lu(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     moved = _permute_rows(tangents[0], q)
     first, top, k = _leading_blocks(left, right)
     f = divide_by_upper(_solve_unit_lower(first, moved[..., :k, :k]), top)
-    left_dot, right_dot = product(first, lower_triangle(f, -1)), product(upper_triangle(f), top)
+    left_dot, right_dot = product(first, arrange.tril(f, -1)), product(arrange.triu(f), top)
     if shape(left)[-2] > k:
-        below = pointwise.subtract(
-            divide_by_upper(moved[..., k:, :], top), product(left[..., k:, :], upper_triangle(f))
-        )
+        below = pointwise.subtract(divide_by_upper(moved[..., k:, :], top), product(left[..., k:, :], arrange.triu(f)))
         left_dot = arrange.concat([left_dot, below], axis=-2)
     if shape(right)[-1] > k:
         beyond = pointwise.subtract(
-            _solve_unit_lower(first, moved[..., k:]), product(lower_triangle(f, -1), right[..., k:])
+            _solve_unit_lower(first, moved[..., k:]), product(arrange.tril(f, -1), right[..., k:])
         )
         right_dot = arrange.concat([right_dot, beyond], axis=-1)
     return None, None, left_dot, right_dot
@@ -190,15 +167,15 @@ def _pull_lu(bar: Any, out: Any) -> Any:
     m, n = shape(left)[-2], shape(right)[-1]
     f_bar = below = beyond = None
     if left_bar is not None:
-        f_bar = lower_triangle(product(adjoint(first), left_bar[..., :k, :]), -1)
+        f_bar = arrange.tril(product(adjoint(first), left_bar[..., :k, :]), -1)
         if m > k:
             below = left_bar[..., k:, :]
-            f_bar = pointwise.subtract(f_bar, upper_triangle(product(adjoint(left[..., k:, :]), below)))
+            f_bar = pointwise.subtract(f_bar, arrange.triu(product(adjoint(left[..., k:, :]), below)))
     if right_bar is not None:
-        f_bar = add_optional(f_bar, upper_triangle(product(right_bar[..., :k], adjoint(top))))
+        f_bar = common.add_optional(f_bar, arrange.triu(product(right_bar[..., :k], adjoint(top))))
         if n > k:
             beyond = right_bar[..., k:]
-            f_bar = pointwise.subtract(f_bar, lower_triangle(product(beyond, adjoint(right[..., k:])), -1))
+            f_bar = pointwise.subtract(f_bar, arrange.tril(product(beyond, adjoint(right[..., k:])), -1))
     stacked_rows = _append_or_pad(f_bar, below, m - k, -2)  # to be divided by U^H
     divided = divide_by_upper_adjoint(stacked_rows, top)
     columns = _append_or_pad(divided[..., :k, :], beyond, n - k, -1)  # to be divided by L^H
@@ -220,7 +197,7 @@ def _lu_samples(rng: Any) -> Any:
 
 
 # Row orders and triangles (p, q, L, U) with x = (L U)[p] and x[q] = L U.
-_lu: Op = matrix_op(
+_lu: Op = common.matrix_op(
     "lu",
     value=_lu_value,
     spec=_lu_spec,
@@ -242,13 +219,13 @@ def lu(a: Any, permute_l: bool = False, p_indices: bool = False) -> Any:
            [0.25, 1.  ]]), array([[4., 4.],
            [0., 1.]]))
     """
-    a = as_matrix(a, "lu")
+    a = common.as_matrix(a, "lu")
     p, _, left, right = apply(_lu, a)
     if permute_l:
         return _permute_rows(left, p), right
     if p_indices:
         return p, left, right
-    unit = namespace_for(a).eye(shape(a)[-2], dtype=float_dtype(a.dtype))
+    unit = namespace_for(a).eye(shape(a)[-2], dtype=common.float_dtype(a.dtype))
     return indexing.take(unit, p, axis=0), left, right
 
 
@@ -263,13 +240,13 @@ def _qr_spec(x: Spec, complete: bool) -> tuple[Spec, Spec]:
     m, n = x.shape[-2:]
     if m < n:
         raise ShapeError(f"qr: the op wants no fewer rows than columns, got shape {x.shape}.")
-    k, dtype = m if complete else n, float_dtype(x.dtype)
+    k, dtype = m if complete else n, common.float_dtype(x.dtype)
     return make_spec((*x.shape[:-2], m, k), dtype, x.device), make_spec((*x.shape[:-2], k, n), dtype, x.device)
 
 
 def _qr_value(xp: Any, x: Any, complete: bool) -> Any:
     out = call_lapack(xp.linalg.qr, "qr", x, mode="complete" if complete else "reduced")
-    return narrow_to(tuple(out), x.dtype)
+    return common.narrow_to(tuple(out), x.dtype)
 
 
 def _thin_factors(out: Any, what: str) -> tuple[Any, Any, Any]:
@@ -279,8 +256,8 @@ def _thin_factors(out: Any, what: str) -> tuple[Any, Any, Any]:
     size = pointwise.abs(arrange.diagonal(r, axis1=-2, axis2=-1))
     largest = reductions.sum(reductions.sum(pointwise.abs(r), axis=-1), axis=-1, keepdims=True)
     text = f"{what}: the leading columns are linearly dependent, and the factors have no derivative there."
-    weak = pointwise.less_equal(size, pointwise.multiply(largest, 4 * eps(r.dtype)))
-    top = raise_where(r[..., :n, :], weak, "singular", text)
+    weak = pointwise.less_equal(size, pointwise.multiply(largest, 4 * common.eps(r.dtype)))
+    top = raise_where(r[..., :n, :], weak, text, "singular")
     return q[..., :n], (q[..., n:] if shape(q)[-1] > n else None), top
 
 
@@ -288,12 +265,9 @@ def _thin_factors(out: Any, what: str) -> tuple[Any, Any, Any]:
 #   R' = T R,  T = triu(C, 1) + tril(C, -1)^H + Re diag(C),  and  Q' = A' R^-1 - Q T.
 # Further columns, Q2, rotate only as much as they must: Q2' = -Q (Q2^H Q')^H.
 def _fold_triangles(c: Any) -> Any:
-    return put_on_diagonal(_real_diagonal(c), pointwise.add(upper_triangle(c, 1), adjoint(lower_triangle(c, -1))))
-
-
-def _real_diagonal(c: Any) -> Any:
-    middle = arrange.diagonal(c, axis1=-2, axis2=-1)
-    return pointwise.real(middle) if is_complex(c) else middle
+    return common.put_on_diagonal(
+        common.real_diagonal(c), pointwise.add(arrange.triu(c, 1), adjoint(arrange.tril(c, -1)))
+    )
 
 
 def _push_qr(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -317,9 +291,11 @@ def _pull_qr(bar: Any, out: Any) -> Any:
     m = None if r_bar is None else product(r_bar[..., :n, :], adjoint(r))
     inner = None if q_bar is None else q_bar[..., :n]
     if inner is not None:
-        m = add_optional(m, pointwise.negative(product(adjoint(q), inner)))
-    above = upper_triangle(m, 1)
-    whole = add_optional(inner, product(q, put_on_diagonal(_real_diagonal(m), pointwise.add(above, adjoint(above)))))
+        m = common.add_optional(m, pointwise.negative(product(adjoint(q), inner)))
+    above = arrange.triu(m, 1)
+    whole = common.add_optional(
+        inner, product(q, common.put_on_diagonal(common.real_diagonal(m), pointwise.add(above, adjoint(above))))
+    )
     if beyond is not None and q_bar is not None:
         rest = _check_free_columns(q_bar[..., n:], beyond)
         whole = pointwise.subtract(whole, product(beyond, product(adjoint(rest), q)))
@@ -328,9 +304,9 @@ def _pull_qr(bar: Any, out: Any) -> Any:
 
 def _check_free_columns(bar: Any, beyond: Any) -> Any:
     """The cotangent of the further columns, which must not depend on their choice of basis."""
-    rotation = antihermitian_part(product(adjoint(beyond), bar))
+    rotation = common.antihermitian_part(product(adjoint(beyond), bar))
     text = "qr: the loss depends on the basis of the columns beyond the rank, which is free.\n  Use mode='reduced'."
-    return raise_where(bar, depends_on_gauge(rotation, True, bar), "gauge", text)
+    return raise_where(bar, depends_on_gauge(rotation, True, bar), text)
 
 
 def _qr_samples(rng: Any) -> Any:
@@ -339,7 +315,7 @@ def _qr_samples(rng: Any) -> Any:
 
 
 # Only for matrices with no more columns than rows.
-_qr: Op = matrix_op(
+_qr: Op = common.matrix_op(
     "qr",
     statics={"complete": statics.flag},
     value=_qr_value,
@@ -361,7 +337,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     array([[3., 1.],
            [4., 2.]])
     """
-    a = as_matrix(a, "qr")
+    a = common.as_matrix(a, "qr")
     if mode not in ("reduced", "complete", "r", "raw"):
         raise ArgumentError(f"qr: mode must be 'reduced', 'complete', 'r' or 'raw', got {mode!r}.")
     if mode == "raw":
@@ -388,7 +364,7 @@ def _householder_reflections(a: Any) -> tuple[Any, Any]:
             is_reduced, 0.0, pointwise.divide(pointwise.subtract(beta, first), pointwise.where(is_reduced, 1.0, beta))
         )
         below = pointwise.divide(x[..., 1:], pivot)
-        v = as_column(arrange.concat([pointwise.add(pointwise.multiply(first, 0), 1), below], axis=-1))
+        v = common.as_column(arrange.concat([pointwise.add(pointwise.multiply(first, 0), 1), below], axis=-1))
         kept, rest = a[..., :i, i:], a[..., i:, i:]
         scale = reshaping.expand_dims(pointwise.conj(tau) if is_complex(a) else tau, -1)
         rest = pointwise.subtract(rest, product(pointwise.multiply(v, scale), product(adjoint(v), rest)))
@@ -397,8 +373,8 @@ def _householder_reflections(a: Any) -> tuple[Any, Any]:
         factors.append(tau)
     rows = [reshaping.expand_dims(c, -2) for c in columns]
     if n > m:
-        rows.append(swap_last_axes(a[..., m:]))
-    h = arrange.concat(rows, axis=-2) if rows else swap_last_axes(a)
+        rows.append(common.swap_last_axes(a[..., m:]))
+    h = arrange.concat(rows, axis=-2) if rows else common.swap_last_axes(a)
     return h, (arrange.concat(factors, axis=-1) if factors else a[..., 0, :0])
 
 
@@ -412,14 +388,14 @@ def householder_product(h: Any, tau: Any) -> Any:
     array([[ 0.],
            [-1.]])
     """
-    h, tau = as_matrix(h, "householder_product"), as_value(tau)
+    h, tau = common.as_matrix(h, "householder_product"), as_value(tau)
     (m, n), k = shape(h)[-2:], shape(tau)[-1]
     if m < n or n < k:
         raise ShapeError(f"householder_product: {k} reflections for matrices of shape {(m, n)}; wants m >= n >= k.")
-    vectors = pointwise.add(lower_triangle(h, -1), identity_like(h, m)[:, :n])
-    q = pointwise.where(False, h, identity_like(h, m)[:, :n])
+    vectors = pointwise.add(arrange.tril(h, -1), common.identity_like(h, m)[:, :n])
+    q = pointwise.where(False, h, common.identity_like(h, m)[:, :n])
     for i in reversed(range(k)):
-        v = as_column(vectors[..., i])
+        v = common.as_column(vectors[..., i])
         scale = reshaping.expand_dims(tau[..., i], (-2, -1))
         q = pointwise.subtract(q, product(pointwise.multiply(v, scale), product(adjoint(v), q)))
     return q

@@ -54,7 +54,7 @@ _checked: Op = general(
 )
 
 
-def raise_where(x: Any, bad: Any, kind: str, text: str) -> Any:
+def raise_where(x: Any, bad: Any, text: str, kind: str = "gauge") -> Any:
     """x, or an error if any flag is set and x is not identically zero."""
     return apply(_checked, x, bad, kind=kind, text=text)
 
@@ -65,7 +65,7 @@ _once: Op = general(
     statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
     value=lambda xp, x, bad, kind, text: x,
     spec=_spec,
-    pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, kind, text), "bad": None},
+    pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, text, kind), "bad": None},
     push=lambda tangents, out, primals, static: (
         None if tangents[0] is None else raise_where(tangents[0], primals[1], **static)
     ),

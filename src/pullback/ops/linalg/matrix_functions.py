@@ -20,16 +20,8 @@ from ..elementwise import pointwise
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange
-from .common import (
-    adjoint,
-    as_square,
-    call_lapack,
-    float_dtype,
-    matrix_op,
-    narrow_to,
-    scipy_linalg,
-    square_spec,
-)
+from . import common
+from .common import adjoint, as_square, call_lapack, float_dtype, scipy_linalg
 
 
 def _directional_derivative(op: Op, x: Any, direction: Any) -> Any:
@@ -92,7 +84,7 @@ def _expm_value(xp: Any, x: Any) -> Any:
         return xp.zeros(x.shape, float_dtype(x.dtype))
     function = scipy_linalg(xp).expm
     if xp is np:
-        return narrow_to(call_lapack(function, "expm", x).astype(_working_dtype(x), copy=False), x.dtype)
+        return common.narrow_to(call_lapack(function, "expm", x).astype(_working_dtype(x), copy=False), x.dtype)
     return _map_matrices(function, "expm", xp, x)
 
 
@@ -117,10 +109,10 @@ def _matrix_function(name: str, value: Callable[..., Any], shift: float) -> Op:
         shapes = ((2, 2), (2, 1, 1), (0, 0), (0, 2, 2))
         return [((0.5 * rng.normal(size=s) + shift * np.eye(s[-1]),), {}) for s in shapes]
 
-    op: Op = matrix_op(
+    op: Op = common.matrix_op(
         name,
         value=value,
-        spec=lambda x: square_spec(x, name),
+        spec=lambda x: common.square_spec(x, name),
         # <b, L(x, e)> = tr(b^H L(x, e)) = tr(L(x, b^H) e): at x itself, since on a branch cut f(x^H) is not f(x)^H.
         pulls={"x": lambda bar, x: adjoint(_directional_derivative(op, x, adjoint(bar)))},
         push=lambda tangents, out, primals, static: _directional_derivative(op, primals[0], tangents[0]),

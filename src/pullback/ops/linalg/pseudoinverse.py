@@ -16,18 +16,8 @@ from ..elementwise import pointwise
 from ..op import Op
 from ..reduce import reductions
 from ..shape import reshaping
-from .common import (
-    adjoint,
-    as_column,
-    as_matrix,
-    call_lapack,
-    eps,
-    float_dtype,
-    matrix_op,
-    narrow_to,
-    product,
-    real_dtype,
-)
+from . import common
+from .common import adjoint, as_matrix, eps, float_dtype, product
 from .eigen import eigvalsh, symmetrize_from
 from .singular import svdvals
 
@@ -67,11 +57,11 @@ def _concrete_number(x: Any) -> Any:
 def _pinv_value(xp: Any, x: Any, rtol: Any) -> Any:
     if not x.size:
         return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype))
-    u, s, vh = call_lapack(xp.linalg.svd, "pinv", x, full_matrices=False)
+    u, s, vh = common.call_lapack(xp.linalg.svd, "pinv", x, full_matrices=False)
     kept = s > (rtol * s[..., :1].max(axis=-1))[..., None]
     inverse = xp.where(kept, 1 / xp.where(kept, s, 1), 0)
     out = xp.matmul(xp.conj(xp.swapaxes(vh, -1, -2)), inverse[..., None] * xp.conj(xp.swapaxes(u, -1, -2)))
-    return narrow_to(out.astype(u.dtype, copy=False), x.dtype)
+    return common.narrow_to(out.astype(u.dtype, copy=False), x.dtype)
 
 
 def _pinv_spec(x: Spec, rtol: Spec) -> Spec:
@@ -107,7 +97,7 @@ def _pinv_samples(rng: Any) -> Any:
     return [((rng.normal(size=s) + 3 * np.eye(*s[-2:]), np.asarray(1e-12)), {}) for s in shapes]
 
 
-_pinv: Op = matrix_op(
+_pinv: Op = common.matrix_op(
     "pinv",
     value=_pinv_value,
     spec=_pinv_spec,
@@ -144,7 +134,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
 
 
 def _cutoff(a: Any, rtol: Any) -> Any:
-    dtype = real_dtype(spec_of(a).dtype)
+    dtype = common.real_dtype(spec_of(a).dtype)
     given = max(shape(a)[-2:]) * eps(dtype) if rtol is None else rtol
     return pointwise.stop_gradient(as_value(np.asarray(given, dtype) if isinstance(given, (int, float)) else given))
 
@@ -160,7 +150,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     """
     a, b = as_matrix(a, "lstsq"), as_value(b)
     one = ndim(b) == 1
-    b = as_column(b) if one else b
+    b = common.as_column(b) if one else b
     if ndim(b) < 2 or shape(a)[-2] != shape(b)[-2]:
         raise ShapeError(f"lstsq: a of shape {shape(a)} and b of shape {shape(b)} differ in the number of rows.")
     rcond = eps(spec_of(a).dtype) if rcond == -1 else rcond

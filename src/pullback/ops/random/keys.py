@@ -22,8 +22,6 @@ from ..replay.default_stream import State
 from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
 from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, threefry
 
-__all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
-
 _UINT32 = np.dtype("uint32")
 
 

@@ -21,20 +21,12 @@ from ..families import general, linear
 from ..forms import Window
 from ..op import Op
 from ..shape import reshaping
-from .patches import (
-    Pairs,
-    Sizes,
-    are_windows_disjoint,
-    first_unpadded_place,
-    inner_slices,
-    pad_grid,
-    window_counts,
-    window_slices,
-)
+from . import patches
+from .patches import Pairs, Sizes, inner_slices, pad_grid, window_slices
 
 
 def _pool_counts(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
-    return window_counts("pooling", sizes, window, stride, padding, dilation)
+    return patches.window_counts("pooling", sizes, window, stride, padding, dilation)
 
 
 def _argmax_value(xp: Any, x: Any, **how: Any) -> Any:
@@ -50,7 +42,7 @@ def _argmax_value(xp: Any, x: Any, **how: Any) -> Any:
         xp.maximum(best, s, out=best)
     if bool((best > lowest).all()) or ((best == best).all() and wide is x):
         return _count_before_best(xp, seen, best)
-    return _search_best(xp, seen, lowest, first_unpadded_place(xp, many=many, **how))
+    return _search_best(xp, seen, lowest, patches.first_unpadded_place(xp, many=many, **how))
 
 
 def _count_before_best(xp: Any, seen: list[Any], best: Any) -> Any:
@@ -96,7 +88,7 @@ def _take_value(xp: Any, x: Any, index: Any, **how: Any) -> Any:
 
 
 def _put_value(xp: Any, y: Any, index: Any, sizes: Sizes, **how: Any) -> Any:
-    if are_windows_disjoint(how["window"], how["stride"], how["dilation"]):
+    if patches.are_windows_disjoint(how["window"], how["stride"], how["dilation"]):
         wide = tuple(n + low + high for n, (low, high) in zip(sizes, how["padding"], strict=True))
         out = xp.zeros((*y.shape[:2], *wide), y.dtype)
         out.ravel()[_flat_places(xp, index, wide, **how)] = y

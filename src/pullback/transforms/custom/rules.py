@@ -71,10 +71,11 @@ def make_custom_record(
             return _batch_one_by_one(op, size, xs, axes, static)
         return _check_batch(batch(size, tuple(axes), *xs, **static), size, name)
 
-    return Op(
+    record = Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
         joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN,
     )  # fmt: skip
+    return record
 
 
 def _joint_pull(name: str, by_vjp: _Rule | None, by_jvp: _Rule | None) -> Formula:

@@ -1,4 +1,4 @@
-"""Derivatives of a density in its parameters, as multiples of the density, from those of its logarithm.
+"""Derivatives of a density in its parameters, as multiples of it, from those of its logarithm; and integrals.
 
 For p = exp(g), D[j, k] = (d/da)^j (d/db)^k p / p follows from differentiating p_a = g_a p:
     D[j, k] = sum over i < j, l <= k of C(j-1, i) C(k, l) g[j-i, k-l] D[i, l],    D[0, 0] = 1.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import comb
 from typing import Any
+
+import numpy as np
 
 from ..elementwise.pointwise import add, multiply
 
@@ -35,3 +37,27 @@ def _next_entry(g: Callable[[int, int], Any], known: dict[tuple[int, int], Any],
         term = term if weight == 1 else multiply(term, weight)
         out = term if out is None else add(out, term)
     return out
+
+
+# Double-exponential quadrature: with s = exp(u - exp(-u)) the trapezoid rule over u reaches full precision on
+# integrands that are smooth and decay exponentially on a scale of about one; 145 nodes suffice once they are scaled.
+_STEP = 1 / 16
+_GRID = np.arange(-4.0, 5.0 + _STEP / 2, _STEP)
+NODES = np.exp(_GRID - np.exp(-_GRID))
+WEIGHTS = NODES * (1 + np.exp(-_GRID)) * _STEP
+#: Elements at a time, so that the table of integrands stays in the cache.
+_ROWS = 512
+
+
+def integrate_half_line(xp: Any, integrand: Callable[..., Any], scale: Any, *parameters: Any) -> Any:
+    """The integral over s > 0 of integrand(s, *parameters), which decays on the given scale, element by element."""
+    arrays = xp.broadcast_arrays(scale, *parameters)
+    shape = arrays[0].shape
+    columns = [x.reshape(-1, 1) for x in arrays]
+    nodes, weights = xp.asarray(NODES), xp.asarray(WEIGHTS)
+    out = xp.empty(columns[0].shape[0])
+    with np.errstate(all="ignore"):
+        for start in range(0, out.size, _ROWS):
+            width, *rows = (c[start : start + _ROWS] for c in columns)
+            out[start : start + _ROWS] = (integrand(width * nodes, *rows) @ weights) * width[:, 0]
+    return out.reshape(shape)
