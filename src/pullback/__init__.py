@@ -156,7 +156,7 @@ if TYPE_CHECKING:
     )
     from .compile.jit import jit
     from .compile.threads import get_num_threads, set_num_threads
-    from .graph import Graph, GraphBuilder, GraphStep, GraphValue, stage
+    from .graph import Graph, GraphStep, GraphValue
     from .implicit import argmin, fixed_point, least_squares, linear_solve, root
     from .ops import fft, linalg, random, special
     from .ops.contract.dot_products import cross, dot, inner, kron, matvec, vdot, vecdot, vecmat
@@ -316,6 +316,7 @@ if TYPE_CHECKING:
         vstack,
     )
     from .ops.window.sliding_window import as_strided, im2col, sliding_window_view, unfold
+    from .program.ir import Program
     from .saving.checkpoints import Checkpoints
     from .saving.save_load import load, load_metadata, save
     from .tools import memory
@@ -335,6 +336,7 @@ if TYPE_CHECKING:
         sparse_jacobian,
         sparsity,
     )
+    from .transforms.stage import stage
     from .transforms.taylor.jet import jet
     from .transforms.vector_calculus import divergence, laplacian
 
@@ -374,9 +376,10 @@ _LATER = {
         "checkpoint.budget.memory_budget": "memory_budget",
         "compile.jit": "jit",
         "compile.threads": "get_num_threads set_num_threads",
-        "graph": "Graph GraphBuilder GraphStep GraphValue stage",
+        "graph": "Graph GraphStep GraphValue",
         "implicit": "argmin fixed_point least_squares linear_solve root",
         "ops.naming": "name",
+        "program.ir": "Program",
         "ops.reduce.distances": "cdist pairwise_distance pdist",
         "ops.shape.diagonals": "block_diag diag diag_embed diagflat fill_diagonal trace tri",
         "ops.shape.edit": "append cartesian_prod combinations delete insert resize trim_zeros",
@@ -433,6 +436,7 @@ _LATER = {
         "transforms.vector_calculus": "divergence laplacian",
         "transforms.jacobian.functions": "hessian jacfwd jacobian jacrev",
         "transforms.control.scan": "map scan",
+        "transforms.stage": "stage",
         "transforms.sparse": "SparsePlan hessian_diagonal jacobian_diagonal sparse_hessian sparse_jacobian sparsity",
         "transforms.taylor.jet": "jet",
     }.items()
@@ -460,7 +464,7 @@ cumprod, amax, amin = cumulative_prod, max, min
 
 __all__ = [
     "Certificate", "CheckReport", "Checkpoints", "CustomOp", "Dual", "ForwardContext", "Function", "FunctionContext",
-    "GradientTape", "Graph", "GraphBuilder", "GraphStep", "GraphValue", "Handle", "Node", "SparsePlan", "Spec",
+    "GradientTape", "Graph", "GraphStep", "GraphValue", "Handle", "Node", "Program", "SparsePlan", "Spec",
     "Tensor", "abs", "absolute", "acos", "acosh", "add", "add_at", "addcdiv", "addcmul", "all", "amax", "amin",
     "angle", "any", "append", "apply_along_axis", "arange", "arccos", "arcsin", "arctan", "arctan2", "argmax",
     "argmin", "argpartition", "argsort", "argwhere", "array_split", "as_strided", "asarray", "asin", "asinh",

@@ -20,12 +20,14 @@ from ..arrays.value import Value
 from ..checkpoint.budget.budget_report import parse_bytes
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
-from ..graph.ir import Graph
-from ..graph.passes import optimize
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import pointwise
 from ..ops.op import UNKNOWN, Op, as_formula
-from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
+from ..program.constants import is_unchanged
+from ..program.ir import Program, Symbol
+from ..program.passes import optimize
+from ..program.run import run
+from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
@@ -555,8 +557,8 @@ class Specialization:
             results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
-        inputs, equations, outputs = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
+        whole = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        parts = split_forward_backward(whole, len(xs), len(outs))
         run_forward, run_backward = (
             Jitted(_as_function(g, self.name), fast=self.fast, check=self.check)
             for g in (parts.forward, parts.backward)
@@ -662,19 +664,17 @@ def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     return functools.partial(unflatten, structure)
 
 
-def _stage_in_plain_modes(
-    function: Callable[..., Any], specs: Sequence[Spec]
-) -> tuple[list[Symbol], list[Equation], Any]:
-    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
+def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
+    """A function as a program, the same one whatever modes the call is in: instruments see what runs."""
     with override_modes(**asdict(PLAIN)):
-        return stage_equations(function, *specs, shared=True, name="jit")
+        return stage(function, *specs, shared=True, name="jit")
 
 
-def _as_function(graph: Graph, name: str) -> Callable[..., list[Any]]:
-    """A graph as a named function."""
+def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:
+    """A program as a named function."""
 
-    def run(*values: Any) -> list[Any]:
-        return replay(graph.inputs, graph.equations, graph.outputs, values)
+    def run_program(*values: Any) -> list[Any]:
+        return run(program, values)
 
-    run.__name__ = name
-    return run
+    run_program.__name__ = name
+    return run_program

@@ -18,7 +18,7 @@ from ...errors import ArgumentError
 from ...ops.naming import mark_recomputation
 from ...ops.op import Op
 from ...ops.saved_values import Keeper, SavedValue
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ...settings import override_modes
 from ...transforms.control.staging import is_staged
 from ...transforms.taylor.series import Series

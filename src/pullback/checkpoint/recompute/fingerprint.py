@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.value import Value
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ..loops.snapshots import is_ticket
 
 #: How many elements are compared one by one; all of them where there are no more.

@@ -17,6 +17,7 @@ from ...errors import ArgumentError, ConvergenceError, DtypeError
 from ...ops.elementwise import pointwise
 from ...transforms.boundary import as_array_leaf, restrict_arguments
 from ...transforms.custom.rules import is_tracked
+from ...transforms.stage import stage_with_captures
 from ..derivative_policies import (
     Implicit,
     OneStep,
@@ -31,7 +32,6 @@ from ..derivative_policies import (
 from ..linear.methods import Auto
 from ..solve_report import Report, Solution
 from ..vector_layout import VectorLayout
-from .closed_program import stage_with_captures
 from .implicit_equation import ImplicitEquation, find_root
 
 Function = Callable[..., Any]
@@ -115,11 +115,11 @@ def _hoist_captures(functions: dict[str, Function], start: Any, p: list[Any]) ->
     arguments: list[Any] = [] if all(staged.values()) else list(p)
     opened: dict[str, Function] = {}
     for name, function in functions.items():
-        program, found = staged[name] or (function, p)
+        program, found, _ = staged[name] or (function, p, False)
         first = len(arguments) if staged[name] else 0
         arguments += found if staged[name] else []
         opened[name] = _select_arguments(program, first, first + len(found))
-    return opened, arguments, any(program[0].met_tensors for program in staged.values() if program)
+    return opened, arguments, any(met for _, _, met in filter(None, staged.values()))
 
 
 def _hoist_unstaged(functions: dict[str, Function], start: Any, p: list[Any]) -> HoistedFunctions | None:

@@ -16,8 +16,9 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...compile.jit import jit
 from ...errors import DtypeError, PullbackError
-from ...graph import Graph, stage
+from ...program.ir import Program
 from ...transforms import grad, jvp, vjp, vmap
+from ...transforms.stage import stage
 from ...transforms.taylor.jet import jet
 from .cases import (
     Case,
@@ -147,7 +148,7 @@ def check_staged(case: Case) -> Measurement | None:
     )
 
 
-def _try_stage(case: Case) -> Graph | None:
+def _try_stage(case: Case) -> Program | None:
     """The staged function; None if it cannot be staged, such as a user's with branches."""
     try:
         return stage(case.function)(*case.floats)

@@ -20,7 +20,7 @@ from ...arrays.tensor import Tensor, alias
 from ...arrays.value import Value
 from ...errors import DtypeError, ShapeError
 from ...ops.elementwise import pointwise
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ..forward import Dual
 from ..vectorize import Batched
 
