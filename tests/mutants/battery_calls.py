@@ -17,6 +17,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +41,9 @@ from pullback.compile.stage.locations import (
 )
 from pullback.compile.stage.residuals import split_forward_backward
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
-from pullback.graph.ir import Graph
-from pullback.graph.passes import merge_equal, replace_full_scatters
-from pullback.ops.specialize import Equation, stage_equations
+from pullback.program.ir import Program
+from pullback.program.passes import merge_equal, replace_full_scatters
+from pullback.program.stage import stage
 
 __all__ = ["calls"]
 
@@ -207,20 +208,19 @@ def _keys_of_constants() -> None:
     assert all((a == b) == (i == j) for (i, a), (j, b) in itertools.product(enumerate(keys), repeat=2))
     assert _key_with(one.copy()) == _key_with(one)
     assert _key_with(np.array([object()])) is _key_with(object()) is None
-    strange, _, _ = _traced(lambda x: [x + 1], X)
-    assert fingerprint(Graph(strange, *_traced(lambda x: [x + 1], X)[1:])) is None
+    keys_inside: list[Any] = []  # of a program that captured a value of another one
+    _traced(lambda x: [keys_inside.append(fingerprint(_traced(lambda y: [y + x], X)))], X)
+    assert keys_inside == [None]
 
 
 def _key_with(value: Any) -> Any:
-    inputs, equations, outputs = _traced(lambda x: [x + 1], X)
-    lines = tuple(Equation(e.results, e.op, e.args, {"setting": value}) for e in equations)
-    return fingerprint(Graph(inputs, lines, outputs))
+    program = _traced(lambda x: [x + 1], X)
+    lines = tuple(replace(e, static={"setting": value}) for e in program.equations)
+    return fingerprint(replace(program, equations=lines))
 
 
-def _traced(f: Callable[..., list[Any]], *args: Any) -> tuple[Any, Any, Any]:
-    """Inputs, equations and outputs of a program."""
-    inputs, equations, outputs = stage_equations(f, *map(pb.spec_of, args))
-    return tuple(inputs), tuple(equations), tuple(outputs)
+def _traced(f: Callable[..., list[Any]], *args: Any) -> Program:
+    return stage(f, *map(pb.spec_of, args))
 
 
 class _Slotted:
@@ -552,7 +552,7 @@ def _scattered_wholly() -> None:
     for index, whole in indices:
         bar = np.cos(x[index])
         program = lambda bar, index=index: list(pb.vjp(lambda x: x[index], x)[1](bar))  # noqa: E731
-        graph = replace_full_scatters(Graph(*_traced(program, bar)))
+        graph = replace_full_scatters(_traced(program, bar))
         assert ("scatter" not in [e.op.name for e in graph.equations]) == whole
         wanted = np.zeros((2, 3))
         wanted[index] = bar
@@ -565,7 +565,7 @@ def _equal_equations() -> None:
     other[1500] = 1.0
     x = np.ones(3000)
     lines = lambda x: [x + one, x + other, x + one, x + 1, x + 1.0, x + np.float32(1)]  # noqa: E731
-    graph = Graph(*_traced(lines, x))
+    graph = _traced(lines, x)
     merged = merge_equal(graph)
     assert len(merged.equations) == len(graph.equations) - 1
     for found, wanted in zip(merged.run(x), lines(x), strict=True):
@@ -643,7 +643,7 @@ def _kept_for_backward() -> None:
             out, pull = pb.vjp(f, *symbols[:-1])
             return [out, *pull(symbols[-1])]
 
-        parts = split_forward_backward(Graph(*_traced(both, *args, f(*args))), len(args), 1)
+        parts = split_forward_backward(_traced(both, *args, f(*args)), len(args), 1)
         assert set(parts.residual_sources) == held
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
 

@@ -8,10 +8,10 @@ __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
 EXPLAINED: dict[str, str] = {
-    "graph.passes optimize: left out: seen.append(graph)": (
+    "program.passes optimize: left out: seen.append(program)": (
         "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
     ),
-    "graph.passes hoist_scalars": "the order of equations that do not depend on each other",
+    "program.passes hoist_scalars": "the order of equations that do not depend on each other",
     "compile.lower.fuse Fuser.new_layout": "in which order later kernels walk over their axes",
     "compile.schedule.split split_kernel: operand dropped: sum(": (
         "with fewer than two costly functions nothing is cut anyway"

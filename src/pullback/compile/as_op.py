@@ -11,11 +11,12 @@ from typing import Any
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..graph.ir import Graph
 from ..ops.dispatch import apply
 from ..ops.elementwise import pointwise
 from ..ops.op import UNKNOWN, Op, as_formula
-from ..ops.specialize import replay, stage_equations
+from ..program.ir import Program
+from ..program.run import run
+from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
@@ -33,7 +34,7 @@ class CompiledOp:
     def __init__(
         self,
         name: str,
-        staged: Graph,
+        staged: Program,
         compute: Callable[..., list[Any]],
         compile: Callable[[Callable[..., Any]], Any],
         saves_residuals: bool,
@@ -148,7 +149,7 @@ class CompiledOp:
 
     def replay(self, *xs: Any) -> list[Any]:
         """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
-        return replay(self.staged.inputs, self.staged.equations, self.staged.outputs, xs)
+        return run(self.staged, xs)
 
     def _as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
         """The floating results as a function of some inputs, the others held fixed."""
@@ -216,18 +217,17 @@ def _passes_back(op: Op, position: int) -> bool:
     return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
 
 
-def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Graph:
+def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
     """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
     with override_modes(**asdict(PLAIN)):
-        inputs, equations, outputs = stage_equations(function, *specs, shared=True, name="jit")
-    return Graph(tuple(inputs), tuple(equations), tuple(outputs))
+        return stage(function, *specs, shared=True, name="jit")
 
 
-def _as_function(graph: Graph, name: str) -> Callable[..., list[Any]]:
-    """A graph as a named function."""
+def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:
+    """A program as a named function."""
 
-    def run(*values: Any) -> list[Any]:
-        return replay(graph.inputs, graph.equations, graph.outputs, values)
+    def run_program(*values: Any) -> list[Any]:
+        return run(program, values)
 
-    run.__name__ = name
-    return run
+    run_program.__name__ = name
+    return run_program

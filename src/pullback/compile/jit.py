@@ -17,10 +17,11 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
-from ..graph.passes import optimize
 from ..ops.dispatch import as_value
 from ..ops.op import Op
-from ..ops.specialize import Symbol, is_unchanged
+from ..program.constants import is_unchanged
+from ..program.ir import Symbol
+from ..program.passes import optimize
 from ..settings import modes
 from ..transforms.boundary import unwrap_to_level
 from .as_op import CompiledOp

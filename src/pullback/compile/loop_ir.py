@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.specialize import Symbol
+from ..program.ir import Symbol
 
 
 @dataclass(eq=False, slots=True)

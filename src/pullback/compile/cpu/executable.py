@@ -12,8 +12,8 @@ import numpy as np
 
 from ...arrays.spec import spec_of
 from ...errors import IndexingError, MemoryBudgetError
-from ...graph.ir import Graph
-from ...ops.specialize import replay
+from ...program.ir import Program
+from ...program.run import run
 from ..loop_ir import Host, Layout, Step, Steps
 from ..lower.equations import lower_program
 from ..reference.check import VERIFY, Judge, is_variable_set
@@ -42,7 +42,7 @@ class Executable:
     Results in `donated` (result -> input) are the input's own array, overwritten.
     """
 
-    def __init__(self, program: Graph, donated: dict[int, int]) -> None:
+    def __init__(self, program: Program, donated: dict[int, int]) -> None:
         self.program = program
         self.donated = donated
         self.specs = [s.spec for s in program.inputs]
@@ -56,7 +56,7 @@ class Executable:
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """The results; None if an array is not what the program was compiled for."""
-        found = replay(self.program.inputs, self.program.equations, self.program.outputs, arrays)
+        found = run(self.program, arrays)
         outs = [np.array(x, s.dtype) for x, s in zip(found, self.out_specs, strict=True)]
         for result, number in self.donated.items():
             np.copyto(arrays[number], outs[result])
@@ -67,7 +67,7 @@ class Executable:
 class NativeExecutable(Executable):
     """The same in native code: one call of a function that checks the arrays itself."""
 
-    def __init__(self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
+    def __init__(self, program: Program, donated: dict[int, int], fast: bool, limit: int | None = None) -> None:
         Executable.__init__(self, program, donated)
         self.fused: Steps = lower_program(program.inputs, program.equations, program.outputs, donated)
         self.steps = self.fused
@@ -233,7 +233,7 @@ class CheckedExecutable(NativeExecutable):
     """Native code and the reference: each call runs both, and raises `MiscompiledError` where they differ."""
 
     def __init__(
-        self, program: Graph, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
+        self, program: Program, donated: dict[int, int], fast: bool, limit: int | None, lines: dict[int, Any]
     ) -> None:
         NativeExecutable.__init__(self, program, donated, fast, limit)
         self._verify()
@@ -259,7 +259,7 @@ class _ArenaPlanner:
 
 
 def make_executable(
-    program: Graph,
+    program: Program,
     donated: dict[int, int],
     fast: bool = False,
     limit: int | None = None,

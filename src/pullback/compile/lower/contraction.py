@@ -9,7 +9,7 @@ from typing import Any
 from ...arrays.spec import Spec, spec_of
 from ...ops.elementwise import pointwise
 from ...ops.forms import Contract
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
 from .fuse import Fuser
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
-from ...ops.specialize import Equation
 from ...ops.window.patches import Pairs, Sizes
+from ...program.ir import Equation
 from ..loop_ir import (
     Blocks,
     Buffer,

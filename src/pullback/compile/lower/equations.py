@@ -23,7 +23,7 @@ from ...ops.forms import (
     Window,
     Write,
 )
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Symbol
 from ..legality import check_legality
 from ..loop_ir import Host, Kernel, KernelLine, Layout, Steps, phase_after
 from ..schedule.order import order_steps

@@ -18,7 +18,7 @@ from ...arrays.backends import is_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...ops.op import Op
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Symbol
 from ..loop_ir import (
     Buffer,
     Kernel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arrays.spec import spec_of
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ..loop_ir import (
     Buffer,
     Host,

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
 from ...ops.forms import Window
-from ...ops.specialize import Equation, Symbol
 from ...ops.window.patches import are_windows_disjoint, first_unpadded_place, window_slices
+from ...program.ir import Equation, Symbol
 from ..loop_ir import KernelLine, Store, phase_after
 from .fuse import Axes, Fuser, strides_on_domain
 from .padding import fill_kernel, interior_layout, padded_layout, window_place_layout

@@ -17,9 +17,8 @@ import numpy as np
 from ...arrays.node import format_line
 from ...arrays.spec import Spec, spec_of
 from ...errors import MiscompiledError, PullbackError
-from ...graph.ir import Graph
 from ...ops.dispatch import compute
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Layout, Step, Steps
 from .interpreter import Interpreter, StepPlan, describe, element_indices
 from .noise import TOLERANCE
@@ -42,7 +41,7 @@ def without_arena(steps: Steps) -> tuple[Sequence[Step], None]:
 class Judge:
     """Compares a program's calls: it has the graph, the steps after fusion, and the plan of its arena."""
 
-    def __init__(self, program: Graph, steps: Steps, final: Steps, plan: StepPlan, lines: dict[int, Any]) -> None:
+    def __init__(self, program: Program, steps: Steps, final: Steps, plan: StepPlan, lines: dict[int, Any]) -> None:
         self.program = program
         self.lines = lines
         self.stages = (("after fusion", steps, without_arena), ("in the arena", final, plan))

@@ -1,4 +1,4 @@
-"""Graph in, an equivalent smaller one out: passes are named functions, in one tuple in their order."""
+"""Program in, an equivalent smaller one out: passes are named functions, in one tuple in their order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..ops.dispatch import compute
 from ..ops.elementwise import pointwise
 from ..ops.forms import Cast, Expand, ScatterAdd
 from ..ops.op import OPS
-from ..ops.specialize import Equation, Symbol, live_equations, stage_equations
-from .ir import Graph
-from .verify import verify_graph
+from .ir import Equation, Program, Symbol
+from .stage import stage
+from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
@@ -40,22 +40,22 @@ class Substitution:
         return Equation(e.results, e.op, tuple([self.lookup(a) for a in e.args]), e.static)
 
 
-def optimize(graph: Graph) -> Graph:
-    """The graph after all passes, verified after each; only equations that a pass made have their specs checked."""
-    trusted = {id(e) for e in graph.equations}
-    seen = [graph]  # ids stay valid while their objects live
+def optimize(program: Program) -> Program:
+    """The program after all passes, verified after each; only equations that a pass made have their specs checked."""
+    trusted = {id(e) for e in program.equations}
+    seen = [program]  # ids stay valid while their objects live
     for run in PASSES:
-        graph = verify_graph(run(graph), trusted)
-        trusted |= {id(e) for e in graph.equations}
-        seen.append(graph)
-    return graph
+        program = verify_program(run(program), trusted)
+        trusted |= {id(e) for e in program.equations}
+        seen.append(program)
+    return program
 
 
-def _rewrite(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]) -> Graph:
+def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | None]) -> Program:
     """Each equation for which `replace` returns values is dropped, and its results become those values."""
     names = Substitution()
     kept = []
-    for e in graph.equations:
+    for e in program.equations:
         e = names.equation(e)
         values = replace(e)
         if values is None:
@@ -63,10 +63,10 @@ def _rewrite(graph: Graph, replace: Callable[[Equation], Sequence[Any] | None]) 
         else:
             for old, new in zip(e.results, values, strict=True):
                 names.substitute(old, new)
-    return dataclasses.replace(graph, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in graph.outputs))
+    return dataclasses.replace(program, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in program.outputs))
 
 
-def fold_constants(graph: Graph) -> Graph:
+def fold_constants(program: Program) -> Program:
     """Compute equations without symbols now, unless their effects belong to each run."""
 
     def replace(e: Equation) -> Sequence[Any] | None:
@@ -77,7 +77,7 @@ def fold_constants(graph: Graph) -> Graph:
         out = compute(e.op, list(e.args), e.static)
         return out if type(out) is tuple else (out,)
 
-    return _rewrite(graph, replace)
+    return _rewrite(program, replace)
 
 
 def _is_number(x: Any, value: float) -> bool:
@@ -101,29 +101,36 @@ IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...
 )
 
 
-def expand(graph: Graph) -> Graph:
+def expand(program: Program) -> Program:
     """Expand ops that can be expressed in others, such as a root search as a loop; at compile time alone, since they
     have their own derivatives.
     """
-    if not any(isinstance(e.op.form, Expand) for e in graph.equations):
-        return graph
+    if not any(isinstance(e.op.form, Expand) for e in program.equations):
+        return program
     names = Substitution()
+    equations = tuple(_expand_equations(program.equations, names))
+    return dataclasses.replace(program, equations=equations, outputs=tuple(map(names.lookup, program.outputs)))
+
+
+def _expand_equations(equations: Sequence[Equation], names: Substitution) -> list[Equation]:
     lines: list[Equation] = []
-    for e in graph.equations:
+    for e in equations:
         e = names.equation(e)
-        written = _expand_equation(e) if isinstance(e.op.form, Expand) else None
-        if written is None:
+        expansion = _stage_expansion(e) if isinstance(e.op.form, Expand) else None
+        if expansion is None:
             lines.append(e)
             continue
-        made, outs = written
-        lines += made
-        for old, new in zip(e.results, outs, strict=True):
-            names.substitute(old, new)
-    return dataclasses.replace(graph, equations=tuple(lines), outputs=tuple(names.lookup(o) for o in graph.outputs))
+        arguments = [a for a in e.args if isinstance(a, Symbol)]
+        for symbol, argument in zip(expansion.inputs, arguments, strict=True):
+            names.substitute(symbol, argument)
+        lines += _expand_equations(expansion.equations, names)
+        for old, new in zip(e.results, expansion.outputs, strict=True):
+            names.substitute(old, names.lookup(new))
+    return lines
 
 
-def _expand_equation(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | None:
-    """An equation as others, on its own arguments; None if its op cannot do that here."""
+def _stage_expansion(e: Equation) -> Program | None:
+    """An equation as a program of its symbols; None if its op cannot do that here."""
     places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
 
     def function(*symbols: Any) -> Any:
@@ -133,25 +140,13 @@ def _expand_equation(e: Equation) -> tuple[Sequence[Equation], Sequence[Any]] | 
         return e.op.form.function(*args, **e.static)
 
     try:
-        inputs, equations, out = stage_equations(function, *(e.args[i].spec for i in places))
+        expansion = stage(function, *(e.args[i].spec for i in places))
     except PullbackError:  # it needs concrete values or what has no spec: NumPy executes it, and raises
         return None
-    if out is None:
-        return None
-    outs = out if type(out) is tuple else (out,)
-    names = Substitution()
-    for symbol, i in zip(inputs, places, strict=True):
-        names.substitute(symbol, e.args[i])
-    return expand_equations([names.equation(line) for line in equations]), [names.lookup(o) for o in outs]
+    return None if any(o is None for o in expansion.outputs) else expansion
 
 
-def expand_equations(equations: Sequence[Equation]) -> list[Equation]:
-    """The same for the equations of an expansion."""
-    found = expand(Graph((), tuple(equations), ()))
-    return list(found.equations)
-
-
-def simplify(graph: Graph) -> Graph:
+def simplify(program: Program) -> Program:
     """Drop equations that change nothing."""
     rules: dict[Any, list[tuple[int | None, Callable[[Any], bool] | None, int]]] = {}
     for op, which, test, result in IDENTITIES:
@@ -166,10 +161,10 @@ def simplify(graph: Graph) -> Graph:
                 return (found,)
         return None
 
-    return _rewrite(graph, replace)
+    return _rewrite(program, replace)
 
 
-def replace_full_scatters(graph: Graph) -> Graph:
+def replace_full_scatters(program: Program) -> Program:
     """Replace zeros with a value added at every place by the value, reshaped."""
 
     def rewrite(e: Equation) -> Equation:
@@ -178,10 +173,10 @@ def replace_full_scatters(graph: Graph) -> Graph:
         whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
         return Equation(e.results, OPS["reshape"], e.args, {"shape": e.results[0].spec.shape}) if whole else e
 
-    return dataclasses.replace(graph, equations=tuple(rewrite(e) for e in graph.equations))
+    return dataclasses.replace(program, equations=tuple(rewrite(e) for e in program.equations))
 
 
-def merge_equal(graph: Graph) -> Graph:
+def merge_equal(program: Program) -> Program:
     """Compute the same op on the same values once, unless its effects forbid it (a checkpoint's fence)."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
@@ -197,32 +192,38 @@ def merge_equal(graph: Graph) -> Graph:
         seen[key] = e.results
         return None
 
-    return _rewrite(graph, replace)
+    return _rewrite(program, replace)
 
 
-def drop_unused(graph: Graph) -> Graph:
-    """Drop equations whose results are unused."""
-    return dataclasses.replace(graph, equations=live_equations(graph.equations, graph.outputs))
+def drop_unused(program: Program) -> Program:
+    """Drop equations whose results are unused, unless their effects forbid it."""
+    wanted = {id(o) for o in program.outputs}
+    live = []
+    for e in reversed(program.equations):
+        if not e.op.effects.drop or any(id(s) in wanted for s in e.results):
+            live.append(e)
+            wanted |= {id(a) for a in e.args}
+    return program if len(live) == len(program.equations) else dataclasses.replace(program, equations=tuple(live[::-1]))
 
 
-def hoist_scalars(graph: Graph) -> Graph:
+def hoist_scalars(program: Program) -> Program:
     """Move scalars that depend on scalars alone (a learning rate, a step count) before everything else, so that they do
     not separate two loops that could be fused.
     """
-    early = {id(x) for x in graph.inputs if not x.spec.shape}
+    early = {id(x) for x in program.inputs if not x.spec.shape}
 
     def is_early(e: Equation) -> bool:
         alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast)
         return alone and all(id(a) in early or (not isinstance(a, Symbol) and not _has_axes(a)) for a in e.args)
 
     first, rest = [], []
-    for e in graph.equations:
+    for e in program.equations:
         if is_early(e):
             early |= {id(s) for s in e.results}
             first.append(e)
         else:
             rest.append(e)
-    return dataclasses.replace(graph, equations=(*first, *rest))
+    return dataclasses.replace(program, equations=(*first, *rest))
 
 
 def _has_axes(x: Any) -> bool:

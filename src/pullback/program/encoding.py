@@ -17,10 +17,9 @@ from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError
 from ..ops import load_all_ops
+from ..ops.lazy import load_module
 from ..ops.op import Op
-from ..ops.specialize import Symbol
-from ..transforms.control.flow import FLOW
-from ..transforms.custom.gradient_modifiers import ALTERED
+from .ir import Symbol
 
 #: Python's own numbers, whose dtype promotes weakly.
 WEAK_TYPES: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, complex)}
@@ -142,7 +141,10 @@ def _array_from_numbers(spec: Spec, numbers: Any) -> Any:
 
 
 def _own() -> dict[str, Op]:
-    return load_all_ops() | FLOW | ALTERED
+    """The ops of the package, also those that later layers define."""
+    flow, modifiers = (load_module(m, "transforms") for m in ("control.flow", "custom.gradient_modifiers"))
+    found: dict[str, Op] = load_all_ops() | flow.FLOW | modifiers.ALTERED
+    return found
 
 
 def ops_by_name(given: Any) -> Mapping[str, Op]:

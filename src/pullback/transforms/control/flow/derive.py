@@ -1,18 +1,20 @@
-"""Derived routines: the push, the pullback and the batch of a routine."""
+"""Derived programs: the push, the pullback and the batch of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ....arrays.spec import Spec, make_spec
 from ....arrays.tensor import Tensor
 from ....errors import ArgumentError, ShapeError
 from ....ops.batching import move_batch_first
-from ....ops.routine import Routine, make_routine, prune_routine
-from ....ops.specialize import Equation, Symbol, replay
 from ....ops.statics import Static
+from ....program.ir import Program, Symbol
+from ....program.passes import drop_unused
+from ....program.run import run
+from ....program.stage import hoist, stage
 from ...forward import jvp
 from ...reverse import vjp
 from ...vectorize import Batched, batch_scope, unbatch
@@ -20,10 +22,10 @@ from ...vectorize import Batched, batch_scope, unbatch
 T = TypeVar("T")
 
 #: What programs inside of equations are, as static parameters.
-ROUTINE = Static("a routine", lambda v, specs, static: isinstance(v, Routine))
-ROUTINES = Static(
-    "routines, one at least",
-    lambda v, specs, static: type(v) is tuple and bool(v) and all(isinstance(r, Routine) for r in v),
+PROGRAM = Static("a program", lambda v, specs, static: isinstance(v, Program))
+PROGRAMS = Static(
+    "programs, one at least",
+    lambda v, specs, static: type(v) is tuple and bool(v) and all(isinstance(r, Program) for r in v),
 )
 
 
@@ -32,8 +34,26 @@ def float_places(specs: Sequence[Spec]) -> tuple[int, ...]:
     return tuple(i for i, spec in enumerate(specs) if spec.inexact)
 
 
-def derive_once(owner: Routine, key: Any, make: Callable[[], T]) -> T:
-    """Derive something from a routine, once for each key."""
+def stage_body(function: Callable[..., Sequence[Any]], *specs: Spec) -> tuple[Program, list[Any]]:
+    """A function as a program of its arguments and of what it captured, and those values. What it computed from them
+    alone was computed once, when it was traced, and not at each step.
+    """
+    program, captured = hoist(stage(function, *specs))
+    return drop_unused(program), captured
+
+
+def stage_derived(function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
+    """A function of programs as a program; it captures nothing but constants."""
+    return drop_unused(hoist(stage(function, *specs), lambda x: False)[0])
+
+
+def derive(owner: Program, key: Any, function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
+    """A program staged from a function that runs `owner`, once for each key."""
+    return derive_once(owner, key, lambda: stage_derived(function, *specs))
+
+
+def derive_once(owner: Program, key: Any, make: Callable[[], T]) -> T:
+    """Derive something from a program, once for each key."""
     if key not in owner.derived:
         owner.derived[key] = make()
     found: T = owner.derived[key]
@@ -47,34 +67,34 @@ def replace_at(values: Sequence[Any], places: Sequence[int], moved: Sequence[Any
     return found
 
 
-def push_routine(body: Routine, moving: tuple[int, ...]) -> Routine:
+def derive_push(body: Program, moving: tuple[int, ...]) -> Program:
     """(inputs, tangents of those that move) -> (outputs, tangents of the floating ones)."""
-    count, floats = len(body.inputs), float_places(body.results)
+    count, floats = len(body.inputs), float_places(body.output_specs)
 
     def push_all(*values: Any) -> list[Any]:
         xs, dots = values[:count], values[count:]
 
         def outs_of(*moved: Any) -> Any:
-            outs = body.run(*replace_at(xs, moving, moved))
+            outs = run(body, replace_at(xs, moving, moved))
             return [outs[i] for i in floats], outs
 
         _, tangents, outs = jvp(outs_of, [xs[i] for i in moving], dots, has_aux=True)
         return [*outs, *tangents]
 
-    specs = (*body.specs, *(body.specs[i] for i in moving))
-    return derive_once(body, ("push", moving), lambda: make_routine(push_all, *specs, hoisted=False)[0])
+    specs = (*body.input_specs, *(body.input_specs[i] for i in moving))
+    return derive(body, ("push", moving), push_all, *specs)
 
 
 @dataclass(frozen=True, slots=True)
-class RoutinePullback:
-    """The backward of a routine: (inputs, its own outputs, cotangents of the `barred` ones) -> cotangents of the
+class ProgramPullback:
+    """The backward of a program: (inputs, its own outputs, cotangents of the `barred` ones) -> cotangents of the
     `wanted` inputs. Where an output is a residual of the backward pass, it is read from there.
 
-    `residuals` are the inputs and values of the routine that the backward uses, outputs or not; `zero` says which
+    `residuals` are the inputs and values of the program that the backward uses, outputs or not; `zero` says which
     cotangents are always zero.
     """
 
-    code: Routine
+    code: Program
     residuals: tuple[Symbol, ...]
     zero: tuple[bool, ...]
 
@@ -84,14 +104,15 @@ class RoutinePullback:
         return [id(s) in used for s in self.code.inputs]
 
 
-def pull_routine(body: Routine, wanted: tuple[int, ...], barred: tuple[int, ...]) -> RoutinePullback:
+def derive_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> ProgramPullback:
     """The backward from some outputs to some inputs."""
     return derive_once(body, ("pull", wanted, barred), lambda: _make_pullback(body, wanted, barred))
 
 
-def _make_pullback(body: Routine, wanted: tuple[int, ...], barred: tuple[int, ...]) -> RoutinePullback:
-    count, results = len(body.inputs), body.results
+def _make_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> ProgramPullback:
+    count, results = len(body.inputs), body.output_specs
     made = [s for e in body.equations for s in e.results]
+    whole = replace(body, outputs=(*body.outputs, *made))
     reached: list[Any] = []
 
     def pull_all(*values: Any) -> list[Any]:
@@ -101,7 +122,7 @@ def _make_pullback(body: Routine, wanted: tuple[int, ...], barred: tuple[int, ..
 
         def outs_of(*moved: Any) -> Any:
             given = replace_at(xs, wanted, moved)
-            found = replay(body.inputs, body.equations, (*body.outputs, *made), given)
+            found = run(whole, given)
             return [found[i] for i in barred], found[len(results) :]
 
         _, pull, found = vjp(outs_of, *(xs[i] for i in wanted), has_aux=True)
@@ -110,16 +131,16 @@ def _make_pullback(body: Routine, wanted: tuple[int, ...], barred: tuple[int, ..
 
     # the code traces forward and backward; forward values that the body returns are read from its outputs, and
     # pruning drops the equations that made them
-    specs = (*body.specs, *results, *(results[i] for i in barred))
-    code, _ = make_routine(pull_all, *specs, hoisted=False)
+    specs = (*body.input_specs, *results, *(results[i] for i in barred))
+    code = stage_derived(pull_all, *specs)
     origin = {id(new): old for new, old in zip((*code.inputs[:count], *reached), (*body.inputs, *made), strict=False)}
     residuals = _find_residuals(code, origin)
     outs = {id(o): new for o, new in zip(body.outputs, code.inputs[count:], strict=False) if isinstance(o, Symbol)}
     place = {new: outs[id(old)] for new, old in origin.items() if id(old) in outs}
-    lines = [Equation(e.results, e.op, tuple(place.get(id(a), a) for a in e.args), e.static) for e in code.equations]
+    lines = tuple(replace(e, args=tuple(place.get(id(a), a) for a in e.args)) for e in code.equations)
     outputs = tuple(place.get(id(o), o) for o in code.outputs)
     zero = tuple(not isinstance(o, Symbol) for o in outputs)
-    return RoutinePullback(prune_routine(Routine(code.inputs, tuple(lines), outputs)), residuals, zero)
+    return ProgramPullback(drop_unused(Program(code.inputs, lines, outputs)), residuals, zero)
 
 
 def _strip_tensor(x: Any) -> Any:
@@ -127,7 +148,7 @@ def _strip_tensor(x: Any) -> Any:
     return x.value if type(x) is Tensor else x
 
 
-def _find_residuals(code: Routine, origin: dict[int, Symbol]) -> tuple[Symbol, ...]:
+def _find_residuals(code: Program, origin: dict[int, Symbol]) -> tuple[Symbol, ...]:
     """The residuals: values of the forward pass that the backward uses. A mere view of a value is recomputed, so that
     the value itself is the residual.
     """
@@ -152,14 +173,14 @@ def _find_residuals(code: Routine, origin: dict[int, Symbol]) -> tuple[Symbol, .
     return tuple(found.values())
 
 
-def batch_routine(body: Routine, axes: tuple[bool, ...], size: int) -> tuple[Routine, tuple[bool, ...]]:
-    """The routine over a batch, and which outputs are batched; the batch axis comes first."""
+def derive_batch(body: Program, axes: tuple[bool, ...], size: int) -> tuple[Program, tuple[bool, ...]]:
+    """The program over a batch, and which outputs are batched; the batch axis comes first."""
     flags: list[bool] = []
 
     def run_batch(*values: Any) -> list[Any]:
         with batch_scope(size) as scope:
             given = [Batched(x, 0, scope) if has else x for x, has in zip(values, axes, strict=True)]
-            outs = [scope_value(x, scope) for x in body.run(*given)]
+            outs = [scope_value(x, scope) for x in run(body, given)]
             flags.extend(has for _, has in outs)
             return [x for x, _ in outs]
 
@@ -168,25 +189,25 @@ def batch_routine(body: Routine, axes: tuple[bool, ...], size: int) -> tuple[Rou
             return x, False
         return (x.value, False) if x.axis is None else (unbatch(x, scope, 0), True)
 
-    def make() -> tuple[Routine, tuple[bool, ...]]:
+    def make() -> tuple[Program, tuple[bool, ...]]:
         specs = [
             make_spec((size, *s.shape), s.dtype, s.device) if has else s
-            for s, has in zip(body.specs, axes, strict=True)
+            for s, has in zip(body.input_specs, axes, strict=True)
         ]
-        made = make_routine(run_batch, *specs, hoisted=False)[0]
+        made = stage_derived(run_batch, *specs)
         return made, tuple(flags)
 
     return derive_once(body, ("batch", axes, size), make)
 
 
-def check_routine(what: str, code: Any, given: Sequence[Spec], carries: int = 0) -> Routine:
-    """The routine, if it takes arguments of these specs and its carry keeps shape and dtype."""
-    if not isinstance(code, Routine):
-        raise ArgumentError(f"{what}: wants a routine, got a {type(code).__name__}.")
-    wanted = [(s.shape, s.dtype) for s in code.specs]
+def check_program(what: str, code: Any, given: Sequence[Spec], carries: int = 0) -> Program:
+    """The program, if it takes arguments of these specs and its carry keeps shape and dtype."""
+    if not isinstance(code, Program):
+        raise ArgumentError(f"{what}: wants a program, got a {type(code).__name__}.")
+    wanted = [(s.shape, s.dtype) for s in code.input_specs]
     if wanted != [(s.shape, s.dtype) for s in given]:
-        raise ShapeError(f"{what}: takes {', '.join(map(str, code.specs))}, got {', '.join(map(str, given))}.")
-    if carries and [(s.shape, s.dtype) for s in code.results[:carries]] != wanted[:carries]:
+        raise ShapeError(f"{what}: takes {', '.join(map(str, code.input_specs))}, got {', '.join(map(str, given))}.")
+    if carries and [(s.shape, s.dtype) for s in code.output_specs[:carries]] != wanted[:carries]:
         raise ShapeError(f"{what}: what it carries has another shape or dtype after a step.")
     return code
 

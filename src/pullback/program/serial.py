@@ -1,4 +1,4 @@
-"""Graphs as JSON, and back. Symbols are numbered in the order of their definition, constants are in a table.
+"""Programs as JSON, and back. Symbols are numbered in the order of their definition, constants are in a table.
 
 Reading evaluates nothing, makes no array whose bytes are not in the text, and rejects what it does not know.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.spec import Spec, spec_of
 from ..errors import ArgumentError
 from ..ops.index.normalize import SLOT
-from ..ops.routine import Routine, routines_in
-from ..ops.specialize import Equation, Symbol
 from .encoding import (
     LEAF_MARKER,
     OPAQUE,
@@ -34,25 +32,23 @@ from .encoding import (
     template_of,
     to_base64,
 )
-
-if TYPE_CHECKING:
-    from .ir import Graph
+from .ir import Equation, Program, Symbol, nested_programs
 
 _FORMAT, _VERSION = "pullback graph", 1
 
 
-def graph_to_json(graph: Graph) -> str:
-    """The graph as JSON text; what cannot be written (a function, a tracked tensor) is an error."""
+def program_to_json(program: Program) -> str:
+    """The program as JSON text; what cannot be written (a function, a tracked tensor) is an error."""
     writer = _JsonWriter()
     routines = []
-    for number, routine in enumerate(routines_in(graph.equations)):
+    for number, routine in enumerate(nested_programs(program.equations)):
         routines.append(writer.program(routine))
         writer.routines[id(routine)] = number
     data = {"routines": routines} if routines else {}
     return json.dumps({
-        "format": _FORMAT, "version": _VERSION, **data, **writer.program(graph),
-        "arguments": writer.structure(graph.arguments, len(graph.inputs), "arguments"),
-        "results": writer.structure(graph.results, len(graph.outputs), "results"),
+        "format": _FORMAT, "version": _VERSION, **data, **writer.program(program),
+        "arguments": writer.structure(program.arguments, len(program.inputs), "arguments"),
+        "results": writer.structure(program.results, len(program.outputs), "results"),
         "constants": writer.constants,
     }, allow_nan=False)  # fmt: skip
 
@@ -64,7 +60,7 @@ class _JsonWriter:
         self.routines: dict[int, int] = {}
         self.constants: list[dict[str, Any]] = []
 
-    def program(self, program: Graph | Routine) -> dict[str, Any]:
+    def program(self, program: Program) -> dict[str, Any]:
         """Inputs, equations and outputs; symbols are numbered in each program separately."""
         outside, self.numbers = self.numbers, {}
         inputs = [self.number_symbol(s) for s in program.inputs]
@@ -110,7 +106,7 @@ class _JsonWriter:
             return {"dtype": v.name}
         if is_array(v) and is_constant(v):
             return {"constant": self.place(v)}
-        if isinstance(v, Routine):
+        if isinstance(v, Program):
             return {"routine": self.routines[id(v)]}
         return self.container(v, where)
 
@@ -148,8 +144,8 @@ def _spec_json(spec: Spec) -> dict[str, Any]:
     return found if spec.device == "cpu" else {**found, "device": spec.device}
 
 
-def parse_json(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
-    """(inputs, equations, outputs, arguments, results) of the graph in a JSON text."""
+def parse_json(text: str | bytes, ops: Any = ()) -> Program:
+    """The program in a JSON text."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError, TypeError) as error:
@@ -159,7 +155,7 @@ def parse_json(text: str | bytes, ops: Any = ()) -> tuple[Any, ...]:
     if data.get("version") != _VERSION:
         raise ArgumentError(f"from_json: version {str(data.get('version'))[:20]} is not known; this reads {_VERSION}.")
     try:
-        return _JsonReader(ops_by_name(ops)).graph(data)
+        return _JsonReader(ops_by_name(ops)).whole(data)
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise ArgumentError(f"from_json: not well formed: {type(error).__name__} {str(error)[:80]}.") from None
 
@@ -170,17 +166,18 @@ class _JsonReader:
         self.scope = closed_scope()
         self.symbols: list[Symbol] = []
         self.constants: list[Any] = []
-        self.routines: list[Routine] = []
+        self.routines: list[Program] = []
 
-    def graph(self, data: dict[str, Any]) -> tuple[Any, ...]:
+    def whole(self, data: dict[str, Any]) -> Program:
         self.constants = [decode_array(_spec_from(c), _check_text(c["base64"])) for c in data["constants"]]
         for routine in data.get("routines", ()):
-            self.routines.append(Routine(*self.program(routine)))
+            self.routines.append(Program(*self.program(routine)))
         inputs, equations, outputs = self.program(data)
         if data["arguments"] is not None:
             check_arguments(self.value(data["arguments"]["tree"]))
         arguments = self.structure(data["arguments"], len(inputs), "arguments")
-        return inputs, equations, outputs, arguments, self.structure(data["results"], len(outputs), "results")
+        results = self.structure(data["results"], len(outputs), "results")
+        return Program(inputs, equations, outputs, arguments, results)
 
     def program(self, data: dict[str, Any]) -> tuple[Any, ...]:
         outside, self.symbols = self.symbols, []

@@ -1,4 +1,4 @@
-"""Graph in, its text out: a line for each equation, every value with its spec. `parse` reads it back.
+"""Program in, its text out: a line for each equation, every value with its spec. `parse` reads it back.
 
     graph(x0: float64[3])
       t0: float64[3] = multiply(x0, array(float64[3], [1.0, 2.0, 3.0]))
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,24 +22,20 @@ from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten
 from ..ops.index.normalize import SLOT
-from ..ops.routine import Routine, routines_in
-from ..ops.specialize import Equation, Symbol
 from .encoding import OPAQUE, LeafMarker, as_contiguous, decode_array, is_constant, template_of, to_base64
-
-if TYPE_CHECKING:
-    from .ir import Graph
+from .ir import Equation, Program, Symbol, nested_programs
 
 #: Constants of more elements than this stand in the table.
 _MAX_INLINE_ELEMENTS = 8
 
 
-def format_graph(graph: Graph, data: bool = True) -> str:
+def format_program(program: Program, data: bool = True) -> str:
     """The text; without `data` the long constants show only their spec, and it cannot be read back."""
-    writer = _TextWriter(graph, data)
-    head = ", ".join(f"{writer.names[id(s)]}: {format_spec(s.spec)}" for s in graph.inputs)
-    lines = [f"graph({head}){writer.arguments(graph)}"]
-    lines += [f"  {writer.line(e)}" for e in graph.equations]
-    lines.append(f"  return {writer.results(graph)}")
+    writer = _TextWriter(program, data)
+    head = ", ".join(f"{writer.names[id(s)]}: {format_spec(s.spec)}" for s in program.inputs)
+    lines = [f"graph({head}){writer.arguments(program)}"]
+    lines += [f"  {writer.line(e)}" for e in program.equations]
+    lines.append(f"  return {writer.results(program)}")
     if writer.table:
         lines += ["constants", *(f"  {name} = {writer.array(a)}" for name, a in writer.table)]
     if writer.routines:
@@ -56,16 +52,16 @@ def format_spec(spec: Spec) -> str:
 
 
 class _TextWriter:
-    """Names for all values of a graph, and the table of its long constants."""
+    """Names for all values of a program, and the table of its long constants."""
 
-    def __init__(self, graph: Graph, data: bool) -> None:
+    def __init__(self, program: Program, data: bool) -> None:
         self.data = data
-        self.routines = list(routines_in(graph.equations))
+        self.routines = list(nested_programs(program.equations))
         self.names = {id(r): f"r{i}" for i, r in enumerate(self.routines)}
-        programs: tuple[Graph | Routine, ...] = (graph, *self.routines)
-        for program in programs:
-            made = [s for e in program.equations for s in e.results]
-            self.names |= {id(s): f"x{i}" for i, s in enumerate(program.inputs)}
+        programs = (program, *self.routines)
+        for p in programs:
+            made = [s for e in p.equations for s in e.results]
+            self.names |= {id(s): f"x{i}" for i, s in enumerate(p.inputs)}
             self.names |= {id(s): f"t{i}" for i, s in enumerate(made)}
         self.table: list[tuple[str, Any]] = []
         used = [a for p in programs for a in (*(a for e in p.equations for a in e.args), *p.outputs)]
@@ -84,7 +80,7 @@ class _TextWriter:
         name = e.op.name if e.op.name.isidentifier() else json.dumps(e.op.name)
         return f"{results} = {name}({', '.join([*args, *static])})"
 
-    def routine(self, r: Routine) -> list[str]:
+    def routine(self, r: Program) -> list[str]:
         """The lines of a routine, which has names of its own."""
         head = ", ".join(f"{self.names[id(s)]}: {format_spec(s.spec)}" for s in r.inputs)
         ends = ", ".join(self.argument(o) for o in r.outputs)
@@ -93,24 +89,24 @@ class _TextWriter:
     def argument(self, a: Any) -> str:
         return self.names.get(id(a)) or self.value(a)
 
-    def arguments(self, graph: Graph) -> str:
+    def arguments(self, program: Program) -> str:
         """Nothing where each argument is an array, else (args, kwargs) with the inputs in their places."""
-        count = len(graph.inputs)
-        if graph.arguments is None or graph.arguments == flatten(((0,) * count, {}))[1]:
+        count = len(program.inputs)
+        if program.arguments is None or program.arguments == flatten(((0,) * count, {}))[1]:
             return ""
-        template = template_of(graph.arguments, [LeafMarker(self.names[id(s)]) for s in graph.inputs])
-        return f" from <{graph.arguments}>" if template is OPAQUE else f" from {self.value(template)}"
+        template = template_of(program.arguments, [LeafMarker(self.names[id(s)]) for s in program.inputs])
+        return f" from <{program.arguments}>" if template is OPAQUE else f" from {self.value(template)}"
 
-    def results(self, graph: Graph) -> str:
+    def results(self, program: Program) -> str:
         """The outputs in the structure of the result."""
-        names = [self.argument(o) for o in graph.outputs]
-        several = len(names) > 1 and graph.results in (None, flatten((0,) * len(names))[1])
-        if several or (len(names) == 1 and graph.results is None):
+        names = [self.argument(o) for o in program.outputs]
+        several = len(names) > 1 and program.results in (None, flatten((0,) * len(names))[1])
+        if several or (len(names) == 1 and program.results is None):
             return ", ".join(names)
         template = template_of(
-            flatten(())[1] if graph.results is None else graph.results, [LeafMarker(n) for n in names]
+            flatten(())[1] if program.results is None else program.results, [LeafMarker(n) for n in names]
         )
-        return f"<{graph.results}> {', '.join(names)}" if template is OPAQUE else self.value(template)
+        return f"<{program.results}> {', '.join(names)}" if template is OPAQUE else self.value(template)
 
     def value(self, v: Any) -> str:
         """A static value, an array or a number as text."""
@@ -126,7 +122,7 @@ class _TextWriter:
             return v.name
         if is_array(v):
             return self.array(v)
-        return self.names[id(v)] if isinstance(v, Routine) else self.container(v)
+        return self.names[id(v)] if isinstance(v, Program) else self.container(v)
 
     def container(self, v: Any) -> str:
         if type(v) is tuple:

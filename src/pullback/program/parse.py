@@ -1,4 +1,4 @@
-"""Text in, the parts of a graph out. Nothing is evaluated: a small grammar is read, and anything else is an error."""
+"""Text in, a program out. Nothing is evaluated: a small grammar is read, and anything else is an error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from ..arrays.trees import flatten
 from ..errors import ArgumentError, PullbackError
 from ..ops.index.normalize import SLOT
 from ..ops.op import Op
-from ..ops.routine import Routine
-from ..ops.specialize import Equation, Symbol
 from .encoding import (
     LEAF_MARKER,
     WEAK_TYPES,
@@ -27,6 +25,7 @@ from .encoding import (
     spec_from,
     split_template,
 )
+from .ir import Equation, Program, Symbol
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|inf\b|nan\b))|(?P<name>[^\W\d]\w*)"""
@@ -36,11 +35,11 @@ _MAX_DEPTH = 50
 _KEYWORDS: dict[str, Any] = {"None": None, "True": True, "False": False, "SLOT": SLOT}
 
 
-def parse_graph(text: str, ops: Any = ()) -> tuple[Any, ...]:
-    """(inputs, equations, outputs, arguments, results) of the graph that a text shows."""
+def parse_program(text: str, ops: Any = ()) -> Program:
+    """The program that a text shows."""
     if not isinstance(text, str):
         raise ArgumentError(f"parse: wants the text of a graph, got a {type(text).__name__}.")
-    return _Parser(text, ops_by_name(ops)).graph()
+    return _Parser(text, ops_by_name(ops)).program()
 
 
 class _Parser:
@@ -52,7 +51,7 @@ class _Parser:
         self.scope = closed_scope()
         self.known: dict[str, Any] = {}
 
-    def graph(self) -> tuple[Any, ...]:
+    def program(self) -> Program:
         ends = [i for i, (_, line) in enumerate(self.lines) if re.match(r"\s*return\b", line)]
         if not self.lines or not ends:
             raise ArgumentError("parse: the text of a graph starts with graph(...) and ends with return ...")
@@ -63,7 +62,7 @@ class _Parser:
         inputs, arguments = self._read(*self.lines[0], self._head)
         equations = tuple(self._read(n, line, self._equation) for n, line in self.lines[1 : ends[0]])
         outputs, results = self._read(*self.lines[ends[0]], self._end)
-        return inputs, equations, outputs, arguments, results
+        return Program(inputs, equations, outputs, arguments, results)
 
     def _read(self, number: int, line: str, how: Callable[[_LineReader], Any]) -> Any:
         """One line by one rule; every error names the line."""
@@ -97,7 +96,7 @@ class _Parser:
         equations = tuple(self._read(n, line, self._equation) for n, line in lines[1:-1])
         outputs = self._read(*lines[-1], self._routine_end)
         self.known = outside
-        self._define(name, Routine(inputs, equations, outputs))
+        self._define(name, Program(inputs, equations, outputs))
 
     def _routine_head(self, line: _LineReader) -> tuple[str, tuple[Symbol, ...]]:
         name = line.name()
