@@ -262,6 +262,20 @@ class Host:
     def writes(self) -> list[Buffer]:
         return [out.buffer for out in self.outs]
 
+    def run(self, flat_array: Callable[[Buffer], Any]) -> None:
+        """Run the op, on flat arrays of its buffers."""
+
+        def as_array(layout: Layout) -> Any:
+            dtype = layout.buffer.dtype
+            if not layout.size:
+                return np.empty(layout.shape, dtype)
+            strides = tuple(s * dtype.itemsize for s in layout.strides)
+            return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
+
+        found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
+        for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):
+            as_array(layout)[...] = value
+
 
 @dataclass(eq=False, slots=True)
 class Blocks:

@@ -17,7 +17,7 @@ from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
 from .program.parallel_call import PARALLEL
-from .runtime.callbacks import HostCallbacks, run_host
+from .runtime.callbacks import HostCallbacks
 from .runtime.entry import make_python_function, render_entry
 from .runtime.link import link
 from .runtime.pool import POOL
@@ -152,7 +152,7 @@ class CpuRunner:
                 if status.value:
                     self._raise_failure(None)
             else:
-                run_host(piece, flat_array)
+                piece.run(flat_array)
 
     def _check_indices(self, status: Any) -> None:
         """Raise if the native function returned None: an index was out of range."""

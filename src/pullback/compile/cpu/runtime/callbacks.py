@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...loop_ir import Buffer, Host, Layout
+from ...loop_ir import Buffer, Host
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
 
@@ -34,26 +34,11 @@ class HostCallbacks:
         step, writer = self._hosts[number]
         try:
             if threading.get_ident() not in self._errors:
-                run_host(step, lambda buffer: _flat_array(buffer, writer, table))
+                step.run(lambda buffer: _flat_array(buffer, writer, table))
         except BaseException as error:  # it must not pass through native code
             self._errors[threading.get_ident()] = error
             status = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[writer.base + 1]
             ctypes.c_int.from_address(status or 0).value = 2
-
-
-def run_host(step: Host, flat_array: Callable[[Buffer], Any]) -> None:
-    """Run an op by NumPy, on flat arrays of its buffers."""
-
-    def as_array(layout: Layout) -> Any:
-        dtype = layout.buffer.dtype
-        if not layout.size:
-            return np.empty(layout.shape, dtype)
-        strides = tuple(s * dtype.itemsize for s in layout.strides)
-        return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
-
-    found = step.call(*(as_array(a) if isinstance(a, Layout) else a for a in step.args))
-    for value, layout in zip(found if type(found) is tuple else (found,), step.outs, strict=True):
-        as_array(layout)[...] = value
 
 
 def _flat_array(buffer: Buffer, writer: Any, table: int) -> Any:
