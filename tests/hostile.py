@@ -202,17 +202,17 @@ def read(seed):
 
 
 def run_native(graph, args, guarded):
-    from pullback.compile.cpu import executable
+    from pullback.compile.cpu import runner
     from pullback.compile.lower import fuse
 
-    executable.np = Numpy(empty=guarded.empty)
+    runner.np = Numpy(empty=guarded.empty)
     fuse.np = Numpy(ascontiguousarray=guarded.ascontiguousarray)
     try:
         entry = pb.jit(lambda *a: graph.run(*a)).lower(*args)
         entry.captured = [guarded.copy(c) for c in entry.captured]
         return [np.array(x) for x in entry.run([guarded.copy(a) for a in args])]
     finally:
-        executable.np = fuse.np = np
+        runner.np = fuse.np = np
         guarded.free()
 
 

@@ -26,8 +26,10 @@ import numpy as np
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import cache
-from pullback.compile.cpu import executable
+from pullback.compile.cpu.runner import CpuRunner
 from pullback.compile.cpu.runtime import link
+from pullback.compile.reference.checked_runner import CheckedRunner
+from pullback.compile.schedule import arena
 from pullback.compile.stage.arguments import flatten_into, plan_arguments, static_key
 from pullback.compile.stage.closure import _is_library
 from pullback.compile.stage.fingerprint import fingerprint
@@ -621,11 +623,11 @@ def _captured_duals() -> None:
 def _checked_code() -> None:
     """`check=True` runs the reference beside native code, and nothing else does."""
     plain, checked = pb.jit(pb.sin), pb.jit(pb.sin, check=True)
-    for f, kind in ((plain, executable.NativeExecutable), (checked, executable.CheckedExecutable)):
+    for f, kind in ((plain, CpuRunner), (checked, CheckedRunner)):
         _close(f(X), np.sin(X))
         assert type(f.last.code) is kind
     with _environment(PULLBACK_CHECK="1"):
-        assert type(pb.jit(pb.sin).lower(X).code) is executable.CheckedExecutable
+        assert type(pb.jit(pb.sin).lower(X).code) is CheckedRunner
 
 
 def _kept_for_backward() -> None:
@@ -650,10 +652,10 @@ def _kept_for_backward() -> None:
 
 def _arena() -> None:
     """A mistake in planning memory is seen before the code runs."""
-    real = executable.plan_arena
+    real = arena.plan_arena
 
-    def wrong(steps: Any) -> int:
-        size: int = real(steps)
+    def wrong(steps: Any, alignment: int) -> int:
+        size: int = real(steps, alignment)
         for step in steps:
             for buffer in step.writes():
                 buffer.offset = 0
@@ -662,7 +664,7 @@ def _arena() -> None:
     f = lambda x, w: pb.sum((x @ w) * (x @ w.T), axis=0) @ w  # noqa: E731
     x, w = np.ones((4, 3)), np.eye(3)
     _close(pb.jit(f)(x, w), f(x, w))
-    with _set(executable, "plan_arena", wrong):
+    with _set(arena, "plan_arena", wrong):
         assert "share bytes of the arena" in _raises(MiscompiledError, lambda: pb.jit(f)(x, w))
 
 

@@ -32,7 +32,8 @@ MODULES = (
     "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
     "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",
-    "compile.cpu.program.render", "compile.cpu.executable", "compile.cpu.memory_budget",
+    "compile.cpu.program.render", "compile.cpu.runner", "compile.schedule.memory_budget", "compile.schedule.row_plan",
+    "compile.pipeline",
     "compile.cpu.program.block_loop", "compile.cpu.kernel.access", "compile.cpu.runtime.link",
 )  # fmt: skip
 

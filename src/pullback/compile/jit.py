@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,16 +24,18 @@ from ..program.passes import optimize
 from ..settings import modes
 from ..transforms.boundary import unwrap_to_level
 from .as_op import CompiledOp
-from .cpu.executable import Executable, NativeExecutable, make_executable
-from .cpu.runtime.link import compile_assembly, has_llvm
-from .inspect import CallMemory, explain_steps, format_steps, memory_of
+from .inspect import explain, format_steps
 from .lazy import lazy
-from .reference.check import CHECK, is_variable_set
+from .pipeline import is_variable_set
+from .reference.check import CHECK
+from .schedule.memory_budget import CallMemory, memory_of
 from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot, snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
+from .target import Compilation, Options, Runner
+from .targets import make_runner
 
 _ndarray = np.ndarray
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
@@ -126,7 +127,7 @@ class Jitted:
         self.limit = limit
         self.check = check
         self.entries: dict[Any, list[Specialization]] = {}
-        self.codes: dict[Any, Executable] = {}
+        self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -352,29 +353,28 @@ class Specialization:
         return all(map(is_unchanged, self.captured, other.captured))
 
     @lazy
-    def code(self) -> Executable:
+    def code(self) -> Runner:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
-        found = self._find_executable()
-        native = isinstance(found, NativeExecutable)  # only native code checks its arguments
+        found = self._find_runner()
+        checked = found.compilation is not None  # only compiled code checks its arguments
         prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
         self.has_fast_path = (
-            bool(self.flat) and native and prepared and self.ambient_limit is None and not self.states
+            bool(self.flat) and checked and prepared and self.ambient_limit is None and not self.states
             and all(s.weak is None for s in self.specs)
         )  # fmt: skip
         return found
 
-    def _find_executable(self) -> Executable:
-        """The code of an equal program, such as that from before a captured array was overwritten; else new code."""
-        if not has_llvm():
-            warn_without_llvm()
+    def _find_runner(self) -> Runner:
+        """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
+        options = Options(self.donated, self.fast, self.limit)
         key = fingerprint(self.graph)
         if key is None:
-            return make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            return make_runner(self.graph, options, self.lines)
         whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
         if whole not in self.codes:
             if len(self.codes) >= _KINDS:
                 self.codes.clear()
-            self.codes[whole] = make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            self.codes[whole] = make_runner(self.graph, options, self.lines)
         return self.codes[whole]
 
     def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
@@ -430,44 +430,37 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
+        compiled for cpu: lower, order, split, fit, divide, plan_memory, verify, render, link
         """
-        return explain_steps(self._native().steps)
+        return explain(self._compilation())
 
     def memory(self) -> CallMemory:
         """The bytes a call works with, known before it runs."""
-        native = self._native()
-        return memory_of(native.steps, native.native.arena)
+        found = self._compilation()
+        return memory_of(found.steps, found.planned.workspace)
 
     @property
     def kernels(self) -> str:
         """The loops as text of the loop IR, which names no machine."""
-        return format_steps(self._native().steps)
+        return format_steps(self._compilation().steps)
 
     @property
     def llvm(self) -> str:
         """The LLVM text before it is optimised."""
-        return self._native().text
+        return self._compilation().runner.text  # type: ignore[no-any-return]
 
     @property
     def assembly(self) -> str:
         """The machine code as text."""
-        return compile_assembly(self._native().text)
+        disassemble = self._compilation().target.disassemble
+        if disassemble is None:
+            raise ArgumentError(f"jit: the target {self._compilation().target.name} shows no assembly.")
+        return disassemble(self.llvm)
 
-    def _native(self) -> NativeExecutable:
-        if not isinstance(self.code, NativeExecutable):
+    def _compilation(self) -> Compilation:
+        if self.code.compilation is None:
             raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
-        return self.code
-
-
-@functools.cache
-def warn_without_llvm() -> None:
-    """Warn once that there is no compiler: the results are the same, the speed is not."""
-    warnings.warn(
-        "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
-        'themselves.\n  Install it: pip install "pullback[jit]".',
-        RuntimeWarning,
-        stacklevel=2,
-    )
+        return self.code.compilation
 
 
 def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:

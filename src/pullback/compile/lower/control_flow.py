@@ -13,7 +13,7 @@ from ...program.passes import optimize
 from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
 from .fuse import Fuser
 
-Lower = Callable[..., Steps]
+Lower = Callable[[Program, dict[int, int]], Steps]
 
 
 def lower_control_flow(f: Fuser, e: Equation, lower: Lower) -> None:
@@ -92,8 +92,8 @@ def _lower_body(code: Program, order: Sequence[int], wanted: Sequence[int], carr
     """
     outputs = [code.outputs[i] for i in wanted]
     outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
-    graph = optimize(Program(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
-    return lower(graph.inputs, graph.equations, graph.outputs, {i: i for i in range(carried)})
+    program = optimize(Program(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
+    return lower(program, {i: i for i in range(carried)})
 
 
 def _initialize_carry(f: Fuser, x: Any) -> Layout:
