@@ -312,7 +312,7 @@ def test_gradient_tape():
 
 
 def test_staged_programs_hold_the_function_itself():
-    from pullback.graph import stage
+    from pullback.transforms.stage import stage
 
     counted = Counted(wavy)
     program = stage(pb.checkpoint(counted))(pb.spec_of(X))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.arrays.text import parse_bytes
 from pullback.checkpoint.loops.revolve import (
     OnlineSchedule,
     count_touches,
@@ -691,7 +692,7 @@ def test_a_full_disk_is_an_error_of_ours_and_loses_nothing(monkeypatch, tmp_path
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(disk, "_preallocate", full)
-    with pytest.raises(StorageError, match="no room for 64 MiB"), pb.offload_to_disk(tmp_path, at_least="1 KiB"):
+    with pytest.raises(StorageError, match=r"no room for 64\.0 MiB"), pb.offload_to_disk(tmp_path, at_least="1 KiB"):
         pb.sum(pb.exp(x) * pb.sin(x))
     with pytest.raises(StorageError, match="no room"):
         pb.grad(lambda x: norm(pb.checkpoint_loop(lambda i, x: pb.sin(x), x, 9, ram=1, disk=3)))(X0)
@@ -724,7 +725,7 @@ def test_what_is_stored_comes_back_as_it_lay(array):
 
 def test_sizes_and_directories_are_checked():
     for size, wanted in ((10, 10), ("2 KiB", 2048), ("1.5 MB", 1_500_000), ("7 B", 7)):
-        assert offload_to_disk._parse_bytes(size) == wanted
+        assert parse_bytes(size, "at_least") == wanted
     for wrong in ("much", "1 mile", -1, None, True):
         with pytest.raises(ArgumentError, match="at_least"):
             pb.offload_to_disk(at_least=wrong)

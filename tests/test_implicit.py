@@ -1473,10 +1473,10 @@ def test_arrays_written_to_later_do_not_change_a_derivative():
     ],
 )
 def test_memory_that_a_program_reuses_is_nobody_elses(function):
-    from pullback.implicit.equation.closed_program import stage_with_captures
+    from pullback.transforms.stage import stage_with_captures
 
     x, c = np.array([0.3, -0.2, 0.5, 0.1]), np.array([[0.4, 0.2], [0.1, 0.3]])
-    program, found = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
+    program, found, _ = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
     before = x.copy(), c.copy()
     for _ in range(2):
         np.testing.assert_array_equal(program(x, *found), np.reshape(function(x, c), (4,)))

@@ -13,7 +13,7 @@ from pullback.arrays.trees import flatten
 from pullback.arrays.value import SymbolicValue, Value, unwrap_array
 from pullback.errors import GraphError
 from pullback.graph.builder_lines import GraphValue
-from pullback.ops.specialize import Symbol
+from pullback.program.ir import Symbol
 from pullback.transforms.custom.rules import UnknownTangent
 from pullback.transforms.forward import Dual
 from pullback.transforms.linear_functions import LinearVariable

@@ -31,6 +31,11 @@ def device_of(x: Any) -> str:
     return f"cuda:{x.device.id}" if _is_cupy(x) else "cpu"
 
 
+def to_host(x: Any) -> Any:
+    """An array as a NumPy array: one on a GPU is copied, any other shared."""
+    return x.get() if _is_cupy(x) else np.asarray(x)
+
+
 def namespace_of(arrays: Sequence[Any]) -> Any:
     """The namespace (NumPy or CuPy) that computes on these arrays; mixing the two is an error, not a copy."""
     on_gpu = on_cpu = False

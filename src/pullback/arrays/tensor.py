@@ -19,7 +19,7 @@ from ..errors import (
     ShapeError,
 )
 from ..settings import modes
-from .backends import as_array, device_context, device_of, is_array, namespace_on
+from .backends import as_array, device_context, device_of, is_array, namespace_on, to_host
 from .conversion_advice import advise_on_conversion
 from .dtypes import NAMES, as_dtype
 from .namespace import normalize_device
@@ -534,7 +534,7 @@ def move_to_device(data: Any, device: str) -> Any:
     array = data._bare_array("to_device") if isinstance(data, Tensor) else as_array(data)
     wanted = normalize_device(device, "to_device")
     if wanted == "cpu":
-        return array.get() if device_of(array) != "cpu" else np.asarray(array)
+        return to_host(array)
     with device_context(wanted):
         return namespace_on(wanted).asarray(array)
 

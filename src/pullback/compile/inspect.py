@@ -1,40 +1,19 @@
-"""What `explain()`, `memory()` and `kernels` show of a compiled program: its steps, their bytes and operations."""
+"""What `explain()` and `kernels` show of a compiled program: its steps, their bytes and operations."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ..arrays.text import format_bytes, text_table
 from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
+from .pipeline import STEPS
+from .target import Compilation
 
 
-@dataclass(frozen=True, slots=True)
-class CallMemory:
-    """The bytes of a call: of its arguments, of its results, of the arena between them, and of constants."""
-
-    inputs: int
-    outputs: int
-    arena: int
-    constants: int
-
-    @property
-    def peak(self) -> int:
-        """The sum of all four, known before the program runs."""
-        return self.inputs + self.outputs + self.arena + self.constants
-
-
-def memory_of(steps: Steps, arena: int) -> CallMemory:
-    new = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
-    used = {id(b): b for step in _all_steps(steps) for b in step.reads() if b.kind == "constant"}
-    return CallMemory(
-        sum(b.nbytes for b in steps.inputs), sum(new.values()), arena, sum(b.nbytes for b in used.values())
-    )
-
-
-def _all_steps(steps: Steps) -> list[Step]:
-    """All steps, those of nested programs too."""
-    inside = [s for step in steps.steps if isinstance(step, Loop) for p in step.programs for s in _all_steps(p)]
-    return [*steps.steps, *inside]
+def explain(compilation: Compilation) -> str:
+    """A table of the steps, and the pipeline that made them."""
+    pipeline = ", ".join(step.__name__ for step in STEPS)
+    return f"{explain_steps(compilation.steps)}\ncompiled for {compilation.target.name}: {pipeline}"
 
 
 def explain_steps(steps: Steps) -> str:
@@ -42,8 +21,7 @@ def explain_steps(steps: Steps) -> str:
     what is inside a loop, in one round.
     """
     rows = [("step", "domain", "moves", "operations", "runs"), *_table_rows(steps, "")]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows)
+    return text_table(rows)
 
 
 def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str]]:
@@ -52,7 +30,7 @@ def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str
         domain, operations, runs = _summarize_step(step)
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
         name = f"{before}{number} {type(step).__name__.lower()}"
-        rows.append((name, domain, _format_bytes(moved), _format_count(operations), runs))
+        rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
         if isinstance(step, Loop):
             for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
                 rows += _table_rows(program, f"  {before}{number}{letter if len(step.programs) > 1 else ''}.")
@@ -95,10 +73,6 @@ def _format_shape(extents: tuple[int, ...]) -> str:
 
 def _format_count(n: int) -> str:
     return f"{n / 1e6:.1f} M" if n >= 1e6 else f"{n / 1e3:.1f} k" if n >= 1e3 else str(n)
-
-
-def _format_bytes(n: int) -> str:
-    return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 2**10:.1f} KiB" if n >= 2**10 else f"{n} B"
 
 
 def format_steps(steps: Steps) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.checkpoint.budget.budget_report import format_bytes
+from pullback.arrays.text import format_bytes
 
 from .memory_use import MemoryUse
 from .training import TrainingRun

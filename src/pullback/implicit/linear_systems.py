@@ -17,8 +17,8 @@ from ..ops.dispatch import as_value, shape
 from ..ops.shape.reshaping import astype
 from ..transforms.custom.custom_op import CustomOp, custom_op
 from ..transforms.linear_functions import refuse_offset
+from ..transforms.stage import stage_with_captures
 from ..transforms.vectorize import vmap
-from .equation.closed_program import stage_with_captures
 from .linear.methods import Auto
 from .linear.operator import LinearOperator, solve_operator
 from .option_checks import check_method, check_positive_count, check_relative_tolerance, default_tolerance
@@ -97,7 +97,7 @@ def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Calla
         return layout.to_vector(multiply(layout.to_tree(v)), "linear_solve")
 
     refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
-    function, found = stage_with_captures(on_vectors, right) or (on_vectors, [])
+    function, found, _ = stage_with_captures(on_vectors, right) or (on_vectors, [], False)
     return layout.to_tree(solve_operator(operator(function, layout.dtype), right, *found))
 
 

@@ -1,40 +1,17 @@
 """Neural-network functions of arrays, and a thin `Module` over them."""
 
 from ..ops.elementwise.pointwise import relu, sigmoid, tanh
-from ..ops.functions import (
-    log_softmax,
-    silu,
-    softmax,
-)
+from ..ops.functions import log_softmax, silu, softmax
 from ..ops.index.selection import one_hot
-from ..ops.random import (
-    gumbel_softmax,
-)
+from ..ops.random import gumbel_softmax
 from . import init
 from .activations.gated import geglu, glu, reglu, softmin, swiglu
 from .activations.piecewise import hardshrink, hardsigmoid, hardswish, hardtanh, relu6, softshrink, threshold
-from .activations.rectifiers import (
-    celu,
-    elu,
-    leaky_relu,
-    prelu,
-    relu_squared,
-    rrelu,
-    selu,
-    squareplus,
-    star_relu,
-)
+from .activations.rectifiers import celu, elu, leaky_relu, prelu, relu_squared, rrelu, selu, squareplus, star_relu
 from .activations.smooth import gelu, logsigmoid, mish, quick_gelu, softplus, softsign, swish, tanhshrink
 from .attention.dot_product import multi_head_attention, scaled_dot_product_attention
 from .attention.positions import alibi_bias, rotary_embedding, sinusoidal_positions
-from .convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
+from .convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from .dropout import (
     alpha_dropout,
     drop_path,
@@ -45,18 +22,16 @@ from .dropout import (
     feature_alpha_dropout,
     feature_dropout,
 )
-from .embeddings import (
-    bilinear,
-    embedding,
-    embedding_bag,
-    linear,
-)
+from .embeddings import embedding, embedding_bag
 from .image.fold import fold, pixel_shuffle, pixel_unshuffle, unfold
 from .image.grid_sample import affine_grid, grid_sample
 from .image.interpolate import interpolate, upsample
-from .layers.basic import Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention, RMSNorm, Sequential
+from .layers.containers import Dropout, Sequential
+from .layers.convolution import Conv1d, Conv2d, Conv3d
+from .layers.linear import Embedding, Linear, MultiHeadAttention
+from .layers.norm import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from .layers.recurrent import GRU, LSTM, RNN
-from .layers.spatial import BatchNorm, Conv1d, Conv2d, Conv3d, GroupNorm
+from .linear import bilinear, linear
 from .losses.binary import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -88,10 +63,7 @@ from .losses.regression import (
     quantile_loss,
     smooth_l1_loss,
 )
-from .module import (
-    LoadReport,
-    Module,
-)
+from .module import LoadReport, Module
 from .norm.standardize import batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm
 from .norm.vectors import cosine_similarity, normalize, spectral_norm, weight_norm
 from .pooling.adaptive import (
@@ -116,16 +88,11 @@ from .pooling.core import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
-from .pooling.unpooling import max_unpool1d, max_unpool2d, max_unpool3d
-from .recurrent import (
-    gru,
-    gru_cell,
-    lstm,
-    lstm_cell,
-    rnn,
-    rnn_cell,
-)
+from .recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 
 __all__ = [
     "BatchNorm", "Conv1d", "Conv2d", "Conv3d", "Dropout", "Embedding", "GRU", "GroupNorm", "LSTM", "LayerNorm",

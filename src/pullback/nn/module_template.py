@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ..arrays.backends import is_array
 from ..arrays.node import Hooks
+from ..arrays.text import join_path
 from ..arrays.trees import registered_unflatten
 from ..arrays.value import Value
 
@@ -113,10 +114,6 @@ def _container_items(value: Any) -> list[tuple[Any, Any]] | None:
     return (
         list(zip(value._fields, value, strict=True)) if isinstance(value, tuple) and hasattr(value, "_fields") else None
     )
-
-
-def join_path(path: str, key: Any) -> str:
-    return f"{path}.{key}" if path else str(key)
 
 
 def fill_template(template: Any, children: Iterator[Any]) -> Any:

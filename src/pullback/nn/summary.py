@@ -9,13 +9,12 @@ from ..arrays.backends import is_array
 from ..arrays.node import Hooks
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
+from ..arrays.text import format_bytes, text_table
 from ..arrays.trees import registered_unflatten
 from ..arrays.value import Value
 
 if TYPE_CHECKING:
     from .module import Module
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summary_table(module: Module) -> str:
@@ -27,16 +26,12 @@ def summary_table(module: Module) -> str:
         rows.append((path, type(found).__name__, "", f"{_parameter_count(found):,}"))
         inner = [(name, x, trained) for name, x, trained in arrays if _is_owned_by(module, name, path, found)]
         rows += [_array_row(name, x, trained) for name, x, trained in inner]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
-        "  ".join((*(x.ljust(w) for x, w in zip(r[:3], widths, strict=False)), r[3].rjust(widths[3]))) for r in rows
-    ]
     total = sum(map(_element_count, distinct.values()))
     trained = sum(_element_count(x) for x in distinct.values() if not isinstance(x, Tensor) or x.requires_grad)
     in_buffers = sum(_element_count(x) for _, x, is_parameter in arrays if not is_parameter)
     buffers = f"; {in_buffers:,} values in buffers" if in_buffers else ""
     size = format_bytes(sum(spec_of(x).nbytes for x in distinct.values()))
-    return "\n".join([*lines, f"{total:,} parameters, {size}; {trained:,} of them trained{buffers}"])
+    return f"{text_table(rows, right=(3,))}\n{total:,} parameters, {size}; {trained:,} of them trained{buffers}"
 
 
 def _is_owned_by(root: Module, name: str, path: str, module: Module) -> bool:
@@ -57,15 +52,6 @@ def _parameter_count(module: Module) -> int:
 
 def _element_count(x: Any) -> int:
     return math.prod(spec_of(x).shape)
-
-
-def format_bytes(size: float) -> str:
-    """A number of bytes with the unit that suits it."""
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
 
 
 def module_repr(module: Module) -> str:

@@ -25,13 +25,13 @@ _ndarray = np.ndarray
 _asarray = np.asarray
 
 
-def public_function(op: Op) -> Any:
+def public_function(op: Op, doc: str = "") -> Any:
     """The public function of an elementwise op."""
     public = (
         _unary_function(op) if len(op.args) == 1 else _binary_function(op) if len(op.args) == 2 else _n_ary_function(op)
     )
     public.__name__ = public.__qualname__ = op.name
-    public.__doc__ = op.doc
+    public.__doc__ = doc
     public.__module__ = "pullback"
     public.op = op
     return public

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
 
-from ..arrays.backends import device_of, is_array
+from ..arrays.backends import is_array, to_host
 from ..arrays.dtypes import NAMES
 from ..arrays.tensor import Tensor
+from ..arrays.text import join_path
 from ..arrays.trees import flatten_one_level, registered_unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError
+from .class_names import class_name
 
 #: Types that JSON encodes as they are.
 _PLAIN = (str, int, bool, type(None))
@@ -42,8 +43,8 @@ class TreeWriter:
             return x if math.isfinite(x) else {"float": repr(x)}
         if type(x) is complex:
             return {"complex_": [self.encode(x.real, path), self.encode(x.imag, path)]}
-        if isinstance(x, Tensor):
-            return {"tensor": [self._store_array(x, _concrete_array(x, path), path), x.is_leaf and x.requires_grad]}
+        if isinstance(x, Tensor) and is_array(x.value):
+            return {"tensor": [self._store_array(x, x.value, path), x.is_leaf and x.requires_grad]}
         if isinstance(x, Value):
             raise ConversionError(
                 f"save: {_describe_location(path)} is a value of a running transform, which has no concrete value."
@@ -64,20 +65,20 @@ class TreeWriter:
     def _container(self, x: Any, path: str) -> Any:
         kind = type(x)
         if kind is list:
-            return [self.encode(child, _join_path(path, i)) for i, child in enumerate(x)]
+            return [self.encode(child, join_path(path, i)) for i, child in enumerate(x)]
         if kind is tuple:
-            return {"tuple": [self.encode(child, _join_path(path, i)) for i, child in enumerate(x)]}
+            return {"tuple": [self.encode(child, join_path(path, i)) for i, child in enumerate(x)]}
         if kind is dict:
-            return {"dict": [[_check_key(k, path), self.encode(child, _join_path(path, k))] for k, child in x.items()]}
+            return {"dict": [[_check_key(k, path), self.encode(child, join_path(path, k))] for k, child in x.items()]}
         if is_named_tuple(kind):
             fields = zip(kind._fields, x, strict=True)
-            return {
-                "named": [class_path(kind, path), [[f, self.encode(child, _join_path(path, f))] for f, child in fields]]
-            }
+            data = [[field, self.encode(child, join_path(path, field))] for field, child in fields]
+            return {"named": [class_name(kind, _describe_location(path)), data]}
         if registered_unflatten(kind) is not None:
             children, rest = flatten_one_level(x)
-            data = [self.encode(child, _join_path(path, i)) for i, child in enumerate(children)]
-            return {"node": [class_path(kind, path), self.encode(rest, _join_path(path, "rest")), data]}
+            data = [self.encode(child, join_path(path, i)) for i, child in enumerate(children)]
+            name = class_name(kind, _describe_location(path))
+            return {"node": [name, self.encode(rest, join_path(path, "rest")), data]}
         raise ArgumentError(
             f"save: {_describe_location(path)} is a {kind.__name__}, which cannot be written as data.\n"
             "  Trees are made of dicts, lists, tuples, named tuples, None, scalars, strings, arrays, and classes "
@@ -105,14 +106,6 @@ class TreeWriter:
         return name
 
 
-def _concrete_array(x: Tensor, path: str) -> Any:
-    if not is_array(x.value):
-        raise ConversionError(
-            f"save: {_describe_location(path)} is a tensor inside a running transform, which has no concrete value."
-        )
-    return x.value
-
-
 def _check_key(key: Any, path: str) -> Any:
     if type(key) not in _PLAIN or (type(key) is int and key.bit_length() > _LONG):
         raise ArgumentError(
@@ -125,10 +118,6 @@ def format_key(key: Any) -> str:
     return f"{hex(key)[:20]}..." if type(key) is int else repr(key)
 
 
-def _join_path(path: str, step: Any) -> str:
-    return f"{path}.{step}" if path else str(step)
-
-
 def _describe_location(path: str) -> str:
     return f"the value at {path!r}" if path else "what was given"
 
@@ -139,29 +128,9 @@ def is_named_tuple(kind: type) -> bool:
     return issubclass(kind, tuple) and isinstance(fields, tuple) and all(isinstance(f, str) for f in fields)
 
 
-def class_path(kind: type, path: str) -> str:
-    """Where a class is found when loading: its module and its name there."""
-    if "<locals>" in kind.__qualname__:
-        raise ArgumentError(
-            f"save: {_describe_location(path)} is a {kind.__name__} made inside a function, "
-            "which cannot be found when loading.\n"
-            "  Define the class in a module, or save its fields as a dict."
-        )
-    return f"{_exporting_module(kind)}:{kind.__qualname__}"
-
-
-def _exporting_module(kind: type) -> str:
-    """The module that a class is defined in; for a public class of ours the package that exports it, such as
-    `pullback.nn`, so that files can still be read after its module has moved.
-    """
-    parts = kind.__module__.split(".")
-    packages = [".".join(parts[:n]) for n in range(2, len(parts))] if parts[0] == "pullback" else []
-    return next((p for p in packages if vars(sys.modules[p]).get(kind.__name__) is kind), kind.__module__)
-
-
 def to_host_bytes(array: Any) -> Any:
     """The elements of an array as the file holds them: on the host, little-endian, in C order, a row of bytes."""
-    host = array.get() if device_of(array) != "cpu" else np.asarray(array)
+    host = to_host(array)
     if host.dtype.byteorder == ">" or (host.dtype.byteorder == "=" and not np.little_endian):
         host = host.astype(host.dtype.newbyteorder("<"))
     return np.ascontiguousarray(host).reshape(-1).view(np.uint8)
@@ -171,6 +140,6 @@ def to_stored_dtype(array: Any) -> Any:
     """An array as a dtype that the format has: complex numbers are pairs of real ones along a new last axis."""
     if array.dtype.kind != "c":
         return array
-    host = array.get() if device_of(array) != "cpu" else np.asarray(array)
+    host = to_host(array)
     native = np.ascontiguousarray(host, host.dtype.newbyteorder("="))
     return native.reshape(-1).view(native.real.dtype).reshape(*array.shape, 2)

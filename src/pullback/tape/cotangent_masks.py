@@ -14,7 +14,8 @@ from ..ops.elementwise import pointwise
 from ..ops.forms import Contract, Convolve
 from ..ops.op import PullRule
 from ..ops.reduce import reductions
-from ..ops.shape.reshaping import any_to, astype, broadcast_checked, permute_dims, reshape
+from ..ops.reduce.reductions import any_to
+from ..ops.shape.reshaping import astype, broadcast_checked, permute_dims, reshape
 from .cotangents import strip_mask
 
 #: The first two axes of the arrays of a convolution: images, channels and filters. Those in capitals lie in groups.

@@ -15,8 +15,9 @@ from ..errors import AnomalyError, GraphError
 from ..ops.elementwise import pointwise
 from ..ops.op import OUT, MaskedCotangent, PullRule
 from ..ops.record import PartRule, part_node
+from ..ops.reduce.reductions import any_to, fit_to_spec
 from ..ops.saved_values import SavedValue
-from ..ops.shape.reshaping import any_to, broadcast_checked, fit_to_spec
+from ..ops.shape.reshaping import broadcast_checked
 from .cotangent_masks import propagate_mask, zero_untouched
 from .cotangents import ResultCotangents, strip_mask
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import Node, depends_on_running_call, propagate_call_site, user_line
-from ..ops.specialize import plain_step
 from ..settings import modes
+from .codegen import plain_step
 from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
 from .pull import check_finite, freed_graph_error, pull

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from ..arrays.backends import is_array
+from ..arrays.backends import is_array, namespace_on
 from ..arrays.node import Node
 from ..arrays.scope import Scope
-from ..arrays.spec import spec_of
+from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import leaf_paths
 from ..arrays.value import Value
@@ -72,6 +72,11 @@ def has_leaves(node: Node | None, except_for: Set[Node | None]) -> bool:
         return False
     floor = min((n.order for n in except_for if n is not None), default=0)
     return floor > 0 or has_foreign_leaves(order_deepest_first([node]), except_for)
+
+
+def unit_rows(spec: Spec, first: int, count: int) -> Any:
+    """So many unit directions of a value, one after the other along the first axis, from element `first` on."""
+    return namespace_on(spec.device).eye(count, spec.size, first, spec.dtype).reshape(count, *spec.shape)
 
 
 def owned_copy(x: Any) -> Any:

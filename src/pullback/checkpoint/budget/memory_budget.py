@@ -20,6 +20,7 @@ from ...arrays import process_memory
 from ...arrays.backends import is_array
 from ...arrays.memory_ledger import Ledger
 from ...arrays.node import Node, user_line
+from ...arrays.text import format_bytes, parse_bytes
 from ...errors import MemoryBudgetError
 from ...ops.dispatch import compute
 from ...ops.observers import Observer, join_observers
@@ -27,7 +28,7 @@ from ...ops.op import Op
 from ...ops.saved_values import Keeper
 from ...settings import Modes, modes, set_modes
 from ...tape.cotangents import arrays_in
-from .budget_report import BudgetReport, PinnedMemory, format_bytes, parse_bytes
+from .budget_report import BudgetReport, PinnedMemory
 from .eviction import EvictionQueue
 from .recipe_registry import RecipeRegistry, protect_inputs, result_nbytes, workspace_nbytes
 from .value_recipes import EvictableValue, ValueRecipe, mark_restored, plan_recompute
@@ -51,7 +52,7 @@ def memory_budget(limit: int | str) -> Budget:
     >>> report.peak <= report.limit, report.evictions > 0
     (True, True)
     """
-    return Budget(parse_bytes(limit))
+    return Budget(parse_bytes(limit, "memory_budget: limit"))
 
 
 class Budget(Observer, Keeper):

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.text import format_bytes
 from ...errors import StorageError
 
 #: Files are at least this long, so that many small arrays do not need as many open files.
@@ -169,12 +170,3 @@ def is_dense(array: Any) -> bool:
     memory order may differ in the last bit.
     """
     return bool(array.transpose(_axes_by_stride(array)).flags.c_contiguous)
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes with the unit that suits it."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            break
-        count, unit = count / 1024, "TiB" if unit == "GiB" else unit
-    return f"{count:.4g} {unit}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import Spec, spec_of
-from ...errors import ArgumentError
+from ...arrays.text import parse_bytes
 from ...ops.op import Op
 from ...ops.saved_values import Keeper, SavedValue
 from ...settings import override_modes
@@ -22,7 +22,6 @@ _QUEUE_LENGTH = 8
 _READ_AHEAD = 2
 #: Seconds without work after which the writer ends.
 _IDLE_SECONDS = 0.5
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def offload_to_disk(directory: Any = None, *, at_least: int | str = "1 MiB") -> override_modes:
@@ -39,20 +38,9 @@ def offload_to_disk(directory: Any = None, *, at_least: int | str = "1 MiB") -> 
     >>> y.backward(); x.grad[0].item() / np.e
     2.0
     """
-    return override_modes(keeper=_DiskOffloader(Disk(directory), _parse_bytes(at_least)))
-
-
-def _parse_bytes(size: int | str) -> int:
-    """A number of bytes, as a number or as "1 MiB"."""
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
-    number, _, unit = size.strip().partition(" ") if isinstance(size, str) else ("", "", "")
-    try:
-        return int(float(number) * _UNITS[unit.strip()])
-    except (ValueError, KeyError):
-        raise ArgumentError(
-            f"offload_to_disk: at_least is {size!r}, wanted a number of bytes, or text such as '1 MiB'."
-        ) from None
+    return override_modes(
+        keeper=_DiskOffloader(Disk(directory), parse_bytes(at_least, "offload_to_disk: at_least", least=0))
+    )
 
 
 class _DiskOffloader(Keeper):

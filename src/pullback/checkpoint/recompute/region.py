@@ -26,7 +26,7 @@ from ...ops.replay.reach import Reach
 from ...ops.replay.snapshot import StateSnapshot
 from ...ops.replay.streams import Streams
 from ...ops.saved_values import Keeper, SavedValue
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ...settings import modes, override_modes
 from ...transforms.control.staging import is_staged
 from .arguments import Arguments

@@ -22,7 +22,7 @@ from ...ops.op import Op
 from ...ops.replay.rehearsal import UndoWatcher
 from ...ops.replay.snapshot import StateSnapshot
 from ...ops.saved_values import Watcher
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from .arguments import add_merge_barrier
 from .save_policies import SavePolicy
 

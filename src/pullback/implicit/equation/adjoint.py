@@ -18,8 +18,8 @@ from ...ops.elementwise import pointwise
 from ...transforms.boundary import restrict_arguments
 from ...transforms.forward import jvp
 from ...transforms.reverse import Pullback
+from ...transforms.stage import stage_with_captures
 from ..solve_report import Report
-from .closed_program import stage_with_captures
 from .implicit_equation import ImplicitEquation
 
 #: Up to so many scalars, slopes along each cost less than a backward pass.
@@ -65,7 +65,7 @@ class EagerAdjoint:
         def pull_once(v: Any) -> Any:
             return pullback.pull([v], create_graph=False, only=(0,))[0].value
 
-        program, _ = stage_with_captures(pull_once, self._bar, shared=True) or (pull_once, [])
+        program, *_ = stage_with_captures(pull_once, self._bar, shared=True) or (pull_once,)
         operator = self._equation.operator().transpose()
         is_map = self._equation.fixed_point_map is not None
         product = (lambda v: pointwise.subtract(v, program(v))) if is_map else program

@@ -17,10 +17,10 @@ from ...errors import ConvergenceError, DtypeError
 from ...ops.elementwise import pointwise
 from ...transforms.boundary import as_array_leaf, restrict_arguments
 from ...transforms.custom.rules import is_tracked
+from ...transforms.stage import stage_with_captures
 from ..option_checks import adjoint_tolerance, check_method, check_positive_count, check_tolerance, default_tolerance
 from ..solve_report import Report, Solution
 from ..vector_layout import VectorLayout
-from .closed_program import stage_with_captures
 from .implicit_equation import ImplicitEquation
 from .root_op import find_root
 
@@ -127,11 +127,11 @@ def _hoist_captures(functions: dict[str, Function], start: Any, p: list[Any]) ->
     arguments: list[Any] = [] if all(staged.values()) else list(p)
     opened: dict[str, Function] = {}
     for name, function in functions.items():
-        program, found = staged[name] or (function, p)
+        program, found, _ = staged[name] or (function, p, False)
         first = len(arguments) if staged[name] else 0
         arguments += found if staged[name] else []
         opened[name] = _select_arguments(program, first, first + len(found))
-    return opened, arguments, any(program[0].met_tensors for program in staged.values() if program)
+    return opened, arguments, any(met for _, _, met in filter(None, staged.values()))
 
 
 def _hoist_unstaged(functions: dict[str, Function], start: Any, p: list[Any]) -> HoistedFunctions | None:

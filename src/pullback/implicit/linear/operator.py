@@ -27,7 +27,7 @@ from ...ops.forms import Expand
 from ...ops.op import Formula, Op
 from ...ops.reduce import reductions
 from ...ops.shape.reshaping import reshape
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ...transforms.boundary import as_array_leaf, restrict_arguments
 from ...transforms.control.branches_and_loops import cond
 from ...transforms.control.staging import is_staged

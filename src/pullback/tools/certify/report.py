@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..render.tables import align_columns
+from ...arrays.text import text_table
 
 #: Marks the start and end of the table in a page.
 MARK = "<!-- the table of certification -->"
@@ -79,7 +79,7 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = self._table_by_role() if len(self.rows) <= 1 else self._table_by_subject()
-        return "\n".join([*align_columns(lines), *self.verdict_lines()])
+        return "\n".join([text_table(lines), *self.verdict_lines()])
 
     def verdict_lines(self) -> list[str]:
         """The verdict, and the first failure of each role that failed."""

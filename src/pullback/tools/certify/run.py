@@ -13,7 +13,7 @@ from ...arrays.trees import LEAF, flatten, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError
 from ...ops import load_all_ops
 from ...ops.op import Op
-from ...transforms import jvp
+from ...transforms.forward import jvp
 from .cases import Case, as_results, can_carry_derivative, cases_of
 from .report import Certificate, Outcome
 from .roles import ROLES, Measurement, Role, is_low_precision
@@ -26,7 +26,7 @@ _ABSTRACT_ROLES = ("batch", "staged", "compiled")
 
 #: Declared exceptions, by op: the roles, and why. There are no others.
 EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
-    "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops"),
+    "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops")
 }
 
 

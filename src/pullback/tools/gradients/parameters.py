@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import to_host
 from ...arrays.value import Value
 from ...errors import ArgumentError
 from .limits import Limits
@@ -122,4 +123,4 @@ def to_numpy(x: Any) -> Any:
         if inner is None:
             raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
         x = inner
-    return x.get() if hasattr(x, "get") else np.asarray(x)
+    return to_host(x)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.text import text_table
 from ...errors import ArgumentError
 from ..render.html_page import Page
 from ..render.svg_plots import COLORS, Bar, draw_bars
-from ..render.tables import rich_table, text_table
+from ..render.tables import rich_table
 from .activations import ActivationRow
 from .parameters import ParameterRow
 
@@ -58,9 +59,9 @@ class GradientReport:
 
     def table(self) -> str:
         """Everything as plain text."""
-        parts = [self._summary(), text_table(_PARAMETERS, [r.cells() for r in self.parameters])]
+        parts = [self._summary(), text_table([_PARAMETERS, *(r.cells() for r in self.parameters)])]
         if self.activations:
-            parts += ["", text_table(_ACTIVATIONS, [r.cells() for r in self.activations])]
+            parts += ["", text_table([_ACTIVATIONS, *(r.cells() for r in self.activations)])]
         return "\n".join(parts)
 
     def _summary(self) -> str:

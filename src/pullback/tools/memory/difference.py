@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ...checkpoint.budget.budget_report import format_bytes
-from ..render.tables import text_table
+from ...arrays.text import format_bytes, text_table
 from .event_log import MemoryRow
 from .profile import Profile
 
@@ -44,7 +43,9 @@ class Difference:
             shown = [(format_signed_bytes(c.nbytes), f"{c.count:+d}", c.holder, c.op, c.line) for c in changes[:rows]]
             parts.append(f"{title}: {format_signed_bytes(total)}")
             parts.append(
-                text_table(("bytes", "count", "holder", "op", "line"), shown, right=2) if shown else "  nothing changed"
+                text_table([("bytes", "count", "holder", "op", "line"), *shown], right=(0, 1))
+                if shown
+                else "  nothing changed"
             )
         return "\n".join(parts)
 

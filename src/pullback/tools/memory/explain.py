@@ -10,14 +10,14 @@ from typing import Any
 from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
-from ...checkpoint.budget.budget_report import format_bytes
+from ...arrays.text import format_bytes, text_table
 from ...checkpoint.budget.value_recipes import EvictableValue
 from ...errors import ArgumentError
 from ...ops.op import OUT
 from ...ops.saved_values import SavedValue
 from ...tape.cotangents import arrays_in
 from ...tape.sweep import order_deepest_first
-from ..render.tables import rich_table, text_table
+from ..render.tables import rich_table
 
 _HEAD = ("bytes", "keepers", "value", "holder", "kept by", "line")
 
@@ -71,7 +71,7 @@ class Explanation:
             f"{self.nodes} nodes keep {format_bytes(self.total)}, of which parameters {format_bytes(self.parameters)}"
             + (f"; {self.released} nodes are released" if self.released else "")
         )
-        return head + "\n" + text_table(_HEAD, self._table_rows(rows), right=2)
+        return head + "\n" + text_table([_HEAD, *self._table_rows(rows)], right=(0, 1))
 
     def _table_rows(self, rows: int) -> list[tuple[str, ...]]:
         return [

@@ -16,7 +16,7 @@ from ...arrays import process_memory
 from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
-from ...checkpoint.budget.budget_report import format_bytes
+from ...arrays.text import format_bytes
 from ...errors import ArgumentError
 from ...tape.cotangents import arrays_in
 

@@ -18,9 +18,9 @@ from ...arrays.node import leaf_node
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, wrap
+from ...arrays.text import format_bytes
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
-from ...checkpoint.budget.budget_report import format_bytes
 from ...errors import ArgumentError
 from ...ops.op import Op
 from ...settings import enable_grad

@@ -18,14 +18,14 @@ from ...arrays import process_memory
 from ...arrays.memory_ledger import Block, Ledger
 from ...arrays.node import Node, format_line, user_line
 from ...arrays.tensor import Tensor
-from ...checkpoint.budget.budget_report import format_bytes
+from ...arrays.text import format_bytes, text_table
 from ...errors import ArgumentError, GraphError
 from ...ops.observers import Observer, join_observers
 from ...ops.op import Op
 from ...ops.saved_values import SavedValue
 from ...settings import Modes, modes, set_modes
 from ...tape.cotangents import arrays_in
-from ..render.tables import rich_table, text_table
+from ..render.tables import rich_table
 from .event_log import HOLDERS, MemoryEvent, MemoryRow, Origin, TimelinePoint, group_events, replay_events
 from .render import memory_page, timeline_svg
 
@@ -220,7 +220,7 @@ class Profile(Observer):
         if self.exact_peak is not None:
             title += f", with allocations inside ops {format_bytes(self.exact_peak)}"
         held = ", ".join(f"{holder} {format_bytes(n)}" for holder, n in self.by_holder().items() if n)
-        return f"{title}\nheld by: {held or 'nothing'}\n" + text_table(_HEAD, self._table_rows(rows), right=2)
+        return f"{title}\nheld by: {held or 'nothing'}\n" + text_table([_HEAD, *self._table_rows(rows)], right=(0, 1))
 
     def _table_rows(self, rows: int) -> list[tuple[str, ...]]:
         return [(format_bytes(r.nbytes), str(r.count), r.holder, r.op, r.line) for r in self.at_peak[:rows]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from ...checkpoint.budget.budget_report import format_bytes
+from ...arrays.text import format_bytes
 from .event_log import HOLDERS, TimelinePoint
 
 _HOLDER_COLORS = ("#4878a8", "#8fb4d4", "#e0a040", "#b04848", "#b8b8b8")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.spec import spec_of
+from ...arrays.text import format_bytes, parse_bytes
 from ...arrays.trees import flatten
-from ...errors import ArgumentError
 from .cost_model import FunctionOutline, estimate_nanoseconds, sketch_function
 
 #: The modes of `jacobian` and `hessian`, and how the cost model calls them.
@@ -21,38 +20,12 @@ HESSIANS = {
     "reverse-over-reverse": "rr",
     "reverse-over-forward": "rf",
 }
-_UNITS = (
-    {"b": 1}
-    | {f"{c}b": 1000**i for i, c in enumerate("kmgt", 1)}
-    | {f"{c}ib": 1024**i for i, c in enumerate("kmgt", 1)}
-)
 _MAX_PLANS = 256
 
 
 def parse_memory_budget(budget: Any, what: str) -> int | None:
-    """A memory budget as a number of bytes: an integer, or a text such as "512 MiB" or "1.5 GB".
-
-    >>> parse_memory_budget("1.5 kB", "jacobian"), parse_memory_budget("2 MiB", "jacobian")
-    (1500, 2097152)
-    """
-    if budget is None:
-        return None
-    if isinstance(budget, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)\s*", budget, re.IGNORECASE)
-        unit = _UNITS.get(match[2].lower()) if match else None
-        if match is None or unit is None:
-            raise ArgumentError(
-                f"{what}: memory_budget {budget!r} is no amount of memory.\n"
-                '  Write a number and a unit: "512 MiB", "1.5 GB", "800 kB"; or an integer of bytes.'
-            )
-        budget = int(float(match[1]) * unit)
-    if not isinstance(budget, int) or isinstance(budget, bool):
-        raise ArgumentError(
-            f'{what}: memory_budget is an integer of bytes or a text such as "512 MiB", got a {type(budget).__name__}.'
-        )
-    if budget <= 0:
-        raise ArgumentError(f"{what}: memory_budget must be positive, got {budget} bytes.")
-    return budget
+    """A memory budget as a number of bytes; None is no budget."""
+    return None if budget is None else parse_bytes(budget, f"{what}: memory_budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +52,7 @@ class Alternative:
         inside = "" if self.inner is None else f", inside {self.inner:,}"
         return (
             f"{self.mode:20s}  {self.directions:>8,} directions  {_format_time(self.nanoseconds):>9s}  "
-            f"{_format_bytes(self.nbytes):>9s}  {runs}{inside}"
+            f"{format_bytes(self.nbytes):>9s}  {runs}{inside}"
         )
 
 
@@ -97,7 +70,7 @@ class DerivativePlan:
     alternatives: tuple[Alternative, ...]
 
     def __str__(self) -> str:
-        budget = "none" if self.budget is None else _format_bytes(self.budget)
+        budget = "none" if self.budget is None else format_bytes(self.budget)
         sizes = ", ".join(
             _format_count(n, noun) for n, noun in ((self.inputs, "input"), (self.outputs, "output"), (self.ops, "op"))
         )
@@ -116,11 +89,6 @@ def _format_time(nanoseconds: float) -> str:
     return f"{nanoseconds / (scale or 1):.3g} {unit}"
 
 
-def _format_bytes(nbytes: int) -> str:
-    unit, scale = next((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 0)) if nbytes >= s)
-    return f"{nbytes / (scale or 1):.4g} {unit}"
-
-
 _plans: weakref.WeakKeyDictionary[Callable[..., Any], dict[Any, DerivativePlan]] = weakref.WeakKeyDictionary()
 
 
@@ -136,6 +104,10 @@ class DerivativePlanner:
             self._known = _plans.setdefault(f, {})
         except TypeError:  # f cannot be referred to weakly
             self._known = {}
+
+    def is_needed(self, xs: Sequence[Any]) -> bool:
+        """Whether there is anything to decide: a budget to keep, or a mode to choose for more than one input."""
+        return self.budget is not None or (self.mode == "auto" and sum(spec_of(x).size for x in xs) > 1)
 
     def plan(
         self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any, holders: Sequence[Any] = ()

@@ -8,7 +8,7 @@ pattern of the gradient's Jacobian, and `grad` runs on traced values as on any.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 
@@ -25,12 +25,7 @@ from ...ops.op import Op
 from ..boundary import as_array_leaf, as_differentiable, unwrap_to_level
 from .op_call import OpCall
 from .op_pattern import patterns_of
-from .pattern_rows import boolean_matrix
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
+from .probe import Matrix, boolean_matrix
 
 PatternKind = Literal["global", "local"]
 
