@@ -82,6 +82,7 @@ class SolverProblem:
         return float(np.finfo(self.dtype).eps)
 
 
+@runtime_checkable
 class Method(Protocol):
     """The protocol of a solver; `done` returns one boolean, or one by element."""
 
