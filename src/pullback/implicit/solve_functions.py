@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from ..arrays.argument_checks import check_functions
@@ -119,8 +118,7 @@ class _ProblemKind(NamedTuple):
 
 
 def _solve(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-    known = {field.name for field in fields(SolveOptions)} - {"strict"}
-    if unknown := options.keys() - known:
+    if unknown := options.keys() - SolveKeywords.__optional_keys__:
         raise ArgumentTypeError(f"{kind.what}: unknown option {', '.join(sorted(unknown))}.")
     chosen = SolveOptions(**options, strict=strict)
     check_functions(kind.what, f)

@@ -15,6 +15,7 @@ from ...arrays.scope import new_level
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten
+from ...arrays.value import Value
 from ...errors import RecomputeError
 from ...ops.dispatch import compute, run
 from ...ops.op import Op
@@ -102,7 +103,9 @@ class RecordingWatcher(Watcher):
         number, before = self._count, self._kept_so_far()
         self._count += 1
         out = _compute_below(op, values, static, level)
-        if type(out) is tuple or self._kept_so_far() != before or getattr(out, "level", 0) > self._level:
+        if type(out) is tuple or self._kept_so_far() != before:
+            return out
+        if isinstance(out, Value) and out.level > self._level:
             return out
         if self._policy.decides_per_op and self._policy.saves(op, spec_of(out).nbytes):
             self._saved[number] = SavedResult(self._policy.storage.put(out), self._count, op, _specs_of(values))

@@ -15,9 +15,8 @@ from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import expand_dims, squeeze
 from ...transforms.forward import jvp
 from ...transforms.reverse import vjp
-from ...transforms.vectorize import vmap
 from ..linear.methods import Auto, Neumann
-from ..linear.operator import LinearOperator, SolutionCache, pull_parameters, solve_operator
+from ..linear.operator import LinearOperator, SolutionCache, pull_parameters, solve_operator, vmap_over
 from ..solve_report import Report
 from ..solvers.method_loop import largest_over_batches
 
@@ -55,10 +54,7 @@ class ImplicitEquation:
 
     def residual(self, x: Any, *p: Any) -> Any:
         """F, batched over all batches around the equation."""
-        function = self.function
-        for axes in self.batches:
-            function = vmap(function, (0, *axes[1:]))
-        return function(x, *p)
+        return vmap_over(self.function, [(0, *axes[1:]) for axes in self.batches])(x, *p)
 
     def batch(self, axes: tuple[int | None, ...]) -> ImplicitEquation:
         """The same for a batch of equations."""

@@ -14,8 +14,7 @@ from ...arrays.value import Value, unwrap_array
 from ...ops.elementwise import pointwise
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import captured_value_error, is_tracked
-from ...transforms.vectorize import vmap
-from ..linear.operator import norm
+from ..linear.operator import norm, vmap_over
 from ..solvers.method_loop import DescentMethod, PackageMethod, SolverProblem, run_method
 from .implicit_equation import ImplicitEquation
 from .verify_solution import find_lower_point, is_far, lowest_curvature
@@ -42,10 +41,8 @@ class Search:
 
     def run(self, start: Any, *p: Any) -> tuple[Any, Any, Any]:
         """The root as far as it was found, the norm of its residual, infinite where that is NaN, and the steps."""
-        run = self._run_one
-        for axes in self._equation.batches:
-            run = vmap(run, axes)
-        return run(start, *p)
+        found: tuple[Any, Any, Any] = vmap_over(self._run_one, self._equation.batches)(start, *p)
+        return found
 
     def _run_one(self, start: Any, *p: Any) -> tuple[Any, Any, Any]:
         equation = self._equation

@@ -18,6 +18,7 @@ import numpy as np
 from ...ops.elementwise import pointwise
 from ...ops.reduce import reductions
 from ...transforms.control.branches_and_loops import cond
+from ..linear.krylov import KrylovBasis
 from ..linear.operator import norm
 from ..solvers.method_loop import SolverProblem
 
@@ -73,17 +74,15 @@ def _lanczos(problem: SolverProblem, x: Any) -> tuple[Any, Any]:
     """Eigenvalues of the Hessian on the span of v, H v, H^2 v, ... with each vector made orthogonal to all before."""
     xp = problem.xp
     v = xp.asarray(np.random.default_rng(0).normal(size=problem.size).astype(problem.dtype))
-    basis, products = [v / norm(v)], []
+    basis, products = KrylovBasis(v / norm(v), _LANCZOS_PRODUCTS), []
     for _ in range(_LANCZOS_PRODUCTS):
-        products.append(problem.push(x, basis[-1])[1])
-        rest = products[-1]
-        for b in basis * 2:
-            rest = rest - b * float(b @ rest)
+        products.append(problem.push(x, basis.newest)[1])
+        rest, _ = basis.orthogonalize(products[-1])
         size = float(norm(rest))
-        if not size > 1e-12 * float(norm(products[-1])):
+        if len(products) == _LANCZOS_PRODUCTS or not size > 1e-12 * float(norm(products[-1])):
             break
-        basis.append(rest / size)
-    across, through = xp.stack(basis[: len(products)]), xp.stack(products)
+        basis.add(rest / size)
+    across, through = basis.vectors(), xp.stack(products)
     small = across @ through.T
     if not bool(xp.isfinite(small).all()):
         return (), None

@@ -144,7 +144,7 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
     active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
     goal = system.tolerance * state["size"]
     unit = system.xp.eye(length + 1, dtype=system.dtype)
-    basis = _KrylovBasis(divide_or_zero(state["r"], beta), length)
+    basis = KrylovBasis(divide_or_zero(state["r"], beta), length)
     last, rows, columns, shares = unit[0], [], [], []
     for k in range(length):
         w = system.apply(apply_preconditioner(system, basis.newest))
@@ -178,7 +178,7 @@ def _back_substitute(upper: Any, right: list[Any]) -> Any:
     return stack(found)
 
 
-class _KrylovBasis:
+class KrylovBasis:
     """Orthonormal vectors. Bare ones are stored in one array, so that none is copied twice."""
 
     def __init__(self, first: Any, length: int) -> None:

@@ -66,6 +66,13 @@ def _scaled_norm(x: Any) -> Any:
     return pointwise.multiply(size, pointwise.sqrt(reductions.sum(pointwise.square(pointwise.divide(x, size)))))
 
 
+def vmap_over(function: Callable[..., Any], batches: Sequence[tuple[int | None, ...]]) -> Callable[..., Any]:
+    """A function for batches of batches, each given by the axes of the arguments."""
+    for axes in batches:
+        function = vmap(function, axes)
+    return function
+
+
 def _transpose_product(multiply: Callable[[Any], Any], like: Any, what: str) -> Callable[[Any], Any]:
     """The function that multiplies by A^T, from one that multiplies a vector like this one by A."""
     spec = make_spec(spec_of(like).shape, spec_of(like).dtype, spec_of(like).device)
@@ -199,9 +206,7 @@ class LinearOperator:
     def product(self, v: Any, *p: Any) -> Any:
         """A(p) v, or A(p)^T v, batched over all batches around it."""
         function = self._apply_transposed if self.is_transposed else self.multiply
-        for axes in self.batches:
-            function = vmap(function, axes)
-        return function(v, *p)
+        return vmap_over(function, self.batches)(v, *p)
 
     def _apply_transposed(self, v: Any, *p: Any) -> Any:
         if self.multiply_transposed is not None:
@@ -242,9 +247,7 @@ class LinearOperator:
 
     def _run(self, b: Any, *p: Any) -> tuple[Any, Any, Any, Report]:
         report = Report(type(self.solver).__name__, self.tolerance)
-        run = self._solve_one(report, self._prepare_products)
-        for axes in self.batches:
-            run = vmap(run, axes)
+        run = vmap_over(self._solve_one(report, self._prepare_products), self.batches)
         return (*run(b, *p), report)
 
     def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any) -> Any:

@@ -22,10 +22,21 @@ def _first_step_length(size: Any) -> Any:
     return 1 / pointwise.where(pointwise.greater(size, 1), size, pointwise.add(0 * size, 1))
 
 
-def _measure_curvature(problem: SolverProblem, s: Any, y: Any) -> tuple[Any, Any]:
-    """s^T y, and whether it is large enough to say something about the curvature."""
+def _measure_step(problem: SolverProblem, before: State, after: State) -> tuple[Any, Any, Any, Any]:
+    """The step s, the change y of the gradient, the curvature s^T y, one where it says nothing, and whether it does."""
+    s, y = after["x"] - before["x"], after["residual"] - before["residual"]
     bent = dot(s, y)
-    return bent, bent > problem.eps * norm(s) * norm(y)
+    usable = bent > problem.eps * norm(s) * norm(y)
+    return s, y, pointwise.where(usable, bent, 1.0), usable
+
+
+def _step_by_estimate(problem: SolverProblem, state: State, newton_step: Any) -> State:
+    """The state after a step by an estimate of the inverse Hessian; one that fails starts anew, or ends the search if
+    it had just started.
+    """
+    first = pointwise.where(state["fresh"], _first_step_length(state["norm"]), 1.0)
+    after = search_line(problem, state, ensure_descent(newton_step, state["residual"]), first, CURVATURE)
+    return after | {"fresh": after["stuck"], "stuck": after["stuck"] & state["fresh"]}
 
 
 @final
@@ -54,10 +65,8 @@ class GradientDescent(DescentMethod):
         if self.rate is not None:
             return begin_descent(problem, state["x"] - self.rate * state["residual"]) | {"length": state["length"]}
         after = search_line(problem, state, -state["residual"], state["length"], np.inf)
-        s, y = after["x"] - state["x"], after["residual"] - state["residual"]
-        bent, usable = _measure_curvature(problem, s, y)
-        best = dot(s, s) / pointwise.where(usable, bent, 1.0)
-        return after | {"length": pointwise.where(usable, best, 2 * state["length"])}
+        s, _, bent, usable = _measure_step(problem, state, after)
+        return after | {"length": pointwise.where(usable, dot(s, s) / bent, 2 * state["length"])}
 
     done = staticmethod(is_descent_done)
     value = staticmethod(current_point)
@@ -80,19 +89,11 @@ class BFGS(DescentMethod):
         return begin_descent(problem, start) | {"inverse": problem.identity(), "fresh": problem.xp.asarray(True)}
 
     def step(self, problem: SolverProblem, state: State) -> State:
-        H, fresh, gradient = state["inverse"], state["fresh"], state["residual"]
-        direction = ensure_descent(-matmul(H, gradient), gradient)
-        first = pointwise.where(fresh, _first_step_length(state["norm"]), 1.0)
-        after = search_line(problem, state, direction, first, CURVATURE)
-        failed = after["stuck"]
-        s, y = after["x"] - state["x"], after["residual"] - gradient
-        bent, usable = _measure_curvature(problem, s, y)
-        inverse = self._update_inverse(H, s, y, pointwise.where(usable, bent, 1.0), fresh)
-        return after | {
-            "inverse": pointwise.where(failed, problem.identity(), pointwise.where(usable, inverse, H)),
-            "fresh": failed,
-            "stuck": failed & fresh,
-        }
+        H = state["inverse"]
+        after = _step_by_estimate(problem, state, -matmul(H, state["residual"]))
+        s, y, bent, usable = _measure_step(problem, state, after)
+        learned = pointwise.where(usable, self._update_inverse(H, s, y, bent, state["fresh"]), H)
+        return after | {"inverse": pointwise.where(after["fresh"], problem.identity(), learned)}
 
     def _update_inverse(self, H: Any, s: Any, y: Any, bent: Any, fresh: Any) -> Any:
         """H' multiplied out; the identity is first scaled to the curvature that was found."""
@@ -129,23 +130,16 @@ class LBFGS(DescentMethod):
         }  # fmt: skip
 
     def step(self, problem: SolverProblem, state: State) -> State:
-        fresh, gradient = state["fresh"], state["residual"]
-        direction = ensure_descent(-self._multiply_inverse(state, gradient), gradient)
-        first = pointwise.where(fresh, _first_step_length(state["norm"]), 1.0)
-        after = search_line(problem, state, direction, first, CURVATURE)
-        failed = after["stuck"]
-        s, y = after["x"] - state["x"], after["residual"] - gradient
-        bent, usable = _measure_curvature(problem, s, y)
-        size = pointwise.where(usable, dot(y, y), 1.0)
-        news = {"steps": s, "changes": y, "weights": 1 / pointwise.where(usable, bent, 1.0)}
-        kept = {
-            name: pointwise.where(
-                failed, 0 * state[name], pointwise.where(usable, append_row(state[name], new), state[name])
-            )
-            for name, new in news.items()
+        after = _step_by_estimate(problem, state, -self._multiply_inverse(state, state["residual"]))
+        failed = after["fresh"]
+        s, y, bent, usable = _measure_step(problem, state, after)
+        learned = {
+            name: pointwise.where(usable, append_row(state[name], new), state[name])
+            for name, new in (("steps", s), ("changes", y), ("weights", 1 / bent))
         }
-        scale = pointwise.where(failed, 1.0, pointwise.where(usable, bent / size, state["scale"]))
-        return after | kept | {"scale": scale, "fresh": failed, "stuck": failed & fresh}
+        kept = {name: pointwise.where(failed, 0 * state[name], new) for name, new in learned.items()}
+        scale = pointwise.where(usable, bent / pointwise.where(usable, dot(y, y), 1.0), state["scale"])
+        return after | kept | {"scale": pointwise.where(failed, 1.0, scale)}
 
     def _multiply_inverse(self, state: State, v: Any) -> Any:
         """H v: the factors (1 - r y s^T) from the newest on, the scaled identity, and the factors back again, each with
