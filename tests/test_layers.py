@@ -13,8 +13,9 @@ import pullback
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
-    ["errors"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"],
-    ["compile"], ["saving"], ["nn"], ["optim"], ["tools"], ["interop"], ["data", "demo", "cli", "__init__"],
+    ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["checkpoint"],
+    ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"], ["interop"],
+    ["data", "demo", "cli", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.

@@ -109,13 +109,13 @@ from .ops.shape.reshaping import (
     squeeze,
 )
 from .settings import (
-    detect_anomaly,
     enable_grad,
     inference_mode,
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
 )
+from .tape.anomaly import detect_anomaly
 from .tape.backward import gradients
 from .tape.hooks import register_multi_grad_hook
 from .transforms import (

@@ -24,7 +24,7 @@ from ...ops.index.indexing import getitem
 from ...ops.op import UNKNOWN, Formula, Op
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype
-from ...settings import override_modes
+from ...tape.anomaly import pause_anomaly_checks
 from ..linear_functions import transpose_linear
 
 #: The static parameter of an op in class form; no parameter of Python has such a name.
@@ -281,7 +281,7 @@ def _pull_by_jvp(name: str, rule: Formula, specs: Sequence[Spec], bar: Any, *res
 
     what = f"{name}: the cotangent is the transpose of the jvp rule"
     pull = transpose_linear(push_flat, [specs[i] for i in moving], what)
-    with override_modes(anomaly=False):  # an anomaly is found where the result arrives
+    with pause_anomaly_checks():
         shares = dict(zip(moving, pull(bars), strict=True))
     return tuple(shares.get(i) for i in range(len(specs)))
 
