@@ -59,11 +59,18 @@ class Effects(NamedTuple):
     repeat: bool = True
     reorder: bool = True
 
+    @property
+    def runs_once(self) -> bool:
+        """Whether a call runs exactly once: a checkpoint may not repeat it, though its user asked for that."""
+        return not (self.repeat or self.drop)
+
 
 #: An op that only computes its result.
 PURE = Effects()
 #: An op that is not ours: it may count its calls or print, so it runs no more often than it is called.
 UNKNOWN = Effects(repeat=False)
+#: An op whose calls are what it is for: it counts, prints, or talks to others.
+IMPURE = Effects(merge=False, drop=False, repeat=False, reorder=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
