@@ -217,7 +217,7 @@ WRONG = {
     "interpolation rank": (ERRORS.ShapeError, lambda: nn.interpolate(np.ones((1, 1, 2)), 3, mode="bilinear")),
     "interpolation size": (ERRORS.ArgumentError, lambda: nn.interpolate(np.ones((1, 1, 2)))),
     "interpolation to nothing": (ERRORS.ShapeError, lambda: nn.interpolate(np.ones((1, 1, 2)), 0)),
-    "interpolation sizes": (ERRORS.ShapeError, lambda: nn.interpolate(np.ones((1, 1, 2)), (2, 2))),
+    "interpolation sizes": (ERRORS.ArgumentError, lambda: nn.interpolate(np.ones((1, 1, 2)), (2, 2))),
     "antialias": (ERRORS.ArgumentError, lambda: nn.interpolate(np.ones((1, 1, 2)), 3, mode="linear", antialias=True)),
     "grid": (ERRORS.ShapeError, lambda: nn.grid_sample(np.ones((1, 1, 2, 2)), np.ones((1, 2, 2, 3)))),
     "grid mode": (

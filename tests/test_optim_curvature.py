@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.optim.algorithms.line_search import strong_wolfe
+from pullback.optim.algorithms.lbfgs import strong_wolfe
 
 optim = pb.optim
 rng = np.random.default_rng(2)

@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import ArgumentError
 from .flat_function import FlatFunction, UnknownTree, bounds_as_vectors
 
+__all__ = ["least_squares", "minimize", "root"]
+
 #: The derivatives SciPy's methods take; methods not listed take none.
 _GRADIENT = {"cg", "bfgs", "l-bfgs-b", "tnc", "slsqp"}
 _PRODUCT = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
@@ -148,13 +150,7 @@ def least_squares(
 
 
 def root(
-    f: Callable[..., Any],
-    x0: Any,
-    args: Sequence[Any] = (),
-    method: str = "hybr",
-    *,
-    jit: bool = False,
-    **options: Any,
+    f: Callable[..., Any], x0: Any, args: Sequence[Any] = (), method: str = "hybr", *, jit: bool = False, **options: Any
 ) -> Any:
     """SciPy's `root`: a tree x where `f(x, *args)`, of as many elements as x, is zero, with the exact Jacobian for the
     methods that take one (hybr, lm). Other settings are passed to SciPy.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -82,20 +81,16 @@ def match_target(x: Any, y: Any, what: str) -> tuple[Any, Any]:
     return x, y
 
 
-def weight_losses(losses: Any, weight: Any, what: str) -> Any:
-    """Losses times weights that broadcast to them."""
-    if weight is None:
-        return losses
-    weight = as_value(weight)
-    if broadcast_shape(what, shape(losses), shape(weight)) != shape(losses):
-        raise ShapeError(f"{what}: weight of shape {shape(weight)} does not fit losses of shape {shape(losses)}.")
-    return multiply(losses, weight)
-
-
-def reduce_losses(losses: Any, reduction: str, what: str, share: Any = None) -> Any:
-    """The losses one by one ("none"), their sum or their mean. With `share`, what each counts for in the mean; if
-    nothing counts, the mean is zero.
+def reduce_losses(losses: Any, reduction: str, what: str, weight: Any = None, share: Any = None) -> Any:
+    """The losses times weights that broadcast to them, one by one ("none"), their sum or their mean. With `share`, what
+    each counts for in the mean; if nothing counts, the mean is zero.
     """
+    losses = as_value(losses)
+    if weight is not None:
+        weight = as_value(weight)
+        if broadcast_shape(what, shape(losses), shape(weight)) != shape(losses):
+            raise ShapeError(f"{what}: weight of shape {shape(weight)} does not fit losses of shape {shape(losses)}.")
+        losses = multiply(losses, weight)
     if reduction == "none":
         return losses
     if reduction == "sum":
@@ -137,17 +132,3 @@ def _check_label_range(labels: Any, count: int, what: str, ignored: int | None) 
         raise IndexingError(
             f"{what}: label {int(labels[place])} at {list(place)} is out of range: {count} run from 0 to {count - 1}."
         )
-
-
-def per_spatial_axis(given: Any, count: int, what: str) -> tuple[Any, ...]:
-    """One value for each spatial axis, from one for all or a sequence."""
-    if isinstance(given, int | float | np.integer | np.floating):
-        return (given,) * count
-    found = tuple(given)
-    if len(found) != count:
-        raise ShapeError(f"{what}: wants {count} values, one for each spatial axis, got {found}.")
-    return found
-
-
-def count_over_axes(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod(shape(x)[a] for a in axes)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import attributed_to_caller
-from ..errors import ShapeError
 from ..ops import random
 from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape
@@ -19,6 +18,10 @@ from ..ops.elementwise.pointwise import add, less, multiply, where
 from ..ops.shape import reshaping
 from .activations.rectifiers import SELU_ALPHA, SELU_SCALE
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
+from .geometry import over_axes
+
+#: The value that selu has far below zero.
+_SELU_LOWEST = -SELU_ALPHA * SELU_SCALE
 
 
 def _keep_mask(x: Any, p: float, axes: tuple[int, ...], key: Any) -> Any:
@@ -28,14 +31,24 @@ def _keep_mask(x: Any, p: float, axes: tuple[int, ...], key: Any) -> Any:
     return less(bits, np.uint32(min(round((1 - p) * 2.0**32), 2**32 - 1)))
 
 
-def _apply_dropout(x: Any, p: float, axes: tuple[int, ...] | None, training: bool, key: Any, what: str) -> Any:
-    x, p = as_floats(x, what), check_probability(p, what)
+def _apply_dropout(
+    x: Any, p: float, axis: Any, training: bool, key: Any, what: str, dropped: float = 0.0, least: int = 0
+) -> Any:
+    """Dropped elements take the value c = `dropped`. With q = 1 - p the mean of x' is p c. If c is zero, x over q has
+    the mean of x; else, for x of mean 0 and variance 1, the variance of x' is q + p q c^2, so that
+    a = (q + p q c^2)^(-1/2) and b = -a p c bring both back.
+    """
+    x, p = require_rank(as_floats(x, what), least, what, "a batch"), check_probability(p, what)
     if not training or p == 0:
-        return reshaping.pass_through(x)
-    axes = tuple(range(ndim(x))) if axes is None else axes
+        return reshaping.pass_through(x)  # in eval every shape passes
+    axes = normalize_axes(axis, ndim(x), what)
     if p == 1:
         return where(False, x, 0.0)
-    return where(_keep_mask(x, p, axes, key), multiply(x, 1 / (1 - p)), 0.0)
+    kept = _keep_mask(x, p, axes, key)
+    if not dropped:
+        return where(kept, multiply(x, 1 / (1 - p)), 0.0)
+    a = 1 / math.sqrt((1 - p) * (1 + p * dropped * dropped))
+    return add(multiply(where(kept, x, dropped), a), -a * p * dropped)
 
 
 @attributed_to_caller
@@ -58,22 +71,15 @@ def feature_dropout(x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: 
     array([[[2., 2., 2.],
             [0., 0., 0.]]])
     """
-    x = as_floats(x, "feature_dropout")
-    axes = normalize_axes(axis, ndim(x), "feature_dropout") if training else ()  # in eval every shape passes
-    return _apply_dropout(x, p, axes, training, key, "feature_dropout")
+    return _apply_dropout(x, p, axis, training, key, "feature_dropout")
 
 
-def _dropout_channels(x: Any, spatial: int, p: float, training: bool, key: Any) -> Any:
-    """Channels of a batch, or of one sample without the batch axis."""
-    what = f"dropout{spatial}d"
-    x = as_floats(x, what)
-    if ndim(x) not in (spatial + 1, spatial + 2):
-        raise ShapeError(f"{what}: wants (batch, channels) and {spatial} spatial axes, got shape {shape(x)}.")
-    return _apply_dropout(x, p, tuple(range(ndim(x) - spatial)), training, key, what)
+def _dropout_channels(what: str, x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+    return _apply_dropout(x, p, (0, 1), training, key, what)
 
 
-@attributed_to_caller
-def dropout1d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(1, _dropout_channels)
+def dropout1d() -> None:
     """`feature_dropout` of (batch, channels, length), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
@@ -81,29 +87,26 @@ def dropout1d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = No
     array([[2., 2., 2.],
            [0., 0., 0.]])
     """
-    return _dropout_channels(x, 1, p, training, key)
 
 
-@attributed_to_caller
-def dropout2d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(2, _dropout_channels)
+def dropout2d() -> None:
     """`feature_dropout` of (batch, channels, height, width), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.dropout2d(np.ones((2, 1, 2)), key=pb.random.key(0)).ravel()
     array([2., 2., 0., 0.])
     """
-    return _dropout_channels(x, 2, p, training, key)
 
 
-@attributed_to_caller
-def dropout3d(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
+@over_axes(3, _dropout_channels)
+def dropout3d() -> None:
     """`feature_dropout` of (batch, channels, depth, height, width), or of one sample of it.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.dropout3d(np.ones((2, 1, 1, 2)), key=pb.random.key(0)).ravel()
     array([2., 2., 0., 0.])
     """
-    return _dropout_channels(x, 3, p, training, key)
 
 
 @attributed_to_caller
@@ -115,22 +118,7 @@ def drop_path(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = No
     array([[2., 2., 2.],
            [0., 0., 0.]])
     """
-    x = require_rank(as_floats(x, "drop_path"), 1, "drop_path", "a batch")
-    return _apply_dropout(x, p, (0,), training, key, "drop_path")
-
-
-def _apply_alpha_dropout(x: Any, p: float, axes: tuple[int, ...], training: bool, key: Any, what: str) -> Any:
-    """Dropped elements take the value c that selu has far below zero. With q = 1 - p the mean of x' is p c and its
-    variance q + p q c^2, so a = (q + p q c^2)^(-1/2) and b = -a p c bring back mean 0 and variance 1.
-    """
-    p = check_probability(p, what)
-    if not training or p == 0:
-        return reshaping.pass_through(x)
-    if p == 1:
-        return where(False, x, 0.0)
-    c = -SELU_ALPHA * SELU_SCALE
-    a = 1 / math.sqrt((1 - p) * (1 + p * c * c))
-    return add(multiply(where(_keep_mask(x, p, axes, key), x, c), a), -a * p * c)
+    return _apply_dropout(x, p, 0, training, key, "drop_path", least=1)
 
 
 @attributed_to_caller
@@ -141,8 +129,7 @@ def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any 
     >>> np.unique(pb.nn.alpha_dropout(np.zeros(6), key=pb.random.key(0)).round(3))
     array([-0.779,  0.779])
     """
-    x = as_floats(x, "alpha_dropout")
-    return _apply_alpha_dropout(x, p, tuple(range(ndim(x))), training, key, "alpha_dropout")
+    return _apply_dropout(x, p, None, training, key, "alpha_dropout", _SELU_LOWEST)
 
 
 @attributed_to_caller
@@ -156,6 +143,4 @@ def feature_alpha_dropout(
     array([[[ 0.779,  0.779],
             [-0.779, -0.779]]])
     """
-    x = as_floats(x, "feature_alpha_dropout")
-    axes = normalize_axes(axis, ndim(x), "feature_alpha_dropout") if training else ()  # in eval every shape passes
-    return _apply_alpha_dropout(x, p, axes, training, key, "feature_alpha_dropout")
+    return _apply_dropout(x, p, axis, training, key, "feature_alpha_dropout", _SELU_LOWEST)

@@ -1,4 +1,4 @@
-"""Embeddings, bags of embeddings, and linear and bilinear maps."""
+"""Embeddings and bags of embeddings."""
 
 from __future__ import annotations
 
@@ -10,20 +10,8 @@ from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.concrete import as_bare_array, is_concrete
-from ..ops.contract.einsum import einsum
-from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.elementwise.pointwise import (
-    add,
-    divide,
-    equal,
-    greater,
-    maximum,
-    multiply,
-    not_equal,
-    subtract,
-    where,
-)
+from ..ops.elementwise.pointwise import divide, equal, greater, maximum, multiply, not_equal, where
 from ..ops.index import indexing
 from ..ops.index.normalize import namespace_for
 from ..ops.index.segments import segment_max, segment_sum
@@ -32,7 +20,7 @@ from ..ops.order.sorting import searchsorted
 from ..ops.reduce import reductions
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape import reshaping
-from .arguments import as_floats, validate_labels
+from .arguments import validate_labels
 
 
 def _padding_row(padding_idx: int | None, rows: int, what: str) -> int | None:
@@ -52,7 +40,7 @@ def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: f
         return indices, rows
     size = vector_norm(rows, axis=-1, keepdims=True, ord=norm_type)
     long = greater(size, max_norm)
-    return indices, where(long, multiply(rows, divide(max_norm, where(long, size, 1.0))), rows)
+    return indices, where(long, rows * (max_norm / where(long, size, 1.0)), rows)
 
 
 @attributed_to_caller
@@ -115,8 +103,8 @@ def embedding_bag(
     counts = None if padding is None else reshaping.expand_dims(not_equal(flat, padding), -1)
     if segments is None:
         counts = None if counts is None else reshaping.reshape(counts, (*shape(indices), 1))
-        return _reduce_matrix_bags(reshaping.reshape(rows, (*shape(indices), shape(rows)[1])), mode, counts)
-    return _reduce_segments(rows, segments, bags, mode, counts)
+        rows = reshaping.reshape(rows, (*shape(indices), shape(rows)[1]))
+    return _reduce_bags(rows, segments, bags, mode, counts)
 
 
 def _weight_rows(rows: Any, weights: Any, wanted: tuple[int, ...], mode: str) -> Any:
@@ -125,7 +113,7 @@ def _weight_rows(rows: Any, weights: Any, wanted: tuple[int, ...], mode: str) ->
         raise ArgumentError(f"embedding_bag: per_sample_weights are for mode='sum', got {mode!r}.")
     if shape(weights) != wanted:
         raise ShapeError(f"embedding_bag: per_sample_weights have shape {shape(weights)}, the indices {wanted}.")
-    return multiply(rows, reshaping.reshape(weights, (-1, 1)))
+    return rows * reshaping.reshape(weights, (-1, 1))
 
 
 def _assign_bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
@@ -142,7 +130,7 @@ def _assign_bags(indices: Any, offsets: Any, last: bool) -> tuple[Any, int]:
     bags = shape(offsets)[0] - bool(last)
     starts = indexing.getitem(offsets, slice(0, bags))
     xp = namespace_for(indices)
-    segments = subtract(searchsorted(starts, xp.arange(shape(indices)[0]), side="right"), 1)
+    segments = searchsorted(starts, xp.arange(shape(indices)[0]), side="right") - 1
     return segments, bags
 
 
@@ -160,63 +148,22 @@ def _mask_rows(rows: Any, counts: Any, neutral: float) -> Any:
     return rows if counts is None else where(counts, rows, neutral)
 
 
-def _reduce_matrix_bags(rows: Any, mode: str, counts: Any) -> Any:
-    """Bags of one size, along axis 1."""
+def _reduce_bags(rows: Any, segments: Any, bags: int, mode: str, counts: Any) -> Any:
+    """The sum, mean or maximum of each bag: bags of one size along axis 1, or segments of rows."""
+
+    def add_up(x: Any) -> Any:
+        return reductions.sum(x, axis=1) if segments is None else segment_sum(x, segments, bags)
+
     if mode == "max":
-        top = reductions.max(_mask_rows(rows, counts, -np.inf), axis=1, initial=-np.inf)
+        some = _mask_rows(rows, counts, -np.inf)
+        of_matrix = segments is None
+        top = reductions.max(some, axis=1, initial=-np.inf) if of_matrix else segment_max(some, segments, bags)
         return where(equal(top, -np.inf), 0.0, top)
-    total = reductions.sum(_mask_rows(rows, counts, 0.0), axis=1)
+    total = add_up(_mask_rows(rows, counts, 0.0))
     if mode == "sum":
         return total
-    if counts is None:
+    if counts is None and segments is None:
         return multiply(total, 1 / max(shape(rows)[1], 1))
-    return divide(total, maximum(reductions.sum(reshaping.astype(counts, spec_of(rows).dtype), axis=1), 1))
-
-
-def _reduce_segments(rows: Any, segments: Any, bags: int, mode: str, counts: Any) -> Any:
-    if mode == "max":
-        top = segment_max(_mask_rows(rows, counts, -np.inf), segments, bags)
-        return where(equal(top, -np.inf), 0.0, top)
-    total = segment_sum(_mask_rows(rows, counts, 0.0), segments, bags)
-    if mode == "sum":
-        return total
     xp, dtype = namespace_for(rows), spec_of(rows).dtype
     ones = xp.ones((shape(rows)[0], 1), dtype) if counts is None else reshaping.astype(counts, dtype)
-    return divide(total, maximum(segment_sum(ones, segments, bags), 1))
-
-
-@attributed_to_caller
-def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
-    """x @ weight.T + bias: the weight has one row for each feature that comes out.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.linear(np.array([1.0, 2.0]), np.array([[3.0, 4.0]]), np.array([0.5]))
-    array([11.5])
-    """
-    x, weight = as_floats(x, "linear"), as_value(weight)
-    if ndim(weight) not in (1, 2) or not ndim(x) or shape(x)[-1] != shape(weight)[-1]:
-        raise ShapeError(f"linear: x of shape {shape(x)} does not match a weight of shape {shape(weight)}.")
-    y = matmul(x, reshaping.matrix_transpose(weight) if ndim(weight) == 2 else weight)
-    if bias is None:
-        return y
-    bias = as_value(bias)
-    if shape(bias) not in ((), shape(weight)[:-1]):
-        raise ShapeError(f"linear: bias of shape {shape(bias)} for a weight of shape {shape(weight)}.")
-    return add(y, bias)
-
-
-@attributed_to_caller
-def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
-    """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j], plus bias.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.bilinear(np.array([1.0, 2.0]), np.array([3.0]), np.array([[[1.0], [1.0]]]))
-    array([9.])
-    """
-    x, y, weight = as_floats(x, "bilinear"), as_floats(y, "bilinear"), as_value(weight)
-    if ndim(weight) != 3 or not ndim(x) or not ndim(y) or (shape(x)[-1], shape(y)[-1]) != shape(weight)[1:]:
-        raise ShapeError(
-            f"bilinear: shapes {shape(x)} and {shape(y)} do not match a weight (out, left, right) of {shape(weight)}."
-        )
-    out = einsum("...i,oij,...j->...o", x, weight, y)
-    return out if bias is None else add(out, bias)
+    return divide(total, maximum(add_up(ones), 1))

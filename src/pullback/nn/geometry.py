@@ -1,47 +1,37 @@
-"""Window arguments (sizes, strides, padding): one integer or pair for each spatial axis, checked."""
+"""Functions over one to three spatial axes and their window arguments: a number or a pair for each axis, checked."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
+from ..arrays.node import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_integer
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.shape import reshaping
 from ..ops.window.patches import Pairs, Sizes
 
-
-def per_axis(number: Any, rank: int, what: str, least: int = 1) -> Sizes:
-    """One integer for each of `rank` axes, from one for all or one for each."""
-    given = tuple(number) if isinstance(number, Iterable) and not isinstance(number, str) else (number,)
-    found = tuple(as_integer(n, what) for n in given)
-    found = found * rank if len(found) == 1 else found
-    if len(found) != rank or any(n < least for n in found):
-        raise ArgumentError(f"{what} is one integer or {rank} of them, each at least {least}; got {number!r}.")
-    return found
+P = ParamSpec("P")
 
 
-def padding_pairs(padding: Any, rank: int, what: str) -> Pairs:
-    """A pair (before, after) for each axis, from one integer for all, one for each, or pairs."""
-    given = tuple(padding) if isinstance(padding, Iterable) and not isinstance(padding, str) else (padding,)
-    given = given * rank if len(given) == 1 else given
-    if len(given) != rank or isinstance(padding, str):
-        raise ArgumentError(f"{what} is an integer, {rank} integers, {rank} pairs, 'same' or 'valid'; got {padding!r}.")
-    found = []
-    for entry in given:
-        ends = per_axis(entry, 2, what, 0)
-        found.append((ends[0], ends[1]))
-    return tuple(found)
+def over_axes(rank: int, function: Callable[Concatenate[str, P], Any]) -> Callable[[Any], Callable[P, Any]]:
+    """The public form of `function(name, x, ...)` for x of `rank` spatial axes, (n, channels, *sizes) or without n. It
+    has the name and docstring of what it decorates, and the parameters of the function.
+    """
 
+    def name(stub: Callable[[], None]) -> Callable[P, Any]:
+        def run(x: Any, *args: Any, **kwargs: Any) -> Any:
+            return apply_batched(x, rank, stub.__name__, lambda x: function(stub.__name__, x, *args, **kwargs))
 
-def same_padding(sizes: Sizes, window: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
-    """The padding with which there is one window for every `stride` elements, the odd one at the end."""
-    found = []
-    for n, k, s, d in zip(sizes, window, stride, dilation, strict=True):
-        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-        found.append((total // 2, total - total // 2))
-    return tuple(found)
+        functools.update_wrapper(run, stub)
+        _, *parameters = inspect.signature(function).parameters.values()
+        run.__signature__ = inspect.Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
+        return attributed_to_caller(run)  # type: ignore[arg-type]
+
+    return name
 
 
 def apply_batched(x: Any, rank: int, what: str, function: Callable[[Any], Any]) -> Any:
@@ -58,3 +48,42 @@ def apply_batched(x: Any, rank: int, what: str, function: Callable[[Any], Any]) 
 
 def _drop_batch_axis(x: Any) -> Any:
     return reshaping.reshape(x, shape(x)[1:])
+
+
+def broadcast_to_axes(given: Any, rank: int, what: str) -> tuple[Any, ...]:
+    """One entry for each of `rank` axes, from one for all or one for each."""
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    found = found * rank if len(found) == 1 else found
+    if len(found) != rank:
+        raise ArgumentError(f"{what} is one entry for all axes or {rank} of them, got {given!r}.")
+    return found
+
+
+def per_axis(number: Any, rank: int, what: str, least: int = 1) -> Sizes:
+    """One integer for each of `rank` axes, from one for all or one for each."""
+    found = tuple(as_integer(n, what) for n in broadcast_to_axes(number, rank, what))
+    if any(n < least for n in found):
+        raise ArgumentError(f"{what} is one integer or {rank} of them, each at least {least}; got {number!r}.")
+    return found
+
+
+def per_axes(what: str, rank: int, **numbers: Any) -> list[Sizes]:
+    """`per_axis` of several arguments, by name."""
+    return [per_axis(number, rank, f"{what}: {name}") for name, number in numbers.items()]
+
+
+def padding_pairs(padding: Any, rank: int, what: str) -> Pairs:
+    """A pair (before, after) for each axis, from one integer for all, one for each, or pairs."""
+    if isinstance(padding, str):
+        raise ArgumentError(f"{what} is an integer, {rank} integers, {rank} pairs, 'same' or 'valid'; got {padding!r}.")
+    ends = (per_axis(entry, 2, what, 0) for entry in broadcast_to_axes(padding, rank, what))
+    return tuple((low, high) for low, high in ends)
+
+
+def same_padding(sizes: Sizes, window: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
+    """The padding with which there is one window for every `stride` elements, the odd one at the end."""
+    found = []
+    for n, k, s, d in zip(sizes, window, stride, dilation, strict=True):
+        total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        found.append((total // 2, total - total // 2))
+    return tuple(found)

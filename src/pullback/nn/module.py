@@ -11,16 +11,17 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
-from ..arrays.scope import Scope, current_scope
+from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, value_of
 from ..arrays.text import join_path
-from ..arrays.trees import flatten, map_tree, register_tree
+from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, register_tree, unflatten
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError, LeakError, ShapeError
+from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shape.reshaping import astype
 from ..settings import modes, no_grad
+from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
 from .module_template import (
     ContainerTemplate,
     collect_children,
@@ -36,9 +37,7 @@ from .summary import module_repr, summary_table
 #: slots hold (the booleans of a mask, axes).
 _SHAPE = "_shape"
 _HOOKS = "_hooks"
-#: Where an instance that was rebuilt inside a transform keeps the transform's level: the transform owns it.
-_LEVEL = "_level"
-_HIDDEN = frozenset((_SHAPE, _LEVEL))
+_HIDDEN = frozenset((_SHAPE, LEVEL))
 
 
 class LoadReport(NamedTuple):
@@ -95,10 +94,10 @@ class Module:
         return out
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Value) and (scope := _foreign_scope(self, value)) is not None:
-            if scope.name in _DRY_RUNS:
+        if isinstance(value, Value) and (scope := foreign_scope(self, value)) is not None:
+            if scope.name in DRY_RUNS:
                 return
-            value = _unwrap_attribute(self, name, value, scope)
+            value = unwrap_attribute(self, name, value, scope)
         if (watcher := modes().watcher) is not None:
             watcher.before_setattr(self, name)
         object.__setattr__(self, name, value)
@@ -121,12 +120,8 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
-                below = [
-                    (join_path(path, name), x)
-                    for name, x in iter_children(_visible_attributes(module))
-                    if isinstance(x, Module)
-                ]
-                waiting += below[::-1]
+                children = iter_children(_visible_attributes(module))
+                waiting += [(join_path(path, n), x) for n, x in children if isinstance(x, Module)][::-1]
 
     def named_arrays(self) -> Iterator[tuple[str, Any, bool]]:
         """Each array with the path to it and whether it is a parameter; one that is in two places comes twice."""
@@ -164,16 +159,17 @@ class Module:
 
     def requires_grad_(self, wanted: bool = True) -> Self:
         """Whether the parameters ask for gradients on the tape."""
-        for array in self.parameters():
-            if isinstance(array, Tensor):
-                array.requires_grad_(wanted)
+        for array in self._parameter_tensors():
+            array.requires_grad_(wanted)
         return self
 
     def zero_grad(self) -> None:
         """Clear the gradients of all parameters."""
-        for array in self.parameters():
-            if isinstance(array, Tensor):
-                array.grad = None
+        for array in self._parameter_tensors():
+            array.grad = None
+
+    def _parameter_tensors(self) -> list[Tensor]:
+        return [array for array in self.parameters() if isinstance(array, Tensor)]
 
     def arrays(self) -> Self:
         """The same module with bare arrays for tensors: the best form for transforms and compiled steps.
@@ -194,8 +190,10 @@ class Module:
         >>> trained.mean is None, state.weight is None, trained.merge(state).mean
         (True, True, array([0., 0.], dtype=float32))
         """
-        flags = [trained for _, _, trained in self.named_arrays()]
-        return _select_arrays(self, flags), _select_arrays(self, [not trained for trained in flags])
+        leaves, structure = flatten(self)
+        pairs = list(zip(leaves, (trained for _, _, trained in self.named_arrays()), strict=True))
+        parameters = unflatten(structure, [x if trained else None for x, trained in pairs])
+        return parameters, unflatten(structure, [None if trained else x for x, trained in pairs])
 
     def merge(self, other: Self) -> Self:
         """This module with the other one's arrays where this one has None."""
@@ -277,43 +275,6 @@ def _visible_attributes(module: Module) -> dict[str, Any]:
     return {name: x for name, x in vars(module).items() if name not in _HIDDEN}
 
 
-#: Dry runs, in which no attribute may be set for good; and transforms that carry what is set inside: a compiled
-#: function sets it at each call.
-_DRY_RUNS = frozenset(("planning", "prediction"))
-_SCOPES_WITH_STATE = frozenset(("jit", "graph"))
-
-
-def _foreign_scope(module: Module, value: Any) -> Scope | None:
-    """The transform that a value belongs to, if the module was there before the transform began."""
-    while type(value) is Tensor:
-        value = value.value
-    scope = value.scope if isinstance(value, Value) else None
-    if scope is None or scope.name in _SCOPES_WITH_STATE or vars(module).get(_LEVEL, 0) >= scope.level:
-        return None
-    return scope
-
-
-def _unwrap_attribute(module: Module, name: str, value: Any, scope: Scope) -> Any:
-    """The outer value of a constant of a transform and of the transforms around it; any other value would leak. A
-    buffer is a constant of the tapes between them too.
-    """
-    is_buffer, inside, around = name in type(module).buffers, value, scope
-    while True:
-        while type(inside) is Tensor and (is_buffer or inside.node is None):
-            inside = inside.value
-        found = around.lower(inside)
-        if found is inside:
-            raise LeakError(
-                f"{type(module).__name__}.{name} would be set to {value!r}, a value of a {scope.name} that the module "
-                "does not belong to.\n  Give the module to the function as an argument and return it, or call "
-                "net.eval() if its state is not to change."
-            )
-        outer = _foreign_scope(module, found)
-        if outer is None:
-            return found.detach() if is_buffer and type(found) is Tensor else found
-        inside, around = found, outer
-
-
 def _iter_arrays(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]:
     for name, child in iter_children(_visible_attributes(module)):
         path = join_path(prefix, name)
@@ -335,33 +296,9 @@ def trainable_mask(tree: Any) -> list[bool]:
         children, _, names = _flatten_module(tree)
         is_buffer = [name.partition(".")[0] in type(tree).buffers for name in names]
         return [f and not b for x, b in zip(children, is_buffer, strict=True) for f in trainable_mask(x)]
-    if isinstance(tree, dict) and tree:
-        return [f for key in _sorted_keys(tree) for f in trainable_mask(tree[key])]
-    if isinstance(tree, (list, tuple)):
-        return [f for x in tree for f in trainable_mask(x)]
-    return [True] * len(flatten(tree)[0])
-
-
-def _sorted_keys(tree: dict[Any, Any]) -> list[Any]:
-    """The keys as trees order them."""
-    try:
-        return sorted(tree)
-    except TypeError:
-        return list(tree)
-
-
-def _select_arrays(module: Any, flags: Iterable[bool]) -> Any:
-    """The module with None for the arrays that are not selected, in the order of `named_arrays`."""
-    wanted = iter(flags)
-
-    def select_module(one: Module) -> Module:
-        children, shape, _ = _flatten_module(one)
-        return _unflatten_module(type(one), shape, [select_child(x) for x in children])
-
-    def select_child(x: Any) -> Any:
-        return select_module(x) if isinstance(x, Module) else (x if next(wanted) else None)
-
-    return select_module(module)
+    if flatten(tree)[1] is LEAF:
+        return [True]
+    return [f for child in flatten_one_level(tree)[0] for f in trainable_mask(child)]
 
 
 def _merge(one: Any, other: Any) -> Any:
@@ -388,12 +325,8 @@ def _convert_entry(name: str, given: Any, mine: Any) -> Any:
         return f"{name}: the state has shape {found.shape}, the module {spec.shape}"
     if not np.can_cast(found.dtype, spec.dtype, "same_kind"):
         raise DtypeError(f"load_state_dict: {name} is {found.dtype} in the state and {spec.dtype} in the module.")
-    if isinstance(array, (np.ndarray, *_SCALARS)):
-        return np.array(array, spec.dtype)
-    return astype(array, spec.dtype)
-
-
-_SCALARS = (bool, int, float, complex)
+    is_bare = isinstance(array, np.ndarray | bool | int | float | complex)
+    return np.array(array, spec.dtype) if is_bare else astype(array, spec.dtype)
 
 
 def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> None:
@@ -430,5 +363,5 @@ def _unflatten_module(kind: type[Module], shape: ContainerTemplate, children: It
     vars(module).update(fill_template(shape, iter(children)))
     vars(module)[_SHAPE] = shape
     if (scope := current_scope()) is not None:
-        vars(module)[_LEVEL] = scope.level
+        vars(module)[LEVEL] = scope.level
     return module

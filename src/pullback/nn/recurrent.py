@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays.node import attributed_to_caller
 from ..arrays.spec import make_spec, spec_of, zeros
+from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
@@ -111,10 +112,8 @@ def lstm(
     >>> hs.shape, h.shape
     ((5, 2, 4), (2, 4))
     """
-    found: tuple[Any, tuple[Any, Any]] = _unroll(
-        "lstm", x, w_input, w_hidden, bias, bias_hidden, 4, _lstm_step, state, lengths, reverse
-    )
-    return found
+    weights = w_input, w_hidden, bias, bias_hidden
+    return _unroll("lstm", x, *weights, 4, _lstm_step, state, lengths, reverse)
 
 
 @attributed_to_caller
@@ -132,10 +131,7 @@ def gru(
     >>> bool((hs[-1] == h).all())
     True
     """
-    found: tuple[Any, Any] = _unroll(
-        "gru", x, w_input, w_hidden, bias, bias_hidden, 3, _gru_step, state, lengths, reverse
-    )
-    return found
+    return _unroll("gru", x, w_input, w_hidden, bias, bias_hidden, 3, _gru_step, state, lengths, reverse)
 
 
 @attributed_to_caller
@@ -151,8 +147,7 @@ def rnn(
     ((5, 4), (4,))
     """
     step = _make_rnn_step(activation)
-    found: tuple[Any, Any] = _unroll("rnn", x, w_input, w_hidden, bias, bias_hidden, 1, step, state, lengths, reverse)
-    return found
+    return _unroll("rnn", x, w_input, w_hidden, bias, bias_hidden, 1, step, state, lengths, reverse)
 
 
 def _check_weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -> tuple[Any, Any]:
@@ -171,7 +166,7 @@ def _check_weights(what: str, x: Any, w_input: Any, w_hidden: Any, gates: int) -
 def _unroll(
     what: str, x: Any, w_input: Any, w_hidden: Any, bias: Any, bias_hidden: Any, gates: int,
     step: Callable[..., Any], state: Any, lengths: Any, reverse: bool,
-) -> Any:  # fmt: skip
+) -> tuple[Any, Any]:  # fmt: skip
     x = as_value(x)
     w_input, w_hidden = _check_weights(what, x, w_input, w_hidden, gates)
     if ndim(x) < 2:
@@ -187,15 +182,12 @@ def _unroll(
 
     def scan_step(state: Any, row: Any) -> tuple[Any, Any]:
         at, number = row
-        new = step(at, tuple(state) if gates == 4 else state, w_hidden, bias_hidden)
+        new = step(at, state, w_hidden, bias_hidden)
+        h = flatten(new)[0][0]
         if lengths is None:
-            return new, new[0] if gates == 4 else new
-        goes = _step_mask(number, lengths, what, state[0] if gates == 4 else state)
-        if gates == 4:
-            new = tuple(pointwise.where(goes, n, s) for n, s in zip(new, state, strict=True))
-            return new, pointwise.where(goes, new[0], 0)
-        new = pointwise.where(goes, new, state)
-        return new, pointwise.where(goes, new, 0)
+            return new, h
+        goes = _step_mask(number, lengths, what, h)
+        return map_tree(lambda n, s: pointwise.where(goes, n, s), new, state), pointwise.where(goes, h, 0)
 
     last, hs = scan(scan_step, tuple(state) if gates == 4 else state, (at, indices), reverse=reverse)
     return hs, last

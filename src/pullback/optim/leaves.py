@@ -106,6 +106,16 @@ def check_setting(x: Any, what: str, low: float = 0.0, high: float = math.inf, *
     return value
 
 
+def check_settings(what: str, **settings: Any) -> list[Any]:
+    """Several settings by name, none of them negative."""
+    return [check_setting(x, f"{what}: {name}") for name, x in settings.items()]
+
+
+def is_zero(setting: Any) -> bool:
+    """Whether a setting is the number 0, so that what it scales can be left out."""
+    return isinstance(setting, (int, float)) and not setting
+
+
 def check_count(x: Any, what: str, low: int = 1) -> int:
     """A count, as a Python integer."""
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or x < low:

@@ -16,7 +16,12 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
-from .leaves import check_count, check_setting, steps_as_float64
+from .leaves import check_count, check_setting, check_settings, steps_as_float64
+
+__all__ = [
+    "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",
+    "polynomial", "step_decay", "warm_up",
+]  # fmt: skip
 
 Schedule = Callable[[Any], Any]
 
@@ -46,7 +51,7 @@ def polynomial(rate: Any, end: Any, steps: int, power: Any = 1.0) -> Schedule:
     >>> pb.optim.schedules.polynomial(1.0, 0.0, 10, power=2)(5)
     array(0.25)
     """
-    rate, end = check_setting(rate, "polynomial: rate"), check_setting(end, "polynomial: end")
+    rate, end = check_settings("polynomial", rate=rate, end=end)
     count = check_count(steps, "polynomial: steps")
 
     def schedule(t: Any) -> Any:
@@ -75,11 +80,7 @@ def exponential(rate: Any, decay: Any, every: int = 1, staircase: bool = False, 
     >>> pb.optim.schedules.exponential(1.0, decay=0.5)(3)
     array(0.125)
     """
-    rate, decay, end = (
-        check_setting(rate, "exponential: rate"),
-        check_setting(decay, "exponential: decay"),
-        check_setting(end, "exponential: end"),
-    )
+    rate, decay, end = check_settings("exponential", rate=rate, decay=decay, end=end)
     every = check_count(every, "exponential: every")
 
     def schedule(t: Any) -> Any:
@@ -132,7 +133,7 @@ def cosine(rate: Any, steps: int, end: Any = 0.0, restart: Any = None) -> Schedu
     >>> [float(plan(t).round(6)) for t in (5, 10, 20, 30)]
     [0.5, 1.0, 0.5, 1.0]
     """
-    rate, end = check_setting(rate, "cosine: rate"), check_setting(end, "cosine: end")
+    rate, end = check_settings("cosine", rate=rate, end=end)
     count = check_count(steps, "cosine: steps")
     growth = None if restart is None else float(check_setting(restart, "cosine: restart", 1.0))
 

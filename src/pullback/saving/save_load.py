@@ -13,15 +13,7 @@ import numpy as np
 from ..arrays.files import name_of_path, open_regular_file
 from ..errors import ArgumentError, FormatError, PullbackError
 from .atomic_write import write_atomically
-from .header import (
-    Header,
-    TensorEntry,
-    assign_offsets,
-    check_json_size,
-    encode_header,
-    entry_dtype,
-    read_header,
-)
+from .header import Header, TensorEntry, assign_offsets, check_json_size, encode_header, entry_dtype, read_header
 from .tree_reader import TreeReader
 from .tree_writer import TreeWriter, to_host_bytes, to_stored_dtype
 

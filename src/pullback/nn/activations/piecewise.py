@@ -9,17 +9,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from ...ops import functions
 from ...ops.dispatch import as_value
-from ...ops.elementwise.pointwise import (
-    abs,
-    add,
-    greater,
-    less,
-    less_equal,
-    logical_and,
-    multiply,
-    subtract,
-    where,
-)
+from ...ops.elementwise.pointwise import abs, add, greater, less, less_equal, logical_and, multiply, subtract, where
 from ...ops.reduce.reductions import as_constant
 from ...ops.shape.reshaping import astype
 

@@ -8,18 +8,7 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError
 from ...ops import functions
 from ...ops.dispatch import as_value
-from ...ops.elementwise.pointwise import (
-    abs,
-    add,
-    divide,
-    greater,
-    multiply,
-    negative,
-    sigmoid,
-    subtract,
-    tanh,
-    where,
-)
+from ...ops.elementwise.pointwise import abs, add, divide, greater, multiply, negative, sigmoid, subtract, tanh, where
 from ...ops.elementwise.pointwise import softplus as plain_softplus
 
 

@@ -16,6 +16,8 @@ Both rules are written in ops and each block is checkpointed, so derivatives of 
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,23 +27,23 @@ from ...checkpoint.recompute.checkpoint import checkpoint
 from ...ops import batching
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import apply, ndim, shape
-from ...ops.elementwise import pointwise
 from ...ops.families import broadcast_shape, common_device, result_dtype
 from ...ops.index.indexing import getitem
 from ...ops.op import Formula, Op
 from ...ops.reduce import reductions
 from ...ops.shape import arrange, reshaping
-from .weights import AttentionConfig, QueryBlock, attention_weights, dropout_factor, query_block
+from .weights import AttentionConfig, QueryBlock, attention_weights, query_block
 
 
 def attend_block(block: QueryBlock, rule: AttentionConfig) -> Any:
     """The output rows of one block: its weights times the values."""
-    share = attention_weights(block, rule)
-    factor = dropout_factor(block, rule, share)
-    share = share if factor is None else pointwise.multiply(share, factor)
-    return _match_narrow_dtype(
-        matmul(_match_narrow_dtype(share, block.v), block.v), block.v
-    )  # NumPy's product of bfloat16 is float32
+    share, factor = attention_weights(block, rule)
+    product = matmul(_match_narrow_dtype(_scale(share, factor), block.v), block.v)
+    return _match_narrow_dtype(product, block.v)  # NumPy's product of bfloat16 is float32
+
+
+def _scale(x: Any, factor: Any) -> Any:
+    return x if factor is None else x * factor
 
 
 def _match_narrow_dtype(x: Any, other: Any) -> Any:
@@ -65,9 +67,8 @@ def _spec(*specs: Spec, rule: AttentionConfig, rows: int) -> Spec:
     q, k, v = specs[:3]
     batch_shapes = [s.shape[:-2] for name, s in zip(rule.extras, specs[3:], strict=True) if name != "key"]
     lead = broadcast_shape("attention", *(s.shape[:-2] for s in (q, k, v)), *batch_shapes)
-    dtype = result_dtype(
-        [s for s, name in zip(specs, ("q", "k", "v", *rule.extras), strict=True) if name not in ("mask", "key")]
-    )
+    named = zip(specs, ("q", "k", "v", *rule.extras), strict=True)
+    dtype = result_dtype([s for s, name in named if name not in ("mask", "key")])
     return make_spec((*lead, q.shape[-2], v.shape[-1]), dtype, common_device("attention", specs))
 
 
@@ -78,41 +79,34 @@ def _pull(bar: Any, xs: Sequence[Any], rule: AttentionConfig, rows: int) -> list
     def pull_block(start: int, stop: int, bar: Any, *xs: Any) -> tuple[Any, ...]:
         return _pull_block(query_block(xs, rule, start, stop), rule, bar)
 
-    queries, biases, totals = [], [], [None, None]  # sums are accumulated at once, or all blocks would stay in memory
+    extras = zip(rule.extras, xs[3:], strict=True)  # of a mask, a bias and a key only a bias has a cotangent
+    queries: list[Any] = []
+    biases: list[Any] = []
+    totals: list[Any] = [None, None]  # sums are accumulated at once, or all blocks would stay in memory
     for start, stop in _block_ranges(xs, rows):
         part = getitem(bar, (Ellipsis, slice(start, stop), slice(None)))
         q_bar, k_bar, v_bar, bias_bar = pull_block(start, stop, part, *xs)
         queries.append(q_bar)
         biases.append(bias_bar)
-        totals = [
-            _accumulate_padded(total, x, shape(xs[1])[-2]) for total, x in zip(totals, (k_bar, v_bar), strict=True)
-        ]
-    return [arrange.concat(queries, axis=-2), *totals, *_extra_cotangents(biases, xs, rule)]
+        parts = (_pad_to_length(x, shape(xs[1])[-2], -2) for x in (k_bar, v_bar))
+        totals = [x if total is None else total + x for total, x in zip(totals, parts, strict=True)]
+    extra = [_bias_cotangent(biases, x, shape(xs[1])[-2]) if n == "bias" else None for n, x in extras]
+    return [arrange.concat(queries, axis=-2), *totals, *extra]
 
 
 def _pull_block(block: QueryBlock, rule: AttentionConfig, bar: Any) -> tuple[Any, ...]:
-    share = attention_weights(block, rule)
-    factor = dropout_factor(block, rule, share)
-    used = share if factor is None else pointwise.multiply(share, factor)
-    v_bar = matmul(reshaping.matrix_transpose(_match_narrow_dtype(used, block.v)), bar)
-    share_bar = matmul(bar, reshaping.matrix_transpose(block.v))
-    share_bar = share_bar if factor is None else pointwise.multiply(share_bar, factor)
+    share, factor = attention_weights(block, rule)
+    v_bar = matmul(reshaping.matrix_transpose(_match_narrow_dtype(_scale(share, factor), block.v)), bar)
+    share_bar = _scale(matmul(bar, reshaping.matrix_transpose(block.v)), factor)
     score_bar = _softmax_jvp(share, share_bar)
-    narrow = pointwise.multiply(_match_narrow_dtype(score_bar, block.q), rule.scale)
+    narrow = _match_narrow_dtype(score_bar, block.q) * rule.scale
     q_bar, k_bar = matmul(narrow, block.k), matmul(reshaping.matrix_transpose(narrow), block.q)
     return q_bar, k_bar, v_bar, score_bar if "bias" in block.extras else None
 
 
 def _softmax_jvp(share: Any, moved: Any) -> Any:
     """P (x - rowsum(P x)): the derivative of a softmax, which is its own transpose."""
-    level = reductions.sum(pointwise.multiply(share, moved), axis=-1, keepdims=True)
-    return pointwise.multiply(share, pointwise.subtract(moved, level))
-
-
-def _accumulate_padded(total: Any, part: Any, length: int) -> Any:
-    """A sum and one more part, which may cover fewer keys."""
-    far = _pad_to_length(part, length, -2)
-    return far if total is None else pointwise.add(total, far)
+    return share * (moved - reductions.sum(share * moved, axis=-1, keepdims=True))
 
 
 def _pad_to_length(x: Any, length: int, axis: int) -> Any:
@@ -120,14 +114,6 @@ def _pad_to_length(x: Any, length: int, axis: int) -> Any:
     widths = [(0, 0)] * ndim(x)
     widths[axis] = (0, missing)
     return arrange.pad(x, widths) if missing else x
-
-
-def _extra_cotangents(bias_bars: Sequence[Any], xs: Sequence[Any], rule: AttentionConfig) -> list[Any]:
-    """Cotangents of the extras (mask, bias, key); only a bias has one."""
-    return [
-        _bias_cotangent(bias_bars, x, shape(xs[1])[-2]) if n == "bias" else None
-        for n, x in zip(rule.extras, xs[3:], strict=True)
-    ]
 
 
 def _bias_cotangent(parts: Sequence[Any], bias: Any, length: int) -> Any:
@@ -138,11 +124,7 @@ def _bias_cotangent(parts: Sequence[Any], bias: Any, length: int) -> Any:
     ]
     if rows > 1 or len(parts) == 1:
         return arrange.concat(parts, axis=-2)
-    total = None
-    for part in parts:
-        row = reductions.sum(part, axis=-2, keepdims=True)
-        total = row if total is None else pointwise.add(total, row)
-    return total
+    return functools.reduce(operator.add, (reductions.sum(part, axis=-2, keepdims=True) for part in parts))
 
 
 def _push(tangents: Sequence[Any], out: Any, xs: Sequence[Any], static: dict[str, Any]) -> Any:
@@ -161,23 +143,14 @@ def _push(tangents: Sequence[Any], out: Any, xs: Sequence[Any], static: dict[str
 
 
 def _push_block(block: QueryBlock, along: QueryBlock, rule: AttentionConfig, moves: tuple[bool, ...]) -> Any:
-    share = attention_weights(block, rule)
-    factor = dropout_factor(block, rule, share)
-    terms = [pointwise.multiply(matmul(along.q, reshaping.matrix_transpose(block.k)), rule.scale)] if moves[0] else []
-    terms += [pointwise.multiply(matmul(block.q, reshaping.matrix_transpose(along.k)), rule.scale)] if moves[1] else []
+    share, factor = attention_weights(block, rule)
+    terms = [matmul(along.q, reshaping.matrix_transpose(block.k)) * rule.scale] if moves[0] else []
+    terms += [matmul(block.q, reshaping.matrix_transpose(along.k)) * rule.scale] if moves[1] else []
     terms += [along.extras["bias"]] if moves[3] else []
-    parts = []
-    if terms:
-        score = terms[0]
-        for term in terms[1:]:
-            score = pointwise.add(score, term)
-        parts.append((_softmax_jvp(share, score), block.v))
-    if moves[2]:
-        parts.append((share, along.v))
-    products = [
-        matmul(_match_narrow_dtype(p if factor is None else pointwise.multiply(p, factor), v), v) for p, v in parts
-    ]
-    return products[0] if len(products) == 1 else pointwise.add(*products)
+    parts = [(_softmax_jvp(share, functools.reduce(operator.add, terms)), block.v)] if terms else []
+    parts += [(share, along.v)] if moves[2] else []
+    products = (matmul(_match_narrow_dtype(_scale(p, factor), v), v) for p, v in parts)
+    return functools.reduce(operator.add, products)
 
 
 def _batch(op: Op, size: int, xs: Sequence[Any], axes: Sequence[int | None], static: dict[str, Any]) -> tuple[Any, int]:

@@ -38,15 +38,12 @@ def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0,
         raise ArgumentError(f"rotary_embedding: pairing is 'halves' or 'interleaved', got {pairing!r}.")
     length, width = shape(x)[-2:]
     places = arange(length) if positions is None else as_value(positions)
-    turns = pointwise.multiply(reshaping.expand_dims(places, -1), base ** (-np.arange(0, width, 2) / width))
+    turns = reshaping.expand_dims(places, -1) * base ** (-np.arange(0, width, 2) / width)
     dtype = spec_of(x).dtype
     cos, sin = (reshaping.astype(f(turns), dtype) for f in (pointwise.cos, pointwise.sin))
     halves = pairing == "halves"
     a, b = _split_pairs(x, width, halves)
-    turned = (
-        pointwise.subtract(pointwise.multiply(a, cos), pointwise.multiply(b, sin)),
-        pointwise.add(pointwise.multiply(a, sin), pointwise.multiply(b, cos)),
-    )
+    turned = a * cos - b * sin, a * sin + b * cos
     if halves:
         return arrange.concat(turned, axis=-1)
     return reshaping.reshape(arrange.stack(turned, axis=-1), (*shape(turned[0])[:-1], width))
@@ -99,10 +96,8 @@ def sinusoidal_positions(length: int, width: int, *, base: float = 10000.0, dtyp
     array([[0.       , 1.       ],
            [0.84147096, 0.5403023 ]], dtype=float32)
     """
-    places, columns = (
-        as_integer(length, "sinusoidal_positions: length"),
-        as_integer(width, "sinusoidal_positions: width"),
-    )
+    places = as_integer(length, "sinusoidal_positions: length")
+    columns = as_integer(width, "sinusoidal_positions: width")
     if columns % 2:
         raise ArgumentError(f"sinusoidal_positions: the width is even, got {width}.")
     turns = np.arange(places)[:, None] * base ** (-np.arange(0, columns, 2) / max(columns, 1))

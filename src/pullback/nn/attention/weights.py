@@ -51,16 +51,8 @@ def query_block(xs: tuple[Any, ...], rule: AttentionConfig, start: int, stop: in
     reach = min(stop, count) if rule.is_causal else count
     extras = dict(zip(rule.extras, rest, strict=True))
     parts = {n: x if n == "key" else _slice_block(x, slice(start, stop), slice(0, reach)) for n, x in extras.items()}
-    across = slice(0, reach), slice(None)
-    return QueryBlock(
-        start,
-        stop,
-        reach,
-        _slice_block(q, slice(start, stop), slice(None)),
-        _slice_block(k, *across),
-        _slice_block(v, *across),
-        parts,
-    )
+    k, v = (_slice_block(x, slice(0, reach), slice(None)) for x in (k, v))
+    return QueryBlock(start, stop, reach, _slice_block(q, slice(start, stop), slice(None)), k, v, parts)
 
 
 def _slice_block(x: Any, rows: slice, columns: slice) -> Any:
@@ -71,30 +63,36 @@ def _slice_block(x: Any, rows: slice, columns: slice) -> Any:
     return getitem(x, (Ellipsis, *picked))
 
 
-def attention_weights(block: QueryBlock, rule: AttentionConfig) -> Any:
+def attention_weights(block: QueryBlock, rule: AttentionConfig) -> tuple[Any, Any]:
+    """The weights, and the factor of each under dropout (None without it)."""
+    share = _masked_softmax(block, rule)
+    return share, _dropout_factor(block, rule, share)
+
+
+def _masked_softmax(block: QueryBlock, rule: AttentionConfig) -> Any:
     """softmax(scale q k^T + bias) over the keys that the masks allow; zeros for a query that has none.
 
     Softmax is invariant to a shift of the scores, so the largest is subtracted as a constant.
     """
-    scores = matmul(pointwise.multiply(block.q, rule.scale), reshaping.matrix_transpose(block.k))
+    scores = matmul(block.q * rule.scale, reshaping.matrix_transpose(block.k))
     if spec_of(scores).dtype.itemsize < 4:
         scores = reshaping.astype(scores, np.float32)
     if not block.reach:
         return scores
     if "bias" in block.extras:
-        scores = pointwise.add(scores, block.extras["bias"])
+        scores = scores + block.extras["bias"]
     barred = _mask_bias(block, rule, spec_of(scores))
     if barred is not None:
-        scores = pointwise.add(scores, barred)
+        scores = scores + barred
     highest = pointwise.stop_gradient(reductions.max(scores, axis=-1, keepdims=True))
     may_be_empty = bool(block.extras.keys() & {"mask", "bias"})
     if may_be_empty:
         highest = pointwise.where(pointwise.equal(highest, -math.inf), 0.0, highest)
-    shares = pointwise.exp(pointwise.subtract(scores, highest))
+    shares = pointwise.exp(scores - highest)
     total = reductions.sum(shares, axis=-1, keepdims=True)
     if may_be_empty:
         total = pointwise.where(pointwise.equal(total, 0.0), 1.0, total)
-    return pointwise.multiply(shares, pointwise.divide(1.0, total))
+    return shares * (1.0 / total)
 
 
 def _mask_bias(block: QueryBlock, rule: AttentionConfig, like: Spec) -> Any:
@@ -110,16 +108,15 @@ def _mask_bias(block: QueryBlock, rule: AttentionConfig, like: Spec) -> Any:
     if rule.is_causal:
         rows = xp.arange(block.start, block.start + shape(block.q)[-2])
         ahead = xp.where(xp.arange(block.reach) > rows[:, None], everything, nothing)
-        found = ahead if found is None else pointwise.add(found, ahead)
+        found = ahead if found is None else found + ahead
     return found
 
 
-def dropout_factor(block: QueryBlock, rule: AttentionConfig, like: Any) -> Any:
+def _dropout_factor(block: QueryBlock, rule: AttentionConfig, like: Any) -> Any:
     """The factor of each weight under dropout: 0 where dropped, else 1 / (1 - rate); None without dropout."""
     if "key" not in block.extras:
         return None
     key = random.fold_in(block.extras["key"], block.start)
-    drawn = pointwise.greater_equal(
-        random.uniform(size=shape(like), key=key, dtype=np.float32), np.float32(rule.dropout_rate)
-    )
-    return pointwise.multiply(reshaping.astype(drawn, spec_of(like).dtype), 1.0 / (1.0 - rule.dropout_rate))
+    drawn = random.uniform(size=shape(like), key=key, dtype=np.float32)
+    kept = pointwise.greater_equal(drawn, np.float32(rule.dropout_rate))
+    return reshaping.astype(kept, spec_of(like).dtype) * (1.0 / (1.0 - rule.dropout_rate))

@@ -13,7 +13,7 @@ from ...ops.index import indexing
 from ...ops.shape import reshaping
 from ...ops.window import sliding_window
 from ...ops.window.patches import window_counts
-from ..geometry import apply_batched, padding_pairs, per_axis
+from ..geometry import apply_batched, padding_pairs, per_axes, per_axis
 
 
 @attributed_to_caller
@@ -25,8 +25,8 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     (1, 4, 4)
     """
     rank = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
-    window, stride = per_axis(kernel_size, rank, "unfold: kernel_size"), per_axis(stride, rank, "unfold: stride")
-    dilation, padding = per_axis(dilation, rank, "unfold: dilation"), per_axis(padding, rank, "unfold: padding", 0)
+    window, stride, dilation = per_axes("unfold", rank, kernel_size=kernel_size, stride=stride, dilation=dilation)
+    padding = per_axis(padding, rank, "unfold: padding", 0)
 
     def unfold_batch(x: Any) -> Any:
         window_counts("unfold", shape(x)[2:], window, stride, tuple((p, p) for p in padding), dilation)
@@ -48,8 +48,8 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
     x = as_value(x)
     sizes = per_axis(output_size, 2 if isinstance(output_size, int) else len(output_size), "fold: output_size")
     rank = len(sizes)
-    window, stride = per_axis(kernel_size, rank, "fold: kernel_size"), per_axis(stride, rank, "fold: stride")
-    dilation, around = per_axis(dilation, rank, "fold: dilation"), padding_pairs(padding, rank, "fold: padding")
+    window, stride, dilation = per_axes("fold", rank, kernel_size=kernel_size, stride=stride, dilation=dilation)
+    around = padding_pairs(padding, rank, "fold: padding")
     many = window_counts("fold", sizes, window, stride, around, dilation)
     if ndim(x) == 2:
         x = reshaping.expand_dims(x, 0)

@@ -14,7 +14,7 @@ from ...ops.axes import as_shape
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.arithmetic import remainder
-from ...ops.elementwise.pointwise import abs, add, greater, isnan, multiply, subtract, where
+from ...ops.elementwise.pointwise import abs, greater, isnan, where
 from ...ops.elementwise.rounding import floor, rint
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
@@ -22,6 +22,7 @@ from ...ops.reduce import reductions
 from ...ops.reduce.reductions import as_constant
 from ...ops.shape import arrange, reshaping
 from ..arguments import as_floats
+from .interpolate import cubic_far, cubic_near
 
 _PADDING = ("zeros", "border", "reflection")
 
@@ -29,17 +30,17 @@ _PADDING = ("zeros", "border", "reflection")
 def _unnormalize_coordinate(coordinate: Any, size: int, align_corners: bool) -> Any:
     """From [-1, 1] to indices: between the middles of the first and the last element, or between the outer edges."""
     if align_corners:
-        return multiply(add(coordinate, 1.0), (size - 1) / 2)
-    return subtract(multiply(add(coordinate, 1.0), size / 2), 0.5)
+        return (coordinate + 1.0) * ((size - 1) / 2)
+    return (coordinate + 1.0) * (size / 2) - 0.5
 
 
 def _reflect_coordinate(at: Any, size: int, align_corners: bool) -> Any:
     """A coordinate reflected at both ends as often as it takes: a wave of period 2 w around the start s."""
     start, width = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     if width == 0:
-        return multiply(at, 0.0)
-    phase = remainder(abs(subtract(at, start)), 2 * width)
-    return add(where(greater(phase, width), subtract(2 * width, phase), phase), start)
+        return at * 0.0
+    phase = remainder(abs(at - start), 2 * width)
+    return where(greater(phase, width), 2 * width - phase, phase) + start
 
 
 def _apply_padding_mode(at: Any, size: int, padding: str, align_corners: bool) -> Any:
@@ -54,17 +55,12 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
     if mode == "nearest":
         return [(rint(at), None)]
     low = floor(at)
-    share = subtract(at, low)
+    share = at - low
     if mode == "bilinear":
-        return [(low, subtract(1.0, share)), (add(low, 1.0), share)]
-    return [(add(low, float(k)), _cubic_weight(abs(subtract(share, float(k))), k in (0, 1))) for k in (-1, 0, 1, 2)]
-
-
-def _cubic_weight(t: Any, near: bool) -> Any:
-    """Keys' cubic convolution with a = -3/4, of a distance up to 1 or between 1 and 2."""
-    if near:
-        return add(multiply(multiply(subtract(multiply(t, 1.25), 2.25), t), t), 1.0)
-    return multiply(subtract(multiply(add(multiply(subtract(t, 5.0), t), 8.0), t), 4.0), -0.75)
+        return [(low, 1.0 - share), (low + 1.0, share)]
+    return [
+        (low + float(k), (cubic_near if k in (0, 1) else cubic_far)(abs(share - float(k)), -0.75)) for k in range(-1, 3)
+    ]
 
 
 @attributed_to_caller
@@ -94,7 +90,7 @@ def grid_sample(
         # the taps of each axis get an axis of their own in front
         lead = (1,) * i + shape(places)[:1] + (1,) * (spatial - i - 1)
         places, weight = (v if v is None else reshaping.reshape(v, lead + shape(v)[1:]) for v in (places, weight))
-        index = add(multiply(index, size + 2 * zeros), places)
+        index = index * (size + 2 * zeros) + places
         weights.append(weight)
     return _gather_weighted(x, index, weights)
 
@@ -124,7 +120,7 @@ def _indices_and_weights(at: Any, size: int, mode: str, padding: str, align_corn
     places = arrange.stack([pad_coordinate(place) if mode == "bicubic" else place for place, _ in taps])
     rim = 1 if padding == "zeros" else 0
     inside = functions.clip(as_constant(places), -rim, size - 1 + rim)
-    index = add(reshaping.astype(where(isnan(inside), 0.0, inside), np.intp), rim)
+    index = reshaping.astype(where(isnan(inside), 0.0, inside), np.intp) + rim
     return index, None if mode == "nearest" else arrange.stack([weight for _, weight in taps])
 
 
@@ -134,7 +130,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
     pixels = reshaping.reshape(reshaping.moveaxis(x, 1, -1), (-1, channels))
     terms = indexing.take(pixels, index, axis=0)
     for weight in weights:
-        terms = terms if weight is None else multiply(terms, reshaping.expand_dims(weight, -1))
+        terms = terms if weight is None else terms * reshaping.expand_dims(weight, -1)
     return reshaping.moveaxis(reductions.sum(terms, axis=tuple(range(spatial))), -1, 1)
 
 

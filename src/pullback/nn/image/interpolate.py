@@ -6,6 +6,7 @@ rule for the places and weights, which depend on sizes alone.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +16,13 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
-from ...ops.axes import as_integer
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import ndim, shape
-from ...ops.elementwise.pointwise import add, multiply
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.shape import reshaping
-from ..arguments import as_floats, per_spatial_axis
+from ..arguments import as_floats
+from ..geometry import broadcast_to_axes, per_axis
 
 #: Spatial axes each mode takes; None takes any.
 _RANKS = {
@@ -39,13 +39,8 @@ def _sample_centers(size: int, out: int, scale: float, align_corners: bool) -> A
     return (at + 0.5) * scale - 0.5
 
 
-def _nearest_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
-    at = np.floor(np.arange(out) * scale).astype(int)
-    return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
-
-
-def _nearest_exact_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
-    at = np.floor((np.arange(out) + 0.5) * scale).astype(int)
+def _nearest_taps(size: int, out: int, scale: float, align_corners: bool, shift: float = 0.0) -> Taps:
+    at = np.floor((np.arange(out) + shift) * scale).astype(int)
     return np.minimum(at, size - 1)[:, None], np.ones((out, 1))
 
 
@@ -56,29 +51,43 @@ def _linear_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps
     return np.stack([low, np.minimum(low + 1, size - 1)], axis=1), np.stack([1 - share, share], axis=1)
 
 
-def cubic_weights(t: Any, a: float) -> Any:
-    """Keys' cubic convolution: (a + 2) |t|^3 - (a + 3) |t|^2 + 1 up to 1, a (|t|^3 - 5 |t|^2 + 8 |t| - 4) up to 2."""
+def cubic_near(t: Any, a: float) -> Any:
+    """Keys' cubic convolution at a distance t up to 1: (a + 2) t^3 - (a + 3) t^2 + 1."""
+    return ((a + 2) * t - (a + 3)) * t * t + 1
+
+
+def cubic_far(t: Any, a: float) -> Any:
+    """The same between 1 and 2: a (t^3 - 5 t^2 + 8 t - 4)."""
+    return (((t - 5) * t + 8) * t - 4) * a
+
+
+def _cubic_weights(t: Any, a: float) -> Any:
     t = np.abs(t)
-    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, (((t - 5) * t + 8) * t - 4) * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+    return np.where(t <= 1, cubic_near(t, a), np.where(t < 2, cubic_far(t, a), 0.0))
 
 
 def _cubic_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
     at = _sample_centers(size, out, scale, align_corners)
     places = np.floor(at).astype(int)[:, None] + np.arange(-1, 3)
-    return np.clip(places, 0, size - 1), cubic_weights(at[:, None] - places, -0.75)
+    return np.clip(places, 0, size - 1), _cubic_weights(at[:, None] - places, -0.75)
 
 
-def _area_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
-    """The mean of the old elements that a new one touches."""
+def area_bounds(size: int, out: int) -> tuple[Any, Any]:
+    """Where the old elements begin and end that each new one touches."""
     at = np.arange(out)
-    begin, end = at * size // out, -((-(at + 1) * size) // out)
+    return at * size // out, -(-(at + 1) * size // out)
+
+
+def area_taps(size: int, out: int, scale: float = 1.0, align_corners: bool = False) -> Taps:
+    """The mean of the old elements that a new one touches."""
+    begin, end = area_bounds(size, out)
     places = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
-    inside = places < end[:, None]
-    return np.minimum(places, size - 1), inside / (end - begin)[:, None]
+    return np.minimum(places, size - 1), (places < end[:, None]) / (end - begin)[:, None]
 
 
-def _antialiased_taps(size: int, out: int, scale: float, reach: float, kernel: Callable[[Any], Any]) -> Taps:
+def _antialiased_taps(
+    size: int, out: int, scale: float, align_corners: bool, reach: float, kernel: Callable[[Any], Any]
+) -> Taps:
     """A kernel as wide as a new element, so that fine structure is averaged out and not sampled: weights sum to one."""
     stretch = max(scale, 1.0)
     middle = (np.arange(out) + 0.5) * scale
@@ -89,20 +98,17 @@ def _antialiased_taps(size: int, out: int, scale: float, reach: float, kernel: C
     return np.minimum(places, size - 1), weights / weights.sum(axis=1, keepdims=True)
 
 
-def _antialiased_linear_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
-    return _antialiased_taps(size, out, scale, 1.0, lambda t: np.maximum(1 - np.abs(t), 0.0))
-
-
-def _antialiased_cubic_taps(size: int, out: int, scale: float, align_corners: bool) -> Taps:
-    return _antialiased_taps(size, out, scale, 2.0, lambda t: cubic_weights(t, -0.5))
-
-
 _METHODS: dict[str, Callable[[int, int, float, bool], Taps]] = {
-    "nearest": _nearest_taps, "nearest-exact": _nearest_exact_taps, "area": _area_taps, "linear": _linear_taps,
-    "bilinear": _linear_taps,
-    "trilinear": _linear_taps, "bicubic": _cubic_taps,
-}  # fmt: skip
-_ANTIALIASED = {"bilinear": _antialiased_linear_taps, "bicubic": _antialiased_cubic_taps}
+    "nearest": _nearest_taps,
+    "nearest-exact": functools.partial(_nearest_taps, shift=0.5),
+    "area": area_taps,
+    **dict.fromkeys(("linear", "bilinear", "trilinear"), _linear_taps),
+    "bicubic": _cubic_taps,
+}
+_ANTIALIASED: dict[str, Callable[[int, int, float, bool], Taps]] = {
+    "bilinear": functools.partial(_antialiased_taps, reach=1.0, kernel=lambda t: np.maximum(1 - np.abs(t), 0.0)),
+    "bicubic": functools.partial(_antialiased_taps, reach=2.0, kernel=lambda t: _cubic_weights(t, -0.5)),
+}
 
 
 @attributed_to_caller
@@ -141,7 +147,7 @@ def interpolate(
     for i, (out, scale) in enumerate(_output_sizes_and_scales(shape(x)[2:], size, scale_factor)):
         n = shape(x)[2 + i]
         if not (n == out and scale == 1.0):
-            x = _resample_axis(x, 2 + i, *methods[mode](n, out, scale, align_corners))
+            x = resample_axis(x, 2 + i, *methods[mode](n, out, scale, align_corners))
     return reshaping.pass_through(x)
 
 
@@ -150,10 +156,10 @@ def _output_sizes_and_scales(sizes: tuple[int, ...], size: Any, factor: Any) -> 
     if (size is None) == (factor is None):
         raise ArgumentError("interpolate: give either size or scale_factor.")
     if size is not None:
-        found = [as_integer(n, "interpolate: size") for n in per_spatial_axis(size, len(sizes), "interpolate: size")]
+        found = list(per_axis(size, len(sizes), "interpolate: size", 0))
         scales = [n / out if out else 1.0 for n, out in zip(sizes, found, strict=True)]
     else:
-        factors = per_spatial_axis(factor, len(sizes), "interpolate: scale_factor")
+        factors = broadcast_to_axes(factor, len(sizes), "interpolate: scale_factor")
         found = [math.floor(n * f) for n, f in zip(sizes, factors, strict=True)]
         scales = [1 / f for f in factors]
     if min(found) < 1 or min(sizes) < 1:
@@ -161,7 +167,7 @@ def _output_sizes_and_scales(sizes: tuple[int, ...], size: Any, factor: Any) -> 
     return list(zip(found, scales, strict=True))
 
 
-def _resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
+def resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
     """The sum over taps; along an axis that is not long as one matrix product, which is quicker than it looks."""
     xp, dtype, size = namespace_for(x), spec_of(x).dtype, shape(x)[axis]
     out, count = places.shape
@@ -175,8 +181,8 @@ def _resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
     total = None
     for k in range(count):
         column = xp.asarray(weights[:, k].reshape((-1,) + (1,) * (ndim(x) - axis - 1)), dtype)
-        term = multiply(indexing.take(x, xp.asarray(places[:, k]), axis=axis), column)
-        total = term if total is None else add(total, term)
+        term = indexing.take(x, xp.asarray(places[:, k]), axis=axis) * column
+        total = term if total is None else total + term
     return total
 
 

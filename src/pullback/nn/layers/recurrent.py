@@ -9,10 +9,9 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...ops.shape.arrange import concat
-from .. import init
 from ..module import Module
 from ..recurrent import gru, lstm, rnn
-from .parameters import make_parameter, split_key
+from .parameters import uniform_parameters
 
 
 class _Recurrent(Module):
@@ -31,15 +30,13 @@ class _Recurrent(Module):
             raise ArgumentError(f"{type(self).__name__}: wants at least one layer, got {layers}.")
         self.hidden, self.layers, self.bidirectional = hidden, layers, bidirectional
         bound, directions = 1 / math.sqrt(max(hidden, 1)), 2 if bidirectional else 1
-        keys = iter(split_key(key, 4 * layers * directions))
-        rows = self.gates * hidden
-        self.weights = []
-        for number in range(layers):
-            width = inputs if number == 0 else hidden * directions
-            for _ in range(directions):
-                shapes = [(rows, width), (rows, hidden), *([(rows,), (rows,)] if bias else [])]
-                drawn = [init.uniform(s, -bound, bound, key=next(keys), dtype=dtype) for s in shapes]
-                self.weights.append([make_parameter(a) for a in drawn])
+        rows, count = self.gates * hidden, 4 if bias else 2
+        shapes: list[tuple[int, ...]] = []
+        for number in range(layers * directions):
+            width = inputs if number < directions else hidden * directions
+            shapes += [(rows, width), (rows, hidden), (rows,), (rows,)][:count]
+        drawn = uniform_parameters(bound, key, dtype, *shapes)
+        self.weights = [drawn[i : i + count] for i in range(0, len(drawn), count)]
 
     def forward(self, x: Any, states: Any = None, *, lengths: Any = None) -> tuple[Any, list[Any]]:
         """The last layer's h of all steps, and the last state of each layer and direction. `states` is such a list."""

@@ -9,21 +9,9 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim
-from ...ops.elementwise.pointwise import (
-    add,
-    divide,
-    exp,
-    greater,
-    log,
-    multiply,
-    negative,
-    softplus,
-    stop_gradient,
-    subtract,
-    where,
-)
+from ...ops.elementwise.pointwise import exp, greater, log, softplus, stop_gradient, where
 from ...ops.reduce import reductions
-from ..arguments import match_target, reduce_losses, require_rank, weight_losses
+from ..arguments import match_target, reduce_losses, require_rank
 
 #: The least logarithm of a probability, so that a certain mistake has a finite loss.
 _MIN_LOG = -100.0
@@ -32,11 +20,11 @@ _CLAMPED_SLOPE = 1e12
 
 
 def _clamped_log(p: Any) -> Any:
-    """log p, and `_LEAST` where it would be below that; there the slope is `_STEEPEST`, so that a certain mistake
+    """log p, and `_MIN_LOG` where it would be below that, with the slope `_CLAMPED_SLOPE`, so that a certain mistake
     still has a gradient.
     """
     enough = greater(p, math.exp(_MIN_LOG))
-    held = add(multiply(subtract(p, stop_gradient(p)), _CLAMPED_SLOPE), _MIN_LOG)
+    held = _CLAMPED_SLOPE * (p - stop_gradient(p)) + _MIN_LOG
     return where(enough, log(where(enough, p, 1.0)), held)
 
 
@@ -57,10 +45,8 @@ def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reductio
                 "binary_cross_entropy: wants probabilities from 0 to 1.\n"
                 "  Pass scores to binary_cross_entropy_with_logits."
             )
-    yes, no = multiply(target, _clamped_log(p)), multiply(subtract(1.0, target), _clamped_log(subtract(1.0, p)))
-    return reduce_losses(
-        weight_losses(negative(add(yes, no)), weight, "binary_cross_entropy"), reduction, "binary_cross_entropy"
-    )
+    losses = -(target * _clamped_log(p) + (1.0 - target) * _clamped_log(1.0 - p))
+    return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
 
 
 @attributed_to_caller
@@ -76,11 +62,10 @@ def binary_cross_entropy_with_logits(
     what = "binary_cross_entropy_with_logits"
     x, target = match_target(x, target, what)
     # -log sigmoid(x) = softplus(-x) and -log(1 - sigmoid(x)) = x + softplus(-x)
-    surprise = softplus(negative(x))
+    surprise = softplus(-x)
     if pos_weight is not None:
-        surprise = multiply(surprise, add(multiply(as_value(pos_weight) - 1.0, target), 1.0))
-    losses = add(multiply(subtract(1.0, target), x), surprise)
-    return reduce_losses(weight_losses(losses, weight, what), reduction, what)
+        surprise = surprise * ((as_value(pos_weight) - 1.0) * target + 1.0)
+    return reduce_losses((1.0 - target) * x + surprise, reduction, what, weight)
 
 
 @attributed_to_caller
@@ -92,8 +77,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
     array(10000.)
     """
     x, target = match_target(x, target, "soft_margin_loss")
-    losses = softplus(negative(multiply(target, x)))
-    return reduce_losses(weight_losses(losses, weight, "soft_margin_loss"), reduction, "soft_margin_loss")
+    return reduce_losses(softplus(-(target * x)), reduction, "soft_margin_loss", weight)
 
 
 @attributed_to_caller
@@ -134,12 +118,10 @@ def focal_loss(
         raise ArgumentError(f"focal_loss: alpha lies between 0 and 1, got {alpha}.")
     x, target = match_target(x, target, "focal_loss")
     # Of a positive, 1 - p = sigmoid(-x) = exp(-softplus(x)): no power of a value that may be zero.
-    up, down = softplus(x), softplus(negative(x))
-    yes, no = (multiply(exp(multiply(a, -gamma)), b) for a, b in ((up, down), (down, up)))
-    share = 1.0 if alpha is None else alpha
-    rest = 1.0 if alpha is None else 1.0 - alpha
-    losses = add(multiply(multiply(target, share), yes), multiply(multiply(subtract(1.0, target), rest), no))
-    return reduce_losses(weight_losses(losses, weight, "focal_loss"), reduction, "focal_loss")
+    up, down = softplus(x), softplus(-x)
+    share, rest = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
+    losses = share * target * exp(-gamma * up) * down + rest * (1.0 - target) * exp(-gamma * down) * up
+    return reduce_losses(losses, reduction, "focal_loss", weight)
 
 
 @attributed_to_caller
@@ -155,7 +137,5 @@ def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, 
         raise ArgumentError(f"dice_loss: smooth must be above zero, got {smooth}.")
     p, target = match_target(p, target, "dice_loss")
     axes = tuple(range(1, ndim(p))) if axis is None else axis
-    both = reductions.sum(multiply(p, target), axis=axes)
-    total = reductions.sum(add(p, target), axis=axes)
-    losses = subtract(1.0, divide(add(multiply(both, 2.0), smooth), add(total, smooth)))
-    return reduce_losses(losses, reduction, "dice_loss")
+    both, total = reductions.sum(p * target, axis=axes), reductions.sum(p + target, axis=axes)
+    return reduce_losses(1.0 - (2.0 * both + smooth) / (total + smooth), reduction, "dice_loss")

@@ -9,7 +9,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
 from ...ops.axes import normalize_axis
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import add, equal, isinf, logical_and, multiply, negative, subtract, where
+from ...ops.elementwise.pointwise import equal, isinf, logical_and, where
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -69,13 +69,13 @@ def nll_loss(
     axis = _class_axis(x, axis, "nll_loss")
     _check_label_shape(x, labels, axis, "nll_loss")
     labels, counts = validate_labels(labels, shape(x)[axis], "nll_loss", ignore_index)
-    losses = negative(_take_labels(x, labels, axis))
+    losses = -_take_labels(x, labels, axis)
     shares = None
     if weight is not None:
         shares = _class_weights(weight, labels, shape(x)[axis], "nll_loss")
-        losses = multiply(losses, shares)
+        losses = losses * shares
     losses, shares = _mask_ignored(losses, shares, counts)
-    return reduce_losses(losses, reduction, "nll_loss", shares)
+    return reduce_losses(losses, reduction, "nll_loss", share=shares)
 
 
 def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
@@ -124,22 +124,18 @@ def _cross_entropy_of_labels(
     _check_label_shape(x, labels, axis, "cross_entropy")
     classes = shape(x)[axis]
     labels, counts = validate_labels(labels, classes, "cross_entropy", ignored)
-    losses = subtract(reshaping.squeeze(total, axis), _take_labels(x, labels, axis))
+    losses = reshaping.squeeze(total, axis) - _take_labels(x, labels, axis)
     shares = None
     if weight is not None:
         shares = _class_weights(weight, labels, classes, "cross_entropy")
-        losses = multiply(losses, shares)
+        losses = losses * shares
     if smoothing:
-        each = subtract(total, x)
-        each = (
-            each
-            if weight is None
-            else multiply(each, expand_along_axis(weight, axis, ndim(x), classes, "cross_entropy: weight"))
-        )
-        even = multiply(reductions.sum(each, axis=axis), smoothing / classes)
-        losses = add(multiply(losses, 1 - smoothing), even)
+        each = total - x
+        if weight is not None:
+            each = each * expand_along_axis(weight, axis, ndim(x), classes, "cross_entropy: weight")
+        losses = (1 - smoothing) * losses + smoothing / classes * reductions.sum(each, axis=axis)
     losses, shares = _mask_ignored(losses, shares, counts)
-    return reduce_losses(losses, reduction, "cross_entropy", shares)
+    return reduce_losses(losses, reduction, "cross_entropy", share=shares)
 
 
 def _cross_entropy_of_probabilities(
@@ -153,9 +149,9 @@ def _cross_entropy_of_probabilities(
         )
     classes = shape(x)[axis]
     if smoothing:
-        target = add(multiply(target, 1 - smoothing), smoothing / classes)
+        target = (1 - smoothing) * target + smoothing / classes
     if weight is not None:
-        target = multiply(target, expand_along_axis(weight, axis, ndim(x), classes, "cross_entropy: weight"))
+        target = target * expand_along_axis(weight, axis, ndim(x), classes, "cross_entropy: weight")
     gone = logical_and(equal(target, 0), isinf(x))
-    losses = reductions.sum(multiply(target, subtract(total, where(gone, 0.0, x))), axis=axis)
+    losses = reductions.sum(target * (total - where(gone, 0.0, x)), axis=axis)
     return reduce_losses(losses, reduction, "cross_entropy")

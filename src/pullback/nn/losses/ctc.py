@@ -10,20 +10,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import (
-    add,
-    divide,
-    greater,
-    greater_equal,
-    less,
-    logaddexp,
-    logical_and,
-    maximum,
-    multiply,
-    negative,
-    not_equal,
-    where,
-)
+from ...ops.elementwise.pointwise import greater, greater_equal, less, logaddexp, logical_and, maximum, not_equal, where
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -67,12 +54,12 @@ def ctc_loss(
     counts = _check_lengths(target_lengths, batch, length, xp, "target_lengths")
     outside = greater_equal(xp.arange(length), reshaping.expand_dims(counts, -1))
     labels, _ = validate_labels(where(outside, blank, targets), classes, "ctc_loss")
-    losses = negative(_log_likelihood(x, labels, times, counts, blank))
+    losses = -_log_likelihood(x, labels, times, counts, blank)
     impossible = greater(losses, -_LOG_ZERO / 2)
     losses = where(impossible, 0.0 if zero_infinity else math.inf, losses)
     if reduction != "mean":
         return reduce_losses(losses, reduction, "ctc_loss")
-    return reductions.mean(divide(losses, reshaping.astype(maximum(counts, 1), spec_of(losses).dtype)))
+    return reductions.mean(losses / reshaping.astype(maximum(counts, 1), spec_of(losses).dtype))
 
 
 def _check_sizes(x: Any, targets: Any) -> tuple[int, int, int]:
@@ -135,10 +122,10 @@ def _log_likelihood(x: Any, labels: Any, times: Any, counts: Any, blank: int) ->
         scores, time = now
         leapt = where(leaps, arrange.concat([nowhere, _slice_columns(alpha, None, -2)], axis=1), _LOG_ZERO)
         reached = logaddexp(logaddexp(_slice_columns(alpha, 1, None), _slice_columns(alpha, None, -1)), leapt)
-        after = arrange.concat([nowhere, add(reached, scores)], axis=1)
+        after = arrange.concat([nowhere, reached + scores], axis=1)
         return where(reshaping.expand_dims(less(time, times), -1), after, alpha), None
 
     alpha, _ = scan(step, begin, (emitted, xp.arange(steps)))
-    last = reshaping.expand_dims(multiply(counts, 2), -1)
-    ends = [indexing.take_along_axis(alpha, place, axis=1) for place in (last, add(last, 1))]
+    last = reshaping.expand_dims(2 * counts, -1)
+    ends = [indexing.take_along_axis(alpha, place, axis=1) for place in (last, last + 1)]
     return reshaping.squeeze(logaddexp(*ends), -1)

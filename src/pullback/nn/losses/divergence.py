@@ -8,7 +8,7 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import add, divide, equal, exp, greater, log, multiply, subtract, where
+from ...ops.elementwise.pointwise import divide, equal, exp, greater, log, where
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -20,7 +20,7 @@ from .classification import cross_entropy
 def _safe_xlogy(p: Any, q: Any) -> Any:
     """p log q, and zero where p is zero, with no derivative that is not finite there."""
     some = greater(p, 0)
-    return where(some, multiply(p, log(where(some, q, 1.0))), 0.0)
+    return where(some, p * log(where(some, q, 1.0)), 0.0)
 
 
 def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
@@ -45,10 +45,10 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
     x, target = match_target(log_q, target, "kl_div")
     if log_target:
         gone = equal(target, -float("inf"))
-        losses = where(gone, 0.0, multiply(exp(target), subtract(where(gone, 0.0, target), x)))
+        losses = where(gone, 0.0, exp(target) * (where(gone, 0.0, target) - x))
     else:
         some = greater(target, 0)
-        losses = subtract(_safe_xlogy(target, target), where(some, multiply(target, where(some, x, 0.0)), 0.0))
+        losses = _safe_xlogy(target, target) - where(some, target * where(some, x, 0.0), 0.0)
     return _reduce_divergence(losses, reduction, "kl_div")
 
 
@@ -62,9 +62,9 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     array(0.69314718)
     """
     p, q = match_target(p, q, "js_div")
-    middle = multiply(add(p, q), 0.5)
-    halves = [subtract(_safe_xlogy(d, d), _safe_xlogy(d, middle)) for d in (p, q)]
-    return _reduce_divergence(multiply(add(*halves), 0.5), reduction, "js_div")
+    middle = 0.5 * (p + q)
+    left, right = (_safe_xlogy(d, d) - _safe_xlogy(d, middle) for d in (p, q))
+    return _reduce_divergence(0.5 * (left + right), reduction, "js_div")
 
 
 @attributed_to_caller
@@ -93,10 +93,9 @@ def info_nce(
         raise ArgumentError(f"info_nce: symmetric wants as many keys as queries, got {shape(k)[0]} and {shape(q)[0]}.")
     if normalized:
         q, k = normalize(q), normalize(k)
-    scores = divide(matmul(q, reshaping.matrix_transpose(k)), as_value(temperature))
+    scores = matmul(q, reshaping.matrix_transpose(k)) / as_value(temperature)
     own = namespace_for(q).arange(shape(q)[0])
     losses = cross_entropy(scores, own, reduction="none")
     if symmetric:
-        there_and_back = add(losses, cross_entropy(reshaping.matrix_transpose(scores), own, reduction="none"))
-        losses = multiply(there_and_back, 0.5)
+        losses = 0.5 * (losses + cross_entropy(reshaping.matrix_transpose(scores), own, reduction="none"))
     return reduce_losses(losses, reduction, "info_nce")

@@ -8,20 +8,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import (
-    add,
-    equal,
-    less,
-    logical_and,
-    logical_not,
-    minimum,
-    multiply,
-    not_equal,
-    relu,
-    square,
-    subtract,
-    where,
-)
+from ...ops.elementwise.pointwise import equal, less, logical_and, logical_not, minimum, not_equal, relu, square, where
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -41,7 +28,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
     array([0.5, 0. ])
     """
     x, target = match_target(x, target, "hinge_loss")
-    return reduce_losses(relu(subtract(margin, multiply(target, x))), reduction, "hinge_loss")
+    return reduce_losses(relu(margin - target * x), reduction, "hinge_loss")
 
 
 @attributed_to_caller
@@ -53,7 +40,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
     array([0.25, 0.  ])
     """
     x, target = match_target(x, target, "squared_hinge_loss")
-    return reduce_losses(square(relu(subtract(margin, multiply(target, x)))), reduction, "squared_hinge_loss")
+    return reduce_losses(square(relu(margin - target * x)), reduction, "squared_hinge_loss")
 
 
 @attributed_to_caller
@@ -65,8 +52,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
     array([0.25, 0.75])
     """
     x, target = match_target(x, target, "hinge_embedding_loss")
-    losses = where(equal(target, 1), x, relu(subtract(margin, x)))
-    return reduce_losses(losses, reduction, "hinge_embedding_loss")
+    return reduce_losses(where(equal(target, 1), x, relu(margin - x)), reduction, "hinge_embedding_loss")
 
 
 @attributed_to_caller
@@ -78,8 +64,8 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
     array(2.)
     """
     x, y = match_target(x, y, "margin_ranking_loss")
-    away, target = match_target(subtract(x, y), target, "margin_ranking_loss")
-    return reduce_losses(relu(subtract(margin, multiply(target, away))), reduction, "margin_ranking_loss")
+    away, target = match_target(x - y, target, "margin_ranking_loss")
+    return reduce_losses(relu(margin - target * away), reduction, "margin_ranking_loss")
 
 
 @attributed_to_caller
@@ -93,7 +79,7 @@ def cosine_embedding_loss(
     array(1.)
     """
     cosine, target = match_target(cosine_similarity(x, y, axis=axis, eps=eps), target, "cosine_embedding_loss")
-    losses = where(equal(target, 1), subtract(1.0, cosine), relu(subtract(cosine, margin)))
+    losses = where(equal(target, 1), 1.0 - cosine, relu(cosine - margin))
     return reduce_losses(losses, reduction, "cosine_embedding_loss")
 
 
@@ -124,7 +110,7 @@ def triplet_margin_loss(
     near, far = pairwise_distance(a, b, p, eps=eps), pairwise_distance(a, c, p, eps=eps)
     if swap:
         far = minimum(far, pairwise_distance(b, c, p, eps=eps))
-    return reduce_losses(relu(add(subtract(near, far), margin)), reduction, "triplet_margin_loss")
+    return reduce_losses(relu(near - far + margin), reduction, "triplet_margin_loss")
 
 
 def _check_class_scores(x: Any, what: str) -> Any:
@@ -154,14 +140,12 @@ def multi_margin_loss(
     classes = shape(x)[-1]
     labels, _ = validate_labels(labels, classes, what)
     place = reshaping.expand_dims(labels, -1)
-    each = relu(add(subtract(x, indexing.take_along_axis(x, place, axis=-1)), margin))
+    each = relu(x - indexing.take_along_axis(x, place, axis=-1) + margin)
     each = each if p == 1 else square(each)
     if weight is not None:
-        each = multiply(each, reshaping.expand_dims(indexing.take(as_value(weight), labels, axis=0), -1))
+        each = each * reshaping.expand_dims(indexing.take(as_value(weight), labels, axis=0), -1)
     others = not_equal(namespace_for(x).arange(classes), place)
-    return reduce_losses(
-        multiply(reductions.sum(where(others, each, 0.0), axis=-1), 1 / max(classes, 1)), reduction, what
-    )
+    return reduce_losses(reductions.sum(where(others, each, 0.0), axis=-1) / max(classes, 1), reduction, what)
 
 
 @attributed_to_caller
@@ -188,8 +172,6 @@ def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -
     )
     among = reductions.any(hit, axis=-2, keepdims=True)
     own = reshaping.expand_dims(indexing.take_along_axis(x, safe, axis=-1), -1)
-    each = relu(add(subtract(reshaping.expand_dims(x, -2), own), 1.0))
+    each = relu(reshaping.expand_dims(x, -2) - own + 1.0)
     counts = logical_and(reshaping.expand_dims(named, -1), logical_not(among))
-    return reduce_losses(
-        multiply(reductions.sum(where(counts, each, 0.0), axis=(-2, -1)), 1 / max(classes, 1)), reduction, what
-    )
+    return reduce_losses(reductions.sum(where(counts, each, 0.0), axis=(-2, -1)) / max(classes, 1), reduction, what)

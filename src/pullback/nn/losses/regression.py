@@ -12,26 +12,20 @@ from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import (
     abs,
-    add,
-    divide,
     exp,
     greater,
-    less,
     less_equal,
     log,
     log1p,
-    multiply,
-    negative,
     relu,
     sinh,
     softplus,
     square,
-    subtract,
     where,
 )
 from ...ops.families import broadcast_shape
 from ...ops.shape import reshaping
-from ..arguments import match_target, reduce_losses, weight_losses
+from ..arguments import match_target, reduce_losses
 
 
 @attributed_to_caller
@@ -43,7 +37,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
     array(2.)
     """
     x, target = match_target(x, target, "mse_loss")
-    return reduce_losses(weight_losses(square(subtract(x, target)), weight, "mse_loss"), reduction, "mse_loss")
+    return reduce_losses(square(x - target), reduction, "mse_loss", weight)
 
 
 @attributed_to_caller
@@ -55,7 +49,7 @@ def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mea
     array(1.)
     """
     x, target = match_target(x, target, "l1_loss")
-    return reduce_losses(weight_losses(abs(subtract(x, target)), weight, "l1_loss"), reduction, "l1_loss")
+    return reduce_losses(abs(x - target), reduction, "l1_loss", weight)
 
 
 def _huber(away: Any, delta: float) -> Any:
@@ -63,7 +57,7 @@ def _huber(away: Any, delta: float) -> Any:
     size = abs(away)
     near = less_equal(size, delta)
     inside = where(near, away, 0.0)  # far away the square may overflow
-    return where(near, multiply(square(inside), 0.5), multiply(subtract(size, 0.5 * delta), delta))
+    return where(near, 0.5 * square(inside), (size - 0.5 * delta) * delta)
 
 
 @attributed_to_caller
@@ -77,9 +71,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
     if delta <= 0:
         raise ArgumentError(f"huber_loss: delta must be above zero, got {delta}.")
     x, target = match_target(x, target, "huber_loss")
-    return reduce_losses(
-        weight_losses(_huber(subtract(x, target), delta), weight, "huber_loss"), reduction, "huber_loss"
-    )
+    return reduce_losses(_huber(x - target, delta), reduction, "huber_loss", weight)
 
 
 @attributed_to_caller
@@ -95,8 +87,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
     if beta == 0:
         return l1_loss(x, target, weight=weight, reduction=reduction)
     x, target = match_target(x, target, "smooth_l1_loss")
-    losses = divide(_huber(subtract(x, target), beta), beta)
-    return reduce_losses(weight_losses(losses, weight, "smooth_l1_loss"), reduction, "smooth_l1_loss")
+    return reduce_losses(_huber(x - target, beta) / beta, reduction, "smooth_l1_loss", weight)
 
 
 @attributed_to_caller
@@ -108,15 +99,13 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
     9999.307
     """
     x, target = match_target(x, target, "log_cosh_loss")
-    away = subtract(x, target)
-    near = less(abs(away), 1.0)
+    away = x - target
+    near = greater(1.0, abs(away))
     inside = where(near, away, 0.0)
     # cosh x = 1 + 2 sinh(x/2)^2 keeps the digits of small x; log cosh x = softplus(2x) - x - log 2 never overflows.
-    rounded = log1p(multiply(square(sinh(multiply(inside, 0.5))), 2))
-    straight = subtract(subtract(softplus(multiply(away, 2)), away), math.log(2))
-    return reduce_losses(
-        weight_losses(where(near, rounded, straight), weight, "log_cosh_loss"), reduction, "log_cosh_loss"
-    )
+    rounded = log1p(2 * square(sinh(0.5 * inside)))
+    straight = softplus(2 * away) - away - math.log(2)
+    return reduce_losses(where(near, rounded, straight), reduction, "log_cosh_loss", weight)
 
 
 @attributed_to_caller
@@ -130,9 +119,8 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
     if isinstance(q, int | float) and not 0 <= q <= 1:
         raise ArgumentError(f"quantile_loss: q lies between 0 and 1, got {q}.")
     x, target = match_target(x, target, "quantile_loss")
-    away = subtract(target, x)
-    losses = add(multiply(relu(away), q), multiply(relu(negative(away)), 1.0 - as_value(q)))
-    return reduce_losses(weight_losses(losses, weight, "quantile_loss"), reduction, "quantile_loss")
+    q = as_value(q)
+    return reduce_losses(q * relu(target - x) + (1.0 - q) * relu(x - target), reduction, "quantile_loss", weight)
 
 
 @attributed_to_caller
@@ -155,19 +143,18 @@ def poisson_nll_loss(
     array(1.)
     """
     x, target = match_target(x, target, "poisson_nll_loss")
-    rate, log_rate = (exp(x), x) if log_input else (x, log(add(x, eps)))
-    losses = subtract(rate, multiply(target, log_rate))
+    rate, log_rate = (exp(x), x) if log_input else (x, log(x + eps))
+    losses = rate - target * log_rate
     if full:
-        losses = add(losses, _stirling_term(target))
-    return reduce_losses(weight_losses(losses, weight, "poisson_nll_loss"), reduction, "poisson_nll_loss")
+        losses = losses + _stirling_term(target)
+    return reduce_losses(losses, reduction, "poisson_nll_loss", weight)
 
 
 def _stirling_term(n: Any) -> Any:
     """n log n - n + log(2 pi n) / 2 for n above 1, else 0."""
     many = greater(n, 1)
     n = where(many, n, 1.0)
-    logs = add(multiply(subtract(log(n), 1.0), n), multiply(log(multiply(n, 2 * math.pi)), 0.5))
-    return where(many, logs, 0.0)
+    return where(many, n * (log(n) - 1.0) + 0.5 * log(2 * math.pi * n), 0.0)
 
 
 @attributed_to_caller
@@ -192,11 +179,9 @@ def gaussian_nll_loss(
     if eps <= 0:
         raise ArgumentError(f"gaussian_nll_loss: eps must be above zero, got {eps}.")
     x, target = match_target(x, target, "gaussian_nll_loss")
-    away, var = subtract(x, target), functions.clip(_check_variances(x, var), min=eps)
-    losses = multiply(add(log(var), divide(square(away), var)), 0.5)
-    if full:
-        losses = add(losses, 0.5 * math.log(2 * math.pi))
-    return reduce_losses(weight_losses(losses, weight, "gaussian_nll_loss"), reduction, "gaussian_nll_loss")
+    var = functions.clip(_check_variances(x, var), min=eps)
+    losses = 0.5 * (log(var) + square(x - target) / var + (math.log(2 * math.pi) if full else 0.0))
+    return reduce_losses(losses, reduction, "gaussian_nll_loss", weight)
 
 
 def _check_variances(x: Any, var: Any) -> Any:

@@ -6,6 +6,9 @@ exactly, so y = 0; since eps is under the root, every derivative there is finite
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from typing import Any
 
 from ...arrays.node import attributed_to_caller
@@ -13,26 +16,26 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
 from ...ops.axes import as_integer, normalize_axes, normalize_axis
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import add, divide, equal, multiply, power, sqrt, square, subtract, where
+from ...ops.elementwise.pointwise import divide, equal, power, sqrt, square, where
 from ...ops.index.indexing import getitem
 from ...ops.reduce import reductions
 from ...ops.reduce.reductions import as_constant
 from ...ops.shape import arrange, reshaping
-from ..arguments import as_floats, count_over_axes, expand_along_axis, require_rank, widen
+from ..arguments import as_floats, expand_along_axis, require_rank, widen
 
 
 def _safe_stddev(spread: Any, eps: float) -> Any:
     """sqrt(v + eps); without eps, 1 where v is zero, since what is divided by it is zero too."""
     if eps < 0:
         raise ArgumentError(f"a norm's eps must not be negative, got {eps}.")
-    total = add(spread, eps)
+    total = spread + eps
     return sqrt(total if eps else where(equal(total, 0), 1.0, total))
 
 
 def _center_and_moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """x less its mean, the mean and the variance over axes, with keepdims."""
     middle = reductions.mean(x, axis=axes, keepdims=True)
-    away = subtract(x, middle)
+    away = x - middle
     return away, middle, reductions.mean(square(away), axis=axes, keepdims=True)
 
 
@@ -50,12 +53,10 @@ def _expand_parameter(weight: Any, x: Any, axes: tuple[int, ...], what: str) -> 
     return reshaping.reshape(weight, tuple(n if a in axes else 1 for a, n in enumerate(shape(x))))
 
 
-def _scale_and_shift(y: Any, weight: Any, bias: Any) -> Any:
-    y = y if weight is None else multiply(y, weight)
-    return y if bias is None else add(y, bias)
-
-
-def _restore_dtype(y: Any, x: Any) -> Any:
+def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
+    """y times a weight plus a bias, in the dtype of x if that is narrow."""
+    y = y if weight is None else y * weight
+    y = y if bias is None else y + bias
     return reshaping.astype(y, spec_of(x).dtype) if spec_of(x).dtype.itemsize < 4 else y
 
 
@@ -74,7 +75,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
         None if p is None else _expand_parameter(p, x, axes, f"layer_norm: {name}")
         for p, name in ((weight, "weight"), (bias, "bias"))
     )
-    return _restore_dtype(_scale_and_shift(_standardize(widen(x), axes, eps), w, b), x)
+    return _scale_and_shift(_standardize(widen(x), axes, eps), w, b, x)
 
 
 @attributed_to_caller
@@ -90,13 +91,13 @@ def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6
     weight = None if weight is None else _expand_parameter(weight, x, axes, "rms_norm: weight")
     far = widen(x)
     mean_square = reductions.mean(square(far), axis=axes, keepdims=True)
-    return _restore_dtype(_scale_and_shift(divide(far, _safe_stddev(mean_square, eps)), weight, None), x)
+    return _scale_and_shift(divide(far, _safe_stddev(mean_square, eps)), weight, None, x)
 
 
-def _expand_channel_parameters(weight: Any, bias: Any, x: Any, axis: int, what: str) -> tuple[Any, Any]:
-    size = shape(x)[axis]
-    w = None if weight is None else expand_along_axis(weight, axis, ndim(x), size, f"{what}: weight")
-    return w, None if bias is None else expand_along_axis(bias, axis, ndim(x), size, f"{what}: bias")
+def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
+    """Vectors of one value for each channel, reshaped to broadcast; None stays."""
+    expand = functools.partial(expand_along_axis, axis=axis, rank=ndim(x), size=shape(x)[axis])
+    return [None if v is None else expand(v, what=f"{what}: {name}") for name, v in vectors.items()]
 
 
 @attributed_to_caller
@@ -113,10 +114,10 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
     batch, channels, *rest = shape(x)
     if groups < 1 or channels % groups:
         raise ShapeError(f"group_norm: {channels} channels do not make {groups} groups.")
-    w, b = _expand_channel_parameters(weight, bias, x, 1, "group_norm")
+    w, b = _expand_channels(x, 1, "group_norm", weight=weight, bias=bias)
     split = reshaping.reshape(widen(x), (batch, groups, channels // groups, *rest))
     y = reshaping.reshape(_standardize(split, tuple(range(2, ndim(split))), eps), shape(x))
-    return _restore_dtype(_scale_and_shift(y, w, b), x)
+    return _scale_and_shift(y, w, b, x)
 
 
 @attributed_to_caller
@@ -129,8 +130,8 @@ def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float
             [-1.,  1.]]])
     """
     x = require_rank(as_floats(x, "instance_norm"), 3, "instance_norm", "(batch, channels, spatial axes)")
-    w, b = _expand_channel_parameters(weight, bias, x, 1, "instance_norm")
-    return _restore_dtype(_scale_and_shift(_standardize(widen(x), tuple(range(2, ndim(x))), eps), w, b), x)
+    w, b = _expand_channels(x, 1, "instance_norm", weight=weight, bias=bias)
+    return _scale_and_shift(_standardize(widen(x), tuple(range(2, ndim(x))), eps), w, b, x)
 
 
 @attributed_to_caller
@@ -160,50 +161,41 @@ def batch_norm(
     """
     x = require_rank(as_floats(x, "batch_norm"), 2, "batch_norm", "(batch, channels, ...)")
     axis = normalize_axis(axis, ndim(x), "batch_norm")
-    w, b = _expand_channel_parameters(weight, bias, x, axis, "batch_norm")
+    w, b = _expand_channels(x, axis, "batch_norm", weight=weight, bias=bias)
     if training:
         return _normalize_by_batch(x, running_mean, running_var, w, b, momentum, eps, axis)
     if running_mean is None or running_var is None:
         raise ArgumentError("batch_norm: without training it wants running_mean and running_var.")
-    m, v = (
-        _expand_running_statistic(s, name, x, axis)
-        for s, name in ((running_mean, "running_mean"), (running_var, "running_var"))
-    )
-    y = divide(subtract(widen(x), m), _safe_stddev(v, eps))
-    return _restore_dtype(_scale_and_shift(y, w, b), x), running_mean, running_var
-
-
-def _expand_running_statistic(statistic: Any, name: str, x: Any, axis: int) -> Any:
-    return expand_along_axis(statistic, axis, ndim(x), shape(x)[axis], f"batch_norm: {name}")
+    m, v = _expand_channels(x, axis, "batch_norm", running_mean=running_mean, running_var=running_var)
+    y = (widen(x) - m) / _safe_stddev(v, eps)
+    return _scale_and_shift(y, w, b, x), running_mean, running_var
 
 
 @attributed_to_caller
-def _normalize_and_scale(away: Any, spread: Any, w: Any, b: Any, eps: float) -> Any:
-    return _scale_and_shift(divide(away, _safe_stddev(spread, eps)), w, b)
+def _normalize_and_scale(x: Any, away: Any, spread: Any, w: Any, b: Any, eps: float) -> Any:
+    return _scale_and_shift(divide(away, _safe_stddev(spread, eps)), w, b, x)
 
 
 def _normalize_by_batch(
     x: Any, mean: Any, var: Any, w: Any, b: Any, momentum: float, eps: float, axis: int
 ) -> tuple[Any, Any, Any]:
     axes = tuple(a for a in range(ndim(x)) if a != axis)
-    count = count_over_axes(x, axes)
+    count = math.prod(shape(x)[a] for a in axes)
     if not count:
         raise ShapeError(f"batch_norm: no elements to take statistics of in shape {shape(x)}.")
     away, middle, spread = _center_and_moments(widen(x), axes)
     # The running variance is that of what the batch was drawn from: the sum of squares over count - 1.
-    fair = multiply(spread, count / max(count - 1, 1))
-    new_mean, new_var = (
-        None
-        if old is None
-        else _update_running(_expand_running_statistic(old, name, x, axis), new, momentum, shape(x)[axis])
-        for old, name, new in ((mean, "running_mean", middle), (var, "running_var", fair))
-    )
-    return _restore_dtype(_normalize_and_scale(away, spread, w, b, eps), x), new_mean, new_var
+    fair = spread * (count / max(count - 1, 1))
+    old_mean, old_var = _expand_channels(x, axis, "batch_norm", running_mean=mean, running_var=var)
+    means, variances = _update_running(old_mean, middle, momentum), _update_running(old_var, fair, momentum)
+    return _normalize_and_scale(x, away, spread, w, b, eps), means, variances
 
 
-def _update_running(old: Any, new: Any, momentum: float, size: int) -> Any:
-    step = multiply(subtract(reshaping.astype(as_constant(new), spec_of(old).dtype), as_constant(old)), momentum)
-    return reshaping.reshape(add(as_constant(old), step), (size,))
+def _update_running(old: Any, new: Any, momentum: float) -> Any:
+    if old is None:
+        return None
+    old, new = as_constant(old), reshaping.astype(as_constant(new), spec_of(old).dtype)
+    return reshaping.reshape(old + (new - old) * momentum, (spec_of(old).size,))
 
 
 @attributed_to_caller
@@ -222,8 +214,6 @@ def local_response_norm(
         raise ArgumentError(f"local_response_norm: size must be at least 1, got {size}.")
     widths = [(size // 2, (size - 1) // 2) if a == axis else (0, 0) for a in range(ndim(x))]
     squares = arrange.pad(square(x), widths)
-    channels, total = shape(x)[axis], None
-    for start in range(size):
-        part = getitem(squares, (slice(None),) * axis + (slice(start, start + channels),))
-        total = part if total is None else add(total, part)
-    return divide(x, power(add(multiply(total, alpha / size), k), beta))
+    before, channels = (slice(None),) * axis, shape(x)[axis]
+    total = functools.reduce(operator.add, (getitem(squares, (*before, slice(i, i + channels))) for i in range(size)))
+    return divide(x, power(total * (alpha / size) + k, beta))

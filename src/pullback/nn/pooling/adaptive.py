@@ -7,182 +7,59 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
-from ...ops.contract import matrix_products
 from ...ops.dispatch import as_value, shape
-from ...ops.elementwise import pointwise
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.random import uniform
 from ...ops.reduce import reductions
 from ...ops.shape import arrange, reshaping
 from ...ops.window.patches import Sizes
-from ..geometry import apply_batched, per_axis
-from . import core
-
-
-@attributed_to_caller
-def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
-    """Averages of x (n, channels, width) over as many windows as wanted; as `adaptive_avg_pool2d`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_avg_pool1d(np.array([[[1.0, 2.0, 3.0]]]), 2)
-    array([[[1.5, 2.5]]])
-    """
-    return _adaptive_avg_pool(1, x, output_size)
-
-
-@attributed_to_caller
-def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
-    """Averages of x (n, channels, height, width) over windows that make a grid of the wanted size.
-
-    Window i of m over n elements goes from floor(i n / m) up to ceil((i + 1) n / m). None keeps an axis as it is.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_avg_pool2d(np.ones((1, 2, 7, 5)), (3, None)).shape
-    (1, 2, 3, 5)
-    """
-    return _adaptive_avg_pool(2, x, output_size)
-
-
-@attributed_to_caller
-def adaptive_avg_pool3d(x: Any, output_size: Any) -> Any:
-    """Averages of x (n, channels, depth, height, width) over a grid of windows; as `adaptive_avg_pool2d`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_avg_pool3d(np.ones((1, 2, 3, 4, 5)), 2).shape
-    (1, 2, 2, 2, 2)
-    """
-    return _adaptive_avg_pool(3, x, output_size)
-
-
-@attributed_to_caller
-def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Greatest elements of x (n, channels, width) in as many windows as wanted; as `adaptive_max_pool2d`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_max_pool1d(np.array([[[1.0, 2.0, 3.0]]]), 2)
-    array([[[2., 3.]]])
-    """
-    return _adaptive_max_pool(1, x, output_size, return_indices)
-
-
-@attributed_to_caller
-def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Greatest elements of x (n, channels, height, width) in the windows of `adaptive_avg_pool2d`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_max_pool2d(np.arange(9.0).reshape(1, 1, 3, 3), 2)[0, 0]
-    array([[4., 5.],
-           [7., 8.]])
-    """
-    return _adaptive_max_pool(2, x, output_size, return_indices)
-
-
-@attributed_to_caller
-def adaptive_max_pool3d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Greatest elements of x (n, channels, depth, height, width) in a grid of windows; as `adaptive_max_pool2d`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.adaptive_max_pool3d(np.arange(8.0).reshape(1, 1, 2, 2, 2), 1).item()
-    7.0
-    """
-    return _adaptive_max_pool(3, x, output_size, return_indices)
-
-
-@attributed_to_caller
-def fractional_max_pool2d(
-    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, *,
-    key: Any = None, samples: Any = None,
-) -> Any:  # fmt: skip
-    """Greatest elements of x (n, channels, height, width) in windows placed at random, about evenly.
-
-    The grid has `output_size` windows, or `output_ratio` times the input's sizes. Each channel of each image draws its
-    own places from the random key; `samples` of shape (n, channels, 2), between 0 and 1, gives the draws themselves,
-    those for the width first.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.nn.fractional_max_pool2d(np.ones((1, 2, 7, 7)), 2, 3, key=pb.random.key(0)).shape
-    (1, 2, 3, 3)
-    """
-    return _fractional_max_pool(2, x, kernel_size, output_size, output_ratio, return_indices, key, samples)
-
-
-@attributed_to_caller
-def fractional_max_pool3d(
-    x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, *,
-    key: Any = None, samples: Any = None,
-) -> Any:  # fmt: skip
-    """Greatest elements of x (n, channels, depth, height, width) in windows placed at random.
-
-    As `fractional_max_pool2d`, with the samples in the order of the axes.
-
-    >>> import numpy as np, pullback as pb
-    >>> x = np.ones((1, 2, 5, 6, 7))
-    >>> pb.nn.fractional_max_pool3d(x, 2, output_ratio=0.5, key=pb.random.key(0)).shape
-    (1, 2, 2, 3, 3)
-    """
-    return _fractional_max_pool(3, x, kernel_size, output_size, output_ratio, return_indices, key, samples)
+from ..geometry import broadcast_to_axes, over_axes, per_axis
+from ..image.interpolate import area_bounds, area_taps, resample_axis
+from .core import avg_pool, max_pool
 
 
 def _output_sizes(what: str, output_size: Any, sizes: Sizes) -> Sizes:
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * len(sizes)
-    if len(given) != len(sizes):
-        raise ArgumentError(f"{what}: output_size is one number or {len(sizes)} of them, got {output_size!r}.")
     if 0 in sizes:
         raise ShapeError(f"{what}: sizes {sizes} have no elements to pool.")
+    given = broadcast_to_axes(output_size, len(sizes), f"{what}: output_size")
     return tuple(
         n if m is None else per_axis(m, 1, f"{what}: output_size")[0] for m, n in zip(given, sizes, strict=True)
     )
 
 
-def _window_bounds(n: int, m: int) -> tuple[Any, Any]:
-    """Where each of m windows over n elements starts and ends."""
-    i = np.arange(m)
-    return i * n // m, -(-(i + 1) * n // m)
+def _equal_windows(sizes: Sizes, wanted: Sizes) -> Sizes | None:
+    """The windows that cover the sizes side by side; None where they would not be of one size."""
+    pairs = list(zip(sizes, wanted, strict=True))
+    return tuple(n // m for n, m in pairs) if all(n % m == 0 for n, m in pairs) else None
 
 
-def _adaptive_avg_pool(rank: int, x: Any, output_size: Any) -> Any:
-    what = f"adaptive_avg_pool{rank}d"
-
-    def pool_batch(x: Any) -> Any:
-        sizes = shape(x)[2:]
-        wanted = _output_sizes(what, output_size, sizes)
-        if all(n % m == 0 for n, m in zip(sizes, wanted, strict=True)):
-            window = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
-            return core.avg_pool(rank, x, window, None, 0, False, True, None)
-        dtype = spec_of(x).dtype if spec_of(x).dtype.kind in "fc" else np.dtype(float)
-        for axis, (n, m) in enumerate(zip(sizes, wanted, strict=True), 2):
-            start, end = _window_bounds(n, m)
-            at = np.arange(n)
-            inside = (at >= start[:, None]) & (at < end[:, None])
-            weights = namespace_for(x).asarray((inside / (end - start)[:, None]).astype(dtype))
-            x = reshaping.moveaxis(matrix_products.tensordot(x, weights, ((axis,), (1,))), -1, axis)
-        return x
-
-    return apply_batched(x, rank, what, pool_batch)
+def _adaptive_avg_pool(what: str, x: Any, output_size: Any) -> Any:
+    wanted = _output_sizes(what, output_size, shape(x)[2:])
+    window = _equal_windows(shape(x)[2:], wanted)
+    if window is not None:
+        return avg_pool(what, x, window)
+    x = x if spec_of(x).inexact else reshaping.astype(x, np.float64)
+    for axis, m in enumerate(wanted, 2):
+        x = resample_axis(x, axis, *area_taps(shape(x)[axis], m))
+    return x
 
 
-def _adaptive_max_pool(rank: int, x: Any, output_size: Any, return_indices: bool) -> Any:
-    what = f"adaptive_max_pool{rank}d"
-
-    def pool_batch(x: Any) -> Any:
-        sizes = shape(x)[2:]
-        wanted = _output_sizes(what, output_size, sizes)
-        if all(n % m == 0 for n, m in zip(sizes, wanted, strict=True)):
-            window = tuple(n // m for n, m in zip(sizes, wanted, strict=True))
-            return core.max_pool(rank, x, window, None, 0, 1, False, return_indices)
-        seen = []
-        for n, m in zip(sizes, wanted, strict=True):
-            start, end = _window_bounds(n, m)
-            longest = np.arange((end - start).max())
-            # the last element again where a window is shorter: of equal ones the first is chosen
-            seen.append(np.minimum(start[:, None] + longest, end[:, None] - 1)[None, None])
-        return _max_over_windows(x, [namespace_for(x).asarray(s) for s in seen], return_indices)
-
-    return apply_batched(x, rank, what, pool_batch)
+def _adaptive_max_pool(what: str, x: Any, output_size: Any, return_indices: bool = False) -> Any:
+    sizes = shape(x)[2:]
+    wanted = _output_sizes(what, output_size, sizes)
+    window = _equal_windows(sizes, wanted)
+    if window is not None:
+        return max_pool(what, x, window, return_indices=return_indices)
+    seen = []
+    for n, m in zip(sizes, wanted, strict=True):
+        start, end = area_bounds(n, m)
+        longest = np.arange((end - start).max())
+        # the last element again where a window is shorter: of equal ones the first is chosen
+        seen.append(np.minimum(start[:, None] + longest, end[:, None] - 1)[None, None])
+    return _max_over_windows(x, [namespace_for(x).asarray(s) for s in seen], return_indices)
 
 
 def _max_over_windows(x: Any, seen: list[Any], return_indices: bool) -> Any:
@@ -194,8 +71,8 @@ def _max_over_windows(x: Any, seen: list[Any], return_indices: bool) -> Any:
     for axis, s in enumerate(seen):
         wide = [1] * (2 * rank)
         wide[axis], wide[rank + axis] = shape(s)[2:]
-        along = pointwise.multiply(reshaping.reshape(s, (*shape(s)[:2], *wide)), math.prod(sizes[axis + 1 :]))
-        places = along if places is None else pointwise.add(places, along)
+        along = reshaping.reshape(s, (*shape(s)[:2], *wide)) * math.prod(sizes[axis + 1 :])
+        places = along if places is None else places + along
     many, inside = shape(places)[2 : 2 + rank], math.prod(shape(places)[2 + rank :])
     front = shape(x)[:2]
     flat = reshaping.broadcast_to(
@@ -210,33 +87,28 @@ def _max_over_windows(x: Any, seen: list[Any], return_indices: bool) -> Any:
 
 
 def _fractional_max_pool(
-    rank: int, x: Any, kernel_size: Any, output_size: Any, ratio: Any, return_indices: bool, key: Any, samples: Any
-) -> Any:
-    what = f"fractional_max_pool{rank}d"
+    what: str, x: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+    return_indices: bool = False, *, key: Any = None, samples: Any = None,
+) -> Any:  # fmt: skip
+    sizes = shape(x)[2:]
+    rank = len(sizes)
     window = per_axis(kernel_size, rank, f"{what}: kernel_size")
-    if (output_size is None) == (ratio is None):
+    if (output_size is None) == (output_ratio is None):
         raise ArgumentError(f"{what}: give output_size or output_ratio, one of the two.")
-
-    def pool_batch(x: Any) -> Any:
-        sizes = shape(x)[2:]
-        if ratio is None:
-            wanted = _output_sizes(what, output_size, sizes)
-        else:
-            ratios = tuple(ratio) if isinstance(ratio, (tuple, list)) else (ratio,) * rank
-            wanted = tuple(int(n * r) for n, r in zip(sizes, ratios, strict=True))
-        for n, m, k in zip(sizes, wanted, window, strict=True):
-            if m < 1 or m + k - 1 > n:
-                raise ShapeError(f"{what}: sizes {sizes} have no room for {wanted} windows of {window}.")
-        draws = _random_offsets(what, x, rank, key, samples)
-        order = range(rank) if rank == 3 else reversed(range(rank))
-        starts = [
-            _window_starts(draws[..., i], n, m, k) for i, n, m, k in zip(order, sizes, wanted, window, strict=True)
-        ]
-        xp = namespace_for(x)
-        seen = [pointwise.add(reshaping.expand_dims(s, -1), xp.arange(k)) for s, k in zip(starts, window, strict=True)]
-        return _max_over_windows(x, seen, return_indices)
-
-    return apply_batched(x, rank, what, pool_batch)
+    if output_ratio is None:
+        wanted = _output_sizes(what, output_size, sizes)
+    else:
+        ratios = broadcast_to_axes(output_ratio, rank, f"{what}: output_ratio")
+        wanted = tuple(int(n * r) for n, r in zip(sizes, ratios, strict=True))
+    if any(m < 1 or m + k - 1 > n for n, m, k in zip(sizes, wanted, window, strict=True)):
+        raise ShapeError(f"{what}: sizes {sizes} have no room for {wanted} windows of {window}.")
+    draws = _random_offsets(what, x, rank, key, samples)
+    order = range(rank) if rank == 3 else reversed(range(rank))
+    seen = []
+    for i, n, m, k in zip(order, sizes, wanted, window, strict=True):
+        starts = _window_starts(draws[..., i], n, m, k)
+        seen.append(reshaping.expand_dims(starts, -1) + namespace_for(x).arange(k))
+    return _max_over_windows(x, seen, return_indices)
 
 
 def _random_offsets(what: str, x: Any, rank: int, key: Any, samples: Any) -> Any:
@@ -262,9 +134,96 @@ def _window_starts(u: Any, n: int, m: int, k: int) -> Any:
         return reshaping.broadcast_to(xp.asarray(n - k), (*shape(u), 1))
     a = (n - k) / (m - 1)
     u = reshaping.expand_dims(u, -1)
-    steps = pointwise.multiply(pointwise.add(u, xp.arange(m - 1)), a)
-    whole_steps = reshaping.astype(steps, np.int64)
-    first = reshaping.astype(pointwise.multiply(u, a), np.int64)
-    body = pointwise.subtract(whole_steps, first)
+    body = reshaping.astype((u + xp.arange(m - 1)) * a, np.int64) - reshaping.astype(u * a, np.int64)
     last = xp.full((*shape(body)[:-1], 1), n - k)
     return arrange.concat([body, last], axis=-1)
+
+
+@over_axes(1, _adaptive_avg_pool)
+def adaptive_avg_pool1d() -> None:
+    """Averages of x (n, channels, width) over as many windows as wanted; as `adaptive_avg_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_avg_pool1d(np.array([[[1.0, 2.0, 3.0]]]), 2)
+    array([[[1.5, 2.5]]])
+    """
+
+
+@over_axes(2, _adaptive_avg_pool)
+def adaptive_avg_pool2d() -> None:
+    """Averages of x (n, channels, height, width) over windows that make a grid of the wanted size.
+
+    Window i of m over n elements goes from floor(i n / m) up to ceil((i + 1) n / m). None keeps an axis as it is.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_avg_pool2d(np.ones((1, 2, 7, 5)), (3, None)).shape
+    (1, 2, 3, 5)
+    """
+
+
+@over_axes(3, _adaptive_avg_pool)
+def adaptive_avg_pool3d() -> None:
+    """Averages of x (n, channels, depth, height, width) over a grid of windows; as `adaptive_avg_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_avg_pool3d(np.ones((1, 2, 3, 4, 5)), 2).shape
+    (1, 2, 2, 2, 2)
+    """
+
+
+@over_axes(1, _adaptive_max_pool)
+def adaptive_max_pool1d() -> None:
+    """Greatest elements of x (n, channels, width) in as many windows as wanted; as `adaptive_max_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_max_pool1d(np.array([[[1.0, 2.0, 3.0]]]), 2)
+    array([[[2., 3.]]])
+    """
+
+
+@over_axes(2, _adaptive_max_pool)
+def adaptive_max_pool2d() -> None:
+    """Greatest elements of x (n, channels, height, width) in the windows of `adaptive_avg_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_max_pool2d(np.arange(9.0).reshape(1, 1, 3, 3), 2)[0, 0]
+    array([[4., 5.],
+           [7., 8.]])
+    """
+
+
+@over_axes(3, _adaptive_max_pool)
+def adaptive_max_pool3d() -> None:
+    """Greatest elements of x (n, channels, depth, height, width) in a grid of windows; as `adaptive_max_pool2d`.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.adaptive_max_pool3d(np.arange(8.0).reshape(1, 1, 2, 2, 2), 1).item()
+    7.0
+    """
+
+
+@over_axes(2, _fractional_max_pool)
+def fractional_max_pool2d() -> None:
+    """Greatest elements of x (n, channels, height, width) in windows placed at random, about evenly.
+
+    The grid has `output_size` windows, or `output_ratio` times the input's sizes. Each channel of each image draws its
+    own places from the random key; `samples` of shape (n, channels, 2), between 0 and 1, gives the draws themselves,
+    those for the width first.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.fractional_max_pool2d(np.ones((1, 2, 7, 7)), 2, 3, key=pb.random.key(0)).shape
+    (1, 2, 3, 3)
+    """
+
+
+@over_axes(3, _fractional_max_pool)
+def fractional_max_pool3d() -> None:
+    """Greatest elements of x (n, channels, depth, height, width) in windows placed at random.
+
+    As `fractional_max_pool2d`, with the samples in the order of the axes.
+
+    >>> import numpy as np, pullback as pb
+    >>> x = np.ones((1, 2, 5, 6, 7))
+    >>> pb.nn.fractional_max_pool3d(x, 2, output_ratio=0.5, key=pb.random.key(0)).shape
+    (1, 2, 2, 3, 3)
+    """

@@ -14,7 +14,9 @@ from ..leaves import (
     cast_like,
     check_rate,
     check_setting,
+    check_settings,
     require_real,
+    safe_sqrt,
     steps_as_float64,
     zeros_like,
 )
@@ -25,11 +27,7 @@ Slots = dict[str, Any]
 
 @picklable
 def adafactor(
-    lr: Any = 0.01,
-    decay: Any = 0.8,
-    eps: tuple[Any, Any] = (1e-30, 1e-3),
-    clip: Any = 1.0,
-    weight_decay: Any = 0.0,
+    lr: Any = 0.01, decay: Any = 0.8, eps: tuple[Any, Any] = (1e-30, 1e-3), clip: Any = 1.0, weight_decay: Any = 0.0
 ) -> Rule:
     """Steps over root mean squares, of which arrays of two and more axes keep only the means over the last two
     (Shazeer and Stern, 2018). The rate, min(lr, 1/sqrt(t)) or a schedule, is relative to the size of the parameter.
@@ -43,9 +41,8 @@ def adafactor(
     ((2,), (3,))
     """
     lr = check_rate(lr, "adafactor: lr")
-    power, limit = check_setting(decay, "adafactor: decay"), check_setting(clip, "adafactor: clip")
+    power, limit, wd = check_settings("adafactor", decay=decay, clip=clip, weight_decay=weight_decay)
     tiny, least = (check_setting(e, "adafactor: eps") for e in eps)
-    wd = check_setting(weight_decay, "adafactor: weight_decay")
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
         t = steps_as_float64(t)
@@ -69,11 +66,8 @@ def _initial_slots(p: Any) -> Slots:
 
     if spec.ndim < 2:
         return {"row": zeros_of(0), "column": zeros_of(0), "square": zeros_like(p)}
-    return {
-        "row": zeros_of(*spec.shape[:-1]),
-        "column": zeros_of(*spec.shape[:-2], spec.shape[-1]),
-        "square": zeros_of(0),
-    }
+    rows, columns = spec.shape[:-1], (*spec.shape[:-2], spec.shape[-1])
+    return {"row": zeros_of(*rows), "column": zeros_of(*columns), "square": zeros_of(0)}
 
 
 def _update_mean_squares(new: Any, slots: Slots, b: Any) -> tuple[Any, Slots]:
@@ -93,5 +87,4 @@ def _update_mean_squares(new: Any, slots: Slots, b: Any) -> tuple[Any, Slots]:
 
 def _rms(x: Any) -> Any:
     """The root mean square, with derivative 0 at 0."""
-    square = mean(pointwise.square(x))
-    return pointwise.where(pointwise.greater(square, 0), pointwise.sqrt(square), square)
+    return safe_sqrt(mean(pointwise.square(x)))

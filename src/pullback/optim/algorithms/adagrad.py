@@ -6,9 +6,18 @@ from typing import Any
 
 from ...arrays.picklable import picklable
 from ...ops.elementwise import pointwise
-from ..leaves import abs_squared, cast_like, check_setting, real_zeros_like, safe_sqrt, zeros_like
-from ..rule import Rule, leafwise_rule, named_chain
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..leaves import (
+    abs_squared,
+    cast_like,
+    check_setting,
+    check_settings,
+    is_zero,
+    real_zeros_like,
+    safe_sqrt,
+    zeros_like,
+)
+from ..rule import Rule, leafwise_rule
+from ..transformations.scaling import descend
 
 Slots = dict[str, Any]
 
@@ -22,26 +31,21 @@ def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0
     >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0].round(6)
     array([-0.1,  0.1])
     """
-    eps, first = check_setting(eps, "adagrad: eps"), check_setting(initial, "adagrad: initial")
+    eps, first = check_settings("adagrad", eps=eps, initial=initial)
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
         v = slots["square"] + abs_squared(g)
         return g / (safe_sqrt(v) + cast_like(eps, p)), {"square": v}
 
-    scaled = leafwise_rule(
-        "adagrad", lambda p: {"square": cast_like(first, p) + real_zeros_like(p)}, step, counted=False
-    )
-    return named_chain("adagrad", *optional_weight_decay(weight_decay), scaled, scale_by_learning_rate(lr))
+    def start(p: Any) -> Slots:
+        return {"square": cast_like(first, p) + real_zeros_like(p)}
+
+    return descend("adagrad", lr, leafwise_rule("adagrad", start, step, counted=False), weight_decay)
 
 
 @picklable
 def rmsprop(
-    lr: Any,
-    decay: Any = 0.99,
-    eps: Any = 1e-8,
-    centered: bool = False,
-    momentum: Any = 0.0,
-    weight_decay: Any = 0.0,
+    lr: Any, decay: Any = 0.99, eps: Any = 1e-8, centered: bool = False, momentum: Any = 0.0, weight_decay: Any = 0.0
 ) -> Rule:
     """Steps over the root of a decaying mean of squares, less the square of the mean if `centered` (Hinton, 2012;
     Graves, 2013); with a momentum, a decaying sum of such steps.
@@ -52,7 +56,7 @@ def rmsprop(
     array([-0.2,  0.2])
     """
     b, eps = check_setting(decay, "rmsprop: decay", 0, 1, open_end=True), check_setting(eps, "rmsprop: eps")
-    moves = not (isinstance(momentum, (int, float)) and not momentum)
+    moves = not is_zero(momentum)
     mu = check_setting(momentum, "rmsprop: momentum", 0, 1)
 
     def start(p: Any) -> Slots:
@@ -72,8 +76,7 @@ def rmsprop(
             update = after["momentum"] = cast_like(mu, p) * slots["momentum"] + update
         return update, after
 
-    scaled = leafwise_rule("rmsprop", start, step, counted=False)
-    return named_chain("rmsprop", *optional_weight_decay(weight_decay), scaled, scale_by_learning_rate(lr))
+    return descend("rmsprop", lr, leafwise_rule("rmsprop", start, step, counted=False), weight_decay)
 
 
 @picklable
@@ -93,7 +96,7 @@ def adadelta(lr: Any = 1.0, decay: Any = 0.9, eps: Any = 1e-6, weight_decay: Any
         update = pointwise.sqrt(slots["moved"] + e) / pointwise.sqrt(v + e) * g
         return update, {"square": v, "moved": b_ * slots["moved"] + (1 - b_) * abs_squared(update)}
 
-    scaled = leafwise_rule(
-        "adadelta", lambda p: {"square": real_zeros_like(p), "moved": real_zeros_like(p)}, step, counted=False
-    )
-    return named_chain("adadelta", *optional_weight_decay(weight_decay), scaled, scale_by_learning_rate(lr))
+    def start(p: Any) -> Slots:
+        return {"square": real_zeros_like(p), "moved": real_zeros_like(p)}
+
+    return descend("adadelta", lr, leafwise_rule("adadelta", start, step, counted=False), weight_decay)

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...ops.elementwise import pointwise
-from ..leaves import (
-    abs_squared,
-    cast_like,
-    check_setting,
-    real_zeros_like,
-    safe_sqrt,
-    steps_as_float64,
-    zeros_like,
-)
-from ..rule import Rule, leafwise_rule, named_chain
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..leaves import abs_squared, cast_like, check_setting, real_zeros_like, safe_sqrt, steps_as_float64, zeros_like
+from ..rule import Rule, leafwise_rule
+from ..transformations.scaling import descend, descend_decoupled
 
 Slots = dict[str, Any]
 
 
 def _check_settings(name: str, betas: tuple[Any, Any], eps: Any) -> tuple[Any, Any, Any]:
-    a, b = betas
-    return (
-        check_setting(a, f"{name}: beta1", 0, 1, open_end=True),
-        check_setting(b, f"{name}: beta2", 0, 1, open_end=True),
-        check_setting(eps, f"{name}: eps"),
-    )
+    a, b = (check_setting(x, f"{name}: beta{i}", 0, 1, open_end=True) for i, x in enumerate(betas, 1))
+    return a, b, check_setting(eps, f"{name}: eps")
 
 
 def _initial_slots(p: Any) -> Slots:
@@ -46,6 +33,11 @@ def _update_moments(g: Any, slots: Slots, p: Any, a: Any, b: Any) -> Slots:
 def _bias_correction(beta: Any, t: Any) -> Any:
     """1 - beta^t: the weight of what a mean that started at zero has seen so far."""
     return 1 - beta ** steps_as_float64(t)
+
+
+def _corrected_root(square: Any, b: Any, t: Any, p: Any) -> Any:
+    """The root of the mean of squares that has been seen."""
+    return safe_sqrt(square) * cast_like(pointwise.sqrt(_bias_correction(b, t)) ** -1, p)
 
 
 @picklable
@@ -68,7 +60,7 @@ def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgra
         if amsgrad:
             after["largest"] = pointwise.maximum(slots["largest"], after["square"])
         v = after["largest" if amsgrad else "square"]
-        down = safe_sqrt(v) * cast_like(pointwise.sqrt(_bias_correction(b, t)) ** -1, p) + cast_like(eps, p)
+        down = _corrected_root(v, b, t, p) + cast_like(eps, p)
         return after["mean"] * cast_like(_bias_correction(a, t) ** -1, p) / down, after
 
     return leafwise_rule("adam", start, step)
@@ -85,9 +77,7 @@ def adam(
     >>> rule.update(np.array([3.0, -0.2]), rule.init(w), w)[0]
     array([-0.1,  0.1])
     """
-    return named_chain(
-        "adam", *optional_weight_decay(weight_decay), scale_by_adam(betas, eps, amsgrad), scale_by_learning_rate(lr)
-    )
+    return descend("adam", lr, scale_by_adam(betas, eps, amsgrad), weight_decay)
 
 
 @picklable
@@ -107,14 +97,7 @@ def adamw(
     >>> rule.update(np.zeros(1), rule.init(w), w)[0]
     array([-0.05])
     """
-    direction = scale_by_adam(betas, eps, amsgrad)
-    return named_chain("adamw", direction, *optional_weight_decay(weight_decay, mask), scale_by_learning_rate(lr))
-
-
-def _adam_variant(name: str, start: Callable[[Any], Slots], step: Any, lr: Any, weight_decay: Any) -> Rule:
-    return named_chain(
-        name, *optional_weight_decay(weight_decay), leafwise_rule(name, start, step), scale_by_learning_rate(lr)
-    )
+    return descend_decoupled("adamw", lr, scale_by_adam(betas, eps, amsgrad), weight_decay, mask)
 
 
 @picklable
@@ -133,18 +116,13 @@ def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weig
         u = pointwise.maximum(cast_like(b, p) * slots["largest"], pointwise.abs(g) + cast_like(eps, p))
         return m * cast_like(_bias_correction(a, t) ** -1, p) / u, {"mean": m, "largest": u}
 
-    return _adam_variant(
-        "adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros_like(p)}, step, lr, weight_decay
-    )
+    scaled = leafwise_rule("adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros_like(p)}, step)
+    return descend("adamax", lr, scaled, weight_decay)
 
 
 @picklable
 def nadam(
-    lr: Any,
-    betas: tuple[Any, Any] = (0.9, 0.999),
-    eps: Any = 1e-8,
-    momentum_decay: Any = 4e-3,
-    weight_decay: Any = 0.0,
+    lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, momentum_decay: Any = 4e-3, weight_decay: Any = 0.0
 ) -> Rule:
     """Adam with Nesterov's momentum (Dozat, 2016), whose weight grows over the steps.
 
@@ -168,14 +146,12 @@ def nadam(
         t = steps_as_float64(t)
         now, soon = weight(t), weight(t + 1)
         after["product"] = slots["product"] * now
-        down = safe_sqrt(after["square"]) * cast_like(pointwise.sqrt(_bias_correction(b, t)) ** -1, p) + cast_like(
-            eps, p
-        )
+        down = _corrected_root(after["square"], b, t, p) + cast_like(eps, p)
         from_gradient = cast_like((1 - now) / (1 - after["product"]), p) * g
         blend = from_gradient + cast_like(soon / (1 - after["product"] * soon), p) * after["mean"]
         return blend / down, after
 
-    return _adam_variant("nadam", start, step, lr, weight_decay)
+    return descend("nadam", lr, leafwise_rule("nadam", start, step), weight_decay)
 
 
 @picklable
@@ -203,4 +179,4 @@ def radam(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weigh
         mean = after["mean"] * cast_like(_bias_correction(a, t) ** -1, p)
         return pointwise.where(trusted, mean * scaled, mean), after
 
-    return _adam_variant("radam", _initial_slots, step, lr, weight_decay)
+    return descend("radam", lr, leafwise_rule("radam", _initial_slots, step), weight_decay)

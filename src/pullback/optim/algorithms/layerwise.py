@@ -6,9 +6,9 @@ from typing import Any
 
 from ...arrays.picklable import picklable
 from ...ops.elementwise import pointwise
-from ..leaves import cast_like, check_setting, l2_norm
+from ..leaves import cast_like, check_setting, check_settings, l2_norm
 from ..rule import Rule, named_chain, stateless_rule
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..transformations.scaling import descend_decoupled, scale_by_learning_rate
 from .adam import scale_by_adam
 from .momentum import trace
 
@@ -26,19 +26,15 @@ def scale_by_trust_ratio(eps: Any = 0.0) -> Rule:
     return stateless_rule("trust ratio", lambda g, p: _trust_ratio(l2_norm(p), l2_norm(g), cast_like(eps, p)) * g)
 
 
-def _trust_ratio(size: Any, length: Any, more: Any) -> Any:
-    """size / (length + more), 1 where either is zero."""
+def _trust_ratio(size: Any, length: Any, more: Any, share: Any = 1.0) -> Any:
+    """share size / (length + more), 1 where size or length is zero."""
     known = pointwise.logical_and(pointwise.greater(size, 0), pointwise.greater(length, 0))
-    return pointwise.where(known, size / pointwise.where(known, length + more, 1), 1)
+    return pointwise.where(known, share * size / pointwise.where(known, length + more, 1), 1)
 
 
 @picklable
 def lamb(
-    lr: Any,
-    betas: tuple[Any, Any] = (0.9, 0.999),
-    eps: Any = 1e-6,
-    weight_decay: Any = 0.01,
-    mask: Any = None,
+    lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-6, weight_decay: Any = 0.01, mask: Any = None
 ) -> Rule:
     """AdamW whose steps are as long, layer by layer, as the layer's weights times the rate (You et al., 2020).
 
@@ -47,18 +43,12 @@ def lamb(
     >>> bool(np.isclose(np.linalg.norm(rule.update(np.ones(2), rule.init(w), w)[0]), 0.5))
     True
     """
-    parts = [scale_by_adam(betas, eps), *optional_weight_decay(weight_decay, mask), scale_by_trust_ratio()]
-    return named_chain("lamb", *parts, scale_by_learning_rate(lr))
+    return descend_decoupled("lamb", lr, scale_by_adam(betas, eps), weight_decay, mask, scale_by_trust_ratio())
 
 
 @picklable
 def lars(
-    lr: Any,
-    momentum: Any = 0.9,
-    weight_decay: Any = 0.0,
-    trust: Any = 1e-3,
-    eps: Any = 0.0,
-    nesterov: bool = False,
+    lr: Any, momentum: Any = 0.9, weight_decay: Any = 0.0, trust: Any = 1e-3, eps: Any = 0.0, nesterov: bool = False
 ) -> Rule:
     """Momentum with rates by layer, `trust` times |weights| / (|gradient| + weight_decay |weights|) (You et al., 2017).
 
@@ -67,17 +57,11 @@ def lars(
     >>> rule.update(np.array([3.0, 4.0]), rule.init(w), w)[0]
     array([-0.3, -0.4])
     """
-    decay, share, eps = (
-        check_setting(weight_decay, "lars: weight_decay"),
-        check_setting(trust, "lars: trust"),
-        check_setting(eps, "lars: eps"),
-    )
+    decay, share, eps = check_settings("lars", weight_decay=weight_decay, trust=trust, eps=eps)
 
     def direction(g: Any, p: Any) -> Any:
-        size, length = l2_norm(p), l2_norm(g)
-        known = pointwise.logical_and(pointwise.greater(size, 0), pointwise.greater(length, 0))
-        d = cast_like(decay, p)
-        ratio = cast_like(share, p) * size / pointwise.where(known, length + d * size + cast_like(eps, p), 1)
-        return pointwise.where(known, ratio, 1) * (g + d * p)
+        size, d = l2_norm(p), cast_like(decay, p)
+        ratio = _trust_ratio(size, l2_norm(g), d * size + cast_like(eps, p), cast_like(share, p))
+        return ratio * (g + d * p)
 
     return named_chain("lars", stateless_rule("lars", direction), scale_by_learning_rate(lr), trace(momentum, nesterov))

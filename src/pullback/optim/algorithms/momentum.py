@@ -9,9 +9,9 @@ from ...arrays.spec import ones, spec_of
 from ...errors import ArgumentError
 from ...ops.elementwise import pointwise
 from ...ops.functions import clip
-from ..leaves import cast_like, check_setting, require_real, zeros_like
-from ..rule import Rule, leafwise_rule, named_chain
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..leaves import cast_like, check_setting, is_zero, require_real, zeros_like
+from ..rule import Rule, leafwise_rule
+from ..transformations.scaling import descend, descend_decoupled
 
 
 @picklable
@@ -44,11 +44,10 @@ def sgd(lr: Any, momentum: Any = 0.0, nesterov: bool = False, weight_decay: Any 
     >>> rule.update(np.ones(1), rule.init(w), w)[0]
     array([-0.1])
     """
-    plain = isinstance(momentum, (int, float)) and not momentum
-    if plain and nesterov:
+    if is_zero(momentum) and nesterov:
         raise ArgumentError("sgd: nesterov wants a momentum above 0.")
-    moving = [] if plain else [trace(check_setting(momentum, "sgd: momentum", 0, 1), nesterov)]
-    return named_chain("sgd", *optional_weight_decay(weight_decay), *moving, scale_by_learning_rate(lr))
+    moving = None if is_zero(momentum) else trace(check_setting(momentum, "sgd: momentum", 0, 1), nesterov)
+    return descend("sgd", lr, moving, weight_decay)
 
 
 @picklable
@@ -71,8 +70,7 @@ def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0,
         m, a_, b_ = slots["momentum"], cast_like(a, p), cast_like(b, p)
         return pointwise.sign(a_ * m + (1 - a_) * g), {"momentum": b_ * m + (1 - b_) * g}
 
-    signs = leafwise_rule("lion", start, step, counted=False)
-    return named_chain("lion", signs, *optional_weight_decay(weight_decay, mask), scale_by_learning_rate(lr))
+    return descend_decoupled("lion", lr, leafwise_rule("lion", start, step, counted=False), weight_decay, mask)
 
 
 @picklable

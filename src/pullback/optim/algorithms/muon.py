@@ -12,9 +12,9 @@ from ...ops.contract.matrix_products import matmul
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import matrix_transpose
-from ..leaves import cast_like, check_count, check_setting, require_real, zeros_like
-from ..rule import Rule, leafwise_rule, named_chain
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..leaves import cast_like, check_count, check_setting, require_real, safe_sqrt, zeros_like
+from ..rule import Rule, leafwise_rule
+from ..transformations.scaling import descend_decoupled
 
 Slots = dict[str, Any]
 #: x -> a x + b x^3 + c x^5 five times brings every singular value in (0.01, 1] to within about 0.3 of 1, as fast as
@@ -35,9 +35,8 @@ def newton_schulz(
     """
     rows, columns = spec_of(g).shape[-2:]
     x = matrix_transpose(g) if rows > columns else g
-    square = total(pointwise.square(x), axis=(-2, -1), keepdims=True)
     # the Frobenius norm bounds the largest singular value
-    x = x / (pointwise.where(pointwise.greater(square, 0), pointwise.sqrt(square), square) + eps)
+    x = x / (safe_sqrt(total(pointwise.square(x), axis=(-2, -1), keepdims=True)) + eps)
     a, b, c = coefficients
     for _ in range(steps):
         s = matmul(x, matrix_transpose(x))
@@ -47,12 +46,7 @@ def newton_schulz(
 
 @picklable
 def muon(
-    lr: Any,
-    momentum: Any = 0.95,
-    nesterov: bool = True,
-    steps: int = 5,
-    weight_decay: Any = 0.0,
-    mask: Any = None,
+    lr: Any, momentum: Any = 0.95, nesterov: bool = True, steps: int = 5, weight_decay: Any = 0.0, mask: Any = None
 ) -> Rule:
     """Orthogonalized momentum (Jordan, 2024), times sqrt(max(1, rows / columns)). Parameters of other than two axes
     are refused; give them to another rule by `multi_transform`.
@@ -67,7 +61,11 @@ def muon(
 
     def start(p: Any) -> Slots:
         require_real(p, "muon")
-        _require_matrix(p, "muon")
+        if spec_of(p).ndim != 2:
+            raise ShapeError(
+                f"muon: parameters are matrices, got {spec_of(p)}.\n"
+                "  Use pb.optim.multi_transform to give the others another rule."
+            )
         return {"momentum": zeros_like(p)}
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
@@ -77,13 +75,4 @@ def muon(
         blend = m_ * m + (1 - m_) * g if nesterov else m
         return math.sqrt(max(1, rows / columns)) * newton_schulz(blend, count), {"momentum": m}
 
-    direction = leafwise_rule("muon", start, step, counted=False)
-    return named_chain("muon", direction, *optional_weight_decay(weight_decay, mask), scale_by_learning_rate(lr))
-
-
-def _require_matrix(p: Any, what: str) -> None:
-    if spec_of(p).ndim != 2:
-        raise ShapeError(
-            f"{what}: parameters are matrices, got {spec_of(p)}.\n"
-            "  Use pb.optim.multi_transform to give the others another rule."
-        )
+    return descend_decoupled("muon", lr, leafwise_rule("muon", start, step, counted=False), weight_decay, mask)

@@ -7,15 +7,15 @@ from typing import Any
 
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of, zeros
-from ...arrays.trees import flatten, leaves_matching, unflatten
 from ...errors import ArgumentError
+from ...implicit.vector_layout import VectorLayout
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import sum as total
 from ...transforms.control.branches_and_loops import fori_loop
 from ...transforms.curvature_products import ggnvp
-from ..leaves import cast_like, check_count, check_setting, require_real
-from ..rule import Rule, named_chain
-from ..transformations.scaling import scale_by_learning_rate
+from ..leaves import cast_like, check_count, check_settings
+from ..rule import Rule
+from ..transformations.scaling import descend
 
 
 @picklable
@@ -41,31 +41,22 @@ def natural_gradient(
     >>> rule.update(grads, rule.init(w), w, batch=((x,), (z,)))[0].round(6)
     array([1., 1.])
     """
-    more, rounds = (
-        check_setting(damping, "natural_gradient: damping"),
-        check_count(iterations, "natural_gradient: iterations"),
-    )
-    near = check_setting(tolerance, "natural_gradient: tolerance")
+    more, near = check_settings("natural_gradient", damping=damping, tolerance=tolerance)
+    rounds = check_count(iterations, "natural_gradient: iterations")
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         inputs, targets = _check_batch(extra)
-        leaves, structure = flatten(params)
-        for p in leaves:
-            require_real(p, "natural_gradient")
+        layout, _ = VectorLayout.from_tree(params, "natural_gradient")
 
-        def damped_product(v: list[Any]) -> list[Any]:
-            product = ggnvp(
-                lambda w: model(w, *inputs), lambda y: loss(y, *targets), (params,), (unflatten(structure, v),)
-            )
-            found = leaves_matching(structure, product, "natural_gradient")
-            return [c + cast_like(more, x) * x for c, x in zip(found, v, strict=True)]
+        def damped_product(v: Any) -> Any:
+            along = (layout.to_tree(v),)
+            product = ggnvp(lambda w: model(w, *inputs), lambda y: loss(y, *targets), (params,), along)
+            return layout.to_vector(product, "natural_gradient") + cast_like(more, v) * v
 
-        solved = _conjugate_gradients(damped_product, flatten(grads)[0], rounds, near)
-        return unflatten(structure, solved), state
+        gradient = layout.to_vector(grads, "natural_gradient")
+        return layout.to_tree(_conjugate_gradients(damped_product, gradient, rounds, near)), state
 
-    return named_chain(
-        "natural gradient", Rule("natural gradient", lambda params: (), advance), scale_by_learning_rate(lr)
-    )
+    return descend("natural gradient", lr, Rule("natural gradient", lambda params: (), advance))
 
 
 def _check_batch(extra: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -78,29 +69,21 @@ def _check_batch(extra: Mapping[str, Any]) -> tuple[Any, Any]:
     return batch[0], batch[1]
 
 
-def _dot(a: list[Any], b: list[Any]) -> Any:
-    found = [total(x * y) for x, y in zip(a, b, strict=True)]
-    return sum(found[1:], found[0])
-
-
-def _conjugate_gradients(product: Callable[[list[Any]], list[Any]], b: list[Any], rounds: int, near: Any) -> list[Any]:
+def _conjugate_gradients(product: Callable[[Any], Any], b: Any, rounds: int, near: Any) -> Any:
     """About A^-1 b after at most so many rounds. One that has converged, or meets no curvature, stays as it is: a
     fixed number of rounds can be compiled and differentiated.
     """
-    first = _dot(b, b)
+    first = total(b * b)
 
-    def cg_step(_: Any, carry: tuple[list[Any], list[Any], list[Any], Any]) -> tuple[Any, ...]:
+    def cg_step(_: Any, carry: tuple[Any, Any, Any, Any]) -> tuple[Any, ...]:
         x, r, d, rr = carry
         a = product(d)
-        curvature = _dot(d, a)
+        curvature = total(d * a)
         goes = pointwise.logical_and(pointwise.greater(rr, near * near * first), pointwise.greater(curvature, 0))
-        length = pointwise.where(goes, rr / pointwise.where(goes, curvature, 1), 0)
-        x = [v + cast_like(length, v) * w for v, w in zip(x, d, strict=True)]
-        r = [v - cast_like(length, v) * w for v, w in zip(r, a, strict=True)]
-        new = _dot(r, r)
-        turn = pointwise.where(goes, new / pointwise.where(goes, rr, 1), 0)
-        d = [pointwise.where(goes, v + cast_like(turn, v) * w, w) for v, w in zip(r, d, strict=True)]
-        return x, r, d, pointwise.where(goes, new, rr)
+        length = cast_like(pointwise.where(goes, rr / pointwise.where(goes, curvature, 1), 0), b)
+        x, r = x + length * d, r - length * a
+        new = total(r * r)
+        turn = cast_like(pointwise.where(goes, new / pointwise.where(goes, rr, 1), 0), b)
+        return x, r, pointwise.where(goes, r + turn * d, d), pointwise.where(goes, new, rr)
 
-    start: list[Any] = [zeros(spec_of(v)) for v in b]
-    return list(fori_loop(0, rounds, cg_step, (start, b, b, first))[0])
+    return fori_loop(0, rounds, cg_step, (zeros(spec_of(b)), b, b, first))[0]

@@ -9,12 +9,13 @@ from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...ops.contract.matrix_products import matmul, tensordot
 from ...ops.elementwise.pointwise import sqrt, square
+from ...ops.linalg.determinants import matrix_power
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import moveaxis
 from ...transforms.control.branches_and_loops import fori_loop
-from ..leaves import cast_like, check_count, check_setting, require_real
-from ..rule import Rule, leafwise_rule, named_chain
-from ..transformations.scaling import optional_weight_decay, scale_by_learning_rate
+from ..leaves import cast_like, check_count, check_setting, is_zero, require_real
+from ..rule import Rule, leafwise_rule
+from ..transformations.scaling import descend
 from .momentum import trace
 
 Slots = dict[str, Any]
@@ -22,12 +23,7 @@ Slots = dict[str, Any]
 
 @picklable
 def shampoo(
-    lr: Any,
-    eps: Any = 1e-4,
-    momentum: Any = 0.0,
-    weight_decay: Any = 0.0,
-    iterations: int = 30,
-    largest: int = 1024,
+    lr: Any, eps: Any = 1e-4, momentum: Any = 0.0, weight_decay: Any = 0.0, iterations: int = 30, largest: int = 1024
 ) -> Rule:
     """Each axis of the gradient is multiplied by the inverse root of the sum of its second moments, which starts at
     `eps` (Gupta et al., 2018); the root is of order 2k for k axes. Axes longer than `largest` are left alone.
@@ -42,7 +38,6 @@ def shampoo(
            [ 0., -1.]])
     """
     first, rounds = check_setting(eps, "shampoo: eps"), check_count(iterations, "shampoo: iterations")
-    moves = not (isinstance(momentum, (int, float)) and not momentum)
 
     def start(p: Any) -> Slots:
         require_real(p, "shampoo")
@@ -62,8 +57,8 @@ def shampoo(
             after.append(moment)
         return update, {"moments": after}
 
-    parts = [leafwise_rule("shampoo", start, step, counted=False), *([trace(momentum)] if moves else [])]
-    return named_chain("shampoo", *optional_weight_decay(weight_decay), *parts, scale_by_learning_rate(lr))
+    moving = None if is_zero(momentum) else trace(momentum)
+    return descend("shampoo", lr, leafwise_rule("shampoo", start, step, counted=False), weight_decay, moving)
 
 
 def _inverse_root(a: Any, p: int, rounds: int) -> Any:
@@ -81,15 +76,6 @@ def _inverse_root(a: Any, p: int, rounds: int) -> Any:
     def body(_: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         x, m = carry
         t = ((p + 1) / p) * one - m / p
-        return matmul(x, t), matmul(_matrix_power(t, p), m)
+        return matmul(x, t), matmul(matrix_power(t, p), m)
 
     return fori_loop(0, rounds, body, (x, m))[0]
-
-
-def _matrix_power(t: Any, p: int) -> Any:
-    """The p-th power of a matrix by squares."""
-    if p == 1:
-        return t
-    half = _matrix_power(t, p // 2)
-    whole = matmul(half, half)
-    return matmul(whole, t) if p % 2 else whole

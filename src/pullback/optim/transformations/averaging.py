@@ -10,15 +10,7 @@ from ...arrays.picklable import MakerCall, attach_maker, call_maker, picklable
 from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
-from ..leaves import (
-    cast_like,
-    check_count,
-    check_setting,
-    select_if,
-    steps_as_float64,
-    zero_step_count,
-    zeros_like,
-)
+from ..leaves import cast_like, check_count, check_setting, select_if, steps_as_float64, zero_step_count, zeros_like
 from ..rule import Rule, State, check_state_pair
 
 
@@ -70,14 +62,11 @@ def ema(decay: Any = 0.999, debias: bool = True) -> Average:
     d = check_setting(decay, "ema: decay", 0, 1, open_end=True)
 
     def start(params: Any) -> State:
+        empty = _initial_average(params)
+        if debias:
+            return empty
         # multiplied, since average and parameters may both be donated to a compiled step
-        return (
-            _initial_average(params)
-            if debias
-            else _initial_average(params)._replace(
-                slots={"average": map_tree(lambda p: pointwise.multiply(as_value(p), 1), params)}
-            )
-        )
+        return empty._replace(slots={"average": map_tree(lambda p: pointwise.multiply(as_value(p), 1), params)})
 
     def update(params: Any, state: State) -> State:
         def blend(a: Any, p: Any) -> Any:

@@ -15,7 +15,16 @@ from ...ops.functions import clip
 from ...ops.random import fold_in, key, normal
 from ...ops.reduce.reductions import mean
 from ...ops.reduce.reductions import sum as total
-from ..leaves import abs_squared, cast_like, check_setting, l2_norm, require_real, safe_sqrt, steps_as_float64
+from ..leaves import (
+    abs_squared,
+    cast_like,
+    check_setting,
+    check_settings,
+    l2_norm,
+    require_real,
+    safe_sqrt,
+    steps_as_float64,
+)
 from ..rule import Rule, leafwise_rule, named_chain, stateless_rule
 from .scaling import scale_by_learning_rate
 
@@ -97,15 +106,12 @@ def adaptive_clip(limit: Any = 0.01, eps: Any = 1e-3) -> Rule:
     >>> rule.update(np.full((4, 1), 5.0), rule.init(w), w)[0].T
     array([[0.1, 0.1, 0.1, 0.1]])
     """
-    share, least = check_setting(limit, "adaptive_clip: limit"), check_setting(eps, "adaptive_clip: eps")
+    share, least = check_settings("adaptive_clip", limit=limit, eps=eps)
 
     def clip_leaf(g: Any, p: Any) -> Any:
         axes = tuple(range(spec_of(p).ndim - 1))
-        units = [
-            safe_sqrt(total(abs_squared(x), axis=axes, keepdims=True)) if axes else safe_sqrt(abs_squared(x))
-            for x in (p, g)
-        ]
-        return _clip_factor(units[1], cast_like(share, p) * pointwise.maximum(units[0], cast_like(least, p))) * g
+        of_p, of_g = (safe_sqrt(total(abs_squared(x), axis=axes, keepdims=True)) for x in (p, g))
+        return _clip_factor(of_g, cast_like(share, p) * pointwise.maximum(of_p, cast_like(least, p))) * g
 
     return stateless_rule("adaptive_clip", clip_leaf)
 
@@ -140,12 +146,12 @@ def _noise_rule(name: str, seed: int, deviation: Callable[[Any], Any]) -> Rule:
         leaves, structure = flatten(grads)
         now = fold_in(key(seed), state.steps)
         size = deviation(steps_as_float64(state.steps - 1))
-        noisy = []
-        for i, g in enumerate(leaves):
-            spec = spec_of(g)
-            drawn = normal(size=spec.shape, key=fold_in(now, i), dtype=spec.dtype)
-            noisy.append(g + cast_like(size, g) * drawn)
-        return unflatten(structure, noisy), state
+
+        def add_to(i: int, g: Any) -> Any:
+            drawn = normal(size=spec_of(g).shape, key=fold_in(now, i), dtype=spec_of(g).dtype)
+            return g + cast_like(size, g) * drawn
+
+        return unflatten(structure, [add_to(i, g) for i, g in enumerate(leaves)]), state
 
     inner = leafwise_rule(name, lambda p: {}, lambda g, slots, p, t: (g, {}))
     return Rule(name, start, advance)
@@ -160,7 +166,7 @@ def add_noise(eta: Any, gamma: Any = 0.55, seed: int = 0) -> Rule:
     >>> rule.update(np.ones(2), rule.init(w), w)[0]
     array([1., 1.])
     """
-    eta, gamma = check_setting(eta, "add_noise: eta"), check_setting(gamma, "add_noise: gamma")
+    eta, gamma = check_settings("add_noise", eta=eta, gamma=gamma)
     return _noise_rule("add_noise", seed, lambda t: pointwise.sqrt(eta / (1 + t) ** gamma))
 
 

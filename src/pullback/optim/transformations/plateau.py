@@ -14,7 +14,7 @@ from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import astype
-from ..leaves import cast_like, check_count, check_setting, zero_step_count
+from ..leaves import cast_like, check_count, check_setting, check_settings, zero_step_count
 from ..rule import Rule, State, check_state
 
 
@@ -39,15 +39,10 @@ def reduce_on_plateau(
     >>> updates
     array([0.5])
     """
-    factor, least = (
-        check_setting(factor, "reduce_on_plateau: factor", 0, 1),
-        check_setting(least, "reduce_on_plateau: least"),
-    )
-    share = check_setting(threshold, "reduce_on_plateau: threshold")
-    wait, rest = (
-        check_count(patience, "reduce_on_plateau: patience", 0),
-        check_count(cooldown, "reduce_on_plateau: cooldown", 0),
-    )
+    factor = check_setting(factor, "reduce_on_plateau: factor", 0, 1)
+    least, share = check_settings("reduce_on_plateau", least=least, threshold=threshold)
+    wait = check_count(patience, "reduce_on_plateau: patience", 0)
+    rest = check_count(cooldown, "reduce_on_plateau: cooldown", 0)
     sign = -1.0 if larger_is_better else 1.0
 
     def start(params: Any) -> State:

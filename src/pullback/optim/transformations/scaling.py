@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.picklable import picklable
-from ...arrays.trees import map_tree
+from ...arrays.trees import flatten, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
-from ..leaves import cast_like, check_rate, check_setting, zero_step_count
-from ..rule import Rule, State, check_state, stateless_rule
+from ..leaves import cast_like, check_rate, check_setting, is_zero, zero_step_count
+from ..rule import Rule, State, check_state, named_chain, stateless_rule
 from .masking import masked
 
 
@@ -42,9 +42,7 @@ def scale_by_learning_rate(lr: Any) -> Rule:
         return stateless_rule("learning rate", lambda g, p: pointwise.multiply(cast_like(-lr, p), g))
 
     def start(params: Any) -> State:
-        leaves: list[Any] = []
-        map_tree(leaves.append, params)
-        return State(zero_step_count(leaves), {})
+        return State(zero_step_count(flatten(params)[0]), {})
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, State]:
         state = check_state(state, "learning rate")
@@ -72,8 +70,14 @@ def add_decayed_weights(weight_decay: Any, mask: Any = None) -> Rule:
     return rule if mask is None else masked(rule, mask)
 
 
-def optional_weight_decay(weight_decay: Any, mask: Any = None) -> list[Rule]:
-    """Weight decay as a part of a chain: none where it is the constant 0."""
-    if isinstance(weight_decay, (int, float)) and not weight_decay:
-        return []
-    return [add_decayed_weights(weight_decay, mask)]
+def descend(name: str, lr: Any, direction: Rule | None, weight_decay: Any = 0.0, momentum: Rule | None = None) -> Rule:
+    """Steps against a direction (None: the gradient) at a rate; the decay of the weights is part of the gradient."""
+    decay = None if is_zero(weight_decay) else add_decayed_weights(weight_decay)
+    rules = (decay, direction, momentum, scale_by_learning_rate(lr))
+    return named_chain(name, *(rule for rule in rules if rule is not None))
+
+
+def descend_decoupled(name: str, lr: Any, direction: Rule, weight_decay: Any, mask: Any, *after: Rule) -> Rule:
+    """Steps against a direction at a rate, and weights that decay beside it, where the mask is True."""
+    decay = [] if is_zero(weight_decay) else [add_decayed_weights(weight_decay, mask)]
+    return named_chain(name, direction, *decay, *after, scale_by_learning_rate(lr))

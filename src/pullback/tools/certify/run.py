@@ -26,7 +26,7 @@ _ABSTRACT_ROLES = ("batch", "staged", "compiled")
 
 #: Declared exceptions, by op: the roles, and why. There are no others.
 EXCEPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
-    "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops"),
+    "sign": (("differences",), "the record is for reals; `pb.sign` of a complex number is x / |x|, by other ops")
 }
 
 

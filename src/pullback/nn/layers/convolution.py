@@ -1,0 +1,86 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ..convolution import conv1d, conv2d, conv3d
+from ..geometry import per_axis
+from ..module import Module
+from .parameters import uniform_parameters
+
+
+class _Convolution(Module):
+    """The common part of the three; `function` computes the convolution, `axes` is its number of spatial axes."""
+
+    function: ClassVar[Callable[..., Any]]
+    axes: ClassVar[int]
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        window: Any,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        mode: str = "zeros",
+        bias: bool = True,
+        key: Any = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        if groups < 1 or inputs % groups or outputs % groups:
+            name = type(self).__name__
+            raise ArgumentError(f"{name}: {inputs} and {outputs} channels cannot be split into {groups} groups.")
+        shape = (outputs, inputs // groups, *per_axis(window, self.axes, f"{type(self).__name__}: window"))
+        bound = 1 / math.sqrt(max(math.prod(shape[1:]), 1))
+        self.weight, shift = uniform_parameters(bound, key, dtype, shape, (outputs,))
+        self.bias = shift if bias else None
+        self.stride, self.padding, self.dilation, self.groups, self.mode = stride, padding, dilation, groups, mode
+
+    def forward(self, x: Any) -> Any:
+        settings = self.stride, self.padding, self.dilation, self.groups
+        return type(self).function(x, self.weight, self.bias, *settings, mode=self.mode)
+
+
+class Conv1d(_Convolution):
+    """`conv1d` with a weight and a bias of its own.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.Conv1d(3, 8, 5, padding="same")(np.ones((2, 3, 10), np.float32)).shape
+    (2, 8, 10)
+    """
+
+    function: ClassVar[Callable[..., Any]] = staticmethod(conv1d)
+    axes: ClassVar[int] = 1
+
+
+class Conv2d(_Convolution):
+    """`conv2d` with a weight and a bias of its own.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.Conv2d(3, 8, 3, stride=2)(np.ones((2, 3, 9, 9), np.float32)).shape
+    (2, 8, 4, 4)
+    """
+
+    function: ClassVar[Callable[..., Any]] = staticmethod(conv2d)
+    axes: ClassVar[int] = 2
+
+
+class Conv3d(_Convolution):
+    """`conv3d` with a weight and a bias of its own.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.Conv3d(1, 2, (1, 3, 3))(np.ones((1, 1, 4, 5, 5), np.float32)).shape
+    (1, 2, 4, 3, 3)
+    """
+
+    function: ClassVar[Callable[..., Any]] = staticmethod(conv3d)
+    axes: ClassVar[int] = 3

@@ -1,0 +1,88 @@
+"""Linear layers: `Linear`, `Embedding`, and the four of `MultiHeadAttention`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+import numpy as np
+
+from ...arrays.tensor import tensor
+from ...errors import ArgumentError
+from .. import init
+from ..attention.dot_product import multi_head_attention
+from ..embeddings import embedding
+from ..linear import linear
+from ..module import Module
+from .parameters import split_key, uniform_parameters
+
+
+@final
+class Linear(Module):
+    """x W^T + b over the last axis; the weight has shape (outputs, inputs), as PyTorch's.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.Linear(2, 3, key=pb.random.key(0))(np.ones((5, 2), np.float32)).shape
+    (5, 3)
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool = True, key: Any = None, dtype: Any = np.float32
+    ) -> None:
+        bound = 1 / math.sqrt(max(inputs, 1))
+        self.weight, shift = uniform_parameters(bound, key, dtype, (outputs, inputs), (outputs,))
+        self.bias = shift if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return linear(x, self.weight, self.bias)
+
+
+@final
+class Embedding(Module):
+    """A row of a table for each index.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.Embedding(10, 4)(np.array([[1, 2], [3, 9]])).shape
+    (2, 2, 4)
+    """
+
+    def __init__(self, count: int, width: int, *, key: Any = None, dtype: Any = np.float32) -> None:
+        self.weight = tensor(init.normal((count, width), key=key, dtype=dtype), requires_grad=True)
+
+    def forward(self, indices: Any) -> Any:
+        return embedding(indices, self.weight)
+
+
+@final
+class MultiHeadAttention(Module):
+    """Attention in several heads between four linear layers; without keys and values of their own, x attends to itself.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.MultiHeadAttention(8, 2)(np.ones((3, 5, 8), np.float32), is_causal=True).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        bias: bool = True,
+        key: Any = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        if width % heads:
+            raise ArgumentError(f"MultiHeadAttention: a width of {width} cannot be split into {heads} heads.")
+        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        narrow = width // heads * self.kv_heads
+        self.query, self.key, self.value, self.out = (
+            Linear(width, outputs, bias=bias, key=k, dtype=dtype)
+            for k, outputs in zip(split_key(key, 4), (width, narrow, narrow, width), strict=True)
+        )
+
+    def forward(self, x: Any, context: Any = None, **options: Any) -> Any:
+        """`context` is what keys and values come from; options are those of `scaled_dot_product_attention`."""
+        seen = x if context is None else context
+        parts = self.query(x), self.key(seen), self.value(seen)
+        return self.out(multi_head_attention(*parts, self.heads, kv_heads=self.kv_heads, **options))
