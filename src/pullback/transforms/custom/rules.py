@@ -73,7 +73,7 @@ def make_custom_record(
 
     record = Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
-        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], doc="", effects=UNKNOWN,
+        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN,
     )  # fmt: skip
     return record
 
