@@ -18,7 +18,6 @@ from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...errors import ArgumentError, GraphError
 from ...settings import modes, no_grad, override_modes
-from .jacobian_rows import jacobian_rows, pull_to_sources, release_graph
 from .listing import format_table, live_steps
 from .query import (
     LeafPlace,
@@ -28,6 +27,9 @@ from .query import (
     check_source,
     check_target,
     check_watchable,
+    jacobian_rows,
+    pull_to_sources,
+    release_graph,
     seeds_of,
 )
 from .watch_marks import WatchMark, is_marked_by_others, mark_at
