@@ -45,6 +45,14 @@ def as_differentiable(leaf: Any, what: str, structure: Any = None, number: int =
     return value
 
 
+def check_paired(what: str, primals: Any, given: Any, noun: str) -> None:
+    """The primals of a function and what goes with them (`noun`) are tuples of one length."""
+    if not isinstance(primals, (tuple, list)) or not isinstance(given, (tuple, list)):
+        raise ArgumentError(f"{what}: primals and {noun} are tuples, with one entry for each argument of the function.")
+    if len(primals) != len(given):
+        raise ArgumentError(f"{what}: got {len(primals)} primals and {noun} for {len(given)} arguments.")
+
+
 def split_aux(out: Any, what: str) -> tuple[Any, Any]:
     """The (value, aux) pair that a function with `has_aux` returned."""
     if not isinstance(out, tuple) or len(out) != 2:

@@ -12,14 +12,14 @@ from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
-from ..arrays.trees import flatten, leaves_matching, unflatten
+from ..arrays.trees import flatten, leaves_matching, map_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims
 from ..ops.specialize import Symbol, replay, stage_equations
-from .boundary import as_array_leaf, as_differentiable, owned_copy, split_aux, unwrap_to_level
+from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
 from .vectorize import unbatch
 
 
@@ -171,10 +171,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     (array(1.81859485), array(0.07700375))
     """
     check_functions("jvp", f)
-    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise ArgumentError("jvp: primals and tangents are tuples, with one entry for each argument of the function.")
-    if len(primals) != len(tangents):
-        raise ArgumentError(f"jvp: got {len(primals)} primals and {len(tangents)} tangents.")
+    check_paired("jvp", primals, tangents, "tangents")
     scope = forward_scope("jvp")
     with scope:
         inputs = [_make_duals(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
@@ -188,17 +185,14 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 
 def _lower_aux(aux: Any, scope: Scope) -> Any:
     """The aux of a function: the primals of duals, anything else unchanged."""
-    leaves, structure = flatten(aux)
-    return unflatten(
-        structure, [_split_dual(unwrap_to_level(x, scope), scope)[0] if isinstance(x, Value) else x for x in leaves]
-    )
+    return map_tree(lambda x: _split_dual(unwrap_to_level(x, scope), scope)[0] if isinstance(x, Value) else x, aux)
 
 
 def _make_duals(primal: Any, tangent: Any, scope: Scope) -> Any:
     """One argument as duals, leaf by leaf."""
-    leaves, structure = flatten(primal)
     if tangent is None:
-        return unflatten(structure, [alias(as_value(x)) for x in leaves])
+        return map_tree(lambda x: alias(as_value(x)), primal)
+    leaves, structure = flatten(primal)
     duals = []
     for i, (x, t) in enumerate(zip(leaves, leaves_matching(structure, tangent, "jvp"), strict=True)):
         x = alias(as_differentiable(x, "jvp", structure, i))

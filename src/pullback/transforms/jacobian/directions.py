@@ -10,7 +10,7 @@ from ...arrays.backends import namespace_on
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
-from ...arrays.trees import LEAF, flatten, is_plain_leaf, unflatten
+from ...arrays.trees import LEAF, flatten, is_plain_leaf, map_tree, unflatten
 from ...arrays.value import Value
 from ...errors import DtypeError
 from ...ops.elementwise import pointwise
@@ -157,8 +157,7 @@ def _push_directions(flat: FlatCall, tangents: list[Any], count: int) -> tuple[l
 
 def _lower_shared_aux(aux: Any, scope: Scope) -> Any:
     """The aux of f, which is the same for all directions."""
-    leaves, structure = flatten(aux)
-    return unflatten(structure, [scope.lower(unwrap_to_level(x, scope)) if isinstance(x, Value) else x for x in leaves])
+    return map_tree(lambda x: scope.lower(unwrap_to_level(x, scope)) if isinstance(x, Value) else x, aux)
 
 
 def _join_chunks(pieces: Sequence[Any]) -> Any:
