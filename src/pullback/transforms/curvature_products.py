@@ -27,6 +27,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     """
     check_functions("hvp", f)
     floats = _float_positions(primals, tangents, "hvp")
+    # Forward over reverse: one tangent through the gradient, no matrix.
     product = jvp(grad(f, floats), primals, tangents)[1]
     return _restore_positions(product, floats, len(primals))
 

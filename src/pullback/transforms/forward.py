@@ -34,6 +34,7 @@ class Dual(Value):
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
         self.along = along
+        # Guarded: tensors over duals stay off the fast path, which knows bare arrays alone.
         spec = spec_of(primal)
         self.spec: Spec = spec.guarded_twin or spec.as_guarded()
         self.scope = scope
@@ -80,6 +81,7 @@ class Dual(Value):
         tangents: list[Any] = []
         constant = True
         for x in args:
+            # A dual of another level is a constant here, so that perturbations are never confused.
             if type(x) is Dual and x.level == level:
                 primals.append(x.primal)
                 tangents.append(x.along)
@@ -88,8 +90,10 @@ class Dual(Value):
                 primals.append(x)
                 tangents.append(None)
         out = run(op, primals, static)
+        # What a comparison returns has no tangent, and decides branches like any array.
         if not op.differentiable:
             return out
+        # None is zero until the result leaves: constants cost no arithmetic.
         pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
@@ -123,6 +127,7 @@ def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:
         return Dual(primal, None, scope)
     found = spec_of(tangent)
     if found.shape != spec.shape:
+        # Rules leave broadcasting out; most tangents are added up before they need their full shape.
         tangent = broadcast_checked(tangent, spec.shape)
     return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
 
@@ -173,6 +178,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     check_functions("jvp", f)
     check_paired("jvp", primals, tangents, "tangents")
     scope = forward_scope("jvp")
+    # Inside the scope, since leaves that f makes must lie above its duals.
     with scope:
         inputs = [_make_duals(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
         out = f(*inputs)
@@ -195,6 +201,7 @@ def _make_duals(primal: Any, tangent: Any, scope: Scope) -> Any:
     leaves, structure = flatten(primal)
     duals = []
     for i, (x, t) in enumerate(zip(leaves, leaves_matching(structure, tangent, "jvp"), strict=True)):
+        # An alias: f may rebind its own variables, not the caller's.
         x = alias(as_differentiable(x, "jvp", structure, i))
         duals.append(Dual(x, alias(check_tangent(x, t, "jvp")), scope))
     return unflatten(structure, duals)

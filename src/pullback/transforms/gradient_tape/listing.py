@@ -24,6 +24,7 @@ def live_steps(watched: Iterable[Node]) -> list[Node]:
     reached = set(watched)
     alive = [x for x in gc.get_objects() if type(x) is Node and hasattr(x, "lasti")]  # which is set last
     found = []
+    # Parents have lower orders than their children, so one pass reaches everything.
     for node in sorted(alive, key=lambda node: node.order):
         if node not in reached and any(parent in reached for parent in node.parents):
             reached.add(node)

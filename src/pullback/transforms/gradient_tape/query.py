@@ -131,6 +131,7 @@ def pull_to_sources(
     targets: Sequence[Tensor], twins: list[Tensor], seeds: Sequence[Any], create_graph: bool, retain: bool
 ) -> Sequence[Any]:
     """Seeds of the targets pulled back to the sources; None where no path leads."""
+    # A target that was recorded nowhere depends on nothing.
     pairs = [(y, seed) for y, seed in zip(targets, seeds, strict=True) if y.node is not None]
     if not pairs or not twins:
         return [None] * len(twins)
@@ -158,6 +159,7 @@ def jacobian_rows(y: Tensor, twins: list[Tensor], create_graph: bool, chunk: int
         return [None] * len(twins)
     if y.size == 0:
         return [_zeros_on_device(y.shape + x.shape[shared:], x) for x in twins]
+    # The graph is retained for the next chunk; the tape releases it after the query.
     pull = vmap(lambda bar: list(pull_to_sources([y], twins, [bar], create_graph, True)))
     parts = [pull(_identity_rows(y, shared, start, min(step, size - start))) for start in range(0, size, step)]
     columns = zip(*parts, strict=True)
@@ -181,6 +183,7 @@ def _identity_rows(y: Tensor, shared: int, start: int, count: int) -> Any:
 
 def _as_tensor(x: Any) -> Tensor:
     """A derivative as a tensor whose spec is that of its value, which may be a batch."""
+    # Under vmap the spec of the tensor is that of one element.
     if isinstance(x, Tensor):
         return wrap(x.value, spec_of(x.value), x.node) if isinstance(x.value, Value) else x
     return wrap(x, spec_of(x))

@@ -261,6 +261,7 @@ class GradientTape:
             check_real(x, LeafPlace("hessian: source", ask.structure, i))
         create_graph, retain = self._graph_needs(ask.targets)
         first = pull_to_sources(ask.targets, ask.twins, seeds_of(ask, None), True, True)
+        # A missing gradient is a constant here: its rows come out as zeros of the right shape.
         slopes = [wrap(x.value, x.spec) if g is None else g for g, x in zip(first, ask.sources, strict=True)]
         found = [jacobian_rows(g, ask.twins, create_graph, chunk_size) for g in slopes]
         self._finish_query(() if retain else ask.targets)
@@ -280,6 +281,7 @@ class GradientTape:
         level = max(y.level for y in targets)
         wanted, structure = flatten(sources)
         nodes = [self._node_of(x, LeafPlace(f"{what}: source", structure, i), level) for i, x in enumerate(wanted)]
+        # Twins on the watched nodes: the tensors themselves may have been rebound or unmarked since.
         twins = [wrap(x.value, x.spec, node) for x, node in zip(wanted, nodes, strict=True)]
         return TapeQuery(what, targets, shape, wanted, twins, structure, unconnected == "zero")
 

@@ -86,6 +86,7 @@ def _split_derivatives(out: Any, order: int, scope: Scope) -> list[Any]:
 def _scale_by_factorial(op: Callable[[Any, Any], Any], x: Any, k: int) -> Any:
     """x times or over k!, by factors that every dtype holds."""
     factors = [math.factorial(min(k, _MAX_FACTORIAL)), *range(_MAX_FACTORIAL + 1, k + 1)]
+    # One product of all would overflow float16 before the result does.
     for factor in factors:
         x = x if factor == 1 else op(x, factor)
     return x
