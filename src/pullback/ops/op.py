@@ -17,8 +17,7 @@ OUT = -1
 BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(NamedTuple):
     """A formula and the names it uses: `bar` the cotangent, `out` the result, an argument, `x_spec` the spec of
     argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`. A joint
     formula gets all wanted positions in `position`, and may return None for the rest.
@@ -38,15 +37,16 @@ def as_formula(formula: Callable[..., Any] | Formula) -> Formula:
     return Formula(formula, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-@dataclass(frozen=True, slots=True)
 class MaskedCotangent:
     """A cotangent that is structurally zero off its mask, as `where` sends to the branch not selected.
 
     Pointwise rules compute on it and mask again, so 0 * inf off the mask never becomes NaN.
     """
 
-    bar: Any
-    mask: Any
+    __slots__ = ("bar", "mask")
+
+    def __init__(self, bar: Any, mask: Any) -> None:
+        self.bar, self.mask = bar, mask
 
 
 class Effects(NamedTuple):
@@ -73,7 +73,7 @@ UNKNOWN = Effects(repeat=False)
 IMPURE = Effects(merge=False, drop=False, repeat=False, reorder=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
     """One op. Families fill in what an op does not state; see `families`.
 
