@@ -40,7 +40,7 @@ def main() -> None:
     code: collections.Counter[str] = collections.Counter()
     comments: collections.Counter[str] = collections.Counter()
     files: collections.Counter[str] = collections.Counter()
-    for path in ROOT.rglob("*.py"):
+    for path in [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi")]:  # the stub is the list of public names
         text, folder = path.read_text(), path.relative_to(ROOT).parts[0]
         code[folder] += count_code(text)
         comments[folder] += count_comments(text)

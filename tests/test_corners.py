@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import errors, ops
+from pullback import errors, jvp, ops
 from pullback.arrays.spec import spec_of
 from pullback.ops.op import OPS
 from pullback.ops.shape.reshaping import any_to
 from pullback.tape.cotangent_masks import propagate_mask
-from pullback.transforms import jvp
 
 INF, NAN = math.inf, math.nan
 

@@ -9,8 +9,8 @@ import pytest
 from records import Case, cases, flat_vector, name, random_like, real_inner_product, weighted_real_sum
 
 import pullback as pb
+from pullback import grad, jvp, vjp, vmap
 from pullback.ops.dispatch import apply
-from pullback.transforms import grad, jvp, vjp, vmap
 
 cupy = pytest.importorskip("cupy")
 try:

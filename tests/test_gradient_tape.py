@@ -9,8 +9,7 @@ import pytest
 import records
 
 import pullback as pb
-from pullback import GradientTape, errors
-from pullback.transforms import grad, jvp, vjp, vmap
+from pullback import GradientTape, errors, grad, jvp, vjp, vmap
 
 
 def numbers(x):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import errors
-from pullback.transforms import grad, vmap
+from pullback import errors, grad, vmap
 
 
 def leaf(data, dtype=np.float64):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback import grad, jvp, vjp, vmap
 from pullback.errors import ArgumentError, DtypeError, ShapeError
-from pullback.transforms import grad, jvp, vjp, vmap
 from pullback.transforms.jacobian import planner as schedule_module
 from pullback.transforms.jacobian.cost_model import CostStep, estimate_nanoseconds, sketch_function
 from pullback.transforms.jacobian.functions import hessian, jacfwd, jacobian, jacrev

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pullback as pb
-from pullback.transforms import grad, jvp, vjp, vmap
+from pullback import grad, jvp, vjp, vmap
 
 numbers = st.floats(-3, 3, allow_subnormal=False, width=16)
 

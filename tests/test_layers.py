@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,8 +14,9 @@ import pullback
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
-    ["errors"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"],
-    ["compile"], ["saving"], ["nn"], ["optim"], ["tools"], ["interop"], ["data", "demo", "cli", "__init__"],
+    ["public_names"], ["errors"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["checkpoint"],
+    ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"], ["interop"],
+    ["data", "demo", "cli", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.
@@ -39,8 +41,11 @@ def package_of(module):
 
 
 def imports_in(module):
-    """(absolute name, line, inside a function, only for types) for each import of a module."""
-    tree = ast.parse(MODULES[module].read_text())
+    """(absolute name, line, inside a function, only for types) for each import of a module, and of its stub, which is
+    imported from too.
+    """
+    stub = MODULES[module].with_suffix(".pyi")
+    tree = ast.parse(MODULES[module].read_text() + (stub.read_text() if stub.exists() else ""))
     found = []
 
     def visit(node, inside, typing):
@@ -108,17 +113,53 @@ def imports_by_name(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_imported_by_name_is_an_optional_package(module):
     allowed = OPTIONAL | (
-        {"pullback"} if module in ("__init__", "ops.__init__", "ops.lazy") else set()
+        {"pullback"} if module in ("__init__", "ops.__init__", "ops.lazy", "public_names") else set()
     )  # the package loads its own parts late
-    assert [name for name in imports_by_name(module) if name.split(".")[0] not in allowed] == []
+    named = [name for name in imports_by_name(module) if name.strip(".")]
+    assert [name for name in named if name.split(".")[0] not in allowed] == []
 
 
-def test_names_that_are_loaded_later_are_there():
-    for name, module in pullback._LATER.items():
-        assert name in pullback.__all__
-        assert getattr(pullback, name) is getattr(importlib.import_module(f"pullback.{module}"), name)
+def names_in_the_stub(package):
+    """(name, level, module, name there) for each public name, in the order of the stub."""
+    found, homes = [], {}
+    for node in ast.parse(Path(package.__path__[0], "__init__.pyi").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            assert all(alias.asname == alias.name for alias in node.names), "`name as name` is what exports a name"
+            homes |= {alias.name: ("." * node.level + (node.module or ""), alias.name) for alias in node.names}
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign):
+            homes[node.targets[0].id] = homes[node.value.id]
+            found.append(node.targets[0].id)
+    return [(name, *homes[name]) for name in found]
+
+
+STUBS = [".".join(("pullback", *path.relative_to(ROOT).parts[:-1])) for path in sorted(ROOT.rglob("__init__.pyi"))]
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_each_public_name_is_listed_once_and_is_what_the_stub_says(name):
+    package = importlib.import_module(name)
+    listed = names_in_the_stub(package)
+    assert sorted(name for name, *_ in listed) == package.__all__
+    for name, module, attribute in listed:
+        found = getattr(package, name)
+        home = importlib.import_module(module, package.__name__)
+        if isinstance(found, ModuleType):
+            assert found is importlib.import_module(f"{home.__name__}.{attribute}")
+        else:
+            assert found is getattr(home, attribute)
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_a_name_that_is_not_public_is_missing():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = pullback.nothing
+
+
+def test_the_package_of_its_name_does_not_hide_checkpoint():
+    program = "import pullback.checkpoint.recompute.checkpoint; print(callable(pullback.checkpoint))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
 
 
 def test_every_optional_package_is_used():

@@ -42,7 +42,7 @@ def sections() -> Iterator[str]:
         public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
     for part in ("implicit", "nn", "random", "special"):
         space = getattr(pullback, part)
-        inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not vars(pullback).get(n)}
+        inside = {n: getattr(space, n) for n in space.__all__ if getattr(space, n) is not getattr(pullback, n, None)}
         public |= {f"pullback.{part}.{name}": thing for name, thing in inside.items()}
     inside = {n: getattr(pullback.implicit, n) for n in pullback.implicit.__all__ if n not in pullback.__all__}
     public |= {f"pullback.implicit.{name}": thing for name, thing in inside.items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from .backends import device_count
 
 #: The versions of the array API standard that a caller may request; this package follows the last one.
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
@@ -38,7 +40,6 @@ def normalize_device(device: Any, what: str) -> str:
     return f"cuda:{int(device[5:])}"
 
 
-@dataclass(frozen=True)
 class NamespaceInfo:
     """The namespace's inspection functions, by their array API names."""
 

@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ..errors import ArgumentError, ArgumentTypeError, IndexingError
 from ..settings import modes
@@ -67,17 +67,39 @@ class Hooks:
 
 
 class NodeCall:
-    """What nodes of the fast path do not need: how the op was called, the hooks of the node, and whether it is an
-    recorded in-place update of a leaf.
+    """What nodes of the fast path do not need: how the op was called, the hooks of the node, whether it is a recorded
+    in-place update of a leaf, and the call of `grad` or `vjp` that it is a variable of.
     """
 
-    __slots__ = ("hooks", "is_update", "specs", "static")
+    __slots__ = ("hooks", "is_update", "specs", "static", "variable_of")
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
         self.specs = specs
         self.static = static
         self.hooks: Hooks | None = None
         self.is_update = False
+        self.variable_of: DifferentiatedCall | None = None
+
+
+class DifferentiatedCall:
+    """One call of `grad` or `vjp`, to which the nodes of its variables point; `running` while its function runs."""
+
+    __slots__ = ("running",)
+    #: The calls that run now, in all threads: while there are none, no graph is searched for their variables.
+    _now_running: ClassVar[set[int]] = set()
+
+    def __enter__(self) -> DifferentiatedCall:
+        self.running = True
+        self._now_running.add(id(self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.running = False
+        self._now_running.discard(id(self))
+
+    @classmethod
+    def is_any_running(cls) -> bool:
+        return bool(cls._now_running)
 
 
 class Node:
@@ -147,6 +169,17 @@ class Node:
     def hooks(self) -> Hooks | None:
         return None if self.call is None else self.call.hooks
 
+    @property
+    def variable_of(self) -> DifferentiatedCall | None:
+        """The call of `grad` or `vjp` that differentiates with respect to this node."""
+        return None if self.call is None else self.call.variable_of
+
+    @property
+    def is_owned_leaf(self) -> bool:
+        """Whether a caller may still ask for the gradient of this leaf: none does once the call it is of is over."""
+        call = self.variable_of
+        return self.rule is None and (call is None or call.running)
+
     def leave_fast_path(self) -> NodeCall:
         """From now on the backward pass checks this node for hooks."""
         if self.call is None:
@@ -172,18 +205,12 @@ def leaf_node(tensor: Any) -> Node:
     return node
 
 
-#: Calls of `grad` and `vjp` now running their functions, in all threads: while empty, lookups are skipped.
-running_calls: set[int] = set()
-
-
-def call_status(node: Node) -> str | None:
-    """For a variable of a call of `grad` or `vjp`, whether the call is "running" its function or "over"."""
-    return None if node.call is None else node.call.static.get("of_call")
-
-
 def depends_on_running_call(start: Node) -> bool:
     """Whether a value has a derivative in a variable of a call of `grad` or `vjp` that still runs its function."""
-    return bool(running_calls) and any(call_status(node) == "running" for node in _nodes_with_derivative(start))
+    if not DifferentiatedCall.is_any_running():
+        return False
+    calls = (node.variable_of for node in _nodes_with_derivative(start))
+    return any(call is not None and call.running for call in calls)
 
 
 def has_derivative(start: Node) -> bool:

@@ -13,8 +13,7 @@ import math
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -34,8 +33,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 _REPRESENTATIVES = (30089, 31013, 32117, 33161, 34141, 35081, 35983, 36919, 37847, 38747)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """A comparison that was decided."""
 
     left: Form

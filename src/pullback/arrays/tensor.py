@@ -23,7 +23,7 @@ from .backends import as_array, device_context, device_of, is_array, namespace_o
 from .conversion_advice import advise_on_conversion
 from .dtypes import NAMES, as_dtype
 from .namespace import normalize_device
-from .node import Handle, Node, attributed_to_caller, call_status, depends_on_running_call, has_derivative, leaf_node
+from .node import Handle, Node, attributed_to_caller, depends_on_running_call, has_derivative, leaf_node
 from .protect import as_immutable, as_shared_view, read_only_view
 from .scope import Scope, current_scope, enclosing_scopes
 from .spec import Spec, spec_of
@@ -60,6 +60,14 @@ class Tensor(Value):
     def level(self) -> int:
         value = self.value
         return 1 if type(value) is np.ndarray or not isinstance(value, Value) else value.level + 1
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.value,)
+
+    def with_parts(self, *parts: Any) -> Tensor:
+        twin = copy_variable(self)
+        (twin.value,) = parts
+        return twin
 
     @property
     def is_traced(self) -> bool:
@@ -355,7 +363,7 @@ class Tensor(Value):
 
     def _is_user_leaf(self) -> bool:
         """Whether this is the user's leaf, and not a variable that a call of `grad` differentiates."""
-        return self.is_leaf and self.node is not None and call_status(self.node) is None
+        return self.is_leaf and self.node is not None and self.node.variable_of is None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__reduce__()
@@ -481,7 +489,8 @@ def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | No
     >>> y.backward(); a.flags.writeable
     True
     """
-    if device is not None and normalize_device(device, "asarray") != device_of(getattr(data, "value", data)):
+    here = data.device if isinstance(data, Value) else device_of(data)
+    if device is not None and normalize_device(device, "asarray") != here:
         return tensor(move_to_device(data, device), dtype=dtype)
     if isinstance(data, Tensor) and not copy:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
 from .conversion_advice import advise_on_conversion
+from .scope import Scope
 from .spec import Spec
 
 
@@ -24,6 +25,8 @@ class Value:
     __array_priority__ = 1000
     spec: Spec
     _sources: tuple[ref[Any], ...]
+    #: The run of a transform that this value belongs to; tensors belong to none.
+    scope: Scope | None = None
     #: Whether a compiled function is to run op by op on this value, because its transform must see the single ops.
     runs_op_by_op = False
 
@@ -34,6 +37,16 @@ class Value:
 
     def interpret(self, op: Any, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Run an op in which this value has the highest level."""
+        raise NotImplementedError
+
+    def parts(self) -> tuple[Any, ...]:
+        """What this wrapper is made of: values of lower levels, the value itself first, then what belongs to its
+        derivative (None for zero). Empty for a value that is known by its spec alone.
+        """
+        raise NotImplementedError
+
+    def with_parts(self, *parts: Any) -> Self:
+        """The same wrapper, under a variable of its own, over other parts of the same specs."""
         raise NotImplementedError
 
     @property
@@ -150,7 +163,7 @@ class Value:
 
     def alias(self) -> Any:
         """The value that this wrapper stands for now, under a wrapper that no user can rebind."""
-        return self
+        return self.with_parts(*self.parts()) if self.is_variable else self
 
     def rebind_error(self, what: str) -> GraphError:
         return GraphError(
@@ -204,3 +217,22 @@ class Value:
         def T(self) -> Any: ...
         @property
         def mT(self) -> Any: ...
+
+
+class SymbolicValue(Value):
+    """Abstract: a value known by its spec alone, which its interpreter recognizes by identity."""
+
+    __slots__ = ()
+
+    def parts(self) -> tuple[Any, ...]:
+        return ()
+
+    def with_parts(self, *parts: Any) -> Self:
+        return self
+
+
+def unwrap_array(x: Any) -> Any:
+    """The array behind a value of any transform, None where there is none, as in a program being traced."""
+    while isinstance(x, Value):
+        x = next(iter(x.parts()), None)
+    return x

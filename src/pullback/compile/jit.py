@@ -266,7 +266,7 @@ def _needs_op_by_op(x: Any) -> bool:
     """Whether a value is symbolic, or belongs to a transform that must see every op."""
     inside = x
     while isinstance(inside, Value) and not inside.runs_op_by_op:
-        inside = next((getattr(inside, n) for n in ("value", "primal", "start") if hasattr(inside, n)), None)
+        inside = next(iter(inside.parts()), None)
     return isinstance(x, Value) and (inside is None or isinstance(inside, Value))
 
 

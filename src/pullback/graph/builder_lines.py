@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..arrays.scope import Scope
 from ..arrays.size import Size
 from ..arrays.spec import Spec
-from ..arrays.value import Value
+from ..arrays.value import SymbolicValue
 from ..errors import ShapeError
 from ..ops.op import Op
 from .builder_sizes import show_shape
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from .builder import GraphBuilder
 
 
-class GraphValue(Value):
+class GraphValue(SymbolicValue):
     """A value of a graph that is being built: a placeholder, a variable, or the result of an op on them."""
 
     __slots__ = ("builder", "level", "name", "number", "scope", "spec")
     level: int
+    scope: Scope
 
     def __init__(self, builder: GraphBuilder, spec: Spec, name: str = "") -> None:
         self.builder = builder

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..arrays.scope import Scope
 from ..arrays.tensor import Tensor
+from ..arrays.value import Value
 from ..errors import LeakError
 
 #: Where an instance that was rebuilt inside a transform keeps the transform's level: the transform owns it.
@@ -20,7 +21,7 @@ def foreign_scope(module: Any, value: Any) -> Scope | None:
     """The transform that a value belongs to, if the module was there before the transform began."""
     while type(value) is Tensor:
         value = value.value
-    scope: Scope | None = getattr(value, "scope", None)
+    scope = value.scope if isinstance(value, Value) else None
     if scope is None or scope.name in _SCOPES_WITH_STATE or vars(module).get(LEVEL, 0) >= scope.level:
         return None
     return scope

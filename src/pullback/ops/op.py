@@ -237,13 +237,21 @@ class PullRule:
             return None
         return pull.function(*self._formula_arguments(self._lookups[position], position, bar, out, args, specs, static))
 
+    def values_of(
+        self, names: Sequence[str], out: Any, args: Sequence[Any], specs: tuple[Spec, ...], static: dict[str, Any]
+    ) -> list[Any]:
+        """The values of names that a formula for all arguments together may use, without a cotangent."""
+        return self._formula_arguments(
+            [self._lookup(name) for name in names], self.needs, None, out, args, specs, static
+        )
+
     def _formula_arguments(
         self,
         lookups: Sequence[tuple[str, Any]],
         position: int | tuple[int, ...],
         bar: Any,
         out: Any,
-        args: list[Any],
+        args: Sequence[Any],
         specs: tuple[Spec, ...],
         static: dict[str, Any],
     ) -> list[Any]:
@@ -269,7 +277,9 @@ class PullRule:
             raise ArgumentError(f"the rule of {self.op.name} uses {name!r}, not one of its arguments or statics.")
         return static[name]
 
-    def _variadic_value(self, kind: str, start: int, position: Any, args: list[Any], specs: tuple[Spec, ...]) -> Any:
+    def _variadic_value(
+        self, kind: str, start: int, position: Any, args: Sequence[Any], specs: tuple[Spec, ...]
+    ) -> Any:
         """The value of a name that only variadic ops use."""
         if kind == "others":
             return [a for i, a in enumerate(args) if i != position]

@@ -39,7 +39,7 @@ from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, copy_variable
-from ..arrays.value import Value
+from ..arrays.value import SymbolicValue, Value
 from ..errors import ConversionError
 from ..settings import enable_grad, modes, override_modes
 from . import basis
@@ -122,11 +122,12 @@ def _is_bitwise_equal(x: Any, other: Any) -> bool:
     return bool(x.tobytes() == other.tobytes())
 
 
-class Symbol(Value):
+class Symbol(SymbolicValue):
     """A value known only by its spec. Ops on it are traced instead of computed."""
 
     __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "spec")
     level: int
+    scope: Scope
     is_variable = True
 
     def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:

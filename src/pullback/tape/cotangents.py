@@ -59,7 +59,7 @@ def arrays_in(value: Any) -> Iterator[Any]:
         elif isinstance(x, (tuple, list)):
             waiting.extend(x)
         elif isinstance(x, Value):
-            waiting.extend(getattr(x, name, None) for name in ("value", "primal", "along"))
+            waiting.extend(x.parts())
         elif type(x) is MaskedCotangent:
             waiting.extend((x.bar, x.mask))
         elif type(x) is ResultCotangents:

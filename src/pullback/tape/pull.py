@@ -10,7 +10,7 @@ from ..arrays.node import Node
 from ..arrays.protect import as_immutable
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..arrays.value import Value
+from ..arrays.value import Value, unwrap_array
 from ..errors import AnomalyError, GraphError
 from ..ops.elementwise import pointwise
 from ..ops.op import OUT, MaskedCotangent, PullRule
@@ -152,17 +152,10 @@ def freed_graph_error(node: Node) -> GraphError:
     )
 
 
-def _unwrap_numbers(x: Any) -> Any:
-    """The bare array below tapes, duals and batches; None where there is none, as in a program being traced."""
-    while isinstance(x, Value):
-        x = getattr(x, "value", getattr(x, "primal", None))
-    return x if is_array(x) else None
-
-
 def check_finite(node: Node, shares: tuple[Any, ...], nan_only: bool) -> None:
     """Raise at the first NaN (or infinity) among the shares of a node."""
     for i, share in enumerate(shares):
-        value = _unwrap_numbers(strip_mask(share))
+        value = unwrap_array(strip_mask(share))
         if value is None:
             continue
         bad = pointwise.isnan(value) if nan_only else pointwise.logical_not(pointwise.isfinite(value))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, call_status, depends_on_running_call, propagate_call_site, user_line
+from ..arrays.node import Node, depends_on_running_call, propagate_call_site, user_line
 from ..ops.specialize import plain_step
 from ..settings import modes
 from .cotangents import accumulate, strip_mask
@@ -251,7 +251,7 @@ def has_foreign_leaves(order: list[Node], except_for: Set[Node | None]) -> bool:
     """Whether another caller may still differentiate: there is a leaf not in `except_for`. It counts also when its
     tensor is dead, since values computed from it may live; a variable of a finished call does not count.
     """
-    return replay_decision(any(node not in except_for and call_status(node) != "over" for node in leaves_of(order)))
+    return replay_decision(any(node not in except_for and node.is_owned_leaf for node in leaves_of(order)))
 
 
 def replay_decision(found: bool) -> bool:

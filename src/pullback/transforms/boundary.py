@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from ..arrays.backends import is_array
-from ..arrays.node import Node, call_status
+from ..arrays.backends import is_array, namespace_on
+from ..arrays.node import Node
 from ..arrays.scope import Scope
-from ..arrays.spec import spec_of
+from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import leaf_paths
 from ..arrays.value import Value
@@ -74,16 +74,9 @@ def has_leaves(node: Node | None, except_for: Set[Node | None]) -> bool:
     return floor > 0 or has_foreign_leaves(order_deepest_first([node]), except_for)
 
 
-def unwrap_array(x: Any) -> Any:
-    """The array behind a value of any transform, None where there is none."""
-    while isinstance(x, Value):
-        for name in ("value", "primal", "start"):
-            if hasattr(x, name):
-                x = getattr(x, name)
-                break
-        else:
-            return None
-    return x
+def unit_rows(spec: Spec, first: int, count: int) -> Any:
+    """So many unit directions of a value, one after the other along the first axis, from element `first` on."""
+    return namespace_on(spec.device).eye(count, spec.size, first, spec.dtype).reshape(count, *spec.shape)
 
 
 def owned_copy(x: Any) -> Any:
@@ -96,7 +89,7 @@ def owned_copy(x: Any) -> Any:
 def _live_leaves(node: Node | None) -> list[Any]:
     """The leaves that a result depends on and that their makers still hold."""
     leaves = [] if node is None else leaves_of(order_deepest_first([node]))
-    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and call_status(leaf) is None]
+    return [tensor for leaf in leaves if (tensor := leaf.kept()) is not None and leaf.variable_of is None]
 
 
 def unwrap_to_level(x: Any, scope: Scope) -> Any:

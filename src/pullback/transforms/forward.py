@@ -28,6 +28,7 @@ class Dual(Value):
 
     __slots__ = ("along", "level", "primal", "scope", "spec")
     level: int
+    scope: Scope
     is_variable = True
 
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
@@ -46,8 +47,12 @@ class Dual(Value):
         else:
             self.primal, self.along = new, None
 
-    def alias(self) -> Dual:
-        return Dual(self.primal, self.along, self.scope)
+    def parts(self) -> tuple[Any, ...]:
+        return self.primal, self.along
+
+    def with_parts(self, *parts: Any) -> Dual:
+        primal, along = parts
+        return Dual(primal, along, self.scope)
 
     @property
     def tangent(self) -> Any:

@@ -16,11 +16,11 @@ from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, leaves_matching, unflatten
-from ..arrays.value import Value
+from ..arrays.value import Value, unwrap_array
 from ..errors import ArgumentError, ConversionError
 from ..ops.dispatch import run
 from ..ops.op import OUT, Op
-from .boundary import as_array_leaf, as_differentiable, unwrap_array
+from .boundary import as_array_leaf, as_differentiable
 from .reverse import Pullback
 
 
@@ -79,6 +79,7 @@ class LinearVariable(Value):
 
     __slots__ = ("level", "moves", "scope", "spec", "value")
     level: int
+    scope: Scope
 
     def __init__(self, value: Any, moves: bool, scope: Scope) -> None:
         self.value = value
@@ -102,6 +103,13 @@ class LinearVariable(Value):
         if type(out) is tuple:
             return tuple([LinearVariable(part, moves, scope) for part in out])
         return LinearVariable(out, moves, scope) if moves or op.differentiable else out
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.value,)
+
+    def with_parts(self, *parts: Any) -> LinearVariable:
+        (value,) = parts
+        return LinearVariable(value, self.moves, self.scope)
 
     def __bool__(self) -> bool:
         if not self.moves:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_argnums, check_functions
-from ..arrays.node import Node, propagate_call_site, running_calls, user_line
+from ..arrays.node import DifferentiatedCall, Node, propagate_call_site, user_line
 from ..arrays.picklable import Bound, picklable
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope, current_scope
@@ -25,216 +25,6 @@ from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
 from .boundary import as_array_leaf, as_differentiable, has_leaves, owned_copy, split_aux
 from .vectorize import Batched
-
-
-class Pullback:
-    """What f did with its variables, ready to pull cotangents of its results back to them."""
-
-    __slots__ = ("_given", "_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording")
-
-    def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
-        self._xs = xs
-        self._scope = scope = _highest_scope(xs, scope)
-        self.recording = modes().grad
-        with enable_grad():
-            self._given = [_make_variable(x, scope) for x in xs]  # held, since a leaf counts while its tensor lives
-            self._inputs = [alias(x) for x in self._given]  # f may rebind its own
-            running_calls.add(id(self))
-            try:
-                self.outs: list[Any] = f(*self._given)
-            finally:
-                running_calls.discard(id(self))
-                for x in self._inputs:
-                    _set_call_state(x.node, "over")
-        for out in self.outs:  # f may be one of our own ops
-            propagate_call_site(getattr(out, "node", None), user_line(sys._getframe(2)))
-        level = max((x.level for x in self._inputs), default=0)
-        self._tracked = [_is_tracked(out, level) for out in self.outs]
-        self._own_nodes = {x.node for x in self._inputs}
-        self._uses_foreign: bool | None = None
-
-    @property
-    def uses_foreign_leaves(self) -> bool:
-        """Whether another caller may differentiate the result again, because f also used foreign leaves."""
-        if self._uses_foreign is None:
-            nodes = [out.node for out, tracked in zip(self.outs, self._tracked, strict=True) if tracked]
-            self._uses_foreign = any(has_leaves(node, self._own_nodes) for node in nodes)
-        return self._uses_foreign
-
-    def gradient(self, retain: bool) -> list[Any]:
-        """The gradients of the one real number that f returned; its graph is freed, unless `retain`."""
-        found: Sequence[Tensor | None] = [None] * len(self._xs)
-        if self._tracked[0] and self._inputs:
-            found, self._uses_foreign = gradients_of_call(self.outs[0], self._inputs, retain)
-        return [self._return_gradient(g, x) for g, x in zip(found, self._xs, strict=True)]
-
-    def variables(self) -> frozenset[Node]:
-        """The nodes that cotangents are pulled back to."""
-        return frozenset(node for node in self._own_nodes if node is not None)
-
-    def values(self) -> list[Any]:
-        """The results as the caller sees them: tracked only if they depend on the caller's own leaves."""
-        return [
-            self._lower_result(out, self.uses_foreign_leaves) if tracked else out
-            for out, tracked in zip(self.outs, self._tracked, strict=True)
-        ]
-
-    def lower_aux(self, aux: Any) -> Any:
-        """The aux of the function, lowered in the same way."""
-        if aux is None:
-            return None
-        leaves, structure = flatten(aux)
-        return unflatten(
-            structure,
-            [
-                self._lower_aux_leaf(x) if isinstance(x, Tensor) and x.node is not None else owned_copy(x)
-                for x in leaves
-            ],
-        )
-
-    def _lower_aux_leaf(self, x: Tensor) -> Any:
-        return owned_copy(self._lower_result(x, has_leaves(x.node, self._own_nodes)))
-
-    def _lower_result(self, out: Tensor, outside: bool) -> Any:
-        if outside:
-            return out if self.recording else pointwise.unrecorded(out).detach()
-        lowered = self._settled(out.value)
-        return (
-            wrap(lowered, spec_of(lowered))
-            if self._has_tensor_argument() and not isinstance(lowered, Tensor)
-            else lowered
-        )
-
-    def _has_tensor_argument(self) -> bool:
-        return any(isinstance(x, Tensor) for x in self._xs)
-
-    def _settled(self, value: Any) -> Any:
-        """A value at the level of the caller, which records nothing of it under `no_grad`, also in a program."""
-        lowered = self._lower_value(value)
-        return lowered if self.recording or not isinstance(lowered, Value) else pointwise.unrecorded(lowered)
-
-    def _lower_value(self, value: Any) -> Any:
-        if self._scope is None:
-            return value
-        if type(value) is Batched and value.level > self._scope.level:  # pulled back inside of a later vmap
-            return Batched(self._lower_value(value.value), value.axis, value.scope, value.made_by)
-        return self._scope.lower(value)
-
-    def pull(
-        self, bars: Sequence[Any], create_graph: bool | None = None, only: Sequence[int] | None = None
-    ) -> list[Any]:
-        """The gradients with respect to each variable, or to `only` some, zeros where no path leads. With
-        `create_graph` they can be differentiated again; None means: if another caller may do so.
-        """
-        chosen = range(len(self._xs)) if only is None else only
-        xs, inputs = [self._xs[i] for i in chosen], [self._inputs[i] for i in chosen]
-        pairs = [(out, bar) for out, bar, tracked in zip(self.outs, bars, self._tracked, strict=True) if tracked]
-        found: Sequence[Tensor | None] = [None] * len(xs)
-        if pairs and inputs:
-            roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
-            level = max(x.level for x in inputs)  # a cotangent of a lower level is a constant of this tape
-            tracked = any(isinstance(bar, Tensor) and bar.node is not None and bar.level >= level for bar in seeds)
-            create_graph = (tracked or self.uses_foreign_leaves) if create_graph is None else create_graph
-            with enable_grad() if self.recording and not modes().grad else nullcontext():
-                found = gradients(roots, inputs, seeds, create_graph=create_graph, retain_graph=True, allow_unused=True)
-        return [self._return_gradient(g, x) for g, x in zip(found, xs, strict=True)]
-
-    def _return_gradient(self, gradient: Tensor | None, x: Any) -> Any:
-        """A tensor for a tensor, an array for an array; a tracked one where it can be differentiated again."""
-        if gradient is None:
-            value = zeros(spec_of(x))
-        elif gradient.node is not None:
-            return gradient if self.recording else pointwise.unrecorded(gradient).detach()
-        else:
-            value = self._settled(gradient.value)
-        return wrap(value, spec_of(value)) if isinstance(x, Tensor) and not isinstance(value, Tensor) else value
-
-
-def _highest_scope(xs: list[Any], scope: Scope | None) -> Scope | None:
-    """The scope that variables are lifted to: the running one, or, in a context that does not know it, the one that an
-    argument belongs to.
-    """
-    for x in xs:
-        value = x.value if isinstance(x, Tensor) else x
-        found = getattr(value, "scope", None) if isinstance(value, Value) else None
-        if found is not None and (scope is None or found.level > scope.level):
-            scope = found
-    return scope
-
-
-def _is_tracked(out: Any, level: int) -> bool:
-    """Whether a result is on the tape of this call."""
-    if not isinstance(out, Value):
-        return False
-    if out.level > level:
-        raise LeakError(
-            f"vjp: the function returned {out!r}, a value of a transform that this call does not know of.\n"
-            "  It was started in another thread or context; run it inside of the function, or outside of vjp."
-        )
-    return isinstance(out, Tensor) and out.level == level and out.node is not None
-
-
-def _make_variable(x: Any, scope: Scope | None) -> Tensor:
-    """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
-    if scope is not None and (not isinstance(x, Value) or x.level < scope.level):
-        lifted = scope.lift(scope, x if isinstance(x, Value) else as_immutable(x))
-        return _make_leaf(lifted, lifted.spec)
-    if isinstance(x, Tensor) and x.node is not None:
-        tracked: Tensor = pointwise.positive(x)
-        _set_call_state(tracked.node, "running")
-        return tracked
-    if isinstance(x, Tensor):
-        return _make_leaf(x.value, x.spec)
-    value = x.alias() if isinstance(x, Value) else as_immutable(x)  # the caller may write to it before pulling back
-    return _make_leaf(value, spec_of(value))
-
-
-def _make_leaf(value: Any, spec: Any) -> Tensor:
-    variable = wrap(value, spec).requires_grad_()
-    _set_call_state(variable.node, "running")
-    return variable
-
-
-def _set_call_state(node: Node | None, state: str) -> None:
-    """Mark the node of a variable: its call is running or over."""
-    if node is not None:
-        call = node.leave_fast_path()
-        call.static = {**call.static, "of_call": state}  # the dict may be shared with an equation
-
-
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of f and the function that pulls a cotangent of it back to the primals: (value, pull), or
-    (value, pull, aux) with `has_aux`. Primals and results are trees; `pull` returns a tuple, one tree for each primal.
-
-    One backward pass, whatever the number of inputs: the mode for many inputs and few outputs.
-
-    >>> import numpy as np, pullback as pb
-    >>> value, pull = pb.vjp(lambda x: x * x, np.array([1.0, 3.0]))
-    >>> pull(np.array([1.0, 10.0]))
-    (array([ 2., 60.]),)
-    """
-    check_functions("vjp", f)
-    leaves, structure = flatten(primals)
-    xs = [as_differentiable(x, "vjp", structure, i) for i, x in enumerate(leaves)]
-    found: dict[str, Any] = {"aux": None}
-
-    def flat(*inputs: Tensor) -> list[Any]:
-        out = f(*unflatten(structure, inputs))
-        if has_aux:
-            out, found["aux"] = split_aux(out, "vjp")
-        outs, found["structure"] = flatten(out)
-        return [as_array_leaf(x, "vjp") for x in outs]
-
-    pullback = Pullback(flat, xs, current_scope())
-    shape = found["structure"]
-
-    def pull(bar: Any) -> tuple[Any, ...]:
-        bars = leaves_matching(shape, bar, "vjp: the cotangent")
-        answer: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
-        return answer
-
-    value = unflatten(shape, [owned_copy(x) for x in pullback.values()])
-    return (value, Bound(pull), pullback.lower_aux(found["aux"])) if has_aux else (value, Bound(pull))
 
 
 @picklable
@@ -278,6 +68,65 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
     return both
 
 
+@picklable
+def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+    """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.elementwise_grad(pb.square)(np.array([1.0, 2.0, 3.0]))
+    array([2., 4., 6.])
+    """
+    check_functions("elementwise_grad", f)
+    check_argnums("elementwise_grad", argnums)
+
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(argnums, (tuple, list)):
+            raise ArgumentError(f"elementwise_grad: argnums is one integer, got {argnums}.")
+        (position,) = argument_positions(argnums, len(args), "elementwise_grad")
+        value, pull = vjp(lambda x: f(*args[:position], x, *args[position + 1 :], **kwargs), args[position])
+        leaves, structure = flatten(value)
+        (slopes,) = pull(unflatten(structure, [ones(spec_of(x)) for x in leaves]))
+        return slopes
+
+    return derivative
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of f and the function that pulls a cotangent of it back to the primals: (value, pull), or
+    (value, pull, aux) with `has_aux`. Primals and results are trees; `pull` returns a tuple, one tree for each primal.
+
+    One backward pass, whatever the number of inputs: the mode for many inputs and few outputs.
+
+    >>> import numpy as np, pullback as pb
+    >>> value, pull = pb.vjp(lambda x: x * x, np.array([1.0, 3.0]))
+    >>> pull(np.array([1.0, 10.0]))
+    (array([ 2., 60.]),)
+    """
+    check_functions("vjp", f)
+    leaves, structure = flatten(primals)
+    xs = [as_differentiable(x, "vjp", structure, i) for i, x in enumerate(leaves)]
+    found: dict[str, Any] = {"aux": None}
+
+    def flat(*inputs: Tensor) -> list[Any]:
+        out = f(*unflatten(structure, inputs))
+        if has_aux:
+            out, found["aux"] = split_aux(out, "vjp")
+        outs, found["structure"] = flatten(out)
+        return [as_array_leaf(x, "vjp") for x in outs]
+
+    pullback = Pullback(flat, xs, current_scope())
+    shape = found["structure"]
+
+    def pull(bar: Any) -> tuple[Any, ...]:
+        bars = leaves_matching(shape, bar, "vjp: the cotangent")
+        shares: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
+        return shares
+
+    value = unflatten(shape, [owned_copy(x) for x in pullback.values()])
+    return (value, Bound(pull), pullback.lower_aux(found["aux"])) if has_aux else (value, Bound(pull))
+
+
 def _differentiate(
     f: Callable[..., Any],
     argnums: Any,
@@ -290,6 +139,7 @@ def _differentiate(
     """(value, aux, gradient) of a scalar function at its arguments."""
     chosen = argument_positions(argnums, len(args), what)
     picked = tuple(args[i] for i in chosen)
+    # one array alone, the common case, is no tree
     leaves, structure = ([picked[0]], LEAF) if len(chosen) == 1 and is_plain_leaf(picked[0]) else flatten(picked)
     xs = [as_differentiable(x, what, structure, i) for i, x in enumerate(leaves)]
     aux: Any = None
@@ -306,10 +156,9 @@ def _differentiate(
 
     pullback = Pullback(scalar, xs, current_scope())
     found = pullback.gradient(retain=has_aux)
-    answer = found[0] if structure is LEAF else unflatten(structure, found)
-    answer = answer[0] if structure is not LEAF and not isinstance(argnums, (tuple, list)) else answer
-    answer = (answer,) if structure is LEAF and isinstance(argnums, (tuple, list)) else answer
-    return (pullback.values()[0] if want_value else None), pullback.lower_aux(aux), answer
+    by_argument = tuple(found) if structure is LEAF else unflatten(structure, found)
+    gradient = by_argument if isinstance(argnums, (tuple, list)) else by_argument[0]
+    return (pullback.values()[0] if want_value else None), pullback.lower_aux(aux), gradient
 
 
 def _check_scalar(out: Any, what: str) -> Any:
@@ -349,25 +198,143 @@ def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     return chosen
 
 
-@picklable
-def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
-    """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
+class Pullback:
+    """What f did with its variables, ready to pull cotangents of its results back to them."""
 
-    >>> import numpy as np, pullback as pb
-    >>> pb.elementwise_grad(pb.square)(np.array([1.0, 2.0, 3.0]))
-    array([2., 4., 6.])
+    __slots__ = ("_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording")
+
+    def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
+        self._xs = xs
+        self._scope = scope = _highest_scope(xs, scope)
+        self.recording = modes().grad
+        with enable_grad(), DifferentiatedCall() as call:
+            given = [_make_variable(x, scope, call) for x in xs]
+            self._inputs = [alias(x) for x in given]  # f may rebind its own
+            self.outs: list[Any] = f(*given)
+        for out in self.outs:  # f may be one of our own ops
+            propagate_call_site(out.node if isinstance(out, Tensor) else None, user_line(sys._getframe(2)))
+        level = max((x.level for x in self._inputs), default=0)
+        self._tracked = [_is_tracked(out, level) for out in self.outs]
+        self._own_nodes = {x.node for x in self._inputs}
+        self._uses_foreign: bool | None = None
+
+    @property
+    def uses_foreign_leaves(self) -> bool:
+        """Whether another caller may differentiate the result again, because f also used foreign leaves."""
+        if self._uses_foreign is None:
+            nodes = [out.node for out, tracked in zip(self.outs, self._tracked, strict=True) if tracked]
+            self._uses_foreign = any(has_leaves(node, self._own_nodes) for node in nodes)
+        return self._uses_foreign
+
+    def variables(self) -> frozenset[Node]:
+        """The nodes that cotangents are pulled back to."""
+        return frozenset(node for node in self._own_nodes if node is not None)
+
+    def gradient(self, retain: bool) -> list[Any]:
+        """The gradients of the one real number that f returned; its graph is freed, unless `retain`."""
+        found: Sequence[Tensor | None] = [None] * len(self._xs)
+        if self._tracked[0] and self._inputs:
+            found, self._uses_foreign = gradients_of_call(self.outs[0], self._inputs, retain)
+        return [self._return_gradient(g, x) for g, x in zip(found, self._xs, strict=True)]
+
+    def pull(
+        self, bars: Sequence[Any], create_graph: bool | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        """The gradients with respect to each variable, or to `only` some, zeros where no path leads. With
+        `create_graph` they can be differentiated again; None means: if another caller may do so.
+        """
+        chosen = range(len(self._xs)) if only is None else only
+        xs, inputs = [self._xs[i] for i in chosen], [self._inputs[i] for i in chosen]
+        pairs = [(out, bar) for out, bar, tracked in zip(self.outs, bars, self._tracked, strict=True) if tracked]
+        found: Sequence[Tensor | None] = [None] * len(xs)
+        if pairs and inputs:
+            roots, seeds = [out for out, _ in pairs], [bar for _, bar in pairs]
+            level = max(x.level for x in inputs)  # a cotangent of a lower level is a constant of this tape
+            tracked = any(isinstance(bar, Tensor) and bar.node is not None and bar.level >= level for bar in seeds)
+            create_graph = (tracked or self.uses_foreign_leaves) if create_graph is None else create_graph
+            with enable_grad() if self.recording and not modes().grad else nullcontext():
+                found = gradients(roots, inputs, seeds, create_graph=create_graph, retain_graph=True, allow_unused=True)
+        return [self._return_gradient(g, x) for g, x in zip(found, xs, strict=True)]
+
+    def values(self) -> list[Any]:
+        """The results as the caller sees them: tracked only if they depend on the caller's own leaves."""
+        return [
+            self._lower_result(out, self.uses_foreign_leaves) if tracked else out
+            for out, tracked in zip(self.outs, self._tracked, strict=True)
+        ]
+
+    def lower_aux(self, aux: Any) -> Any:
+        """The aux of the function, lowered in the same way."""
+        if aux is None:
+            return None
+        leaves, structure = flatten(aux)
+        return unflatten(structure, [owned_copy(self._lower_aux_leaf(x)) for x in leaves])
+
+    def _lower_aux_leaf(self, x: Any) -> Any:
+        is_tracked = isinstance(x, Tensor) and x.node is not None
+        return self._lower_result(x, has_leaves(x.node, self._own_nodes)) if is_tracked else x
+
+    def _lower_result(self, out: Tensor, stays_tracked: bool) -> Any:
+        return self._lower(out, stays_tracked, any(isinstance(x, Tensor) for x in self._xs))
+
+    def _return_gradient(self, gradient: Tensor | None, x: Any) -> Any:
+        """A tensor for a tensor, an array for an array; a tracked one where it can be differentiated again."""
+        if gradient is None:
+            gradient = wrap(zeros(spec_of(x)), spec_of(x))
+        return self._lower(gradient, gradient.node is not None, isinstance(x, Tensor))
+
+    def _lower(self, out: Tensor, stays_tracked: bool, as_tensor: bool) -> Any:
+        """A value at the level of the caller, which records nothing of it under `no_grad`, also in a program."""
+        if stays_tracked:
+            return out if self.recording else pointwise.unrecorded(out).detach()
+        value = out.value if self._scope is None else _lower_below(out.value, self._scope)
+        if isinstance(value, Value) and not self.recording:
+            value = pointwise.unrecorded(value)
+        return wrap(value, spec_of(value)) if as_tensor and not isinstance(value, Tensor) else value
+
+
+def _lower_below(value: Any, scope: Scope) -> Any:
+    """The value that a constant of the scope stands for; also inside a batch of a later vmap that it was pulled in."""
+    if type(value) is Batched and value.level > scope.level:
+        return Batched(_lower_below(value.value, scope), value.axis, value.scope, value.made_by)
+    return scope.lower(value)
+
+
+def _highest_scope(xs: list[Any], scope: Scope | None) -> Scope | None:
+    """The scope that variables are lifted to: the running one, or, in a context that does not know it, the one that an
+    argument belongs to.
     """
-    check_functions("elementwise_grad", f)
-    check_argnums("elementwise_grad", argnums)
+    for x in xs:
+        value = x.value if isinstance(x, Tensor) else x
+        found = value.scope if isinstance(value, Value) else None
+        if found is not None and (scope is None or found.level > scope.level):
+            scope = found
+    return scope
 
-    @functools.wraps(f)
-    def derivative(*args: Any, **kwargs: Any) -> Any:
-        if isinstance(argnums, (tuple, list)):
-            raise ArgumentError(f"elementwise_grad: argnums is one integer, got {argnums}.")
-        (position,) = argument_positions(argnums, len(args), "elementwise_grad")
-        value, pull = vjp(lambda x: f(*args[:position], x, *args[position + 1 :], **kwargs), args[position])
-        leaves, structure = flatten(value)
-        (answer,) = pull(unflatten(structure, [ones(spec_of(x)) for x in leaves]))
-        return answer
 
-    return derivative
+def _is_tracked(out: Any, level: int) -> bool:
+    """Whether a result is on the tape of this call."""
+    if not isinstance(out, Value):
+        return False
+    if out.level > level:
+        raise LeakError(
+            f"vjp: the function returned {out!r}, a value of a transform that this call does not know of.\n"
+            "  It was started in another thread or context; run it inside of the function, or outside of vjp."
+        )
+    return isinstance(out, Tensor) and out.level == level and out.node is not None
+
+
+def _make_variable(x: Any, scope: Scope | None, call: DifferentiatedCall) -> Tensor:
+    """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
+    if scope is not None and (not isinstance(x, Value) or x.level < scope.level):
+        x = scope.lift(scope, x if isinstance(x, Value) else as_immutable(x))
+    elif not isinstance(x, Tensor):
+        x = x.alias() if isinstance(x, Value) else as_immutable(x)  # the caller may write to it before pulling back
+    if isinstance(x, Tensor) and x.node is not None:
+        variable: Tensor = pointwise.positive(x)
+    else:
+        value = x.value if isinstance(x, Tensor) else x
+        variable = wrap(value, spec_of(x)).requires_grad_()
+    if variable.node is not None:
+        variable.node.leave_fast_path().variable_of = call
+    return variable

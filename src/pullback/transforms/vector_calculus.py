@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..arrays.argument_checks import check_functions
-from ..arrays.backends import namespace_on
 from ..arrays.picklable import picklable
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import LEAF, flatten
@@ -19,7 +18,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.reduce.reductions import sum as summed
 from ..ops.shape.arrange import diagonal
 from ..ops.shape.reshaping import reshape
-from .boundary import as_differentiable
+from .boundary import as_differentiable, unit_rows
 from .forward import jvp
 from .taylor.coefficient_rules import add_or_none
 from .taylor.jet import jet
@@ -36,23 +35,13 @@ def laplacian(f: Callable[..., Any], *, batch_size: int | None = None) -> Callab
     array(18.)
     """
     check_functions("laplacian", f)
-    _check_batch_size(batch_size, "laplacian")
 
-    @functools.wraps(f)
-    def trace_of(x: Any, *rest: Any, **kwargs: Any) -> Any:
-        x = _as_real_array(x, "laplacian")
+    def second_derivative(f: Callable[[Any], Any], x: Any, direction: Any) -> Any:
+        out, (_, second) = jet(f, (x,), ([direction, None],))
+        _check_scalar(out)
+        return second
 
-        def second_derivative(direction: Any) -> Any:
-            out, (_, second) = jet(lambda y: f(y, *rest, **kwargs), (x,), ([direction, None],))
-            _check_scalar(out)
-            return second
-
-        total = None
-        for _, directions in _unit_directions(spec_of(x), batch_size):
-            total = add_or_none(total, summed(vmap(second_derivative)(directions), axis=0))
-        return total
-
-    return trace_of
+    return _sum_over_directions(f, batch_size, "laplacian", second_derivative, lambda rows, first: rows)
 
 
 @picklable
@@ -65,22 +54,36 @@ def divergence(f: Callable[..., Any], *, batch_size: int | None = None) -> Calla
     array(6.)
     """
     check_functions("divergence", f)
-    _check_batch_size(batch_size, "divergence")
+
+    def derivative(f: Callable[[Any], Any], x: Any, direction: Any) -> Any:
+        out, tangent = jvp(f, (x,), (direction,))
+        _check_field(out, spec_of(x))
+        return reshape(tangent, (spec_of(x).size,))
+
+    # Row i is the derivative along axis first + i, of which that same element counts.
+    return _sum_over_directions(
+        f, batch_size, "divergence", derivative, lambda rows, first: diagonal(rows, offset=first)
+    )
+
+
+def _sum_over_directions(
+    f: Callable[..., Any],
+    batch_size: int | None,
+    what: str,
+    derive: Callable[[Callable[[Any], Any], Any, Any], Any],
+    select: Callable[[Any, int], Any],
+) -> Callable[..., Any]:
+    """The function that sums what is selected of the derivatives along all unit directions, a batch at a time."""
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise ArgumentError(f"{what}: batch_size is {batch_size!r}, wanted a positive whole number or None.")
 
     @functools.wraps(f)
     def trace_of(x: Any, *rest: Any, **kwargs: Any) -> Any:
-        x = _as_real_array(x, "divergence")
-        spec = spec_of(x)
-
-        def push(direction: Any) -> Any:
-            out, tangent = jvp(lambda y: f(y, *rest, **kwargs), (x,), (direction,))
-            _check_field(out, spec)
-            return reshape(tangent, (spec.size,))
-
+        x = _as_real_array(x, what)
         total = None
-        for first, directions in _unit_directions(spec, batch_size):
-            # Row i is the derivative along axis first + i, of which that same element counts.
-            total = add_or_none(total, summed(diagonal(vmap(push)(directions), offset=first), axis=0))
+        for first, directions in _unit_directions(spec_of(x), batch_size):
+            rows = vmap(lambda direction: derive(lambda y: f(y, *rest, **kwargs), x, direction))(directions)
+            total = add_or_none(total, summed(select(rows, first), axis=0))
         return total
 
     return trace_of
@@ -88,16 +91,9 @@ def divergence(f: Callable[..., Any], *, batch_size: int | None = None) -> Calla
 
 def _unit_directions(spec: Spec, batch_size: int | None) -> Iterator[tuple[int, Any]]:
     """Unit directions along each element, in batches, each with the number of its first."""
-    xp, n = namespace_on(spec.device), spec.size
-    step = n if batch_size is None else batch_size
-    for first in range(0, max(n, 1), max(step, 1)):  # no elements: one batch of no directions
-        rows = xp.eye(min(step, n - first), n, first, spec.dtype)
-        yield first, rows.reshape(len(rows), *spec.shape)
-
-
-def _check_batch_size(batch_size: int | None, what: str) -> None:
-    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
-        raise ArgumentError(f"{what}: batch_size is {batch_size!r}, wanted a positive whole number or None.")
+    step = spec.size if batch_size is None else batch_size
+    for first in range(0, max(spec.size, 1), max(step, 1)):  # no elements: one batch of no directions
+        yield first, unit_rows(spec, first, min(step, spec.size - first))
 
 
 def _as_real_array(x: Any, what: str) -> Any:

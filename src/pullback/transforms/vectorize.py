@@ -32,6 +32,7 @@ class Batched(Value):
 
     __slots__ = ("axis", "level", "made_by", "scope", "spec", "value")
     level: int
+    scope: Scope
     is_variable = True
 
     def __init__(self, value: Any, axis: int | None, scope: Scope, made_by: str = "an argument") -> None:
@@ -55,8 +56,12 @@ class Batched(Value):
         else:
             self.value, self.axis = new, None
 
-    def alias(self) -> Batched:
-        return Batched(self.value, self.axis, self.scope, self.made_by)
+    def parts(self) -> tuple[Any, ...]:
+        return (self.value,)
+
+    def with_parts(self, *parts: Any) -> Batched:
+        (value,) = parts
+        return Batched(value, self.axis, self.scope, self.made_by)
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         """Pass the op its arguments with their batch axes; its record has the batch rule."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,17 +10,15 @@ from ...arrays.backends import is_array
 from ...arrays.node import Node
 from ...arrays.protect import as_immutable, lock_array
 from ...arrays.scope import Scope, current_scope
-from ...arrays.tensor import Tensor, alias, wrap
+from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError
 from ...ops.naming import mark_recomputation
 from ...ops.op import Op
 from ...ops.saved_values import Keeper, SavedValue
-from ...ops.specialize import Symbol
 from ...settings import override_modes
 from ...transforms.control.staging import is_staged
-from ...transforms.taylor.series import Series
 
 
 class _Argument(ABC):
@@ -108,19 +105,9 @@ def _snapshot_value(value: Any) -> Any:
     """A value over its own variables and arrays: the originals may be rebound or written to."""
     if not isinstance(value, Value):
         return as_immutable(value) if is_array(value) else value
-    if type(value) is Symbol:  # it cannot be rebound, and programs know it by identity
-        return value
-    if type(value) is Tensor:
-        twin = alias(value)
-        twin.value = _snapshot_value(value.value) if isinstance(value.value, Value) else value.value
-        return twin
-    twin = copy.copy(value)
-    for name in ("value", "primal", "along"):
-        if hasattr(twin, name):
-            setattr(twin, name, _snapshot_value(getattr(twin, name)))
-    if isinstance(twin, Series):
-        twin.known, twin.slope = list(map(_snapshot_value, twin.known)), None
-    return twin
+    # the array of a tensor never changes; others may be written to
+    parts = (part if type(value) is Tensor and is_array(part) else _snapshot_value(part) for part in value.parts())
+    return value.with_parts(*parts)
 
 
 def _load_value(held: Any) -> Any:
@@ -180,8 +167,8 @@ class Arguments:
         found = [] if innermost is None else list(innermost.and_enclosing())
         for leaf in self.leaves:
             value = leaf.value if isinstance(leaf, Tensor) else leaf
-            if isinstance(value, Value) and isinstance(scope := getattr(value, "scope", None), Scope):
-                found += scope.and_enclosing()
+            if isinstance(value, Value) and value.scope is not None:
+                found += value.scope.and_enclosing()
         return tuple(dict.fromkeys(found))
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.value import Value
-from ...ops.specialize import Symbol
 from ..loops.snapshots import is_ticket
 
 #: How many elements are compared one by one; all of them where there are no more.
@@ -102,7 +101,5 @@ def fingerprint_value(value: Any) -> tuple[Fingerprint, ...]:
     """Of all arrays that a value is made of: a dual has two, a symbol none. Tickets differ from run to run."""
     if is_array(value):
         return () if is_ticket(value) else (Fingerprint(value),)
-    if not isinstance(value, Value) or type(value) is Symbol:
-        return ()
-    parts = [getattr(value, name, None) for name in ("value", "primal", "along")] + getattr(value, "known", [])
+    parts = value.parts() if isinstance(value, Value) else ()
     return tuple(found for part in parts if part is not None for found in fingerprint_value(part))

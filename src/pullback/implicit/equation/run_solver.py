@@ -10,8 +10,8 @@ import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
 from ...arrays.spec import spec_of
+from ...arrays.value import unwrap_array
 from ...ops.elementwise import pointwise
-from ...transforms.boundary import unwrap_array
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import captured_value_error, is_tracked
 from ..linear.operator import norm

@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from ...arrays.spec import make_spec, spec_of, zeros
+from ...arrays.value import unwrap_array
 from ...errors import ArgumentError, ConversionError
 from ...ops.batching import move_batch_first
 from ...ops.contract.matrix_products import matmul
@@ -23,7 +24,6 @@ from ...ops.index.indexing import getitem
 from ...ops.op import Op
 from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
-from ...transforms.boundary import unwrap_array
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import make_custom_record
 from .operator import LinearSystem, norm, replace_zeros

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...arrays.trees import flatten
+from ...arrays.value import unwrap_array
 from ...ops.elementwise import pointwise
-from ...transforms.boundary import unwrap_array
 from ...transforms.control.branches_and_loops import while_loop
 from ...transforms.control.staging import is_staged
 from ...transforms.vectorize import Batched

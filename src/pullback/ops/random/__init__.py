@@ -6,41 +6,6 @@
 array([-0.20584214, -0.78476578])
 """
 
-from .discrete import (
-    bernoulli,
-    binomial,
-    bits,
-    categorical,
-    choice,
-    gumbel_softmax,
-    integers,
-    permutation,
-    poisson,
-)
-from .keys import State, fold_in, key, restore, seed, split, state
-from .samplers import (
-    beta,
-    cauchy,
-    chi2,
-    dirichlet,
-    exponential,
-    gamma,
-    gumbel,
-    laplace,
-    logistic,
-    lognormal,
-    multivariate_normal,
-    normal,
-    pareto,
-    student_t,
-    truncated_normal,
-    uniform,
-    weibull,
-)
+from ...public_names import import_public_names
 
-__all__ = [
-    "State", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chi2", "choice", "dirichlet",
-    "exponential", "fold_in", "gamma", "gumbel", "gumbel_softmax", "integers", "key", "laplace", "logistic",
-    "lognormal", "multivariate_normal", "normal", "pareto", "permutation", "poisson", "restore", "seed", "split",
-    "state", "student_t", "truncated_normal", "uniform", "weibull",
-]  # fmt: skip
+import_public_names(__name__)

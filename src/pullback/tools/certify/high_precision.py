@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...ops.op import Op
-from ...transforms import jvp
+from ...transforms.forward import jvp
 from .cases import Case
 from .oracles.scalars import PRECISION, mpmath_functions, to_mpmath
 

@@ -17,8 +17,10 @@ from ...arrays.spec import spec_of
 from ...compile.jit import jit
 from ...errors import DtypeError, PullbackError
 from ...graph import Graph, stage
-from ...transforms import grad, jvp, vjp, vmap
+from ...transforms.forward import jvp
+from ...transforms.reverse import grad, vjp
 from ...transforms.taylor.jet import jet
+from ...transforms.vectorize import vmap
 from .cases import (
     Case,
     as_results,

@@ -14,7 +14,7 @@ from ...arrays.trees import LEAF, flatten, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError
 from ...ops import load_all_ops
 from ...ops.op import Op
-from ...transforms import jvp
+from ...transforms.forward import jvp
 from .cases import Case, as_results, can_carry_derivative, cases_of
 from .report import Certificate, Outcome
 from .roles import ROLES, Measurement, Role, is_low_precision

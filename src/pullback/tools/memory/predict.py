@@ -21,7 +21,7 @@ from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.text import format_bytes
 from ...arrays.trees import flatten, unflatten
-from ...arrays.value import Value
+from ...arrays.value import SymbolicValue, Value
 from ...errors import ArgumentError
 from ...ops.op import Op
 from ...settings import enable_grad
@@ -91,11 +91,12 @@ class _Allocation:
         self._counter.add(-self._nbytes)
 
 
-class SizedValue(Value):
+class SizedValue(SymbolicValue):
     """A value known by its spec and by the memory it would take."""
 
     __slots__ = ("allocation", "counter", "level", "scope", "spec")
     level: int
+    scope: Scope
 
     def __init__(self, spec: Spec, scope: Scope, counter: _ByteCounter, allocation: _Allocation | None = None) -> None:
         self.spec = spec.as_guarded()

@@ -17,11 +17,10 @@ from ...arrays.backends import is_array
 from ...arrays.protect import read_only_view
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, alias
-from ...arrays.value import Value
+from ...arrays.value import Value, unwrap_array
 from ...errors import DtypeError, ShapeError
 from ...ops.elementwise import pointwise
 from ...ops.specialize import Symbol
-from ..forward import Dual
 from ..vectorize import Batched
 
 #: Python's own numbers, which are weak in promotion.
@@ -35,15 +34,8 @@ class BatchMask:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        raw = _strip_batches(value)
+        raw = unwrap_array(value)  # all elements of all batches
         self.some, self.all = bool(raw.any()), bool(raw.all())
-
-
-def _strip_batches(x: Any) -> Any:
-    """The array of all elements of all batches."""
-    while isinstance(x, Batched):
-        x = x.value
-    return x
 
 
 _current_mask: ContextVar[BatchMask | None] = ContextVar("pullback_taking_part", default=None)
@@ -77,7 +69,7 @@ def replace_inactive(x: Any) -> Any:
     mask = _current_mask.get()
     if mask is None or mask.all or not isinstance(x, Batched):
         return x
-    least = _strip_batches(pointwise.where(mask.value, x, int(np.iinfo(x.dtype).max))).min()
+    least = unwrap_array(pointwise.where(mask.value, x, int(np.iinfo(x.dtype).max))).min()
     return pointwise.where(mask.value, x, int(least))
 
 
@@ -144,11 +136,10 @@ def _spec_of_leaf(x: Any, what: str, wanted: str) -> Spec:
 
 def _differs_by_element(x: Any) -> bool:
     """Whether a value has an axis of some `vmap` inside; where that cannot be seen, it may."""
-    if type(x) is Batched:
-        return x.axis is not None or _differs_by_element(x.value)
-    if type(x) is Dual:
-        return _differs_by_element(x.primal) or _differs_by_element(x.along)
-    return _differs_by_element(x.value) if type(x) is Tensor else isinstance(x, Value)
+    if not isinstance(x, Value):
+        return False
+    parts = x.parts()
+    return not parts or (type(x) is Batched and x.axis is not None) or any(map(_differs_by_element, parts))
 
 
 def mask_operand(mask: BatchMask, now: Any, last: Any) -> Any:

@@ -25,8 +25,6 @@ from ...ops.routine import Routine, make_routine
 from ...ops.shape.reshaping import astype
 from ...ops.specialize import Symbol
 from ...settings import Modes, modes, override_modes
-from ..forward import Dual
-from ..vectorize import Batched
 from .batch_masks import check_boolean, check_integer, to_int
 from .captures import Captures
 from .carry import LoopCarry, as_arrays, has_same_type
@@ -43,7 +41,7 @@ def _layers(x: Any) -> Iterator[Any]:
     """A value and those inside it, from the outside in, without tangents."""
     while isinstance(x, Value):
         yield x
-        x = x.primal if isinstance(x, Dual) else x.value if isinstance(x, (Tensor, Batched)) else None
+        x = next(iter(x.parts()), None)
 
 
 def is_staged(*values: Any) -> bool:

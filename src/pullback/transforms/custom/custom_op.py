@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from ...arrays.backends import is_array
@@ -17,7 +17,7 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, GraphError, PullbackError
 from ...ops.dispatch import apply, as_value
 from ...ops.op import Formula, Op
-from ...ops.statics import Static
+from ...ops.replay.reach import function_contents
 from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
 
 RuleFunction = Callable[..., Any]
@@ -57,8 +57,6 @@ class CustomOp:
         if not callable(function):
             raise ArgumentError(f"custom_op: wants a function, got a {type(function).__name__}.")
         self.name: str = getattr(function, "__name__", "custom")
-        #: What static parameters may be, where a program that was read is to be asked; None: the function asks.
-        self.statics: Mapping[str, Static] | None = None
         self._function = function
         self._signature = inspect.signature(function)
         self._args = _argument_names(self._signature, self.name)
@@ -131,10 +129,10 @@ class CustomOp:
         """The record of the op, as any other op has one."""
         if self._op is None:
             terms = self._terms
-            self._op = replace(make_custom_record(
+            self._op = make_custom_record(
                 self.name, self._args, self._value, terms.get("vjp"), terms.get("jvp"), self._rules.get("batch"),
                 self._rules.get("spec"),
-            ), statics=self.statics)  # fmt: skip
+            )  # fmt: skip
         return self._op
 
     def _value(self, xp: Any, *xs: Any, **static: Any) -> Any:
@@ -201,22 +199,7 @@ def _fill_zeros(bar: Any) -> Any:
 def _refuse_captured(rule: RuleFunction, name: str) -> None:
     """A rule that closes over a tracked value would silently drop a term."""
     function = inspect.unwrap(rule)
-    code = getattr(function, "__code__", None)
-    found = getattr(function, "__globals__", {})
-    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _is_set(c)]
-    held += [
-        *(getattr(function, "__defaults__", None) or ()),
-        *(getattr(function, "__kwdefaults__", None) or {}).values(),
-    ]
-    held += [found[n] for n in code.co_names if n in found] if code else []
+    held = function_contents(function) if isinstance(function, FunctionType) else []
     for x in held:
         if isinstance(x, (Value, tuple, list, dict)) and any(map(is_tracked, flatten(x)[0])):
             raise captured_value_error(name)
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Function:
         call = _FunctionCall(cls, args)
         out = apply(_op_record(cls), *call.arrays(args), **{CALL_PARAMETER: call})
         results = out[: call.results] if type(out) is tuple else (out,)
-        return results if call.has_several_results else results[0]
+        return results if call.layout.has_several else results[0]
 
 
 def _op_record(kind: type[Function]) -> Op:
@@ -103,6 +103,30 @@ def _op_record(kind: type[Function]) -> Op:
     return found
 
 
+class _SavedPlace(NamedTuple):
+    """Where a rule finds a value that `forward` saved: among inputs, results, or results that the user does not see."""
+
+    where: str
+    number: int
+
+
+class _Layout(NamedTuple):
+    """What `forward` made: its own results, and where each value it saved is found."""
+
+    results: int
+    has_several: bool
+    saved: list[_SavedPlace]
+    #: By name, the structure of an attribute of the context and its leaves, arrays replaced by their places.
+    attributes: dict[str, Any]
+
+    def agrees_with(self, other: _Layout) -> bool:
+        return self[:3] == other[:3] and _is_same_context(self.attributes, other.attributes)
+
+    def constants(self) -> set[int]:
+        """The results that were saved as constants."""
+        return {place.number for place in self.saved if place.where == "constant"}
+
+
 class _FunctionCall:
     """One call: which arguments are arrays, and after `forward` has run, where each saved value is found."""
 
@@ -113,11 +137,16 @@ class _FunctionCall:
         if not self.places:
             raise ArgumentError(f"{self.name}.apply: no argument is an array or a floating-point number.")
         self.given = [None if i in self.places else x for i, x in enumerate(args)]  # arrays are saved by the op
-        self.saved: list[tuple[str, int]] = []
-        self.attributes: dict[str, Any] = {}
-        self.results = 1
-        self.has_several_results = False
-        self._ran = False
+        self._layout: _Layout | None = None
+
+    @property
+    def layout(self) -> _Layout:
+        assert self._layout is not None
+        return self._layout
+
+    @property
+    def results(self) -> int:
+        return self.layout.results
 
     def arrays(self, args: tuple[Any, ...]) -> list[Any]:
         """The arguments of the op."""
@@ -127,40 +156,38 @@ class _FunctionCall:
         """Run the user's forward on bare arrays, and record where each saved value is."""
         ctx = FunctionContext()
         arrays = [x if is_array(x) else np.asarray(x) for x in xs]
-        inputs = [wrap(x, spec_of(x)) for x in arrays]
         try:
-            found = self.kind.forward(ctx, *self._filled(inputs))
+            found = self.kind.forward(ctx, *self._filled([wrap(x, spec_of(x)) for x in arrays]))
         except Exception as error:
             error.add_note(f"  in {self.name}.forward")
             raise
         outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        same = [(x, ("input", i)) for i, x in enumerate(arrays)]
-        same += [(_current_value(x), ("result", i)) for i, x in enumerate(outs)]
+        known = [(x, _SavedPlace("input", i)) for i, x in enumerate(arrays)]
+        known += [(_current_value(x), _SavedPlace("result", i)) for i, x in enumerate(outs)]
         extras: list[Any] = []
-        count = len(outs)
-        saved = [_place_saved(x, constant, same, extras, count) for x, constant in ctx._saved]
-        attributes = _save_attributes(ctx, same, extras, count)
-        self._note(saved, attributes, count, isinstance(found, (tuple, list)))
+
+        def place(x: Any, constant: bool = False) -> _SavedPlace:
+            """Inputs and results are found as such; other arrays become further results of the op."""
+            for value, where in known:
+                if x is value:
+                    return where
+            extras.append(x)
+            return _SavedPlace("constant" if constant else "intermediate", len(outs) + len(extras) - 1)
+
+        saved = [place(x, constant) for x, constant in ctx._saved]
+        attributes = {name: _place_leaves(x, place) for name, x in vars(ctx).items() if name not in _CONTEXT_FIELDS}
+        self._note(_Layout(len(outs), isinstance(found, (tuple, list)), saved, attributes))
         bare = as_bare_results((*outs, *extras), self.name)
         return bare if len(bare) > 1 else bare[0]
 
-    def _note(self, saved: list[tuple[str, int]], attributes: dict[str, Any], results: int, several: bool) -> None:
+    def _note(self, layout: _Layout) -> None:
         """What is saved where; a vmap runs forward for each element, and they must agree."""
-        if self._ran and not (
-            (self.saved, self.results, self.has_several_results) == (saved, results, several)
-            and _is_same_context(self.attributes, attributes)
-        ):
+        if self._layout is not None and not self._layout.agrees_with(layout):
             raise GraphError(
                 f"{self.name}: what forward saves, or a number it keeps as an attribute of the context, differs by "
                 "element of a vmap.\n  Keep arrays, by ctx.save_for_backward, and the same ones for every element."
             )
-        self.saved, self.attributes, self.results, self.has_several_results, self._ran = (
-            saved,
-            attributes,
-            results,
-            several,
-            True,
-        )
+        self._layout = layout
 
     def _filled(self, arrays: Sequence[Any]) -> list[Any]:
         args = list(self.given)
@@ -176,9 +203,9 @@ class _FunctionCall:
         ctx = FunctionContext()
         floats = {i for i, x in zip(self.places, xs, strict=True) if spec_of(x).inexact}
         ctx.needs_input_grad = tuple(i in floats for i in range(len(self.given)))
-        ctx.saved_tensors = tuple(as_tensors(found[where][i]) for where, i in self.saved)
-        for name, (structure, leaves) in self.attributes.items():
-            values = [as_tensors(found[x.where][x.index]) if type(x) is _SavedPlace else x for x in leaves]
+        ctx.saved_tensors = tuple(as_tensors(found[where][i]) for where, i in self.layout.saved)
+        for name, (structure, leaves) in self.layout.attributes.items():
+            values = [as_tensors(found[x.where][x.number]) if type(x) is _SavedPlace else x for x in leaves]
             setattr(ctx, name, unflatten(structure, values))
         return ctx, [as_tensors(b) for b in bars]
 
@@ -212,14 +239,14 @@ class _FunctionCall:
 
     def refuse_spare_cotangents(self, bars: Sequence[Any]) -> None:
         """Raise if a value that was saved but not returned has a cotangent; that of a constant is dropped."""
-        constants = {i for where, i in self.saved if where == "constant"}
+        constants = self.layout.constants()
         for i, bar in enumerate(bars[self.results :], self.results):
             if i not in constants and not isinstance(bar, Spec):
                 raise self._unknown_derivative_error()
 
     def spare_tangents(self, out: tuple[Any, ...]) -> list[Any]:
         """The tangents of values that were saved but not returned: none for constants, else unknown."""
-        constants = {i for where, i in self.saved if where == "constant"}
+        constants = self.layout.constants()
         later = range(self.results, len(out))
         return [
             None if i in constants else UnknownTangent(spec_of(out[i]), self._unknown_derivative_error()) for i in later
@@ -233,48 +260,10 @@ class _FunctionCall:
         )
 
 
-class _SavedPlace:
-    """Where an array in an attribute is to be found."""
-
-    __slots__ = ("index", "where")
-
-    def __init__(self, where: str, index: int) -> None:
-        self.where, self.index = where, index
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SavedPlace) and (self.where, self.index) == (other.where, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self.where, self.index))
-
-
-def _place_saved(
-    x: Any, constant: bool, same: list[tuple[Any, tuple[str, int]]], extras: list[Any], count: int
-) -> tuple[str, int]:
-    """Inputs and results are found as such; other arrays become further results of the op."""
-    for value, place in same:
-        if x is value:
-            return place
-    extras.append(x)
-    return "constant" if constant else "intermediate", count + len(extras) - 1
-
-
-def _save_attributes(
-    ctx: FunctionContext, same: list[tuple[Any, tuple[str, int]]], extras: list[Any], count: int
-) -> dict[str, Any]:
-    """Attributes of the context: arrays in them are saved like any other."""
-    kept: dict[str, Any] = {}
-    for name, value in vars(ctx).items():
-        if name not in _CONTEXT_FIELDS:
-            leaves, structure = flatten(value)
-            places = [
-                _SavedPlace(*_place_saved(_current_value(x), False, same, extras, count))
-                if _is_array_or_tensor(x)
-                else x
-                for x in leaves
-            ]
-            kept[name] = structure, places
-    return kept
+def _place_leaves(value: Any, place: Callable[[Any], _SavedPlace]) -> tuple[Any, list[Any]]:
+    """An attribute of the context: arrays in it are saved like any other."""
+    leaves, structure = flatten(value)
+    return structure, [place(_current_value(x)) if isinstance(x, Tensor) or is_array(x) else x for x in leaves]
 
 
 def _attribute_to_method(method: Callable[..., Any], of_call: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,10 +279,6 @@ def _attribute_to_method(method: Callable[..., Any], of_call: Callable[..., Any]
 
 def _is_arraylike(x: Any) -> bool:
     return isinstance(x, (Value, float, complex)) or (is_array(x) or isinstance(x, np.generic))
-
-
-def _is_array_or_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor) or is_array(x)
 
 
 def _is_same_context(mine: dict[str, Any], other: dict[str, Any]) -> bool:

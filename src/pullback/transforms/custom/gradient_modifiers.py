@@ -5,90 +5,75 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.node import attributed_to_caller
 from ...arrays.picklable import picklable
+from ...arrays.protect import as_immutable
 from ...arrays.spec import Spec, spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.batching import move_batch_first
-from ...ops.dispatch import as_value
+from ...ops.dispatch import apply, as_value
 from ...ops.elementwise.pointwise import multiply, stop_gradient, unrecorded
 from ...ops.functions import clip
+from ...ops.op import Op, as_formula
 from ...ops.shape.reshaping import astype
 from ...ops.statics import Static
-from .custom_op import CustomOp, custom_op
+from .rules import make_custom_record
 
 
-@custom_op
-def _clip_gradient_op(x: Any, *, low: float, high: float) -> Any:
-    return x
-
-
-@custom_op
-def _scale_gradient_op(x: Any, *, factor: float) -> Any:
-    return x
-
-
-@custom_op
-def _straight_through_op(x: Any, y: Any) -> Any:
-    """The value of y with the derivative of x."""
-    return y
-
-
-_clip_gradient_op.def_vjp(lambda bar, low, high: clip(bar, low, high))
-_scale_gradient_op.def_vjp(lambda bar, factor: multiply(bar, factor))
-_straight_through_op.def_vjp(lambda bar: (bar, None))
-
-
-def _define_pass_through(op: CustomOp) -> None:
-    """Batch and spec rules of an op that returns its one argument."""
+def _make_identity(name: str, vjp: Callable[..., Any], **statics: Static) -> Op:
+    """An op that returns its one argument, with a rule of its own for the cotangent."""
 
     def batch(size: int, axes: tuple[int | None, ...], x: Any, **static: Any) -> tuple[Any, int | None]:
-        return op(x, **static), axes[0]
+        return apply(record, x, **static), axes[0]
 
-    def spec(x: Spec, **static: Any) -> Spec:
-        return x
+    record = replace(
+        make_custom_record(
+            name, ("x",), lambda xp, x, **static: as_immutable(x), as_formula(vjp), None, batch, lambda x, **static: x
+        ),
+        statics=statics,
+    )
+    return record
 
-    op.def_batch(batch)
-    op.def_spec(spec)
 
-
-_define_pass_through(_clip_gradient_op)
-_define_pass_through(_scale_gradient_op)
-_clip_gradient_op.name, _scale_gradient_op.name, _straight_through_op.name = (
-    "clip_gradient",
-    "scale_gradient",
-    "straight_through",
-)
-_FACTOR = Static("a finite number", lambda v, specs, static: type(v) is float and math.isfinite(v))
 _BOUND = Static(
     "a number, low below high", lambda v, specs, static: type(v) is float and static["low"] <= static["high"]
 )
-_clip_gradient_op.statics, _scale_gradient_op.statics, _straight_through_op.statics = (
-    {"low": _BOUND, "high": _BOUND},
-    {"factor": _FACTOR},
-    {},
+_clip_gradient_op = _make_identity(
+    "clip_gradient", lambda bar, low, high: clip(bar, low, high), low=_BOUND, high=_BOUND
+)
+_scale_gradient_op = _make_identity(
+    "scale_gradient",
+    lambda bar, factor: multiply(bar, factor),
+    factor=Static("a finite number", lambda v, specs, static: type(v) is float and math.isfinite(v)),
 )
 
 
-@_straight_through_op.def_spec
-def _replaced_spec(x: Spec, y: Spec) -> Spec:
+def _spec_of_straight_through(x: Spec, y: Spec) -> Spec:
     if (x.shape, x.dtype) != (y.shape, y.dtype):
         raise ShapeError(f"straight_through: the function made {y} of {x}, so the identity cannot be its derivative.")
     return y
 
 
-@_straight_through_op.def_batch
 def _batch_straight_through(size: int, axes: tuple[int | None, ...], x: Any, y: Any) -> tuple[Any, int]:
-    return _straight_through_op(move_batch_first(x, axes[0], size), move_batch_first(y, axes[1], size)), 0
+    moved = (move_batch_first(v, axis, size) for v, axis in zip((x, y), axes, strict=True))
+    return apply(_straight_through_op, *moved), 0
 
+
+#: The value of y with the derivative of x.
+_straight_through_op: Op = replace(
+    make_custom_record(
+        "straight_through", ("x", "y"), lambda xp, x, y: as_immutable(y), as_formula(lambda bar: (bar, None)), None,
+        _batch_straight_through, _spec_of_straight_through,
+    ),
+    statics={},
+)  # fmt: skip
 
 #: The ops, by the names that programs have for them.
-ALTERED = {op.name: op.record() for op in (_clip_gradient_op, _scale_gradient_op, _straight_through_op)} | {
-    unrecorded.op.name: unrecorded.op
-}
+ALTERED = {op.name: op for op in (_clip_gradient_op, _scale_gradient_op, _straight_through_op, unrecorded.op)}
 
 
 @attributed_to_caller
@@ -101,7 +86,7 @@ def clip_gradient(x: Any, /, min: float = -1.0, max: float = 1.0) -> Any:
     """
     if not min <= max:
         raise ArgumentError(f"clip_gradient: the bounds {min} and {max} are crossed.")
-    return _clip_gradient_op(x, low=float(min), high=float(max))
+    return apply(_clip_gradient_op, as_value(x), low=float(min), high=float(max))
 
 
 @attributed_to_caller
@@ -114,7 +99,7 @@ def scale_gradient(x: Any, /, factor: float) -> Any:
     """
     if not math.isfinite(factor):
         raise ArgumentError(f"scale_gradient: the factor is {factor}, wanted a finite number.")
-    return _scale_gradient_op(x, factor=float(factor))
+    return apply(_scale_gradient_op, as_value(x), factor=float(factor))
 
 
 @attributed_to_caller
@@ -150,6 +135,6 @@ def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
             )
         if spec_of(y).dtype.kind == "c" and spec_of(x).dtype.kind != "c":
             raise DtypeError("straight_through: the function made complex numbers of real ones.")
-        return _straight_through_op(x, astype(stop_gradient(y), spec_of(x).dtype))
+        return apply(_straight_through_op, x, astype(stop_gradient(y), spec_of(x).dtype))
 
     return apply_straight_through

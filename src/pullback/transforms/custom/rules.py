@@ -6,18 +6,18 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
-from ...arrays.node import Node, call_status
+from ...arrays.node import Node
 from ...arrays.protect import as_immutable, read_only_view
 from ...arrays.scope import outside_transforms
 from ...arrays.spec import Spec, spec_of, zeros
 from ...arrays.tensor import Tensor, alias
 from ...arrays.trees import flatten
-from ...arrays.value import Value
+from ...arrays.value import SymbolicValue, Value
 from ...errors import ArgumentError, DtypeError, GraphError, PullbackError, ShapeError
 from ...ops.dispatch import as_value, run
 from ...ops.index.indexing import getitem
@@ -36,36 +36,33 @@ def make_custom_record(
     name: str,
     args: tuple[str, ...],
     value: Callable[..., Any],
-    vjp: Formula | None,
-    jvp: Formula | None,
-    batch: Callable[..., Any] | None,
-    spec: Callable[..., Any] | None,
+    vjp: Formula | None = None,
+    jvp: Formula | None = None,
+    batch: Callable[..., Any] | None = None,
+    spec: Callable[..., Any] | None = None,
 ) -> Op:
     """The record of an op from the given rules. A rule gets the spec in place of a missing cotangent.
 
     With a static parameter `CALL_PARAMETER`, the last results are saved values, which the rules do not see; it holds
     the number of the others.
     """
-    if vjp is not None:
-        joint = Formula(functools.partial(_pull_by_vjp, name, vjp), ("specs", "bar", *_without_name(vjp.names, "bar")))
-    elif jvp is not None:
-        joint = Formula(
-            functools.partial(_pull_by_jvp, name, jvp), ("specs", "bar", *_without_name(jvp.names, "tangents"))
-        )
-    else:
-        joint = Formula(functools.partial(_raise_no_rule, name), ())
+    by_vjp = None if vjp is None else _Rule(name, vjp, "vjp", "bar", "cotangent", "argument")
+    by_jvp = None if jvp is None else _Rule(name, jvp, "jvp", "tangents", "tangent", "result")
 
     def compute(xp: Any, *arrays: Any, **static: Any) -> Any:
         with outside_transforms():
             return value(xp, *arrays, **static)
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
-        known = _NamedValues(args, primals, out, static)
-        if not any(s.inexact for s in known.out_specs):
+        outs = [spec_of(x) for x in (out if type(out) is tuple else (out,))]
+        if not any(s.inexact for s in outs):
             return None
-        if jvp is None and vjp is None:
+        specs, rule = tuple(map(spec_of, primals)), by_jvp or by_vjp
+        if rule is None:
             return _raise_no_rule(name)
-        pushed = _push_by_jvp(name, jvp, tangents, known) if jvp else _push_by_vjp(name, vjp, tangents, known)  # type: ignore[arg-type]
+        pull_rule = record.rule(tuple(range(len(specs))), len(specs))
+        rest = pull_rule.values_of(rule.other_names, out, tuple(primals), specs, static)
+        pushed = (_push_by_jvp if by_jvp else _push_by_vjp)(rule, tangents, specs, out, outs, rest)
         _refuse_higher(pushed, [*tangents, *primals, out], name)
         return pushed
 
@@ -74,25 +71,23 @@ def make_custom_record(
             return _batch_one_by_one(op, size, xs, axes, static)
         return _check_batch(batch(size, tuple(axes), *xs, **static), size, name)
 
-    return Op(
-        name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, joint=joint, push=push,
-        batch=batch_op, samples=lambda rng: [], doc="", effects=UNKNOWN,
+    record = Op(
+        name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
+        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], doc="", effects=UNKNOWN,
     )  # fmt: skip
+    return record
 
 
-class SpareResults(Protocol):
-    """The further results of an op: how many are the function's own, and the tangents of the rest."""
-
-    results: int
-
-    def spare_tangents(self, out: tuple[Any, ...]) -> list[Any]:
-        """The tangents of the further results."""
-
-    def refuse_spare_cotangents(self, bars: Sequence[Any]) -> None:
-        """Raise if one of the further results has a cotangent."""
+def _joint_pull(name: str, by_vjp: _Rule | None, by_jvp: _Rule | None) -> Formula:
+    """The formula for the cotangents of all arguments together: the vjp rule, or the transpose of the jvp rule."""
+    if by_vjp is not None:
+        return Formula(lambda specs, bar, *rest: tuple(by_vjp(bar, rest, specs)), ("specs", "bar", *by_vjp.other_names))
+    if by_jvp is not None:
+        return Formula(functools.partial(_pull_by_jvp, by_jvp), ("specs", "bar", *by_jvp.other_names))
+    return Formula(functools.partial(_raise_no_rule, name), ())
 
 
-class UnknownTangent(Value):
+class UnknownTangent(SymbolicValue):
     """The tangent of a value whose derivative is unknown: any op on it raises."""
 
     __slots__ = ("error", "spec")
@@ -109,47 +104,83 @@ class UnknownTangent(Value):
         raise self.error
 
 
-class _NamedValues:
-    """What a rule may name, by its name."""
+class _Rule(NamedTuple):
+    """A user's rule, linear in its `special` argument: a vjp makes cotangents, a jvp tangents."""
 
-    __slots__ = ("args", "out", "out_specs", "primals", "specs", "static")
-
-    def __init__(self, args: tuple[str, ...], primals: Sequence[Any], out: Any, static: dict[str, Any]) -> None:
-        self.args, self.primals, self.out, self.static = args, primals, out, static
-        self.specs = [spec_of(x) for x in primals]
-        self.out_specs = [spec_of(x) for x in out] if type(out) is tuple else [spec_of(out)]
+    name: str
+    formula: Formula
+    kind: str
+    special: str
+    made: str
+    owner: str
 
     @property
-    def has_several_results(self) -> bool:
-        return type(self.out) is tuple
+    def other_names(self) -> tuple[str, ...]:
+        """What the rule names beside the cotangents or tangents that it is linear in."""
+        return tuple(n for n in self.formula.names if n != self.special)
 
-    def look_up(self, names: Sequence[str]) -> list[Any]:
-        """The values of names, in their order."""
-        return [self._value(name) for name in names]
+    def __call__(self, given: Any, rest: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
+        """What the rule makes of cotangents or tangents, checked against the specs; None is zero."""
+        others = iter(map(guard_argument, rest))
+        names = self.formula.names
+        found = self.formula.function(*(guard_argument(given) if n == self.special else next(others) for n in names))
+        made = found if isinstance(found, (tuple, list)) else (found,)
+        if len(made) != len(specs):
+            raise ArgumentError(
+                f"{self.name}: the {self.kind} rule returned {len(made)} {self.made}s for {len(specs)} "
+                f"{self.owner}s.\n  {self.location}"
+            )
+        _refuse_foreign(made, [given, *rest], self.name)
+        return [self._check(x, spec, i) for i, (x, spec) in enumerate(zip(made, specs, strict=True))]
 
-    def _value(self, name: str) -> Any:
-        if name == "out":
-            return self.out
-        if name in self.static:
-            return self.static[name]
-        for i, argument in enumerate(self.args):
-            if argument == name:
-                return self.primals[i]
-            if argument == f"*{name}":
-                return tuple(self.primals[i:])
-            if f"{argument}_spec" == name:
-                return self.specs[i]
-        raise ArgumentError(f"a rule names {name!r}, which is no argument or static parameter.")
+    def _check(self, value: Any, spec: Spec, number: int) -> Any:
+        """A cotangent or tangent of the right shape and kind, in its own memory."""
+        if value is None:
+            return None
+        what = f"{self.name}: the {self.made} of {self.owner} {number}"
+        try:
+            value = _unwrap(as_value(value))
+        except PullbackError:
+            raise ArgumentError(f"{what} is a {type(value).__name__}, wanted an array.\n  {self.location}") from None
+        found = spec_of(value)
+        if found.shape != spec.shape:
+            raise ShapeError(f"{what} has shape {found.shape}, wanted {spec.shape}.\n  {self.location}")
+        if not spec.inexact:
+            return None
+        if found.weak is None and (not found.inexact or (found.dtype.kind == "c" and spec.dtype.kind != "c")):
+            raise DtypeError(f"{what} is {found.dtype}, wanted {spec.dtype}.\n  {self.location}")
+        if found.weak is not None:
+            is_number = isinstance(value, int | float | complex)  # a weak symbol is checked by its spec
+            return namespace_on(spec.device).asarray(value, spec.dtype) if is_number else astype(value, spec.dtype)
+        return as_immutable(value) if is_array(value) else value
 
+    @property
+    def location(self) -> str:
+        code = getattr(inspect.unwrap(self.formula.function), "__code__", None)
+        return f"rule defined at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else "in its rule"
 
-def _without_name(names: tuple[str, ...], special: str) -> tuple[str, ...]:
-    return tuple(n for n in names if n != special)
+    def transpose(
+        self,
+        given: Sequence[Any],
+        pack: Callable[[dict[int, Any]], Any],
+        ins: Sequence[Spec],
+        outs: Sequence[Spec],
+        used: Sequence[int],
+        rest: Sequence[Any],
+    ) -> dict[int, Any]:
+        """The transpose of the linear map from what the rule takes (of specs `ins`, which `pack` puts together) to the
+        `used` ones of what it makes (of specs `outs`), applied to `given`.
+        """
+        varying = [i for i, spec in enumerate(ins) if spec.inexact]
 
+        def apply_rule(*values: Any) -> list[Any]:
+            made = self(pack(dict(zip(varying, values, strict=True))), rest, outs)
+            return [zeros(outs[i]) if made[i] is None else made[i] for i in used]
 
-def _call_rule(rule: Formula, special: str, value: Any, rest: Sequence[Any]) -> Any:
-    """Call a rule, with its special argument in its place among the rest."""
-    others = iter(map(guard_argument, rest))
-    return rule.function(*(guard_argument(value) if n == special else next(others) for n in rule.names))
+        derived = {"cotangent": "tangent", "tangent": "cotangent"}[self.made]
+        what = f"{self.name}: the {derived} is the transpose of the {self.kind} rule"
+        found = transpose_linear(apply_rule, [ins[i] for i in varying], what)(given)
+        return dict(zip(varying, found, strict=True))
 
 
 def guard_argument(x: Any) -> Any:
@@ -159,44 +190,6 @@ def guard_argument(x: Any) -> Any:
     return read_only_view(x) if is_array(x) else alias(x)
 
 
-def _pull_by_vjp(name: str, rule: Formula, specs: Sequence[Spec], bar: Any, *rest: Any) -> tuple[Any, ...]:
-    """The cotangents of all arguments by the user's vjp rule, checked."""
-    found = _call_rule(rule, "bar", bar, rest)
-    shares = found if isinstance(found, (tuple, list)) else (found,)
-    if len(shares) != len(specs):
-        raise ArgumentError(
-            f"{name}: the vjp rule returned {len(shares)} cotangents for {len(specs)} arguments.\n"
-            f"  {_rule_location(rule)}"
-        )
-    _refuse_foreign(shares, [bar, *rest], name)
-    return tuple(
-        None if share is None else _check_value(share, spec, f"the cotangent of argument {i}", name, rule)
-        for i, (share, spec) in enumerate(zip(shares, specs, strict=True))
-    )
-
-
-def _check_value(value: Any, spec: Spec, what: str, name: str, rule: Formula) -> Any:
-    """A cotangent or tangent of the right shape and kind, in its own memory."""
-    try:
-        value = as_value(value)
-    except PullbackError:
-        raise ArgumentError(
-            f"{name}: {what} is a {type(value).__name__}, wanted an array.\n  {_rule_location(rule)}"
-        ) from None
-    value = _unwrap(value)
-    found = spec_of(value)
-    if found.shape != spec.shape:
-        raise ShapeError(f"{name}: {what} has shape {found.shape}, wanted {spec.shape}.\n  {_rule_location(rule)}")
-    if not spec.inexact:
-        return None
-    if found.weak is None and (not found.inexact or (found.dtype.kind == "c" and spec.dtype.kind != "c")):
-        raise DtypeError(f"{name}: {what} is {found.dtype}, wanted {spec.dtype}.\n  {_rule_location(rule)}")
-    if found.weak is not None:
-        number = isinstance(value, int | float | complex)  # a weak symbol is checked by its spec
-        return namespace_on(spec.device).asarray(value, spec.dtype) if number else astype(value, spec.dtype)
-    return as_immutable(value) if is_array(value) else value
-
-
 def _unwrap(value: Any) -> Any:
     """The value of an untracked tensor."""
     while isinstance(value, Tensor) and value.node is None:
@@ -204,86 +197,56 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _rule_location(rule: Formula) -> str:
-    code = getattr(inspect.unwrap(rule.function), "__code__", None)
-    return f"rule defined at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else "in its rule"
+def _push_by_jvp(
+    rule: _Rule, tangents: Sequence[Any], specs: Sequence[Spec], out: Any, outs: list[Spec], rest: Sequence[Any]
+) -> Any:
+    """The tangent of the result by the user's jvp rule."""
+    filled = tuple(t if t is not None or not s.inexact else zeros(s) for t, s in zip(tangents, specs, strict=True))
+    pushed = rule(filled, rest, outs)
+    return tuple(pushed) if type(out) is tuple else pushed[0]
 
 
-def _check_tangents(found: Any, specs: Sequence[Spec], name: str, rule: Formula) -> list[Any]:
-    """The tangents that a jvp rule returned, checked; None for zero."""
-    outs = list(found) if isinstance(found, (tuple, list)) else [found]
-    if len(outs) != len(specs):
-        raise ArgumentError(
-            f"{name}: the jvp rule returned {len(outs)} tangents for {len(specs)} results.\n  {_rule_location(rule)}"
-        )
-    return [
-        None if t is None else _check_value(t, spec, f"the tangent of result {i}", name, rule)
-        for i, (t, spec) in enumerate(zip(outs, specs, strict=True))
-    ]
-
-
-def _push_by_jvp(name: str, rule: Formula, tangents: Sequence[Any], known: _NamedValues) -> Any:
-    """The tangent of the result by the user's jvp rule, checked."""
-    pairs = zip(tangents, known.specs, strict=True)
-    filled = tuple(t if t is not None or not s.inexact else zeros(s) for t, s in pairs)
-    rest = known.look_up(_without_name(rule.names, "tangents"))
-    found = _call_rule(rule, "tangents", filled, rest)
-    outs = _check_tangents(found, known.out_specs, name, rule)
-    _refuse_foreign(outs, [*filled, *rest], name)
-    return tuple(outs) if known.has_several_results else outs[0]
-
-
-def _push_by_vjp(name: str, rule: Formula, tangents: Sequence[Any], known: _NamedValues) -> Any:
+def _push_by_vjp(
+    rule: _Rule, tangents: Sequence[Any], specs: Sequence[Spec], out: Any, outs: list[Spec], rest: Sequence[Any]
+) -> Any:
     """The vjp rule is linear in `bar`: bar -> J^T bar. Its transpose is the tangent: t -> J t."""
     moving = [i for i, t in enumerate(tangents) if t is not None]
-    rest = known.look_up(_without_name(rule.names, "bar"))
-    spare: SpareResults | None = known.static.get(CALL_PARAMETER)
-    count = len(known.out_specs) if spare is None else spare.results
-    floats = [i for i, spec in enumerate(known.out_specs[:count]) if spec.inexact]
-
-    def pull_flat(*bars: Any) -> list[Any]:
-        given = dict(zip(floats, bars, strict=True))
-        bar = (
-            tuple(given.get(i, spec) for i, spec in enumerate(known.out_specs))
-            if known.has_several_results
-            else bars[0]
-        )
-        shares = _pull_by_vjp(name, rule, known.specs, bar, *rest)
-        return [zeros(known.specs[i]) if shares[i] is None else shares[i] for i in moving]
-
     along = [tangents[i] for i in moving]
-    what = f"{name}: the tangent is the transpose of the vjp rule"
-    results = transpose_linear(pull_flat, [known.out_specs[i] for i in floats], what)(along)
-    if not known.has_several_results:
-        return results[0]
-    found = dict(zip(floats, results, strict=True))
-    return (*map(found.get, range(count)), *(() if spare is None else spare.spare_tangents(known.out)))
+    if type(out) is not tuple:
+        return rule.transpose(along, lambda bars: bars[0], outs, specs, moving, rest)[0]
+    call = _function_call(rule, rest)
+    count = len(outs) if call is None else call.results
+
+    def pack(bars: dict[int, Any]) -> tuple[Any, ...]:
+        return tuple(bars.get(i, spec) for i, spec in enumerate(outs))
+
+    found = rule.transpose(along, pack, outs[:count], specs, moving, rest)
+    return (*map(found.get, range(count)), *(() if call is None else call.spare_tangents(out)))
 
 
-def _pull_by_jvp(name: str, rule: Formula, specs: Sequence[Spec], bar: Any, *rest: Any) -> tuple[Any, ...]:
+def _pull_by_jvp(rule: _Rule, specs: Sequence[Spec], bar: Any, *rest: Any) -> tuple[Any, ...]:
     """The jvp rule is linear in `tangents`: t -> J t. Its transpose is the cotangent: bar -> J^T bar."""
-    moving = [i for i, spec in enumerate(specs) if spec.inexact]
-    several = isinstance(bar, tuple)
-    given_bars = bar if several else (bar,)
-    spare: SpareResults | None = dict(zip(_without_name(rule.names, "tangents"), rest, strict=True)).get(CALL_PARAMETER)
-    count = len(given_bars) if spare is None else spare.results
-    if spare is not None:
-        spare.refuse_spare_cotangents(given_bars)
-    bars = [zeros(b) if isinstance(b, Spec) else b for b in given_bars[:count]]
-    every = [b if isinstance(b, Spec) else spec_of(b) for b in given_bars]
+    bars = bar if isinstance(bar, tuple) else (bar,)
+    call = _function_call(rule, rest)
+    if call is not None:
+        call.refuse_spare_cotangents(bars)
+    used = range(len(bars) if call is None else call.results)
+    filled = [zeros(bars[i]) if isinstance(bars[i], Spec) else bars[i] for i in used]
+    outs = [b if isinstance(b, Spec) else spec_of(b) for b in bars]
 
-    def push_flat(*tangents: Any) -> list[Any]:
-        given = dict(zip(moving, tangents, strict=True))
-        found = _call_rule(rule, "tangents", tuple(given.get(i) for i in range(len(specs))), rest)
-        outs = _check_tangents(found, every, name, rule)[:count]
-        _refuse_foreign(outs, [*tangents, *rest], name)
-        return [zeros(spec) if t is None else t for t, spec in zip(outs, every[:count], strict=True)]
+    def pack(tangents: dict[int, Any]) -> tuple[Any, ...]:
+        return tuple(map(tangents.get, range(len(specs))))
 
-    what = f"{name}: the cotangent is the transpose of the jvp rule"
-    pull = transpose_linear(push_flat, [specs[i] for i in moving], what)
     with override_modes(anomaly=False):  # an anomaly is found where the result arrives
-        shares = dict(zip(moving, pull(bars), strict=True))
-    return tuple(shares.get(i) for i in range(len(specs)))
+        shares = rule.transpose(filled, pack, specs, outs, used, rest)
+    return tuple(map(shares.get, range(len(specs))))
+
+
+def _function_call(rule: _Rule, rest: Sequence[Any]) -> Any:
+    """The call of a `Function` that a rule belongs to: it knows how many results are the function's own, and refuses
+    derivatives of the others, which `forward` only saved.
+    """
+    return dict(zip(rule.other_names, rest, strict=True)).get(CALL_PARAMETER)
 
 
 def _raise_no_rule(name: str) -> Any:
@@ -387,7 +350,7 @@ def _has_other_roots(start: Node | None, known: set[Node | None]) -> bool:
     found = [] if start is None or start in known else [start]
     seen: set[Node] = set(found)
     for node in found:  # grows during the loop
-        if node.is_leaf and call_status(node) != "over":
+        if node.is_owned_leaf:
             return True
         fresh = [parent for parent in node.parents if parent not in known and parent not in seen]
         seen.update(fresh)

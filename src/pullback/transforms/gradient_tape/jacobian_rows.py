@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...arrays.backends import namespace_on
-from ...arrays.spec import spec_of
+from ...arrays.spec import make_spec, spec_of
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.value import Value
 from ...errors import ArgumentError
@@ -15,6 +15,7 @@ from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import moveaxis, reshape
 from ...tape.backward import gradients
 from ...tape.sweep import order_deepest_first
+from ..boundary import unit_rows
 from ..vectorize import vmap
 
 _MAX_ROWS = 1024  # of a Jacobian are pulled back at once by default
@@ -65,12 +66,11 @@ def _join_rows(parts: Sequence[Any], shared: int, shape: tuple[int, ...]) -> Any
     return reshape(moveaxis(rows, 0, 1) if shared else rows, shape)
 
 
-def _identity_rows(y: Tensor, shared: int, start: int, rows: int) -> Any:
+def _identity_rows(y: Tensor, shared: int, start: int, count: int) -> Any:
     """Some rows of the identity, each in the shape of y and the same in all its examples."""
-    xp = namespace_on(y.device)
-    shape = y.shape[shared:]
-    one = xp.eye(rows, math.prod(shape), start, dtype=y.dtype)
-    return xp.broadcast_to(one.reshape(rows, *(1,) * shared, *shape), (rows, *y.shape))
+    one = unit_rows(make_spec(y.shape[shared:], y.dtype, y.device), start, count)
+    shape = (count, *(1,) * shared, *y.shape[shared:])
+    return namespace_on(y.device).broadcast_to(one.reshape(shape), (count, *y.shape))
 
 
 def as_tensor(x: Any) -> Tensor:

@@ -15,7 +15,7 @@ from ...arrays.node import Node
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
-from ...arrays.value import Value
+from ...arrays.value import SymbolicValue
 from ...ops.op import Op
 from ...ops.record import PartRule
 from ...ops.replay.rehearsal import dry_run
@@ -86,13 +86,14 @@ class SketchLedger:
         return self.count
 
 
-class Sketch(Value):
+class Sketch(SymbolicValue):
     """A value known by its spec, whose ops are only counted. Unlike a symbol it is held by the function alone, so it
     lives as long as the tangent that would stand in its place.
     """
 
     __slots__ = ("key", "ledger", "level", "scope", "spec")
     level: int
+    scope: Scope
 
     def __init__(self, spec: Spec, scope: Scope, ledger: SketchLedger) -> None:
         self.spec = spec.as_guarded()

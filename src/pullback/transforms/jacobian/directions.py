@@ -12,13 +12,13 @@ from ...arrays.spec import Spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import LEAF, flatten, is_plain_leaf, unflatten
 from ...arrays.value import Value
-from ...errors import ArgumentError, DtypeError
+from ...errors import DtypeError
 from ...ops.elementwise import pointwise
 from ...ops.index.indexing import getitem
 from ...ops.replay.rehearsal import rehearse
 from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import astype, expand_dims, moveaxis, reshape
-from ..boundary import as_array_leaf, as_differentiable, unwrap_to_level
+from ..boundary import as_array_leaf, as_differentiable, split_aux, unwrap_to_level
 from ..forward import jvp
 from ..reverse import Pullback, argument_positions
 from ..vectorize import Batched, batch_scope, unbatch
@@ -53,11 +53,7 @@ class FlatCall:
             filled[i] = value
         out, aux = self._f(*filled, **self._kwargs), None
         if self._has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise ArgumentError(
-                    f"{self._what}: with has_aux the function returns (value, aux), got a {type(out).__name__}."
-                )
-            out, aux = out
+            out, aux = split_aux(out, self._what)
         leaves, self._results = flatten(out)
         return [self._check_output(as_array_leaf(x, self._what)) for x in leaves], aux
 

@@ -9,7 +9,6 @@ from typing import Any
 from ...arrays.argument_checks import check_argnums, check_functions
 from ...arrays.node import attributed_to_caller
 from ...arrays.picklable import picklable
-from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from .directions import FlatCall, compute_jacobian
 from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
@@ -27,9 +26,7 @@ def jacfwd(
     array([[2., 0.],
            [0., 4.]])
     """
-    check_functions("jacfwd", f)
-    check_argnums("jacfwd", argnums)
-    return _make_jacobian(f, argnums, "forward", has_aux, memory_budget, False, "jacfwd")
+    return _make_derivative("jacfwd", f, argnums, "forward", has_aux, memory_budget)
 
 
 @picklable
@@ -44,9 +41,7 @@ def jacrev(
     array([[1., 1.],
            [3., 2.]])
     """
-    check_functions("jacrev", f)
-    check_argnums("jacrev", argnums)
-    return _make_jacobian(f, argnums, "reverse", has_aux, memory_budget, False, "jacrev")
+    return _make_derivative("jacrev", f, argnums, "reverse", has_aux, memory_budget)
 
 
 @picklable
@@ -72,9 +67,7 @@ def jacobian(
     array([[4., 0.],
            [3., 2.]])
     """
-    check_functions("jacobian", f)
-    check_argnums("jacobian", argnums)
-    return _make_jacobian(f, argnums, mode, has_aux, memory_budget, explain, "jacobian")
+    return _make_derivative("jacobian", f, argnums, mode, has_aux, memory_budget, explain)
 
 
 @picklable
@@ -99,61 +92,45 @@ def hessian(
     array([[6., 4.],
            [4., 0.]])
     """
-    check_functions("hessian", f)
-    check_argnums("hessian", argnums)
-    planner = DerivativePlanner(
-        "hessian", f, _check_mode(mode, HESSIANS, "hessian"), parse_memory_budget(memory_budget, "hessian")
-    )
-
-    @functools.wraps(f)
-    def compute_hessian(*args: Any, **kwargs: Any) -> Any:
-        flat = FlatCall(f, argnums, args, kwargs, has_aux, "hessian")
-        chosen, chunk, inner = mode, None, None
-        if _needs_plan(planner, flat, explain):
-            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
-            chosen, chunk, inner = plan.choice.mode, plan.choice.chunk, plan.choice.inner
-            if explain:
-                print(plan)
-        outer_mode, inner_mode = ("forward-over-forward" if chosen == "auto" else chosen).split("-over-")
-
-        def first(*inputs: Any, **named: Any) -> Any:
-            return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, "hessian"), inner_mode, inner)
-
-        return compute_jacobian(FlatCall(first, argnums, args, kwargs, has_aux, "hessian"), outer_mode, chunk)
-
-    return compute_hessian
+    return _make_derivative("hessian", f, argnums, mode, has_aux, memory_budget, explain)
 
 
-def _make_jacobian(
-    f: Callable[..., Any], argnums: Any, mode: str, has_aux: bool, memory_budget: Any, explain: bool, what: str
+def _make_derivative(
+    what: str,
+    f: Callable[..., Any],
+    argnums: Any,
+    mode: str,
+    has_aux: bool,
+    memory_budget: int | str | None,
+    explain: bool = False,
 ) -> Callable[..., Any]:
-    planner = DerivativePlanner(
-        "jacobian", f, _check_mode(mode, JACOBIANS, what), parse_memory_budget(memory_budget, what)
-    )
-
-    @functools.wraps(f)
-    def first(*args: Any, **kwargs: Any) -> Any:
-        flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
-        chosen, chunk = mode, None
-        if _needs_plan(planner, flat, explain):
-            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
-            chosen, chunk = plan.choice.mode, plan.choice.chunk
-            if explain:
-                print(plan)
-        return compute_jacobian(flat, "forward" if chosen == "auto" else chosen, chunk)
-
-    return first
-
-
-def _check_mode(mode: Any, modes: dict[str, str], what: str) -> str:
+    """The derivative of f in a mode such as "forward" or "reverse-over-forward", which is planned if it is "auto"."""
+    check_functions(what, f)
+    check_argnums(what, argnums)
+    order, modes = ("hessian", HESSIANS) if what == "hessian" else ("jacobian", JACOBIANS)
     if mode != "auto" and mode not in modes:
         listed = ", ".join(f'"{name}"' for name in ("auto", *modes))
         raise ArgumentError(f"{what}: mode is one of {listed}, got {mode!r}.")
-    return str(mode)
+    planner = DerivativePlanner(order, f, mode, parse_memory_budget(memory_budget, what))
 
+    @functools.wraps(f)
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
+        chosen, chunk, inner_chunk = mode, None, None
+        if explain or planner.is_needed(flat.xs):
+            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
+            chosen, chunk, inner_chunk = plan.choice.mode, plan.choice.chunk, plan.choice.inner
+            if explain:
+                print(plan)
+        if chosen == "auto":  # a single input: one direction forward is the least there is
+            chosen = "forward-over-forward" if order == "hessian" else "forward"
+        outer_mode, *inner_modes = chosen.split("-over-")
 
-def _needs_plan(planner: DerivativePlanner, flat: FlatCall, explain: bool) -> bool:
-    """Whether to plan: a single input needs none, one direction forward is the least there is."""
-    if explain or planner.budget is not None:
-        return True
-    return planner.mode == "auto" and sum(spec_of(x).size for x in flat.xs) > 1
+        def first(*inputs: Any, **named: Any) -> Any:
+            return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, what), inner_modes[0], inner_chunk)
+
+        if inner_modes:
+            flat = FlatCall(first, argnums, args, kwargs, has_aux, what)
+        return compute_jacobian(flat, outer_mode, chunk)
+
+    return derivative

@@ -105,6 +105,10 @@ class DerivativePlanner:
         except TypeError:  # f cannot be referred to weakly
             self._known = {}
 
+    def is_needed(self, xs: Sequence[Any]) -> bool:
+        """Whether there is anything to decide: a budget to keep, or a mode to choose for more than one input."""
+        return self.budget is not None or (self.mode == "auto" and sum(spec_of(x).size for x in xs) > 1)
+
     def plan(
         self, flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], call: Any, holders: Sequence[Any] = ()
     ) -> DerivativePlan:

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ...errors import ArgumentError
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
+from .probe import Matrix
 
 ColoringMethod = Literal["auto", "column", "row", "bidirectional"]
 
@@ -212,3 +208,34 @@ class _StarColoring:
             self.twice[w] |= bit
             if a >= 0:
                 self.blocked[v] |= 1 << a
+
+
+def entry_places(pattern: Matrix, colors: Coloring, symmetric: bool) -> Any:
+    """Where each nonzero is found in the products, laid one after the other: from the column's group where it is alone
+    in its row there, else from the row's group, which for a symmetric matrix is its mirror image's column's group.
+    """
+    height, width = pattern.shape
+    rows = np.repeat(np.arange(height), np.diff(pattern.indptr))
+    columns = pattern.indices.astype(np.intp)
+    alone = _is_alone(rows, colors.columns[columns], height)
+    in_columns = colors.columns[columns] * height + rows
+    if symmetric:
+        mirrored = colors.columns[rows]
+        fine = alone | _is_alone(columns, mirrored, width)
+        places = np.where(alone, in_columns, mirrored * width + columns)
+    else:
+        fine = alone | _is_alone(columns, colors.rows[rows], width)
+        start = colors.column_count * height
+        places = np.where(alone, in_columns, start + colors.rows[rows] * width + columns)
+    if not fine.all():
+        raise ArgumentError("the coloring does not show every entry of the pattern.")
+    return places
+
+
+def _is_alone(lines: Any, colors: Any, count: int) -> Any:
+    """For each entry, whether no other on its line has its color."""
+    taking_part = colors >= 0
+    width = int(colors.max(initial=-1)) + 1
+    keys = lines * max(1, width) + colors
+    met = np.bincount(keys[taking_part], minlength=max(1, count * max(1, width)))
+    return taking_part & (met[np.where(taking_part, keys, 0)] == 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, final
+from typing import Any, Generic, ParamSpec, final
 
 from ...arrays.argument_checks import check_functions
 from ...arrays.backends import namespace_on
@@ -18,12 +18,8 @@ from ..boundary import as_array_leaf
 from ..reverse import grad
 from .coloring import ColoringMethod, color_hessian, color_jacobian
 from .pattern import PatternKind, as_pattern, bare_point, precision_of, trace_pattern
+from .probe import Matrix
 from .sparse_plan import DerivativeKind, SparsePlan
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import is_array, namespace_on
+from ...arrays.backends import is_array, namespace_on, to_host
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
 from ...ops.dispatch import compute
@@ -44,7 +44,7 @@ class OpCall:
         def run(flat: Any) -> list[Any]:
             args[position] = xp.asarray(flat.reshape(shape))
             out = compute(self.op, args, self.static)
-            return [as_numpy(x).reshape(-1) for x in (out if type(out) is tuple else (out,))]
+            return [to_host(x).reshape(-1) for x in (out if type(out) is tuple else (out,))]
 
         return run
 
@@ -57,7 +57,7 @@ class OpCall:
         def run(flat: Any) -> list[Any]:
             bar = xp.asarray(flat.reshape(wanted))
             (share,) = rule.shares((position,), bar, _as_bare_array(self.outs[0]), values, specs, self.static)
-            return [as_numpy(fit_to_spec(strip_mask(share), specs[position])).reshape(-1)]
+            return [to_host(fit_to_spec(strip_mask(share), specs[position])).reshape(-1)]
 
         return run
 
@@ -70,7 +70,7 @@ class OpCall:
             args = [np.broadcast_to(np.float64(1), shape) for shape in shapes]
             for position, factor in zip(positions, factors, strict=True):
                 args[position] = factor
-            return as_numpy(compute(self.op, [xp.asarray(x) for x in args], self.static))
+            return to_host(compute(self.op, [xp.asarray(x) for x in args], self.static))
 
         return run
 
@@ -87,11 +87,6 @@ def _as_bare_array(x: Any) -> Any:
 def known_numbers(x: Any) -> Any:
     """The elements of a value as a NumPy array; None if it belongs to another transform."""
     try:
-        return as_numpy(_as_bare_array(x))
+        return to_host(_as_bare_array(x))
     except TypeError:
         return None
-
-
-def as_numpy(x: Any) -> Any:
-    """A bare array as a NumPy array, copied from a device if need be."""
-    return np.asarray(x) if isinstance(x, (np.ndarray, bool, int, float, complex)) else x.get()

@@ -8,7 +8,7 @@ pattern of the gradient's Jacobian, and `grad` runs on traced values as on any.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 
@@ -25,12 +25,7 @@ from ...ops.op import Op
 from ..boundary import as_array_leaf, as_differentiable, unwrap_to_level
 from .op_call import OpCall
 from .op_pattern import patterns_of
-from .pattern_rows import boolean_matrix
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
+from .probe import Matrix, boolean_matrix
 
 PatternKind = Literal["global", "local"]
 
@@ -63,6 +58,7 @@ class TracedValue(Value):
 
     __slots__ = ("level", "scope", "sources", "spec", "trace_state", "value")
     level: int
+    scope: Scope
     runs_op_by_op = True
 
     def __init__(self, value: Any, sources: Matrix | None, scope: Scope, tracing: TraceState) -> None:
@@ -92,6 +88,13 @@ class TracedValue(Value):
             self.trace_state.note_precision(outs)
         results = [TracedValue(x, sources, scope, self.trace_state) for x, sources in zip(outs, found, strict=True)]
         return tuple(results) if type(out) is tuple else results[0]
+
+    def parts(self) -> tuple[Any, ...]:
+        return (self.value,)
+
+    def with_parts(self, *parts: Any) -> TracedValue:
+        (value,) = parts
+        return TracedValue(value, self.sources, self.scope, self.trace_state)
 
     def __bool__(self) -> bool:
         return bool(self.value)

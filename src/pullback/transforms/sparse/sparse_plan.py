@@ -6,26 +6,25 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, final
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, final
 
 import numpy as np
 
-from ...arrays.backends import namespace_on
+from ...arrays.backends import namespace_on, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...errors import ArgumentError, DtypeError, ShapeError
+from ...arrays.tensor import Tensor
+from ...arrays.value import Value
+from ...errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
 from ...ops.replay.rehearsal import rehearse
+from ..boundary import unit_rows
 from ..forward import jvp
 from ..reverse import grad, vjp
 from ..vectorize import vmap
-from .coloring import Coloring
-from .op_call import as_numpy
+from .coloring import Coloring, entry_places
 from .pattern import bare_point
-from .recovery import check_direction, color_indicators, entry_places, find_wrong_rows, numbers_of
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    Matrix = csr_matrix[Any]
+from .probe import Matrix
 
 DerivativeKind = Literal["jacobian", "hessian"]
 
@@ -35,6 +34,7 @@ _FORMAT = "pullback sparse plan 1"
 
 
 @final
+@dataclass(frozen=True, eq=False, repr=False)
 class SparsePlan:
     """How to compute a sparse Jacobian or Hessian of f with few products: `plan(x)` is the matrix, at any x of the
     shape and dtype it was made for.
@@ -56,39 +56,13 @@ class SparsePlan:
            [0., 0., 6., 0.]])
     """
 
-    __slots__ = (
-        "_directions",
-        "_mapped",
-        "_places",
-        "colors",
-        "derivative",
-        "f",
-        "out",
-        "pattern",
-        "precision",
-        "spec",
-    )
-
-    def __init__(
-        self,
-        f: Callable[[Any], Any],
-        derivative: DerivativeKind,
-        spec: Spec,
-        out: Spec,
-        pattern: Matrix,
-        colors: Coloring,
-        precision: float,
-    ) -> None:
-        self.f = f
-        self.derivative: DerivativeKind = derivative
-        self.spec = spec
-        self.out = out
-        self.pattern = pattern
-        self.colors = colors
-        self.precision = precision
-        self._mapped = grad(f) if derivative == "hessian" else f
-        self._places: Any = None
-        self._directions: Any = None
+    f: Callable[[Any], Any]
+    derivative: DerivativeKind
+    spec: Spec
+    out: Spec
+    pattern: Matrix
+    colors: Coloring
+    precision: float
 
     @property
     def products(self) -> int:
@@ -97,26 +71,25 @@ class SparsePlan:
         """
         return self.colors.products
 
-    def places(self) -> Any:
+    @cached_property
+    def _mapped(self) -> Callable[[Any], Any]:
+        """The function whose Jacobian the matrix is."""
+        return grad(self.f) if self.derivative == "hessian" else self.f
+
+    @cached_property
+    def _places(self) -> Any:
         """Where each entry of the matrix is found in the products, laid one after the other."""
-        if self._places is None:
-            self._places = entry_places(self.pattern, self.colors, self.derivative == "hessian")
-        return self._places
+        return entry_places(self.pattern, self.colors, self.derivative == "hessian")
 
-    def directions(self) -> tuple[Any, Any]:
+    @cached_property
+    def _directions(self) -> tuple[Any, Any]:
         """The directions of the products, columns' and rows', and among them, last, the one of the check."""
-        if self._directions is None:
-            self._directions = self._make_directions()
-        given: tuple[Any, Any] = self._directions
-        return given
-
-    def _make_directions(self) -> tuple[Any, Any]:
-        forward = color_indicators(self.colors.columns, self.colors.column_count)
-        back = color_indicators(self.colors.rows, self.colors.row_count)
+        forward = _color_indicators(self.colors.columns, self.colors.column_count)
+        back = _color_indicators(self.colors.rows, self.colors.row_count)
         if len(forward) or not len(back):
-            forward = np.vstack((forward, check_direction(forward.shape[1])))
+            forward = np.vstack((forward, _check_direction(forward.shape[1])))
         else:
-            back = np.vstack((back, check_direction(back.shape[1])))
+            back = np.vstack((back, _check_direction(back.shape[1])))
         xp = namespace_on(self.spec.device)
         return (
             xp.asarray(forward.reshape(len(forward), *self.spec.shape), self.spec.dtype),
@@ -140,7 +113,7 @@ class SparsePlan:
 
         x = self._check_point(x)
         columns, rows = self.colors.column_count, self.colors.row_count
-        forward, back = self.directions()
+        forward, back = self._directions
         if not check:
             forward, back = forward[:columns], back[:rows]
         shown = (
@@ -152,12 +125,12 @@ class SparsePlan:
         found = shown[:columns].reshape(-1)
         found = np.concatenate((found, seen[:rows].reshape(-1))) if rows else found
         pattern = self.pattern
-        entries = found[self.places()], pattern.indices.copy(), pattern.indptr.copy()
+        entries = found[self._places], pattern.indices.copy(), pattern.indptr.copy()
         matrix = csr_matrix(entries, shape=pattern.shape)
         if len(shown) > columns:
-            return matrix, find_wrong_rows(matrix, as_numpy(forward[-1]).reshape(-1), shown[-1], self.precision)
+            return matrix, _find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
         if len(seen) > rows:
-            return matrix, find_wrong_rows(matrix.T.tocsr(), as_numpy(back[-1]).reshape(-1), seen[-1], self.precision)
+            return matrix, _find_wrong_rows(matrix.T.tocsr(), to_host(back[-1]).reshape(-1), seen[-1], self.precision)
         return matrix, np.zeros(0, np.intp)
 
     def _check_point(self, x: Any) -> Any:
@@ -177,8 +150,11 @@ class SparsePlan:
         """Products from the right, as rows: J v for a Jacobian, H v (forward over reverse) for a Hessian. f runs
         once for each batch; only the `last` run may draw and update state.
         """
-        pushed = vmap(lambda v: jvp(self._mapped, (x,), (v,))[1])
-        found = self._run_in_batches(pushed, directions, lambda end: self._rehearse_unless_last(x, end and last))
+        found = self._run_in_batches(
+            vmap(lambda v: jvp(self._mapped, (x,), (v,))[1]),
+            directions,
+            lambda end: nullcontext() if end and last else rehearse((self.f,), (x,)),
+        )
         if found.shape[1] != self.out.size:
             raise ShapeError(
                 f"plan: f returned {found.shape[1]} elements here, and {self.out.size} where the plan was made.\n"
@@ -186,13 +162,10 @@ class SparsePlan:
             )
         return found
 
-    def _rehearse_unless_last(self, x: Any, last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if last else rehearse((self.f,), (x,))
-
     def _pull_products(self, x: Any, directions: Any) -> Any:
         """Products from the left, as rows: u J."""
         _, pull = vjp(self._mapped, x)
-        return self._run_in_batches(vmap(lambda u: pull(u)[0]), directions)
+        return self._run_in_batches(vmap(lambda u: pull(u)[0]), directions, lambda end: nullcontext())
 
     @property
     def _batch(self) -> int:
@@ -202,14 +175,14 @@ class SparsePlan:
         self,
         products: Callable[[Any], Any],
         directions: Any,
-        around: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
+        around: Callable[[bool], AbstractContextManager[None]],
     ) -> Any:
         """Products in all directions, a batch at a time, each inside of `around(whether it is the last)`."""
         count, step = len(directions), self._batch
         parts = []
         for i in range(0, count, step):
             with around(i + step >= count):
-                parts.append(numbers_of(products(directions[i : i + step])))
+                parts.append(_numbers_of(products(directions[i : i + step])))
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(count, math.prod(parts[0].shape[1:]))
 
     def diagonal(self, x: Any) -> Any:
@@ -217,8 +190,7 @@ class SparsePlan:
         x, size = self._check_point(x), self.spec.size
         parts = []
         for i in range(0, size, self._batch):
-            block = np.eye(min(self._batch, size - i), size, i).reshape(-1, *self.spec.shape)
-            directions = namespace_on(self.spec.device).asarray(block, self.spec.dtype)
+            directions = unit_rows(self.spec, i, min(self._batch, size - i))
             shown = self._push_products(x, directions, i + self._batch >= size)
             parts.append(np.diagonal(shown, i))
         return np.concatenate(parts or [np.zeros(0, self.out.dtype)])
@@ -261,7 +233,7 @@ class SparsePlan:
             pattern.check_format()
             colors = Coloring(np.array(given["columns"], np.intp), np.array(given["rows"], np.intp))
             plan = SparsePlan(f, given["derivative"], spec, out, pattern, colors, float(given["precision"]))
-            plan.places()
+            _ = plan._places  # raises if the colors do not show every entry
             return plan
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ArgumentError(f"SparsePlan.from_json: this text is no plan: {error}.") from None
@@ -281,3 +253,43 @@ class SparsePlan:
             return f"{columns} products with the Hessian (star coloring)"
         sides = [f"{n} from the {side}" for n, side in ((columns, "right"), (rows, "left")) if n]
         return f"{self.products} products with the Jacobian{': ' * bool(sides)}{', '.join(sides)}"
+
+
+def _color_indicators(colors: Any, count: int) -> Any:
+    """For each color, ones where it is."""
+    return (colors == np.arange(count)[:, None]).astype(np.float64)
+
+
+def _check_direction(size: int) -> Any:
+    """A generic direction, the same at every run; away from zero, so that no column is missed."""
+    rng = np.random.default_rng(20)
+    return rng.uniform(0.5, 1.5, size) * rng.choice((-1.0, 1.0), size)
+
+
+def _numbers_of(value: Any) -> Any:
+    """The elements of a product; a SciPy matrix can hold nothing else."""
+    while isinstance(value, Tensor):
+        if value.node is not None:
+            raise GraphError(
+                "plan: f uses tensors that require a gradient, but a SciPy matrix carries no derivatives.\n"
+                "  Run it under pb.no_grad(), or detach them."
+            )
+        value = value.value
+    if isinstance(value, Value):
+        raise ConversionError(
+            f"plan: f uses {value!r}, a value of another transform that a SciPy matrix cannot follow."
+        )
+    return to_host(value)
+
+
+def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: float) -> Any:
+    """The rows in which the matrix did not make the product. (J - M) v = 0 at a direction picked before J was known
+    means J = M, up to rounding; there is room for that by row, and by the size of the whole.
+    """
+    made = matrix @ direction
+    size = abs(matrix) @ np.abs(direction)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(product - made)
+    known = np.isfinite(off)
+    room = precision**0.5 * size + 100 * precision * np.max(size[known], initial=0.0)
+    return np.flatnonzero(known & (off > room))

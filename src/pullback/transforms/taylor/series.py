@@ -31,6 +31,7 @@ class Series(Value):
 
     __slots__ = ("grow", "known", "level", "memo", "scope", "slope", "spec")
     level: int
+    scope: Scope
 
     def __init__(
         self, known: list[Any], scope: Scope, memo: SeriesMemo | None = None, grow: CoefficientRule | None = None
@@ -42,6 +43,12 @@ class Series(Value):
         self.memo = memo
         self.grow = grow
         self.slope: Series | None = None
+
+    def parts(self) -> tuple[Any, ...]:
+        return tuple(self.known)
+
+    def with_parts(self, *parts: Any) -> Series:
+        return Series(list(parts), self.scope, self.memo, self.grow)
 
     @property
     def start(self) -> Any:
