@@ -16,7 +16,7 @@ from ...ops.reduce.distances import pairwise_distance
 from ...ops.reduce.scans import cumulative_sum
 from ...ops.shape import reshaping
 from ..arguments import as_floats, match_target, reduce_losses, validate_labels
-from ..norm.vectors import cosine_similarity
+from ..norm import cosine_similarity
 
 
 @attributed_to_caller
