@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.text import text_table
-from ...errors import ArgumentError
-from ..render.html_page import Page
+from ..render.html_page import Page, write_by_suffix
 from ..render.svg_plots import COLORS, Bar, draw_bars
 from ..render.tables import rich_table
 from .activations import ActivationRow
@@ -104,8 +103,4 @@ class GradientReport:
 
     def save(self, path: str | Path) -> None:
         """Write to a file, by its suffix: `.html`, `.svg`, `.json` or `.txt`."""
-        writers = {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table}
-        writer = writers.get(Path(path).suffix.lower())
-        if writer is None:
-            raise ArgumentError(f"save: wants a name that ends in {', '.join(writers)}, got {str(path)!r}.")
-        Path(path).write_text(writer(), encoding="utf-8")
+        write_by_suffix(path, {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table})
