@@ -316,9 +316,8 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     x = as_value(x)
     above = greater(x, 0)
     # x + r = b / (r - x) for r^2 = x^2 + b: below zero the sum would cancel, the quotient does not.
-    total = add(
-        where(above, x, negative(x)), hypot(x, math.sqrt(b) if isinstance(b, int | float) else as_value(b) ** 0.5)
-    )
+    root = math.sqrt(b) if isinstance(b, int | float) else as_value(b) ** 0.5
+    total = where(above, x, negative(x)) + hypot(x, root)
     return multiply(where(above, total, divide(b, total)), 0.5)
 
 

@@ -48,7 +48,9 @@ def _standardize(x: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 
 def _expand_parameter(weight: Any, x: Any, axes: tuple[int, ...], what: str) -> Any:
-    """A weight of the shape of the normalized axes, reshaped to broadcast."""
+    """A weight of the shape of the normalized axes, reshaped to broadcast; None stays."""
+    if weight is None:
+        return None
     weight = as_value(weight)
     wanted = tuple(shape(x)[a] for a in axes)
     if shape(weight) != wanted:
@@ -74,10 +76,8 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
     """
     x = as_floats(x, "layer_norm")
     axes = normalize_axes(axis, ndim(x), "layer_norm")
-    w, b = (
-        None if p is None else _expand_parameter(p, x, axes, f"layer_norm: {name}")
-        for p, name in ((weight, "weight"), (bias, "bias"))
-    )
+    w = _expand_parameter(weight, x, axes, "layer_norm: weight")
+    b = _expand_parameter(bias, x, axes, "layer_norm: bias")
     return _scale_and_shift(_standardize(widen(x), axes, eps), w, b, x)
 
 
@@ -91,7 +91,7 @@ def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6
     """
     x = as_floats(x, "rms_norm")
     axes = normalize_axes(axis, ndim(x), "rms_norm")
-    weight = None if weight is None else _expand_parameter(weight, x, axes, "rms_norm: weight")
+    weight = _expand_parameter(weight, x, axes, "rms_norm: weight")
     far = widen(x)
     mean_square = reductions.mean(square(far), axis=axes, keepdims=True)
     return _scale_and_shift(divide(far, _safe_stddev(mean_square, eps)), weight, None, x)
@@ -268,9 +268,8 @@ def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     array([[6., 8.]])
     """
     v, g = as_floats(v, "weight_norm"), as_value(g)
-    others = (
-        None if axis is None else tuple(a for a in range(ndim(v)) if a != normalize_axis(axis, ndim(v), "weight_norm"))
-    )
+    own = None if axis is None else normalize_axis(axis, ndim(v), "weight_norm")
+    others = tuple(a for a in range(ndim(v)) if a != own)
     size = safe_sqrt(reductions.sum(square(v), axis=others, keepdims=True))
     if spec_of(g).size != spec_of(size).size:
         raise ShapeError(f"weight_norm: {spec_of(g).size} lengths for {spec_of(size).size} directions.")

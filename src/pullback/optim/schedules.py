@@ -110,9 +110,8 @@ def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
     array(0.05)
     """
     rate = check_setting(rate, "piecewise: rate")
-    changes = {
-        check_count(s, "piecewise: a step", 0): check_setting(f, "piecewise: a factor") for s, f in factors.items()
-    }
+    steps = [check_count(s, "piecewise: a step", 0) for s in factors]
+    changes = dict(zip(steps, (check_setting(f, "piecewise: a factor") for f in factors.values()), strict=True))
 
     def schedule(t: Any) -> Any:
         now = pointwise.add(rate, 0 * t)

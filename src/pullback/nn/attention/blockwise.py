@@ -265,10 +265,8 @@ def _batch(op: Op, size: int, xs: Sequence[Any], axes: Sequence[int | None], sta
     """The batch axis in front of all others; with dropout one by one, since each example draws as if it were alone."""
     rule = static["rule"]
     if "key" in rule.extras:
-        one = [
-            [x if a is None else getitem(x, (*(slice(None),) * a, i)) for x, a in zip(xs, axes, strict=True)]
-            for i in range(size)
-        ]
+        pairs = list(zip(xs, axes, strict=True))
+        one = [[x if a is None else getitem(x, (*(slice(None),) * a, i)) for x, a in pairs] for i in range(size)]
         return arrange.stack([apply(op, *row, **static) for row in one]), 0
     rank = max(ndim(x) - (a is not None) for x, a in zip(xs, axes, strict=True))
     return apply(op, *(batching.align_rank(x, a, rank) for x, a in zip(xs, axes, strict=True)), **static), 0

@@ -163,9 +163,8 @@ def strong_wolfe(along: Callable[[Any], tuple[Any, Any]], value: Any, slope: Any
             after[f"{name}low"], after[f"{name}high"] = update_ends(name, new)
         bounded = pointwise.logical_or(s["bounded"], pointwise.logical_or(poor, turns))
         after |= {"bounded": bounded, "done": done, "left": s["left"] - 1}
-        return after | {
-            "t": pointwise.where(done, s["t"], pointwise.where(bounded, _cubic_minimizer(after), 2 * s["t"]))
-        }
+        following = pointwise.where(bounded, _cubic_minimizer(after), 2 * s["t"])
+        return after | {"t": pointwise.where(done, s["t"], following)}
 
     return while_loop(should_continue, trial, state)["low"]
 
