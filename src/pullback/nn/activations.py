@@ -15,24 +15,7 @@ from ..ops import functions, random
 from ..ops.axes import normalize_axis
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.arithmetic import hypot
-from ..ops.elementwise.pointwise import (
-    abs,
-    add,
-    divide,
-    expm1,
-    greater,
-    less,
-    less_equal,
-    logical_and,
-    multiply,
-    negative,
-    relu,
-    sigmoid,
-    square,
-    subtract,
-    tanh,
-    where,
-)
+from ..ops.elementwise.pointwise import add, divide, expm1, multiply, relu, sigmoid, square, subtract, tanh, where
 from ..ops.elementwise.pointwise import softplus as plain_softplus
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape import arrange
@@ -62,7 +45,7 @@ def quick_gelu(x: Any, /) -> Any:
     array(0.)
     """
     x = as_value(x)
-    return multiply(x, sigmoid(multiply(x, 1.702)))
+    return multiply(x, sigmoid(1.702 * x))
 
 
 @attributed_to_caller
@@ -97,9 +80,9 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     array([6.93147181e-01, 1.00000000e+04])
     """
     x = as_value(x)
-    scaled = multiply(x, beta)
+    scaled = x * beta
     smooth = divide(plain_softplus(scaled), beta)
-    return smooth if threshold is None else where(greater(scaled, threshold), x, smooth)
+    return smooth if threshold is None else where(scaled > threshold, x, smooth)
 
 
 @attributed_to_caller
@@ -110,7 +93,7 @@ def logsigmoid(x: Any, /) -> Any:
     >>> pb.nn.logsigmoid(-1e4)
     array(-10000.)
     """
-    return negative(plain_softplus(negative(as_value(x))))
+    return multiply(plain_softplus(-as_value(x)), -1)
 
 
 @attributed_to_caller
@@ -122,7 +105,7 @@ def softsign(x: Any, /) -> Any:
     array(-0.75)
     """
     x = as_value(x)
-    return divide(x, add(abs(x), 1))
+    return divide(x, abs(x) + 1)
 
 
 @attributed_to_caller
@@ -145,7 +128,7 @@ def softmin(x: Any, /, *, axis: Any = -1) -> Any:
     >>> pb.nn.softmin(np.array([0.0, 0.0]))
     array([0.5, 0.5])
     """
-    return functions.softmax(negative(as_value(x)), axis=axis)
+    return functions.softmax(-as_value(x), axis=axis)
 
 
 def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any:
@@ -210,7 +193,7 @@ SELU_SCALE = 1.0507009873554805
 def _rectify_with(x: Any, below: Any) -> Any:
     """x above zero, `below` of x elsewhere; `below` never sees a value above zero, where it might overflow."""
     x = as_value(x)
-    above = greater(x, 0)
+    above = x > 0
     return where(above, x, below(where(above, 0, x)))
 
 
@@ -222,7 +205,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     >>> pb.nn.leaky_relu(np.array([-2.0, 3.0]), 0.1)
     array([-0.2,  3. ])
     """
-    return _rectify_with(x, lambda low: multiply(low, negative_slope))
+    return _rectify_with(x, lambda low: low * negative_slope)
 
 
 @attributed_to_caller
@@ -243,7 +226,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
         weight = expand_along_axis(weight, axis, ndim(x), shape(x)[axis], "prelu: weight")
     elif ndim(weight) and not ndim(x):
         weight = weight[0]
-    return where(greater(x, 0), x, multiply(weight, x))
+    return where(x > 0, x, weight * x)
 
 
 @attributed_to_caller
@@ -260,7 +243,7 @@ def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bo
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
     found = random.uniform(lower, upper, shape(x), key=key_on_device_of(key, x, "uniform"), dtype=_float_dtype(x))
-    return where(greater(x, 0), x, multiply(found, x))
+    return where(x > 0, x, found * x)
 
 
 def _float_dtype(x: Any) -> Any:
@@ -276,7 +259,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     >>> pb.nn.elu(np.array([-1e4, 3.0]))
     array([-1.,  3.])
     """
-    return _rectify_with(x, lambda low: multiply(expm1(low), alpha))
+    return _rectify_with(x, lambda low: expm1(low) * alpha)
 
 
 @attributed_to_caller
@@ -289,7 +272,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     """
     if isinstance(alpha, int | float) and alpha <= 0:
         raise ArgumentError(f"celu: alpha must be above zero, got {alpha}.")
-    return _rectify_with(x, lambda low: multiply(expm1(divide(low, alpha)), alpha))
+    return _rectify_with(x, lambda low: expm1(low / alpha) * alpha)
 
 
 @attributed_to_caller
@@ -300,7 +283,7 @@ def selu(x: Any, /) -> Any:
     >>> round(float(pb.nn.selu(1.0)), 4)
     1.0507
     """
-    return multiply(_rectify_with(x, lambda low: multiply(expm1(low), SELU_ALPHA)), SELU_SCALE)
+    return multiply(elu(x, SELU_ALPHA), SELU_SCALE)
 
 
 @attributed_to_caller
@@ -314,11 +297,11 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     if isinstance(b, int | float) and b <= 0:
         raise ArgumentError(f"squareplus: b must be above zero, got {b}; with 0 it is relu.")
     x = as_value(x)
-    above = greater(x, 0)
+    above = x > 0
     # x + r = b / (r - x) for r^2 = x^2 + b: below zero the sum would cancel, the quotient does not.
     root = math.sqrt(b) if isinstance(b, int | float) else as_value(b) ** 0.5
-    total = where(above, x, negative(x)) + hypot(x, root)
-    return multiply(where(above, total, divide(b, total)), 0.5)
+    total = where(above, x, -x) + hypot(x, root)
+    return multiply(where(above, total, b / total), 0.5)
 
 
 @attributed_to_caller
@@ -340,12 +323,12 @@ def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135
     >>> round(float(pb.nn.star_relu(0.0)), 4)
     -0.4472
     """
-    return add(multiply(square(relu(as_value(x))), scale), bias)
+    return add(relu_squared(x) * scale, bias)
 
 
 def _clamp_flat(x: Any, low: float, high: float) -> Any:
     """x between two bounds; at a bound and beyond it the derivative is 0."""
-    inside = logical_and(greater(x, low), less(x, high))
+    inside = (x > low) & (x < high)
     return where(inside, x, as_constant(functions.clip(x, low, high)))
 
 
@@ -381,7 +364,7 @@ def hardsigmoid(x: Any, /) -> Any:
     >>> pb.nn.hardsigmoid(np.array([-9.0, 0.0, 9.0]))
     array([0. , 0.5, 1. ])
     """
-    return multiply(_clamp_flat(add(as_value(x), 3.0), 0, 6), 1 / 6)
+    return multiply(_clamp_flat(as_value(x) + 3.0, 0, 6), 1 / 6)
 
 
 @attributed_to_caller
@@ -411,7 +394,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     array([-2. ,  0. ,  0.7])
     """
     x = as_value(x)
-    return where(less_equal(abs(x), _check_lambd(lambd, "hardshrink")), 0.0, x)
+    return where(abs(x) <= _check_lambd(lambd, "hardshrink"), 0.0, x)
 
 
 @attributed_to_caller
@@ -435,4 +418,4 @@ def threshold(x: Any, /, threshold: float, value: float) -> Any:
     array([20.,  3.])
     """
     x = as_value(x)
-    return where(less_equal(x, threshold), astype(as_value(value), spec_of(x).dtype), x)
+    return where(x <= threshold, astype(as_value(value), spec_of(x).dtype), x)

@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..arrays.argument_checks import check_count
 from ..arrays.picklable import picklable
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
-from .leaves import check_count, check_setting, check_settings, steps_as_float64
+from .leaves import check_setting, check_settings, steps_as_float64
 
 __all__ = [
     "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
@@ -18,7 +19,7 @@ from ...ops.reduce.reductions import sum as total
 from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import astype, expand_dims
 from ...transforms.control.branches_and_loops import while_loop
-from ..leaves import cast_like, check_count, check_rate, select_if, zero_step_count
+from ..leaves import cast_like, check_rate, select_if, zero_step_count
 from ..rule import Rule, State, wrong_state_error
 
 #: The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
