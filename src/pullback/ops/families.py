@@ -72,13 +72,18 @@ def no_kernel(k: Any, *scalars: Any) -> Any:
     """The kernel of an op that only NumPy or CuPy computes: there is none."""
 
 
+def same_spec(x: Spec, *others: Spec, **static: Any) -> Spec:
+    """The spec of an op whose result is like its first argument."""
+    return x
+
+
 def linear(
     name: str,
     *,
     value: FormulaFunction,
-    spec: FormulaFunction,
     transpose: FormulaFunction | Mapping[str, FormulaFunction],
     samples: FormulaFunction,
+    spec: FormulaFunction = same_spec,
     batch: FormulaFunction = batching.batch_in_front,
     motion: str = "rearrange",
     form: Any = None,
@@ -168,8 +173,8 @@ def general(
     name: str,
     *,
     value: FormulaFunction,
-    spec: FormulaFunction,
     samples: FormulaFunction,
+    spec: FormulaFunction = same_spec,
     pulls: Mapping[str, FormulaFunction | None] | None = None,
     joint: FormulaFunction | None = None,
     push: FormulaFunction | None = None,

@@ -255,7 +255,6 @@ discrete_parameter = general(
     "discrete_parameter",
     statics={"what": statics.text},
     value=lambda xp, x, what: x,
-    spec=lambda x, what: x,
     samples=lambda rng: [((rng.random(shape),), {"what": "bernoulli"}) for shape in ((3,), (2, 2), ())],
     form=Expand(lambda x, what: x),
     meet=refuse_derivatives,

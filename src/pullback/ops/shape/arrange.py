@@ -150,7 +150,6 @@ _flip = linear(
     "flip",
     statics={"axis": statics.axes},
     value=lambda xp, x, axis: xp.flip(x, axis),
-    spec=lambda x, axis: x,
     transpose=lambda bar, axis: flip(bar, axis=axis),
     samples=join_samples(normal_sample(3, axis=(0,)), normal_sample(2, 3, axis=(0, 1)), normal_sample(0, 2, axis=(1,))),
 )
@@ -171,7 +170,6 @@ _roll: Op = linear(
     "roll",
     statics={"shift": statics.shifts, "axis": statics.axes_with_repeats},
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
-    spec=lambda x, shift, axis: x,
     transpose=lambda bar, shift, axis: apply(_roll, bar, shift=tuple(-s for s in shift), axis=axis),
     samples=join_samples(
         normal_sample(4, shift=(1,), axis=(0,)),

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
-from .definition import cache_by_order, library_function, refuse_partial, shift_order, special, special_op
+from .definition import (
+    cache_by_order,
+    derivative_ops,
+    library_function,
+    refuse_partial,
+    shift_order,
+    special,
+    special_op,
+)
 
 
 def _half_difference(f: Any) -> Any:
@@ -188,8 +196,9 @@ def _leibniz_sum(xp: Any, k: int, v: Any, x: Any) -> Any:
     return total
 
 
-def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
-    """On both sides of zero by the parity of integer orders; at zero the mean of both sides."""
+@derivative_ops(range(4), (0.5, 5.0))
+def ive_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
+    """The k-th derivative of ive(v, x) in x; below zero by the parity of integer orders, at zero the mean of both."""
     v, x = xp.broadcast_arrays(v + 0.0, x)
     size = xp.abs(x)
     far = (size > 30) & (size > v * v)
@@ -198,18 +207,6 @@ def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
     )
     odd = (v + k) % 2 == 1
     return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0 * size, found)))
-
-
-@cache_by_order
-def ive_derivative(k: int) -> Any:
-    """The k-th derivative of ive(v, x) in x."""
-    return special_op(
-        f"ive_derivative_{k}",
-        {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(k + 1)(v, x)},
-        range(4),
-        (0.5, 5.0),
-        value=lambda xp, v, x: _ive_derivative_value(xp, k, v, x),
-    )
 
 
 _NODES = np.linspace(0.0, 1.0, 401)

@@ -14,6 +14,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
+from ..op import Formula
 
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -130,6 +131,26 @@ def cache_by_order(make: FormulaFunction) -> FormulaFunction:
         return made[orders]
 
     return op_of
+
+
+def derivative_ops(*domains: Domain) -> Callable[[FormulaFunction], FormulaFunction]:
+    """A decorator of a function of (xp, k, *arrays), the value of a k-th derivative in the last of them: it returns the
+    op of each order, whose own derivative is the next.
+    """
+
+    def define(value: FormulaFunction) -> FormulaFunction:
+        name, code = value.__name__, value.__code__
+        *held, moving = code.co_varnames[2 : code.co_argcount]
+
+        @cache_by_order
+        def op_of(k: int) -> Any:
+            slope: Any = Formula(lambda *arrays: op_of(k + 1)(*arrays), (*held, moving))
+            partials = {a: refuse_partial(name, a) for a in held} | {moving: slope}
+            return special_op(f"{name}_{k}", partials, *domains, value=lambda xp, *arrays: value(xp, k, *arrays))
+
+        return op_of
+
+    return define
 
 
 def refuse_partial(name: str, argument: str) -> FormulaFunction:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
-from .definition import cache_by_order, library_function, special, special_op
+from .definition import derivative_ops, library_function, special, special_op
 from .densities import integrate_half_line
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -27,7 +27,8 @@ def erfc(x: Any, /) -> Any:
     """
 
 
-def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops((-1.5, 3.0))
+def erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of exp(x^2) erfc(x) = 2 / sqrt(pi) * integral over s > 0 of exp(-s^2 - 2 s x).
 
     For x > 0 each derivative is an integral of one sign; below it f' = 2 x f - 2 / sqrt(pi) loses no digits:
@@ -42,17 +43,6 @@ def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     for n in range(1, k):
         before, now = now, 2 * near * now + 2 * n * before
     return xp.where(right, (-2.0) ** k * _TWO_OVER_ROOT_PI * positive, now)
-
-
-@cache_by_order
-def erfcx_derivative(k: int) -> Any:
-    """The k-th derivative of erfcx, exact far out, where 2 x erfcx(x) - 2 / sqrt(pi) would cancel."""
-    return special_op(
-        f"erfcx_derivative_{k}",
-        {"x": lambda x: erfcx_derivative(k + 1)(x)},
-        (-1.5, 3.0),
-        value=lambda xp, x: _erfcx_derivative(xp, k, x),
-    )
 
 
 @special({"x": lambda x: erfcx_derivative(1)(x)}, (-1.5, 3.0))
@@ -149,7 +139,8 @@ def ndtri_exp(y: Any, /) -> Any:
     """
 
 
-def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops((-3.0, 3.0))
+def dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     """From f' = 1 - 2 x f: f^(k+1) = -2 x f^(k) - 2 k f^(k-1); far out term by term of
     f ~ sum of (2m-1)!! / (2^(m+1) x^(2m+1)), where the recurrence would cancel.
     """
@@ -167,17 +158,6 @@ def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
         total = total + weight * falling * wide ** -(2.0 * m + 1 + k)
         weight *= (2 * m + 1) / 2
     return xp.where(far, total, now)
-
-
-@cache_by_order
-def dawsn_derivative(k: int) -> Any:
-    """The k-th derivative of Dawson's integral."""
-    return special_op(
-        f"dawsn_derivative_{k}",
-        {"x": lambda x: dawsn_derivative(k + 1)(x)},
-        (-3.0, 3.0),
-        value=lambda xp, x: _dawsn_derivative(xp, k, x),
-    )
 
 
 @special({"x": lambda x: dawsn_derivative(1)(x)}, (-3.0, 3.0))

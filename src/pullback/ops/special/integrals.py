@@ -12,7 +12,7 @@ from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
-from .definition import cache_by_order, library_function, special, special_op
+from .definition import derivative_ops, library_function, special, special_op
 from .hypergeometric import hyp2f1
 
 
@@ -86,7 +86,8 @@ def shichi(x: Any, /) -> tuple[Any, Any]:
     return sinh_integral(x), cosh_integral(x)
 
 
-def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops((0.2, 3.0))
+def log_ratio(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of f = log(x) / (1 - x): near 1 of -sum of (1 - x)^m / (m + 1), else by
     (1 - x) f^(k) = log^(k)(x) + k f^(k-1).
     """
@@ -102,17 +103,6 @@ def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
         for n in range(1, k + 1):
             out = (-math.factorial(n - 1) * (-1.0 / far_x) ** n + n * out) / (1 - far_x)
     return xp.where(near, -((-1.0) ** k) * series, out)
-
-
-@cache_by_order
-def log_ratio(k: int) -> Any:
-    """The k-th derivative of log(x) / (1 - x), which is the slope of the dilogarithm."""
-    return special_op(
-        f"log_ratio_{k}",
-        {"x": lambda x: log_ratio(k + 1)(x)},
-        (0.2, 3.0),
-        value=lambda xp, x: _log_ratio_value(xp, k, x),
-    )
 
 
 @special({"x": lambda x: log_ratio(0)(x)}, (0.2, 3.0))
