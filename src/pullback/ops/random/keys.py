@@ -29,15 +29,11 @@ def _key_samples(rng: Any, *more: Any) -> list[Any]:
     return [rng.integers(0, 2**32, size=(2,), dtype=np.uint32), *more]
 
 
-def _split_spec(key: Spec, count: int) -> Spec:
-    return make_spec((*key_batch_shape(key), count, 2), _UINT32, key.device)
-
-
 _split = general(
     "split_key",
     statics={"count": statics.integer(0)},
     value=lambda xp, key, count: generate_words(xp, key, count, SPLITS),
-    spec=_split_spec,
+    spec=lambda key, count: make_spec((*key_batch_shape(key), count, 2), _UINT32, key.device),
     form=Expand(lambda key, count: expand_split(key, count) if count <= MAX_EXPANDED else None),
     samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
 )

@@ -24,16 +24,11 @@ from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import join_samples, normal_sample
 
-
-def _astype_spec(x: Spec, dtype: Any) -> Spec:
-    return make_spec(x.shape, np.dtype(dtype), x.device)
-
-
 _astype = linear(
     "astype",
     statics={"dtype": statics.dtype},
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
-    spec=_astype_spec,
+    spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
     samples=join_samples(
         normal_sample(3, dtype=np.dtype("float64")),

@@ -54,7 +54,6 @@ def special_op(
     value: str | FormulaFunction | None = None,
     plane: bool = False,
     doc: str = "",
-    example: tuple[str, str] | None = None,
 ) -> Any:
     """A special function, sampled over a domain for each argument: an interval of reals, or a range of integers.
     `value` is its name in SciPy or a function of (xp, *arrays) that receives float64; `plane`: whether it supports
@@ -69,8 +68,6 @@ def special_op(
         kernel=no_kernel,
         samples=_samples_over(domains),
         doc=doc,
-        example=example,
-        home="pb.special",
     )
 
 

@@ -175,10 +175,6 @@ def _put_samples(rng: Any) -> Any:
     return found
 
 
-def _spread_samples(rng: Any) -> Any:
-    return [((y,), static) for (y, _), static in _put_samples(rng)]
-
-
 def _windows_spec(x: Spec, *places: Spec, **how: Any) -> Spec:
     found = (*_leading_sizes(x), *_pool_counts(x.shape[2:], **how))
     _check_places(places, found)
@@ -255,6 +251,6 @@ _spread: Op = linear(
     spec=_grid_spec,
     transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
     batch=_batch_as_images,
-    samples=_spread_samples,
+    samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],
     form=Window("spread"),
 )
