@@ -264,12 +264,7 @@ def install() -> None:
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
-    own = {
-        "__setitem__": _set_item,
-        "fill_": _fill,
-        "copy": functions.copy_value,
-        "__copy__": functions.copy_value,
-    }
+    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copy_value, "__copy__": functions.copy_value}
     for name, function in own.items():
         setattr(Tensor, name, function)
 

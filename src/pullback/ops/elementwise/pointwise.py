@@ -248,12 +248,7 @@ def _gelu_kernel(k: Any, x: Any) -> Any:
 
 
 gelu_by_tanh: Any = elementwise(
-    "gelu_by_tanh",
-    {"x": _gelu_slope},
-    value=_gelu_value,
-    dtype="inexact",
-    doc="",
-    kernel=_gelu_kernel,
+    "gelu_by_tanh", {"x": _gelu_slope}, value=_gelu_value, dtype="inexact", doc="", kernel=_gelu_kernel
 )
 
 

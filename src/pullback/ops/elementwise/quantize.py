@@ -27,14 +27,7 @@ _straight_round = general(
 
 @attributed_to_caller
 def fake_quantize(
-    x: Any,
-    /,
-    scale: Any,
-    zero_point: Any = 0,
-    quant_min: int = -128,
-    quant_max: int = 127,
-    *,
-    axis: int | None = None,
+    x: Any, /, scale: Any, zero_point: Any = 0, quant_min: int = -128, quant_max: int = 127, *, axis: int | None = None
 ) -> Any:
     """x after quantization to integers and back: scale (clip(round(x / scale) + zero_point) - zero_point).
 

@@ -7,17 +7,7 @@ array([-0.20584214, -0.78476578])
 """
 
 from ..replay.default_stream import State
-from .discrete import (
-    bernoulli,
-    binomial,
-    bits,
-    categorical,
-    choice,
-    gumbel_softmax,
-    integers,
-    permutation,
-    poisson,
-)
+from .discrete import bernoulli, binomial, bits, categorical, choice, gumbel_softmax, integers, permutation, poisson
 from .keys import fold_in, key, restore, seed, split, state
 from .samplers import (
     beta,

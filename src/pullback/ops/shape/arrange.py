@@ -246,13 +246,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
 
 @attributed_to_caller
 def pad(
-    x: Any,
-    pad_width: Any,
-    /,
-    mode: str = "constant",
-    *,
-    constant_values: Any = 0,
-    reflect_type: str = "even",
+    x: Any, pad_width: Any, /, mode: str = "constant", *, constant_values: Any = 0, reflect_type: str = "even"
 ) -> Any:
     """x padded on all sides: a number of elements for all sides, a pair for all axes, or a pair for each.
 

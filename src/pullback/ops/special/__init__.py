@@ -37,19 +37,7 @@ from .bessel import (
     yv,
 )
 from .entropy import entr, expit, kl_div, log_expit, logit, rel_entr, xlog1py, xlogy
-from .error_functions import (
-    dawsn,
-    erfc,
-    erfcinv,
-    erfcx,
-    erfinv,
-    fresnel,
-    log_ndtr,
-    ndtr,
-    ndtri,
-    ndtri_exp,
-    owens_t,
-)
+from .error_functions import dawsn, erfc, erfcinv, erfcx, erfinv, fresnel, log_ndtr, ndtr, ndtri, ndtri_exp, owens_t
 from .gamma import (
     beta,
     betaln,

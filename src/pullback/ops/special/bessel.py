@@ -13,14 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
-from .definition import (
-    cache_by_order,
-    derivative_ops,
-    library_function,
-    shift_order,
-    special,
-    special_op,
-)
+from . import definition
+from .definition import library_function, shift_order, special, special_op
 
 
 def _half_difference(f: Any) -> Any:
@@ -33,7 +27,7 @@ def _half_sum(f: Any, sign: float) -> Any:
     return lambda v, x: multiply(add(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5 * sign)
 
 
-@special({"x": _half_difference(lambda: jv)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_difference(lambda: jv)}, [range(4), (0.5, 5.0)], plane=True)
 def jv(v: Any, x: Any, /) -> Any:
     """The Bessel function of the first kind of real order, jv(v, x).
 
@@ -43,7 +37,7 @@ def jv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": _half_difference(lambda: yv)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_difference(lambda: yv)}, [range(4), (0.5, 5.0)], plane=True)
 def yv(v: Any, x: Any, /) -> Any:
     """The Bessel function of the second kind of real order, yv(v, x).
 
@@ -53,7 +47,7 @@ def yv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": _half_sum(lambda: iv, 1.0)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_sum(lambda: iv, 1.0)}, [range(4), (0.5, 5.0)], plane=True)
 def iv(v: Any, x: Any, /) -> Any:
     """The modified Bessel function of the first kind of real order, iv(v, x).
 
@@ -65,8 +59,7 @@ def iv(v: Any, x: Any, /) -> Any:
 
 @special(
     {"v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)), "x": _half_sum(lambda: kv, -1.0)},
-    (-1.5, 3.0),
-    (0.5, 4.0),
+    [(-1.5, 3.0), (0.5, 4.0)],
 )
 def kv(v: Any, x: Any, /) -> Any:
     """The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.
@@ -77,7 +70,7 @@ def kv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda v, x: ive_derivative(1)(v, x)}, range(4), (0.5, 5.0))
+@special({"x": lambda v, x: ive_derivative(1)(v, x)}, [range(4), (0.5, 5.0)])
 def ive(v: Any, x: Any, /) -> Any:
     """exp(-|x|) iv(v, x), which does not overflow.
 
@@ -89,8 +82,7 @@ def ive(v: Any, x: Any, /) -> Any:
 
 @special(
     {"v": lambda v, x: kve_derivative(0, 1)(v, x), "x": lambda v, x: kve_derivative(1, 0)(v, x)},
-    (-1.5, 3.0),
-    (0.5, 4.0),
+    [(-1.5, 3.0), (0.5, 4.0)],
 )
 def kve(v: Any, x: Any, /) -> Any:
     """exp(x) kv(v, x), which does not underflow.
@@ -101,7 +93,7 @@ def kve(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: negative(j1(x))}, (-4.0, 4.0))
+@special({"x": lambda x: negative(j1(x))}, [(-4.0, 4.0)])
 def j0(x: Any, /) -> Any:
     """The Bessel function J of order 0.
 
@@ -111,7 +103,7 @@ def j0(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: _half_difference(lambda: jv)(1, x)}, (-4.0, 4.0))
+@special({"x": lambda x: _half_difference(lambda: jv)(1, x)}, [(-4.0, 4.0)])
 def j1(x: Any, /) -> Any:
     """The Bessel function J of order 1.
 
@@ -121,7 +113,7 @@ def j1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: negative(y1(x))}, (0.5, 4.0))
+@special({"x": lambda x: negative(y1(x))}, [(0.5, 4.0)])
 def y0(x: Any, /) -> Any:
     """The Bessel function Y of order 0.
 
@@ -131,7 +123,7 @@ def y0(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: _half_difference(lambda: yv)(1, x)}, (0.5, 4.0))
+@special({"x": lambda x: _half_difference(lambda: yv)(1, x)}, [(0.5, 4.0)])
 def y1(x: Any, /) -> Any:
     """The Bessel function Y of order 1.
 
@@ -141,7 +133,7 @@ def y1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: i1(x)}, (-4.0, 4.0))
+@special({"x": lambda x: i1(x)}, [(-4.0, 4.0)])
 def i0(x: Any, /) -> Any:
     """The Bessel function I of order 0.
 
@@ -151,7 +143,7 @@ def i0(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: _half_sum(lambda: iv, 1.0)(1, x)}, (-4.0, 4.0))
+@special({"x": lambda x: _half_sum(lambda: iv, 1.0)(1, x)}, [(-4.0, 4.0)])
 def i1(x: Any, /) -> Any:
     """The Bessel function I of order 1.
 
@@ -161,7 +153,7 @@ def i1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: negative(k1(x))}, (0.5, 4.0))
+@special({"x": lambda x: negative(k1(x))}, [(0.5, 4.0)])
 def k0(x: Any, /) -> Any:
     """The Bessel function K of order 0.
 
@@ -171,7 +163,7 @@ def k0(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: _half_sum(lambda: kv, -1.0)(1, x)}, (0.5, 4.0))
+@special({"x": lambda x: _half_sum(lambda: kv, -1.0)(1, x)}, [(0.5, 4.0)])
 def k1(x: Any, /) -> Any:
     """The Bessel function K of order 1.
 
@@ -181,7 +173,7 @@ def k1(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: ive_derivative(1)(0, x)}, (0.5, 4.0))
+@special({"x": lambda x: ive_derivative(1)(0, x)}, [(0.5, 4.0)])
 def i0e(x: Any, /) -> Any:
     """The Bessel function I of order 0 times exp(-|x|).
 
@@ -191,7 +183,7 @@ def i0e(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: ive_derivative(1)(1, x)}, (0.5, 4.0))
+@special({"x": lambda x: ive_derivative(1)(1, x)}, [(0.5, 4.0)])
 def i1e(x: Any, /) -> Any:
     """The Bessel function I of order 1 times exp(-|x|).
 
@@ -201,7 +193,7 @@ def i1e(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: kve_derivative(1, 0)(0, x)}, (0.5, 4.0))
+@special({"x": lambda x: kve_derivative(1, 0)(0, x)}, [(0.5, 4.0)])
 def k0e(x: Any, /) -> Any:
     """The Bessel function K of order 0 times exp(x).
 
@@ -211,7 +203,7 @@ def k0e(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: kve_derivative(1, 0)(1, x)}, (0.5, 4.0))
+@special({"x": lambda x: kve_derivative(1, 0)(1, x)}, [(0.5, 4.0)])
 def k1e(x: Any, /) -> Any:
     """The Bessel function K of order 1 times exp(x).
 
@@ -233,7 +225,7 @@ def _spherical_function(above: float, below: float) -> Callable[[Any], Any]:
             upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
             return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
-        op = special({"x": partial}, range(4), (0.5, 4.0), plane=True)(declared)
+        op = special({"x": partial}, [range(4), (0.5, 4.0)], plane=True)(declared)
         return op
 
     return define
@@ -281,7 +273,7 @@ def spherical_kn(n: Any, x: Any, /) -> Any:
 
 def _airy_op(name: str, place: int, partial: Any) -> Any:
     return special_op(
-        name, {"x": partial}, (-3.0, 2.0), value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
+        name, {"x": partial}, [(-3.0, 2.0)], value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
     )
 
 
@@ -321,7 +313,7 @@ def _leibniz_sum(xp: Any, k: int, v: Any, x: Any) -> Any:
     return total
 
 
-@derivative_ops(range(4), (0.5, 5.0))
+@definition.derivative_ops([range(4), (0.5, 5.0)])
 def ive_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
     """The k-th derivative of ive(v, x) in x; below zero by the parity of integer orders, at zero the mean of both."""
     v, x = xp.broadcast_arrays(v + 0.0, x)
@@ -373,7 +365,7 @@ def _trapezoid_rows(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: A
     return xp.exp(top[:, 0]) * total * ((stop - start)[:, 0] / (_NODES.size - 1))
 
 
-@cache_by_order
+@definition.cache_by_order
 def kve_derivative(j: int, m: int) -> Any:
     """(d/dx)^j (d/dv)^m of kve(v, x)."""
 
@@ -387,8 +379,7 @@ def kve_derivative(j: int, m: int) -> Any:
     return special_op(
         f"kve_derivative_{j}_{m}",
         {"v": lambda v, x: kve_derivative(j, m + 1)(v, x), "x": lambda v, x: kve_derivative(j + 1, m)(v, x)},
-        (-1.5, 3.0),
-        (0.5, 4.0),
+        [(-1.5, 3.0), (0.5, 4.0)],
         value=value,
     )
 

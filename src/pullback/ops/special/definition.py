@@ -31,7 +31,7 @@ _SHAPES: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 
 def special(
     partials: Mapping[str, FormulaFunction],
-    *domains: Domain,
+    domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
 ) -> Callable[[FormulaFunction], Any]:
@@ -42,7 +42,7 @@ def special(
     def define(declared: FormulaFunction) -> Any:
         name, args = declared.__name__, declared.__code__.co_varnames[: declared.__code__.co_argcount]
         stated = {a: partials[a] if a in partials else refuse_partial(name, a) for a in args}
-        return special_op(name, stated, *domains, value=value, plane=plane, doc=declared.__doc__ or "")
+        return special_op(name, stated, domains, value=value, plane=plane, doc=declared.__doc__ or "")
 
     return define
 
@@ -50,7 +50,7 @@ def special(
 def special_op(
     name: str,
     partials: Mapping[str, FormulaFunction | None],
-    *domains: Domain,
+    domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
     doc: str = "",
@@ -130,7 +130,7 @@ def cache_by_order(make: FormulaFunction) -> FormulaFunction:
     return op_of
 
 
-def derivative_ops(*domains: Domain) -> Callable[[FormulaFunction], FormulaFunction]:
+def derivative_ops(domains: Sequence[Domain]) -> Callable[[FormulaFunction], FormulaFunction]:
     """A decorator of a function of (xp, k, *arrays), the value of a k-th derivative in the last of them: it returns the
     op of each order, whose own derivative is the next.
     """
@@ -143,7 +143,7 @@ def derivative_ops(*domains: Domain) -> Callable[[FormulaFunction], FormulaFunct
         def op_of(k: int) -> Any:
             slope: Any = Formula(lambda *arrays: op_of(k + 1)(*arrays), (*held, moving))
             partials = {a: refuse_partial(name, a) for a in held} | {moving: slope}
-            return special_op(f"{name}_{k}", partials, *domains, value=lambda xp, *arrays: value(xp, k, *arrays))
+            return special_op(f"{name}_{k}", partials, domains, value=lambda xp, *arrays: value(xp, k, *arrays))
 
         return op_of
 

@@ -8,7 +8,9 @@ from ..elementwise.pointwise import add, divide, greater, maximum, multiply, neg
 from .definition import special
 
 
-@special({"z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)}, range(1, 4), (-2.0, 2.0), plane=True)
+@special(
+    {"z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)}, [range(1, 4), (-2.0, 2.0)], plane=True
+)
 def hyp0f1(b: Any, z: Any, /) -> Any:
     """The confluent hypergeometric limit function 0F1(b; z).
 
@@ -20,9 +22,7 @@ def hyp0f1(b: Any, z: Any, /) -> Any:
 
 @special(
     {"z": lambda bar, a, b, z: multiply(multiply(bar, hyp1f1(add(a, 1), add(b, 1), z)), divide(a, b))},
-    range(1, 3),
-    range(3, 5),
-    (-2.0, 2.0),
+    [range(1, 3), range(3, 5), (-2.0, 2.0)],
     plane=True,
 )
 def hyp1f1(a: Any, b: Any, z: Any, /) -> Any:
@@ -40,10 +40,7 @@ def hyp1f1(a: Any, b: Any, z: Any, /) -> Any:
             multiply(bar, hyp2f1(add(a, 1), add(b, 1), add(c, 1), z)), divide(multiply(a, b), c)
         )
     },
-    range(1, 3),
-    range(1, 3),
-    range(3, 5),
-    (-0.7, 0.7),
+    [range(1, 3), range(1, 3), range(3, 5), (-0.7, 0.7)],
     plane=True,
 )
 def hyp2f1(a: Any, b: Any, c: Any, z: Any, /) -> Any:
@@ -62,8 +59,7 @@ def _previous_degree(n: Any, polynomial: Any) -> Any:
 
 @special(
     {"x": lambda n, x: multiply(multiply(n, 2), _previous_degree(n, lambda k: eval_hermite(k, x)))},
-    range(5),
-    (-0.9, 0.9),
+    [range(5), (-0.9, 0.9)],
 )
 def eval_hermite(n: Any, x: Any, /) -> Any:
     """The physicists' Hermite polynomial of degree n at x.
@@ -74,7 +70,9 @@ def eval_hermite(n: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_hermitenorm(k, x)))}, range(5), (-0.9, 0.9))
+@special(
+    {"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_hermitenorm(k, x)))}, [range(5), (-0.9, 0.9)]
+)
 def eval_hermitenorm(n: Any, x: Any, /) -> Any:
     """The probabilists' Hermite polynomial of degree n at x.
 
@@ -84,7 +82,9 @@ def eval_hermitenorm(n: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda n, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, 1, x)))}, range(5), (-0.9, 0.9))
+@special(
+    {"x": lambda n, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, 1, x)))}, [range(5), (-0.9, 0.9)]
+)
 def eval_laguerre(n: Any, x: Any, /) -> Any:
     """Laguerre's polynomial of degree n at x.
 
@@ -94,7 +94,7 @@ def eval_laguerre(n: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x))}, range(5), (-0.9, 0.9))
+@special({"x": lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x))}, [range(5), (-0.9, 0.9)])
 def eval_legendre(n: Any, x: Any, /) -> Any:
     """Legendre's polynomial of degree n at x.
 
@@ -104,7 +104,7 @@ def eval_legendre(n: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_chebyu(k, x)))}, range(5), (-0.9, 0.9))
+@special({"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_chebyu(k, x)))}, [range(5), (-0.9, 0.9)])
 def eval_chebyt(n: Any, x: Any, /) -> Any:
     """Chebyshev's first polynomial of degree n at x.
 
@@ -115,7 +115,7 @@ def eval_chebyt(n: Any, x: Any, /) -> Any:
 
 
 @special(
-    {"x": lambda n, x: multiply(_previous_degree(n, lambda k: eval_gegenbauer(k, 2, x)), 2)}, range(5), (-0.9, 0.9)
+    {"x": lambda n, x: multiply(_previous_degree(n, lambda k: eval_gegenbauer(k, 2, x)), 2)}, [range(5), (-0.9, 0.9)]
 )
 def eval_chebyu(n: Any, x: Any, /) -> Any:
     """Chebyshev's second polynomial of degree n at x.
@@ -130,7 +130,7 @@ def _gegenbauer_slope(n: Any, alpha: Any, x: Any) -> Any:
     return multiply(multiply(alpha, 2), _previous_degree(n, lambda k: eval_gegenbauer(k, add(alpha, 1), x)))
 
 
-@special({"x": _gegenbauer_slope}, range(5), range(1, 3), (-0.9, 0.9))
+@special({"x": _gegenbauer_slope}, [range(5), range(1, 3), (-0.9, 0.9)])
 def eval_gegenbauer(n: Any, alpha: Any, x: Any, /) -> Any:
     """Gegenbauer's polynomial of degree n at x.
 
@@ -142,9 +142,7 @@ def eval_gegenbauer(n: Any, alpha: Any, x: Any, /) -> Any:
 
 @special(
     {"x": lambda n, alpha, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, add(alpha, 1), x)))},
-    range(5),
-    range(3),
-    (0.1, 3.0),
+    [range(5), range(3), (0.1, 3.0)],
 )
 def eval_genlaguerre(n: Any, alpha: Any, x: Any, /) -> Any:
     """The generalised Laguerre polynomial of degree n at x.
@@ -160,7 +158,7 @@ def _jacobi_slope(n: Any, alpha: Any, beta: Any, x: Any) -> Any:
     return multiply(factor, _previous_degree(n, lambda k: eval_jacobi(k, add(alpha, 1), add(beta, 1), x)))
 
 
-@special({"x": _jacobi_slope}, range(5), range(3), range(3), (-0.9, 0.9))
+@special({"x": _jacobi_slope}, [range(5), range(3), range(3), (-0.9, 0.9)])
 def eval_jacobi(n: Any, alpha: Any, beta: Any, x: Any, /) -> Any:
     """Jacobi's polynomial of degree n at x.
 
