@@ -11,7 +11,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
 from .. import statics
-from ..axes import as_integer, as_shape, normalize_axes, normalize_axis
+from ..axes import as_integer, as_shape, axes_tuple, normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import common_device, linear, result_dtype
@@ -190,7 +190,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshaping.reshape(roll(reshaping.reshape(x, (-1,)), shift, axis=0), shape(x))
     shifts = tuple(as_integer(s, "roll: shift") for s in (shift if isinstance(shift, (tuple, list)) else (shift,)))
-    axes = tuple(normalize_axis(a, ndim(x), "roll") for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    axes = axes_tuple(axis, ndim(x), "roll")
     count = max(len(shifts), len(axes))
     if {len(shifts), len(axes)} - {1, count}:
         raise ArgumentError(f"roll: shift {shift} and axis {axis} differ in length.")
