@@ -34,7 +34,7 @@ MODULES = (
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",
     "compile.cpu.program.render", "compile.cpu.runner", "compile.schedule.memory_budget", "compile.schedule.row_plan",
     "compile.pipeline",
-    "compile.cpu.program.block_loop", "compile.cpu.kernel.access", "compile.cpu.runtime.link",
+    "compile.cpu.kernel.access", "compile.cpu.builder.memory", "compile.cpu.runtime.link",
 )  # fmt: skip
 
 _SWAPPED = {
