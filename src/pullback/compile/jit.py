@@ -27,6 +27,7 @@ from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
 from ..program.run import run
+from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -42,7 +43,7 @@ from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_ar
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot, snapshot_closure
 from .stage.fingerprint import fingerprint
-from .stage.residuals import split_forward_backward
+from .stage.residuals import is_cheap
 from .stage.trace import refuse_side_effects, trace_function
 
 _ndarray = np.ndarray
@@ -558,7 +559,7 @@ class Specialization:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         whole = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(whole, len(xs), len(outs))
+        parts = split_forward_backward(whole, len(xs), len(outs), is_cheap)
         run_forward, run_backward = (
             Jitted(_as_function(g, self.name), fast=self.fast, check=self.check)
             for g in (parts.forward, parts.backward)
