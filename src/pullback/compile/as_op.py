@@ -16,6 +16,7 @@ from ..ops.elementwise import pointwise
 from ..ops.op import UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
+from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -23,7 +24,6 @@ from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
-from .stage.residuals import split_forward_backward
 
 
 class CompiledOp:
