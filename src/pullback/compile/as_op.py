@@ -132,7 +132,7 @@ class CompiledOp:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(staged, len(xs), len(outs))
+        parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         run_backward = self.compile(_as_function(parts.backward, self.name))
         forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
         pull_forward = forward.op.joint
