@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.graph.passes import drop_unused, fold_constants, merge_equal
 from pullback.ops import load_all_ops
 from pullback.ops.dispatch import apply
 from pullback.ops.op import PURE, Effects
-from pullback.ops.routine import make_routine
+from pullback.program.passes import drop_unused, fold_constants, merge_equal
+from pullback.transforms.control.flow.derive import stage_body
 
 SIN = pb.sin.op
 X = np.linspace(0.1, 0.9, 4)
@@ -37,8 +37,8 @@ def test_unused_calls_are_dropped_if_their_effects_allow_it(op, count):
         return x * 2.0
 
     assert names(drop_unused(pb.stage(f)(X))).count("sin") == count
-    routine, _ = make_routine(lambda x: [f(x)], pb.spec_of(X))
-    assert names(routine).count("sin") == count
+    program, _ = stage_body(lambda x: [f(x)], pb.spec_of(X))
+    assert names(program).count("sin") == count
 
 
 @pytest.mark.parametrize(("op", "count"), [(SIN, 0), (with_effects(repeat=False), 1)])

@@ -1473,10 +1473,10 @@ def test_arrays_written_to_later_do_not_change_a_derivative():
     ],
 )
 def test_memory_that_a_program_reuses_is_nobody_elses(function):
-    from pullback.implicit.equation.closed_program import stage_with_captures
+    from pullback.transforms.stage import stage_with_captures
 
     x, c = np.array([0.3, -0.2, 0.5, 0.1]), np.array([[0.4, 0.2], [0.1, 0.3]])
-    program, found = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
+    program, found, _ = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
     before = x.copy(), c.copy()
     for _ in range(2):
         np.testing.assert_array_equal(program(x, *found), np.reshape(function(x, c), (4,)))
@@ -1598,8 +1598,7 @@ def test_higher_orders_start_from_the_solutions_of_lower_ones(adjoint, monkeypat
 
 
 def test_a_start_of_another_matrix_does_no_harm():
-    from pullback.implicit.linear.operator import LinearOperator, solve_operator
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import LinearOperator, SolutionCache, solve_operator
 
     memory = SolutionCache()
     b = np.array([1.0, 2.0, 3.0])
@@ -1609,7 +1608,7 @@ def test_a_start_of_another_matrix_does_no_harm():
 
 
 def test_what_is_kept_of_solved_systems():
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import SolutionCache
 
     memory = SolutionCache()
     assert memory.initial_guess(False, np.ones(2)) is None

@@ -11,11 +11,11 @@ from records import Case, cases, drop_free_phases, flat_vector, name, random_lik
 import pullback as pb
 from pullback import grad, jvp, vjp, vmap
 from pullback.arrays.spec import spec_of
-from pullback.graph import stage
 from pullback.ops import load_all_ops
 from pullback.ops.dispatch import apply
 from pullback.ops.eager import public_function
 from pullback.tools.certify.oracles import has_oracle, oracle_of
+from pullback.transforms.stage import stage
 
 ALL = cases()
 SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]

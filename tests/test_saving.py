@@ -13,6 +13,7 @@ import pytest
 
 import pullback as pb
 from pullback.errors import ArgumentError, ConversionError, DtypeError, FormatError, StorageError
+from pullback.saving import class_names
 
 DTYPES = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
@@ -524,3 +525,33 @@ def test_arrays_of_a_gpu_come_back_on_the_host(path):
     found = round_trip(path, {"x": cupy.arange(3.0), "z": cupy.ones(2) * 1j})
     same(found["x"], np.arange(3.0))
     same(found["z"], np.ones(2) * 1j)
+
+
+def test_files_name_our_classes_so_that_their_modules_may_move(path):
+    net = pb.nn.Sequential(pb.nn.Linear(2, 3), pb.nn.BatchNorm(3))
+    state = pb.optim.adam(1e-3).init(net.arrays())
+    tree = {"net": net, "state": state, "random": pb.random.state(), "svd": pb.linalg.svd(np.eye(2))}
+    pb.save(path, tree)
+    header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
+
+    def names(data):
+        if isinstance(data, dict):
+            found = {data[tag][0] for tag in ("named", "node") if tag in data}
+            return found.union(*map(names, data.values()))
+        return set().union(*map(names, data)) if isinstance(data, list) else set()
+
+    assert names(json.loads(header["__metadata__"]["pullback"])) == {
+        "pullback.nn:Sequential", "pullback.nn:Linear", "pullback.nn:BatchNorm", "pullback.optim:State",
+        "module.container", "module.slot", "module.static", "random.state", "linalg.SVD",
+    }  # fmt: skip
+    found = pb.load(path)
+    assert type(found["net"][0]) is pb.nn.Linear
+    assert type(found["svd"]) is type(tree["svd"])
+    assert found["random"] == tree["random"]
+
+
+@pytest.mark.parametrize("name", class_names.PRIVATE_CLASSES)
+def test_every_short_name_of_a_class_is_found(name):
+    found = class_names.find_class(name)
+    assert isinstance(found, type)
+    assert class_names.class_name(found, "it") == name

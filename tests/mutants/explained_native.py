@@ -58,7 +58,7 @@ EXPLAINED_NATIVE: dict[str, str] = {
     "compile.cpu.kernel.line_values LineValues._emit_gather: operand dropped: not same": (
         "how fast lanes load from one place"
     ),
-    "compile.cpu.memory_budget fit_memory_budget: comparison: least.peak <= limit": (
-        "what fits is planned and rendered once more"
+    "compile.schedule.memory_budget fit_memory_budget: comparison: least.peak <= limit": (
+        "what fits is planned once more"
     ),
 }

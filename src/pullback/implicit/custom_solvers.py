@@ -15,11 +15,10 @@ from ..ops.elementwise import pointwise
 from ..ops.op import Formula, Op
 from ..transforms.boundary import as_array_leaf
 from ..transforms.custom.rules import as_bare_results, is_tracked, make_custom_record
-from ..transforms.forward import jvp
-from .derivative_policies import check_tolerance, checked_method
 from .equation.implicit_equation import ImplicitEquation
 from .linear.methods import Auto
-from .linear.operator import norm, pull_parameters
+from .linear.operator import norm
+from .option_checks import check_method, check_tolerance
 from .solve_report import Report
 from .solvers.method_loop import largest_over_batches
 from .vector_layout import VectorLayout
@@ -44,7 +43,7 @@ def custom_root(F: Function, *, adjoint: Any = None, tol: float = 1e-6) -> Calla
 
     check_functions("custom_root", F)
     check_tolerance(tol, "custom_root: tol")
-    adjoint = Auto() if adjoint is None else checked_method(adjoint, "custom_root: adjoint", "GMRES()")
+    adjoint = Auto() if adjoint is None else check_method(adjoint, "custom_root: adjoint", "GMRES()")
 
     def decorate(solver: Function) -> Function:
         @functools.wraps(solver)
@@ -130,15 +129,11 @@ class _ExternalSolver:
 
 
 def _pull_external_solve(bar: Any, out: Any, xs: tuple[Any, ...], equation: _ExternalSolver) -> list[Any]:
-    posed = equation.make_equation()
-    y = posed.solve_transposed(bar, out, *xs)
-    return pull_parameters(posed.residual, out, xs, pointwise.negative(y))
+    return equation.make_equation().pull(bar, out, xs)
 
 
 def _push_external_solve(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: _ExternalSolver) -> Any:
-    posed = equation.make_equation()
-    _, moved = jvp(lambda *q: posed.residual(out, *q), xs, tangents)
-    return posed.solve_forward(pointwise.negative(moved), out, *xs)
+    return equation.make_equation().push(tangents, out, xs)
 
 
 _external_solve_op: Op = make_custom_record(

@@ -17,7 +17,7 @@ from .op_samples import join_samples, normal_sample
 
 #: An op without derivative: a transform with concrete values returns them, without the derivative.
 _numbers = general(
-    "numbers", args=("x",), doc="The values of x, without any derivative.", value=lambda xp, x: x,
+    "numbers", value=lambda xp, x: x,
     spec=lambda x: Spec(x.shape, x.dtype, x.device), batch=batching.batch_pointwise,
     samples=join_samples(normal_sample(3), normal_sample()),
 )  # fmt: skip

@@ -25,13 +25,13 @@ _ndarray = np.ndarray
 _asarray = np.asarray
 
 
-def public_function(op: Op) -> Any:
+def public_function(op: Op, doc: str = "") -> Any:
     """The public function of an elementwise op."""
     public = (
         _unary_function(op) if len(op.args) == 1 else _binary_function(op) if len(op.args) == 2 else _n_ary_function(op)
     )
     public.__name__ = public.__qualname__ = op.name
-    public.__doc__ = op.doc
+    public.__doc__ = doc
     public.__module__ = "pullback"
     public.op = op
     return public
@@ -163,6 +163,8 @@ def _binary_function(op: Op, as_operator: bool = False) -> Any:
 
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
+    if modes().instruments is not None:
+        return apply(op, *arrays)
     try:
         value = ufunc(*arrays)
     except (TypeError, ValueError):

@@ -17,7 +17,7 @@ from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import batching, statics
+from . import statics
 from .axes import as_integer, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import pointwise
@@ -59,12 +59,11 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
 # The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the unscaled inverse transform.
 _fft: Op = linear(
     "fft",
+    motion="",
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
-    doc="The discrete Fourier transform over axes, complex to complex.",
     value=_fft_value,
     spec=_fft_spec,
     transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
-    batch=batching.shift_statics(axes="axis"),
     samples=join_samples(
         normal_sample(4, axes=(0,), inverse=False, norm="backward"),
         normal_sample(2, 3, axes=(0, 1), inverse=True, norm="forward"),
@@ -107,12 +106,11 @@ def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
 
 _rfft: Op = linear(
     "rfft",
+    motion="",
     statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
-    doc="The half of the spectrum of a real signal that determines the rest.",
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
     transpose=_rfft_transpose,
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(4, axis=0, norm="backward"),
         normal_sample(2, 5, axis=1, norm="ortho"),
@@ -136,12 +134,11 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 
 _irfft: Op = linear(
     "irfft",
+    motion="",
     statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
-    doc="The real signal of half a spectrum.",
     value=_irfft_value,
     spec=_irfft_spec,
     transpose=_irfft_transpose,
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(3, n=4, axis=0, norm="backward"),
         normal_sample(2, 3, n=5, axis=1, norm="ortho"),

@@ -28,7 +28,7 @@ from .shape import arrange, reshaping
 _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
-    "xor": pointwise.bitwise_xor,
+    "xor": pointwise.bitwise_xor, "pow": pointwise.power_operator,
     "floordiv": lazy_function("elementwise.arithmetic", "floor_divide"),
     "mod": lazy_function("elementwise.arithmetic", "remainder"),
     "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
@@ -142,16 +142,6 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
     if not self.is_variable:
         raise self.rebind_error("x[index] = value")
     _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
-
-
-@attributed_to_caller
-def power(x: Any, y: Any) -> Any:
-    """x ** y, with the square, the root and the reciprocal by their own ops."""
-    if type(y) is int and y == 2:
-        return pointwise.square(x)
-    if type(y) is float and y == 0.5:
-        return pointwise.sqrt(x)
-    return pointwise.power(x, y)
 
 
 def _reshape(self: Any, *shape: Any) -> Any:
@@ -274,9 +264,8 @@ def install() -> None:
     for name, function in _METHODS.items():
         setattr(Value, name, function if hasattr(function, "op") else _make_method(function))
     given: dict[str, Any] = {
-        "__pow__": _left_operator(power), "__rpow__": _right_operator(power), "__neg__": pointwise.negative,
-        "__pos__": functions.copy_value, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
-        "__getitem__": indexing.getitem, "__iter__": _iterate,
+        "__neg__": pointwise.negative, "__pos__": functions.copy_value, "__abs__": pointwise.abs,
+        "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "reshape": _reshape,
@@ -286,13 +275,12 @@ def install() -> None:
         "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
-        "__setitem__": _set_wrapper_item, "__ipow__": _in_place_wrapper_operator(power, "pow"),
+        "__setitem__": _set_wrapper_item,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
     own = {
         "__setitem__": _set_item,
-        "__ipow__": _in_place_operator(power, "pow"),
         "fill_": _fill,
         "copy": functions.copy_value,
         "__copy__": functions.copy_value,

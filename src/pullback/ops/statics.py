@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +26,15 @@ _MAX_PADDING = 1 << 24
 Statics = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Static:
-    """One kind of static parameter: a description, and a predicate of (value, specs, all statics).
-    A predicate that raises (because another parameter is malformed) counts as false.
+class Static(NamedTuple):
+    """One kind of static parameter: a description, a predicate of (value, specs, all statics), and how a batch axis in
+    front changes it: an "axis" moves on, an "order" of axes too, a "shape" grows. A predicate that raises
+    (because another parameter is malformed) counts as false.
     """
 
     wanted: str
     holds: Callable[[Any, Sequence[Spec], Statics], bool]
+    batching: str = ""
 
 
 def check_statics(op: Op, specs: Sequence[Spec], static: Statics) -> None:
@@ -110,23 +110,27 @@ floating_dtype = Static(
     "a dtype of real floating-point numbers",
     lambda v, specs, static: isinstance(v, np.dtype) and v.name in ("float64", "float32", "float16", "bfloat16"),
 )
-shape = Static("a shape", lambda v, specs, static: _is_shape(v))
+shape = Static("a shape", lambda v, specs, static: _is_shape(v), "shape")
 axis = Static(
     "an axis of the argument, counted from the front",
     lambda v, specs, static: is_integer_between(v, 0, specs[0].ndim - 1),
+    "axis",
 )
-axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim))
+axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim), "axis")
 axes_in_order = Static(
     "different axes of the argument, in rising order",
     lambda v, specs, static: _are_axes(v, specs[0].ndim) and list(v) == sorted(v),
+    "axis",
 )
 permutation = Static(
     "each axis of the argument once",
     lambda v, specs, static: _are_axes(v, specs[0].ndim) and len(v) == specs[0].ndim,
+    "order",
 )
 axes_with_repeats = Static(
     "axes of the argument, one for each shift",
     lambda v, specs, static: _are_integers(v, 0, specs[0].ndim - 1) and len(v) == len(static["shift"]),
+    "axis",
 )
 shifts = Static("a tuple of integers", lambda v, specs, static: _are_integers(v, -MAX_ELEMENTS))
 places = Static(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,6 +12,7 @@ from ..arrays.spec import spec_of
 from ..arrays.tensor import wrap
 from ..arrays.trees import registered_unflatten
 from ..errors import FormatError
+from .class_names import find_class
 from .tree_writer import is_named_tuple
 
 
@@ -127,14 +126,10 @@ class TreeReader:
             raise self._format_error(f"a {name[:80]} cannot be rebuilt: {str(error)[:80]}") from error
 
     def _class(self, name: Any) -> type:
-        """A class by its name in a file. Modules of this package are imported for it; nothing else is."""
+        """A class by its name in a file."""
         if not isinstance(name, str):
             raise self._format_error("a class is given by its name")
-        module, _, path = name.partition(":")
-        found: Any = self._kinds.get(name) or _import_own_module(module) or sys.modules.get(module)
-        if name not in self._kinds:
-            for step in path.split("."):  # by its dict: a module's lazy attributes would let a file import
-                found = getattr(found, "__dict__", {}).get(step)
+        found = self._kinds.get(name) or find_class(name)
         if not isinstance(found, type):
             raise self._format_error(
                 f"it holds a {name[:80]!r}, which is not known here.\n"
@@ -157,20 +152,6 @@ _READERS: dict[str, Callable[[TreeReader, Any], Any]] = {
     "named": TreeReader._named,
     "node": TreeReader._node,
 }
-
-
-#: Packages whose classes may be saved. The others import optional packages.
-_CLASS_PACKAGES = ("pullback.arrays.", "pullback.ops.", "pullback.nn.", "pullback.optim.", "pullback.implicit.")
-
-
-def _import_own_module(module: str) -> Any:
-    """A module of this package that has classes to be saved, which may not be imported yet."""
-    if not f"{module}.".startswith(_CLASS_PACKAGES) or "__" in module:
-        return None
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None
 
 
 def _require_list(x: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..arrays.text import join_path
 from ..arrays.trees import flatten_one_level, registered_unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError
+from .class_names import class_name
 
 #: Types that JSON encodes as they are.
 _PLAIN = (str, int, bool, type(None))
@@ -43,8 +43,8 @@ class TreeWriter:
             return x if math.isfinite(x) else {"float": repr(x)}
         if type(x) is complex:
             return {"complex_": [self.encode(x.real, path), self.encode(x.imag, path)]}
-        if isinstance(x, Tensor):
-            return {"tensor": [self._store_array(x, _concrete_array(x, path), path), x.is_leaf and x.requires_grad]}
+        if isinstance(x, Tensor) and is_array(x.value):
+            return {"tensor": [self._store_array(x, x.value, path), x.is_leaf and x.requires_grad]}
         if isinstance(x, Value):
             raise ConversionError(
                 f"save: {_describe_location(path)} is a value of a running transform, which has no concrete value."
@@ -72,13 +72,13 @@ class TreeWriter:
             return {"dict": [[_check_key(k, path), self.encode(child, join_path(path, k))] for k, child in x.items()]}
         if is_named_tuple(kind):
             fields = zip(kind._fields, x, strict=True)
-            return {
-                "named": [class_path(kind, path), [[f, self.encode(child, join_path(path, f))] for f, child in fields]]
-            }
+            data = [[field, self.encode(child, join_path(path, field))] for field, child in fields]
+            return {"named": [class_name(kind, _describe_location(path)), data]}
         if registered_unflatten(kind) is not None:
             children, rest = flatten_one_level(x)
             data = [self.encode(child, join_path(path, i)) for i, child in enumerate(children)]
-            return {"node": [class_path(kind, path), self.encode(rest, join_path(path, "rest")), data]}
+            name = class_name(kind, _describe_location(path))
+            return {"node": [name, self.encode(rest, join_path(path, "rest")), data]}
         raise ArgumentError(
             f"save: {_describe_location(path)} is a {kind.__name__}, which cannot be written as data.\n"
             "  Trees are made of dicts, lists, tuples, named tuples, None, scalars, strings, arrays, and classes "
@@ -106,14 +106,6 @@ class TreeWriter:
         return name
 
 
-def _concrete_array(x: Tensor, path: str) -> Any:
-    if not is_array(x.value):
-        raise ConversionError(
-            f"save: {_describe_location(path)} is a tensor inside a running transform, which has no concrete value."
-        )
-    return x.value
-
-
 def _check_key(key: Any, path: str) -> Any:
     if type(key) not in _PLAIN or (type(key) is int and key.bit_length() > _LONG):
         raise ArgumentError(
@@ -134,26 +126,6 @@ def is_named_tuple(kind: type) -> bool:
     """Whether a class is a named tuple, by its attributes."""
     fields = getattr(kind, "_fields", None)
     return issubclass(kind, tuple) and isinstance(fields, tuple) and all(isinstance(f, str) for f in fields)
-
-
-def class_path(kind: type, path: str) -> str:
-    """Where a class is found when loading: its module and its name there."""
-    if "<locals>" in kind.__qualname__:
-        raise ArgumentError(
-            f"save: {_describe_location(path)} is a {kind.__name__} made inside a function, "
-            "which cannot be found when loading.\n"
-            "  Define the class in a module, or save its fields as a dict."
-        )
-    return f"{_exporting_module(kind)}:{kind.__qualname__}"
-
-
-def _exporting_module(kind: type) -> str:
-    """The module that a class is defined in; for a public class of ours the package that exports it, such as
-    `pullback.nn`, so that files can still be read after its module has moved.
-    """
-    parts = kind.__module__.split(".")
-    packages = [".".join(parts[:n]) for n in range(2, len(parts))] if parts[0] == "pullback" else []
-    return next((p for p in packages if vars(sys.modules[p]).get(kind.__name__) is kind), kind.__module__)
 
 
 def to_host_bytes(array: Any) -> Any:

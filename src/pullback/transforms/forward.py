@@ -18,7 +18,9 @@ from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims
-from ..ops.specialize import Symbol, replay, stage_equations
+from ..program.ir import Symbol
+from ..program.run import run as run_program
+from ..program.stage import stage
 from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
 from .vectorize import unbatch
 
@@ -239,12 +241,12 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         found["value"] = value
         return outs
 
-    inputs, equations, outs = stage_equations(push_flat, *map(spec_of, values), name="linearize")
+    program = stage(push_flat, *map(spec_of, values), name="linearize")
 
     def push(*tangents: Any) -> Any:
         given = leaves_matching(structure, tangents, "linearize")
         checked = [check_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(shape, [owned_copy(x) for x in replay(inputs, equations, outs, checked)])
+        return unflatten(shape, [owned_copy(x) for x in run_program(program, checked)])
 
     shape = found.pop("structure")
     return found.pop("value"), Bound(push)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...graph.ir import Graph
-from ...graph.passes import drop_unused, fold_constants, merge_equal
 from ...ops.forms import Cast
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Program, Symbol
+from ...program.passes import drop_unused, fold_constants, merge_equal
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
@@ -26,12 +25,12 @@ class ForwardBackward:
     `residual_sources` has for each residual where the forward has it: ("argument", i) or ("result", i).
     """
 
-    forward: Graph
-    backward: Graph
+    forward: Program
+    backward: Program
     residual_sources: tuple[tuple[str, int], ...]
 
 
-def split_forward_backward(whole: Graph, arguments: int, results: int) -> ForwardBackward:
+def split_forward_backward(whole: Program, arguments: int, results: int) -> ForwardBackward:
     """`whole` takes arguments and then cotangents, and returns results and then the arguments' cotangents."""
     for run in (fold_constants, merge_equal, drop_unused):  # these passes keep what a derivative would see
         whole = run(whole)
@@ -45,11 +44,11 @@ def split_forward_backward(whole: Graph, arguments: int, results: int) -> Forwar
     crossing |= {id(s): s for s in shares if isinstance(s, Symbol) and id(s) not in made}
     recomputed = _choose_recomputed(early, crossing, found)
     saved = [s for s in crossing.values() if id(s) not in found]
-    forward = drop_unused(Graph(xs, tuple(early), (*outs, *saved)))
+    forward = drop_unused(Program(xs, tuple(early), (*outs, *saved)))
     places: dict[int, tuple[str, int]] = {id(s): ("result", i) for i, s in enumerate((*outs, *saved))}
     places |= {id(s): ("argument", i) for i, s in enumerate(xs)}
     residuals = tuple(crossing.values())
-    backward = Graph((*residuals, *bars), (*recomputed, *late), shares)
+    backward = Program((*residuals, *bars), (*recomputed, *late), shares)
     return ForwardBackward(forward, backward, tuple(places[id(s)] for s in residuals))
 
 

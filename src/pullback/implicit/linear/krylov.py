@@ -22,13 +22,12 @@ from ...ops.dispatch import apply
 from ...ops.elementwise import pointwise
 from ...ops.index.indexing import getitem
 from ...ops.op import Op
-from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import make_custom_record
+from ..solvers.method_loop import PackageMethod, State
+from ..solvers.method_tools import dot
 from .operator import LinearSystem, norm, replace_zeros
-
-State = dict[str, Any]
 
 
 def nearest_powers_of_two(xp: Any, sizes: Any) -> Any:
@@ -46,11 +45,6 @@ _power_near_op: Op = make_custom_record(
     lambda size, axes, b: (apply(_power_near_op, move_batch_first(b, axes[0], size)), 0),
     lambda b: make_spec(b.shape[:-1], b.dtype, b.device),
 )  # fmt: skip
-
-
-def dot(x: Any, y: Any) -> Any:
-    """The inner product of two vectors."""
-    return reductions.sum(x * y)
 
 
 def any_in_batch(mask: Any) -> bool:
@@ -115,7 +109,7 @@ def apply_correction(system: LinearSystem, state: State, correction: Any) -> Sta
 
 @final
 @dataclass(frozen=True)
-class GMRES:
+class GMRES(PackageMethod):
     """Generalised minimal residuals, for any matrix: the smallest residual over the Krylov space of `restart` products,
     then again from there. Preconditioned from the right, so that the residual is that of the system itself.
 
@@ -150,7 +144,7 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
     active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
     goal = system.tolerance * state["size"]
     unit = system.xp.eye(length + 1, dtype=system.dtype)
-    basis = _KrylovBasis(divide_or_zero(state["r"], beta), length)
+    basis = KrylovBasis(divide_or_zero(state["r"], beta), length)
     last, rows, columns, shares = unit[0], [], [], []
     for k in range(length):
         w = system.apply(apply_preconditioner(system, basis.newest))
@@ -184,7 +178,7 @@ def _back_substitute(upper: Any, right: list[Any]) -> Any:
     return stack(found)
 
 
-class _KrylovBasis:
+class KrylovBasis:
     """Orthonormal vectors. Bare ones are stored in one array, so that none is copied twice."""
 
     def __init__(self, first: Any, length: int) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 
 from ...ops.elementwise import pointwise
 from ...ops.reduce import reductions
+from ..solvers.method_loop import PackageMethod, State
+from ..solvers.method_tools import dot
 from .krylov import (
-    State,
     any_in_batch,
     apply_preconditioner,
     divide_or_zero,
-    dot,
     initial_state,
     is_finished,
     pivot_tolerance,
@@ -62,7 +62,7 @@ def _verify_claimed(system: LinearSystem, old: State, new: State, claimed: Any, 
 
 @final
 @dataclass(frozen=True)
-class CG:
+class CG(PackageMethod):
     """Conjugate gradients, for symmetric positive definite matrices; a preconditioner must be of that kind too."""
 
     def init(self, system: LinearSystem, b: Any) -> State:
@@ -89,7 +89,7 @@ class CG:
 
 @final
 @dataclass(frozen=True)
-class BiCGStab:
+class BiCGStab(PackageMethod):
     """Stabilised biconjugate gradients, for any matrix: two products a step and few vectors, but no guarantee."""
 
     def init(self, system: LinearSystem, b: Any) -> State:
@@ -130,7 +130,7 @@ def _guard_singular(system: LinearSystem, pivot: Any, height: Any, far: Any) -> 
 
 @final
 @dataclass(frozen=True)
-class MINRES:
+class MINRES(PackageMethod):
     """Minimal residuals, for symmetric matrices, definite or not; a preconditioner must be symmetric positive definite.
 
     Lanczos makes the matrix tridiagonal, rotations make that triangular, column by column, and each column moves x.
@@ -177,7 +177,7 @@ class MINRES:
 
 @final
 @dataclass(frozen=True)
-class LSMR:
+class LSMR(PackageMethod):
     """Least squares by minimal residuals of A^T A x = A^T b: for any matrix, with products by its transpose. Slow where
     the condition of A is bad, but it never breaks down. Takes no preconditioner.
 

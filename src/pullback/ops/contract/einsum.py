@@ -103,7 +103,6 @@ def _einsum_samples(rng: Any) -> Any:
 _einsum = contraction(
     "einsum",
     statics={"labels": statics.labels, "result": statics.result},
-    doc="A sum of products written as an index equation.",
     value=_einsum_value,
     spec=_einsum_spec,
     pull={"*xs": _pull_einsum},

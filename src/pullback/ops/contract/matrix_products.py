@@ -69,7 +69,6 @@ def _matmul_samples(rng: Any) -> Any:
 
 _matmul = contraction(
     "matmul",
-    doc="The matrix product over the last two axes, broadcasting the others.",
     value=_matmul_value,
     spec=_matmul_spec,
     pull={"x": lambda bar, y: matmul(bar, adjoint(y)), "y": _pull_matmul_right},
@@ -120,9 +119,9 @@ def _matvec_samples(rng: Any) -> Any:
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
 
 
+# The product of matrices with one vector.
 _matvec = contraction(
     "matvec",
-    doc="The product of matrices with one vector.",
     value=lambda xp, x, y: xp.matmul(x, y),
     spec=_matvec_spec,
     pull={"x": _pull_matvec_matrix, "y": _pull_matvec_vector},

@@ -88,11 +88,10 @@ def _samples(rng: Any) -> Any:
     return [(sample, {**static, "least": bool(i % 2)}) for i, (sample, static) in enumerate(indexing.set_samples(rng))]
 
 
+# x with each element the greatest (or least) of itself and the values sent to it.
 _extreme: Op = general(
     "scatter_extreme",
     statics={"index": index_static(2, lambda specs, static: specs[0].ndim), "least": statics.flag},
-    args=("x", "values", "*indices"),
-    doc="x with each element the greatest (or least) of itself and the values sent to it.",
     value=_extreme_value,
     spec=lambda x, values, *indices, index, least: indexing.set_spec(x, values, *indices, index=index),
     pulls={"x": _pull_extreme_target, "values": _pull_extreme_values},

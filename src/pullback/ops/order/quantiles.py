@@ -85,11 +85,10 @@ def _neighbors_spec(place: Spec, method: str) -> Spec:
     return make_spec((3, *place.shape), place.dtype, place.device)
 
 
+# The two indices on either side of a fractional one, and the weight of the second, by a method.
 _pick = general(
     "quantile_neighbours",
     statics={"method": statics.choice(*PLACES)},
-    args=("place",),
-    doc="The two indices on either side of a fractional one, and the weight of the second, by a method.",
     value=_neighbors_value,
     spec=_neighbors_spec,
     batch=_batch_neighbors,

@@ -45,11 +45,8 @@ def _stable_argsort(xp: Any, x: Any, axis: int) -> Any:
 _argsort = general(
     "argsort",
     statics={"axis": statics.axis, "descending": statics.flag, "kth": statics.places},
-    args=("x",),
-    doc="The indices that would sort along an axis, or partition it at given ranks.",
     value=_argsort_value,
     spec=lambda x, axis, descending, kth: make_spec(x.shape, np.dtype(np.intp), x.device),
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(4, axis=0, descending=False, kth=()),
         normal_sample(2, 3, axis=0, descending=True, kth=()),
@@ -251,8 +248,6 @@ def _search_samples(rng: Any) -> Any:
 _searchsorted = general(
     "searchsorted",
     statics={"side": statics.choice("left", "right")},
-    args=("x", "values"),
-    doc="Where values would go in a sorted array.",
     value=_search_value,
     spec=_search_spec,
     batch=_batch_search,

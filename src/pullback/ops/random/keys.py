@@ -22,8 +22,6 @@ from ..replay.default_stream import State
 from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
 from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, threefry
 
-__all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
-
 _UINT32 = np.dtype("uint32")
 
 
@@ -38,11 +36,8 @@ def _split_spec(key: Spec, count: int) -> Spec:
 _split = general(
     "split_key",
     statics={"count": statics.integer(0)},
-    args=("key",),
-    doc="New keys from a key.",
     value=lambda xp, key, count: generate_words(xp, key, count, SPLITS),
     spec=_split_spec,
-    batch=batching.shift_statics(),
     form=Expand(lambda key, count: expand_split(key, count) if count <= MAX_EXPANDED else None),
     samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
 )
@@ -69,8 +64,6 @@ def _fold_spec(key: Spec, data: Spec) -> Spec:
 
 _fold_in = general(
     "fold_in",
-    args=("key", "data"),
-    doc="A new key from a key and an integer.",
     value=_fold_value,
     spec=_fold_spec,
     batch=_batch_fold,

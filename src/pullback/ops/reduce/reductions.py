@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, products, extremes, and the composites over them."""
+"""Reductions over axes: sums, products, extremes, the composites over them, and fitting cotangents to specs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from ...arrays.dtypes import as_dtype
 from ...arrays.node import attributed_to_caller
 from ...arrays.size import Size
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
@@ -22,30 +22,15 @@ from ..forms import Reduce
 from ..op_samples import join_samples, normal_sample
 from ..shape import arrange, reshaping
 from . import scans
+from .scans import cast_if_asked, is_safe_divisor, sum_dtype
 
 _FLOAT16 = np.dtype("float16")
-#: Elements per block, so that a block stays in the processor's cache.
-_IN_CACHE = 1 << 14
 
 
 def _folded_shape(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     if keepdims:
         return tuple(1 if i in axis else n for i, n in enumerate(x.shape))
     return tuple(n for i, n in enumerate(x.shape) if i not in axis)
-
-
-def sum_dtype(dtype: Any) -> Any:
-    """NumPy sums small integers in the machine's integer type."""
-    if dtype.kind in "biu" and dtype.itemsize < 8:
-        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-    return dtype
-
-
-def cast_if_asked(out: Any, dtype: Any) -> Any:
-    """A reduction in the dtype that `dtype=` names. Small integers are reduced in the machine's type; cast back they
-    wrap around to what a reduction in their own would give.
-    """
-    return out if dtype is None or spec_of(out).dtype == as_dtype(dtype) else reshaping.astype(out, dtype)
 
 
 def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -58,11 +43,9 @@ def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool
 _sum = linear(
     "sum",
     statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-    doc="The sum over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(3, axis=(0,), keepdims=False),
         normal_sample(2, 3, axis=(1,), keepdims=True),
@@ -70,7 +53,6 @@ _sum = linear(
         normal_sample(axis=(), keepdims=False),
         normal_sample(0, 2, axis=(0,), keepdims=False),
     ),
-    motion="rearrange",
     form=Reduce("add"),
 )
 
@@ -210,18 +192,6 @@ def safe_sqrt(squares: Any) -> Any:
     return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, squares)))
 
 
-def is_safe_divisor(out: Any) -> bool:
-    """Whether concrete products may be divided by their factors: none is zero, tiny or infinite."""
-    if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
-        return False
-    limits, flat = np.finfo(out.dtype), out.reshape(-1)
-    for start in range(0, flat.size, _IN_CACHE):
-        sizes = np.abs(flat[start : start + _IN_CACHE])
-        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
-            return False
-    return True
-
-
 def _product_of_others(x: Any, axis: tuple[int, ...]) -> Any:
     """For each element the product of all others it is multiplied with: those before it times those after it.
     No division, so it is correct and differentiable also where elements are zero.
@@ -278,13 +248,10 @@ _prod = general(
     "prod",
     statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
     family="reduction",
-    args=("x",),
-    doc="The product over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     pulls={"x": _pull_prod},
     push=_push_prod,
-    batch=batching.shift_statics(axis="axis"),
     samples=_prod_samples,
     motion="rearrange",
 )
@@ -361,13 +328,10 @@ def _extreme_op(name: str) -> Any:
         name,
         statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"The {name}imum over axes.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=_extreme_spec,
         pulls={"x": _pull_extreme},
         push=_push_extreme,
-        batch=batching.shift_statics(axis="axis"),
         samples=_extreme_samples,
         motion="rearrange",
         form=Reduce(f"{name}imum"),
@@ -463,11 +427,8 @@ def _position_function(name: str) -> Any:
         name,
         statics={"axis": statics.axis, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"The index of the {name[3:]}imum along an axis.",
         value=value,
         spec=spec,
-        batch=batching.shift_statics(axis="axis"),
         samples=join_samples(normal_sample(3, axis=0, keepdims=False), normal_sample(2, 3, axis=1, keepdims=True)),
     )
 
@@ -496,11 +457,8 @@ def _truth_op(name: str) -> Any:
         name,
         statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
         family="reduction",
-        args=("x",),
-        doc=f"Whether {name} element holds.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), np.dtype(bool), x.device),
-        batch=batching.shift_statics(axis="axis"),
         samples=join_samples(
             normal_sample(3, axis=(0,), keepdims=False), normal_sample(2, 3, axis=(0, 1), keepdims=True)
         ),
@@ -531,3 +489,28 @@ def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = Non
     """
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, True)
     return apply(_all, x, axis=normalize_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))
+
+
+def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """The transpose of broadcasting: sums over every axis that broadcasting added or expanded."""
+    given = shape(bar)
+    extra = len(given) - len(shape_wanted)
+    stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
+    return reshaping.reshape(sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
+
+
+def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """For each element that was broadcast, whether the mask holds for any of its copies."""
+    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
+
+
+def fit_to_spec(bar: Any, spec: Spec) -> Any:
+    """A cotangent in the shape and dtype of the value it belongs to."""
+    found = spec_of(bar)
+    if found.shape != spec.shape:
+        bar = sum_to(bar, spec.shape)
+    if found.dtype != spec.dtype and is_inexact(spec.dtype):
+        if is_complex(bar) and spec.dtype.kind != "c":
+            bar = pointwise.real(bar)
+        bar = reshaping.astype(bar, spec.dtype)
+    return bar

@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
-from .. import batching, statics
+from .. import statics
 from ..dispatch import apply, as_value
 from ..elementwise import pointwise
 from ..families import general
@@ -81,13 +81,10 @@ def _log_sums_value(xp: Any, x: Any, axis: int) -> Any:
 _logcumsumexp = general(
     "logcumsumexp",
     statics={"axis": statics.axis},
-    args=("x",),
-    doc="The logarithms of running sums of exponentials along an axis.",
     value=_log_sums_value,
     spec=lambda x, axis: x,
     pulls={"x": _pull_log_sums},
     push=_push_log_sums,
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(4, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, 2, axis=0), normal_sample(2, 1, axis=1)
     ),
@@ -122,14 +119,12 @@ def _accumulate(xp: Any, pick: Any, x: Any, axis: int) -> Any:
     return xp.moveaxis(out, 0, axis)
 
 
+# The index of the greatest (or least) element so far along an axis.
 _running_index = general(
     "running_index",
     statics={"axis": statics.axis, "least": statics.flag},
-    args=("x",),
-    doc="The index of the greatest (or least) element so far along an axis.",
     value=_running_index_value,
     spec=lambda x, axis, least: make_spec(x.shape, np.dtype(np.intp), x.device),
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(
         normal_sample(4, axis=0, least=False),
         normal_sample(2, 3, axis=1, least=True),

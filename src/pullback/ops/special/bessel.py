@@ -1,12 +1,18 @@
-"""Bessel functions of all kinds, spherical ones and Airy's: differentiable in the argument, K in its order too."""
+"""Bessel functions of all kinds, spherical ones and Airy's: differentiable in the argument, K in its order too.
+
+exp(-x) I_v(x) and exp(x) K_v(x) fall slowly, so I_{v-1} + I_{v+1} - 2 I_v loses as many digits as x has: the scaled
+functions have derivatives of their own, of every order.
+"""
 
 from __future__ import annotations
 
+from math import comb, prod
 from typing import Any
 
+import numpy as np
+
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
-from .definition import library_function, refuse_partial, samples_over, shift_order, special
-from .scaled_bessel import ive_derivative, kve_derivative
+from .definition import cache_by_order, library_function, refuse_partial, shift_order, special, special_op
 
 
 def _half_difference(f: Any) -> Any:
@@ -19,64 +25,76 @@ def _half_sum(f: Any, sign: float) -> Any:
     return lambda v, x: multiply(add(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5 * sign)
 
 
-jv: Any = special(
-    "jv",
-    {"v": refuse_partial("jv", "the order v"), "x": _half_difference(lambda: jv)},
-    plane=True,
-    doc="The Bessel function of the first kind of real order, jv(v, x).",
-    example=("1, 0.0", "array(0.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
+@special({"x": _half_difference(lambda: jv)}, range(4), (0.5, 5.0), plane=True)
+def jv(v: Any, x: Any, /) -> Any:
+    """The Bessel function of the first kind of real order, jv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.jv(1, 0.0)
+    array(0.)
+    """
+
+
+@special({"x": _half_difference(lambda: yv)}, range(4), (0.5, 5.0), plane=True)
+def yv(v: Any, x: Any, /) -> Any:
+    """The Bessel function of the second kind of real order, yv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.yv(0, 1.0)
+    array(0.08825696)
+    """
+
+
+@special({"x": _half_sum(lambda: iv, 1.0)}, range(4), (0.5, 5.0), plane=True)
+def iv(v: Any, x: Any, /) -> Any:
+    """The modified Bessel function of the first kind of real order, iv(v, x).
+
+    >>> import pullback as pb
+    >>> pb.special.iv(0, 0.0)
+    array(1.)
+    """
+
+
+@special(
+    {"v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)), "x": _half_sum(lambda: kv, -1.0)},
+    (-1.5, 3.0),
+    (0.5, 4.0),
 )
-yv: Any = special(
-    "yv",
-    {"v": refuse_partial("yv", "the order v"), "x": _half_difference(lambda: yv)},
-    plane=True,
-    doc="The Bessel function of the second kind of real order, yv(v, x).",
-    example=("0, 1.0", "array(0.08825696)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-iv: Any = special(
-    "iv",
-    {"v": refuse_partial("iv", "the order v"), "x": _half_sum(lambda: iv, 1.0)},
-    plane=True,
-    doc="The modified Bessel function of the first kind of real order, iv(v, x).",
-    example=("0, 0.0", "array(1.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-kv: Any = special(
-    "kv",
-    {
-        "v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)),
-        "x": _half_sum(lambda: kv, -1.0),
-    },
-    doc="The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.",
-    example=("0.5, 1.0", "array(0.46106850)"),
-    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
-)
-ive: Any = special(
-    "ive",
-    {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(1)(v, x)},
-    doc="exp(-|x|) iv(v, x), which does not overflow.",
-    example=("0, 0.0", "array(1.)"),
-    samples=samples_over(range(4), (0.5, 5.0)),
-)
-kve: Any = special(
-    "kve",
+def kv(v: Any, x: Any, /) -> Any:
+    """The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.
+
+    >>> import pullback as pb
+    >>> pb.special.kv(0.5, 1.0)
+    array(0.46106850)
+    """
+
+
+@special({"x": lambda v, x: ive_derivative(1)(v, x)}, range(4), (0.5, 5.0))
+def ive(v: Any, x: Any, /) -> Any:
+    """exp(-|x|) iv(v, x), which does not overflow.
+
+    >>> import pullback as pb
+    >>> pb.special.ive(0, 0.0)
+    array(1.)
+    """
+
+
+@special(
     {"v": lambda v, x: kve_derivative(0, 1)(v, x), "x": lambda v, x: kve_derivative(1, 0)(v, x)},
-    doc="exp(x) kv(v, x), which does not underflow.",
-    example=("0.5, 1.0", "array(1.25331414)"),
-    samples=samples_over((-1.5, 3.0), (0.5, 4.0)),
+    (-1.5, 3.0),
+    (0.5, 4.0),
 )
+def kve(v: Any, x: Any, /) -> Any:
+    """exp(x) kv(v, x), which does not underflow.
+
+    >>> import pullback as pb
+    >>> pb.special.kve(0.5, 1.0)
+    array(1.25331414)
+    """
 
 
 def _fixed_order_op(name: str, kind: str, partial: Any, example: str, low: float) -> Any:
-    return special(
-        name,
-        {"x": partial},
-        doc=f"The Bessel function {kind}.",
-        example=("1.0", example),
-        samples=samples_over((low, 4.0)),
-    )
+    return special_op(name, {"x": partial}, (low, 4.0), doc=f"The Bessel function {kind}.", example=("1.0", example))
 
 
 j0: Any = _fixed_order_op("j0", "J of order 0", lambda x: negative(j1(x)), "array(0.76519769)", -4.0)
@@ -110,13 +128,14 @@ def _spherical_op(name: str, kind: str, above: float, below: float, plane: bool,
         upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
         return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
-    op: Any = special(
+    op: Any = special_op(
         name,
         {"n": refuse_partial(name, "the order n"), "x": partial},
+        range(4),
+        (0.5, 4.0),
         plane=plane,
         doc=f"The spherical Bessel function {kind} of integer order, {name}(n, x).",
         example=("0, 1.0", example),
-        samples=samples_over(range(4), (0.5, 4.0)),
     )
     return op
 
@@ -128,12 +147,8 @@ spherical_kn: Any = _spherical_op("spherical_kn", "k", -1.0, -1.0, True, "array(
 
 
 def _airy_op(name: str, place: int, partial: Any) -> Any:
-    return special(
-        name,
-        {"x": partial},
-        value=lambda xp, x: library_function(xp, "airy")(x)[place],
-        plane=True,
-        samples=samples_over((-3.0, 2.0)),
+    return special_op(
+        name, {"x": partial}, (-3.0, 2.0), value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
     )
 
 
@@ -151,3 +166,111 @@ def airy(x: Any, /) -> tuple[Any, Any, Any, Any]:
     [0.355, -0.2588, 0.6149, 0.4483]
     """
     return airy_ai(x), airy_ai_prime(x), airy_bi(x), airy_bi_prime(x)
+
+
+def _asymptotic_series(xp: Any, k: int, v: Any, x: Any) -> Any:
+    """The k-th derivative of exp(-x) I_v(x) ~ (2 pi x)^(-1/2) sum of (-1)^m a_m(v) / x^m, term by term."""
+    total, a = xp.zeros(x.shape), xp.ones(x.shape)
+    for m in range(30):
+        falling = prod(-0.5 - m - i for i in range(k))
+        total = total + a * falling
+        a = a * -(4 * v * v - (2 * m + 1) ** 2) / (8 * (m + 1) * x)
+    return total / xp.sqrt(2 * xp.pi * x) / x**k
+
+
+def _leibniz_sum(xp: Any, k: int, v: Any, x: Any) -> Any:
+    """The same by Leibniz: I_v^(j) = 2^-j sum of C(j, i) I_{v-j+2i}."""
+    ive = library_function(xp, "ive")
+    total = xp.zeros(x.shape)
+    for j in range(k + 1):
+        inner = sum(comb(j, i) * ive(v - j + 2 * i, x) for i in range(j + 1))
+        total = total + comb(k, j) * (-1.0) ** (k - j) * inner / 2**j
+    return total
+
+
+def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
+    """On both sides of zero by the parity of integer orders; at zero the mean of both sides."""
+    v, x = xp.broadcast_arrays(v + 0.0, x)
+    size = xp.abs(x)
+    far = (size > 30) & (size > v * v)
+    found = xp.where(
+        far, _asymptotic_series(xp, k, v, xp.where(far, size, 40.0)), _leibniz_sum(xp, k, v, xp.where(far, 1.0, size))
+    )
+    odd = (v + k) % 2 == 1
+    return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0 * size, found)))
+
+
+@cache_by_order
+def ive_derivative(k: int) -> Any:
+    """The k-th derivative of ive(v, x) in x."""
+    return special_op(
+        f"ive_derivative_{k}",
+        {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(k + 1)(v, x)},
+        range(4),
+        (0.5, 5.0),
+        value=lambda xp, v, x: _ive_derivative_value(xp, k, v, x),
+    )
+
+
+_NODES = np.linspace(0.0, 1.0, 401)
+_ROWS = 256
+
+
+def _kve_derivative_value(xp: Any, j: int, m: int, v: Any, x: Any) -> Any:
+    """(d/dx)^j (d/dv)^m of exp(x) K_v(x) = integral over t > 0 of exp(-x (cosh t - 1)) cosh(v t).
+
+    Each derivative has an integrand of one sign, even in t and falling doubly exponentially, so that the trapezoid
+    rule is exact to rounding. It runs from where the integrand starts to where it has fallen by e^-50.
+    """
+    v, x = (z.reshape(-1, 1) for z in xp.broadcast_arrays(v + 0.0, x))
+    size = xp.abs(v)
+    with np.errstate(all="ignore"):
+        peak = xp.arcsinh(size / x)
+        spread = 1 / xp.sqrt(xp.hypot(x, size))
+        start = xp.maximum(peak - 16 * spread, 0.0)
+        stop = peak + 1
+        for _ in range(8):
+            stop = xp.arccosh(1 + (50 + j * stop + size * (stop - peak) + x * (xp.cosh(peak) - 1)) / x)
+        rows = [
+            _trapezoid_rows(xp, j, m, *(z[i : i + _ROWS] for z in (v, x, peak, start, stop)))
+            for i in range(0, max(v.size, 1), _ROWS)
+        ]
+    return xp.concatenate(rows)
+
+
+def _trapezoid_rows(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: Any, stop: Any) -> Any:
+    t = start + (stop - start) * xp.asarray(_NODES)
+    size = xp.abs(v)
+    drop = 2 * xp.sinh(t / 2) ** 2
+    top = size * peak - x * 2 * xp.sinh(peak / 2) ** 2
+    grown = xp.exp(size * t - x * drop - top) / 2
+    mirrored = xp.exp(-size * t - x * drop - top) / 2
+    even = grown + mirrored if m % 2 == 0 else xp.sign(v) * (grown - mirrored)
+    terms = (-drop) ** j * t**m * even
+    total = terms.sum(axis=1) - (terms[:, 0] + terms[:, -1]) / 2
+    return xp.exp(top[:, 0]) * total * ((stop - start)[:, 0] / (_NODES.size - 1))
+
+
+@cache_by_order
+def kve_derivative(j: int, m: int) -> Any:
+    """(d/dx)^j (d/dv)^m of kve(v, x)."""
+
+    def value(xp: Any, v: Any, x: Any) -> Any:
+        v, x = xp.broadcast_arrays(v, x)
+        inside = (x > 0) & (x < xp.inf)
+        found = _kve_derivative_value(xp, j, m, v, xp.where(inside, x, 1.0)).reshape(x.shape)
+        # At zero the function is infinite and so is its slope, of the same sign as beside it; at infinity it is flat.
+        return xp.where(inside, found, xp.where(x == 0, xp.copysign(xp.inf, found), xp.where(x > 0, 0.0, xp.nan)))
+
+    return special_op(
+        f"kve_derivative_{j}_{m}",
+        {"v": lambda v, x: kve_derivative(j, m + 1)(v, x), "x": lambda v, x: kve_derivative(j + 1, m)(v, x)},
+        (-1.5, 3.0),
+        (0.5, 4.0),
+        value=value,
+    )
+
+
+ive_derivative(1)
+for _orders in ((1, 0), (0, 1), (1, 1)):
+    kve_derivative(*_orders)

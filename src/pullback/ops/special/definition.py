@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from threading import Lock
 from typing import Any, NoReturn
@@ -29,18 +29,35 @@ _SHAPES: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 
 
 def special(
-    name: str,
-    partials: Mapping[str, FormulaFunction | None],
-    *,
-    samples: FormulaFunction,
-    doc: str = "",
-    example: tuple[str, str] | None = None,
+    partials: Mapping[str, FormulaFunction],
+    *domains: Domain,
     value: str | FormulaFunction | None = None,
     plane: bool = False,
-) -> Any:
-    """A special function: `value` is its name in SciPy or a function of (xp, *arrays) that receives float64.
+) -> Callable[[FormulaFunction], Any]:
+    """A decorator of a declaration, which gives a special function its name, its arguments and its docstring. An
+    argument without a partial has no known derivative: there it raises. The rest is as in `special_op`.
+    """
 
-    `plane`: whether it supports complex arguments too.
+    def define(declared: FormulaFunction) -> Any:
+        name, args = declared.__name__, declared.__code__.co_varnames[: declared.__code__.co_argcount]
+        stated = {a: partials[a] if a in partials else refuse_partial(name, a) for a in args}
+        return special_op(name, stated, *domains, value=value, plane=plane, doc=declared.__doc__ or "")
+
+    return define
+
+
+def special_op(
+    name: str,
+    partials: Mapping[str, FormulaFunction | None],
+    *domains: Domain,
+    value: str | FormulaFunction | None = None,
+    plane: bool = False,
+    doc: str = "",
+    example: tuple[str, str] | None = None,
+) -> Any:
+    """A special function, sampled over a domain for each argument: an interval of reals, or a range of integers.
+    `value` is its name in SciPy or a function of (xp, *arrays) that receives float64; `plane`: whether it supports
+    complex arguments too.
     """
     wanted = value if callable(value) else _library_value(value or name)
     return elementwise(
@@ -49,7 +66,7 @@ def special(
         value=compute_in_double(name, wanted, plane),
         dtype="inexact",
         kernel=no_kernel,
-        samples=samples,
+        samples=_samples_over(domains),
         doc=doc,
         example=example,
         home="pb.special",
@@ -127,8 +144,8 @@ def refuse_partial(name: str, argument: str) -> FormulaFunction:
     return partial
 
 
-def samples_over(*domains: Domain) -> FormulaFunction:
-    """Samples for one argument per domain: an interval of reals, or a range of integers."""
+def _samples_over(domains: Sequence[Domain]) -> FormulaFunction:
+    """Samples for one argument per domain."""
 
     def draw(rng: Any, domain: Domain, shape: tuple[int, ...]) -> Any:
         if isinstance(domain, range):

@@ -238,10 +238,10 @@ def _samples(first: str, second: str, sizes_of: str = "") -> Callable[[Any], Any
     return samples
 
 
+# Sums of windows of x (n, channels, *sizes) with filters w (filters, channels / groups, *window).
 _convolution: Op = contraction(
     "convolution",
     statics={**statics.WINDOW, "groups": statics.integer(1)},
-    doc="Sums of windows of x (n, channels, *sizes) with filters w (filters, channels / groups, *window).",
     value=_convolution_value,
     spec=_convolution_spec,
     pull={
@@ -256,10 +256,10 @@ _convolution: Op = contraction(
     samples=_samples("x", "w"),
     form=Convolve("y"),
 )
+# The transpose in the input: each y times the filters, added up where the windows lie.
 _transposed_op: Op = contraction(
     "convolution_back",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    doc="The transpose of a convolution in its input: each y times the filters, added up where the windows lie.",
     value=_transposed_value,
     spec=_transposed_spec,
     pull={
@@ -274,10 +274,10 @@ _transposed_op: Op = contraction(
     samples=_samples("y", "w", "x"),
     form=Convolve("x"),
 )
+# The transpose in the filters: sums of windows of x times y.
 _weight: Op = contraction(
     "convolution_weight",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    doc="The transpose of a convolution in its filters: sums of windows of x times y.",
     value=_weight_value,
     spec=_weight_spec,
     pull={

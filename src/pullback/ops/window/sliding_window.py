@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import as_integer, as_shape, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import linear
@@ -87,6 +87,7 @@ def _pull_windows(bar: Any, x_spec: Spec, axis: int, step: int, dilation: int) -
     return apply(_overlap, bar, axis=axis, length=x_spec.shape[axis], step=step, dilation=dilation)
 
 
+# Windows along an axis, which may overlap, as a new last axis.
 _windows: Op = linear(
     "windows",
     statics={
@@ -95,14 +96,12 @@ _windows: Op = linear(
         "step": statics.integer(1),
         "dilation": statics.integer(1),
     },
-    doc="Windows along an axis, which may overlap, as a new last axis.",
     value=_windows_value,
     spec=_windows_spec,
     transpose=_pull_windows,
-    batch=batching.shift_statics(axis="axis"),
     samples=join_samples(*(normal_sample(*sizes, **how) for sizes, how in _CASES)),
-    motion="rearrange",
 )
+# The elements of windows added up at their origin.
 _overlap: Op = linear(
     "overlap_add",
     statics={
@@ -111,14 +110,10 @@ _overlap: Op = linear(
         "step": statics.integer(1),
         "dilation": statics.integer(1),
     },
-    args=("y",),
-    doc="Overlap-add: the elements of windows added up at their origin.",
     value=_overlap_value,
     spec=_overlap_spec,
     transpose=_pull_overlap,
-    batch=batching.shift_statics(axis="axis"),
     samples=_overlap_samples,
-    motion="rearrange",
 )
 
 

@@ -20,7 +20,7 @@ from ...arrays.tensor import Tensor, alias
 from ...arrays.value import Value, unwrap_array
 from ...errors import DtypeError, ShapeError
 from ...ops.elementwise import pointwise
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ..vectorize import Batched
 
 #: Python's own numbers, which are weak in promotion.

@@ -14,7 +14,7 @@ from ...ops.axes import as_integer
 from ...ops.dispatch import shape
 from ...ops.shape.arrange import concat, split, stack
 from ...ops.shape.reshaping import reshape
-from ...ops.specialize import stage_equations
+from ...program.stage import stage
 from .batch_masks import as_rebindable
 from .carry import LoopCarry, as_arrays, has_same_type
 from .staging import is_staged, is_staging, stage_scan
@@ -161,16 +161,17 @@ def _empty_results(
     tensors = any(isinstance(x, Tensor) for x in (*carry.leaves, *sequences))
     found: list[Any] = []
 
-    def step(*symbols: Any) -> None:
+    def step(*symbols: Any) -> list[Any]:
         before, x = symbols[: len(carry.specs)], symbols[len(carry.specs) :]
         after, y = _check_pair(what, f(unflatten(carry.structure, before), unflatten(structure, x)))
         carry.check_step_result(after)
         leaves, shape_of_y = flatten(y)
         results = [spec_of(leaf) for leaf in as_arrays(leaves, what)]
         found.extend((shape_of_y, [make_spec((0, *s.shape), s.dtype, s.device) for s in results]))
+        return []
 
     try:
-        stage_equations(step, *carry.specs, *specs)
+        stage(step, *carry.specs, *specs)
     except Exception as error:
         raise ArgumentError(
             f"{what}: no steps to take, and running the function on shapes alone to find those of its results failed:\n"

@@ -24,7 +24,7 @@ from ...ops.index.indexing import getitem
 from ...ops.op import UNKNOWN, Formula, Op
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype
-from ...settings import override_modes
+from ...tape.anomaly import pause_anomaly_checks
 from ..linear_functions import transpose_linear
 
 #: The static parameter of an op in class form; no parameter of Python has such a name.
@@ -243,7 +243,7 @@ def _pull_by_jvp(rule: _Rule, specs: Sequence[Spec], bar: Any, *rest: Any) -> tu
     def pack(tangents: dict[int, Any]) -> tuple[Any, ...]:
         return tuple(map(tangents.get, range(len(specs))))
 
-    with override_modes(anomaly=False):  # an anomaly is found where the result arrives
+    with pause_anomaly_checks():
         shares = rule.transpose(filled, pack, specs, outs, used, rest)
     return tuple(map(shares.get, range(len(specs))))
 

@@ -13,7 +13,7 @@ from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
 from ...ops.dispatch import compute
 from ...ops.op import Op
-from ...ops.shape.reshaping import fit_to_spec
+from ...ops.reduce.reductions import fit_to_spec
 from ...tape.cotangents import strip_mask
 
 

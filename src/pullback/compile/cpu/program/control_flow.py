@@ -48,8 +48,7 @@ def emit_control_flow(writer: ProgramWriter, step: Loop, builder: IRBuilder, kno
     tag = next(writer.counter)
     inside = [_InnerProgram(writer, p, builder, next(writer.counter)) for p in step.programs]
     base = writer.load_entry(builder, writer.base)
-    own = builder.assign(f"load i64, ptr {writer.mark}")
-    base = builder.assign(f"getelementptr inbounds i8, ptr {base}, i64 {own}")
+    base = builder.assign(f"getelementptr inbounds i8, ptr {base}, i64 {writer.nested}")
     status = writer.load_entry(builder, writer.base + 1)
     given = [writer.address_of(builder, known, x) for x in step.inputs]
     made = [writer.address_of(builder, known, x) for x in step.outputs]
@@ -69,11 +68,6 @@ def emit_control_flow(writer: ProgramWriter, step: Loop, builder: IRBuilder, kno
     return slots
 
 
-def _new_outputs(program: _InnerProgram) -> list[Buffer]:
-    """The buffers of a program's new results."""
-    return [b for b in program.steps.outputs if b.kind == "output"]
-
-
 def _emit_offset(builder: IRBuilder, layout: Layout, pointer: str, at: str, by: int) -> str:
     offset = builder.assign(f"mul nsw i64 {at}, {by}")
     kind = llvm_element_type(layout.buffer.dtype, True)
@@ -91,7 +85,7 @@ def _emit_iterate(
     for buffer, layout, pointer, by in zip(body.steps.inputs, step.inputs, given, step.moves, strict=True):
         if by:
             body.set_pointer(builder, buffer, _emit_offset(builder, layout, pointer, at, by))
-    for buffer, layout, pointer, by in zip(_new_outputs(body), step.outputs, made, step.shifts, strict=True):
+    for buffer, layout, pointer, by in zip(body.steps.new_outputs, step.outputs, made, step.shifts, strict=True):
         body.set_pointer(builder, buffer, _emit_offset(builder, layout, pointer, at, by))
     body.call(builder)
     after = builder.assign(f"add nuw nsw i64 {number}, 1")
@@ -103,7 +97,7 @@ def _emit_iterate(
 
 
 def _emit_repeat(test: _InnerProgram, body: _InnerProgram, number: str, builder: IRBuilder, tag: int) -> list[str]:
-    (truth,) = _new_outputs(test)
+    (truth,) = test.steps.new_outputs
     test.set_pointer(builder, truth, f"%truth{tag}")
     builder.emit(f"store i64 0, ptr {number}")
     builder.emit(f"br label %L{tag}")
@@ -136,7 +130,7 @@ def _emit_branch(
     branches: list[_InnerProgram], made: list[str], which: str, status: str, builder: IRBuilder, tag: int
 ) -> None:
     for branch in branches:
-        for buffer, pointer in zip(_new_outputs(branch), made, strict=True):
+        for buffer, pointer in zip(branch.steps.new_outputs, made, strict=True):
             branch.set_pointer(builder, buffer, pointer)
     number = builder.assign(f"load i64, ptr {which}")
     cases = " ".join(f"i64 {i}, label %W{tag}_{i}" for i in range(len(branches)))

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...legality import check_legality
 from ...loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Steps
-from ...schedule.arena import ALIGNMENT, plan_arena
-from ...schedule.division import divide_steps
+from ...target import Limits
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import llvm_element_type
 from ..kernel.render import RenderedKernel, kernel_key, render_kernel
-from ..math.functions import FUNCTIONS
+from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
 from ..matmul.batch import render_batch
 from ..matmul.gemm import BlasConstants, emit_product
 from ..matmul.panels import is_tiled, render_panels
@@ -28,12 +26,10 @@ from .block_loop import emit_blocks
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
 
-__all__ = ["FUNCTIONS", "RenderedProgram", "render_program"]
-
 
 @dataclass(frozen=True, slots=True)
 class RenderedProgram:
-    """A module's text, its pieces and the host steps between them, the constants it refers to, and its arena.
+    """A module's text, its pieces and the host steps between them, and the constants it refers to.
 
     A piece takes a table of pointers: those of arguments and results at the places in `table`, then those of the arena
     and of the status word, then the constants'.
@@ -42,7 +38,6 @@ class RenderedProgram:
     text: str
     pieces: tuple[str | Host, ...]
     constants: tuple[Any, ...]
-    arena: int
     table: dict[Buffer, int]
     hosts: tuple[tuple[Host, Any], ...] = ()
 
@@ -53,29 +48,27 @@ MAX_STEPS_PER_FUNCTION = 48
 _FAST = "reassoc nsz arcp contract"
 
 
-def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> RenderedProgram:
-    running = divide_steps(steps.steps, vector_bytes)
-    writer = ProgramWriter(steps, vector_bytes, plan_arena(running))
-    check_legality(running)
+def render_program(steps: Steps, fast: bool, limits: Limits) -> RenderedProgram:
+    writer = ProgramWriter(steps, limits)
     pieces: list[str | Host] = []
-    for host, group in itertools.groupby(running, key=lambda s: isinstance(s, Host)):
+    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
             pieces.append(writer.write_piece(list(group), f"run{len(pieces)}"))
-    total = writer.arena_bytes()
     text = writer.render_module(fast)
-    return RenderedProgram(text, tuple(pieces), tuple(writer.constants), total, writer.table, tuple(writer.hosts))
+    return RenderedProgram(text, tuple(pieces), tuple(writer.constants), writer.table, tuple(writer.hosts))
 
 
 class ProgramWriter:
     """Renders one program. Nested programs have writers of their own, which share the module with the `outer` one."""
 
-    def __init__(self, steps: Steps, vector_bytes: int, arena: int, outer: ProgramWriter | None = None) -> None:
-        self.vector_bytes = vector_bytes
-        self.arena = arena
-        self.scratch = 0
-        self.inner = 0  # bytes of the largest nested program
+    def __init__(self, steps: Steps, limits: Limits, outer: ProgramWriter | None = None) -> None:
+        self.limits = limits
+        assert steps.arena is not None
+        #: Where in the arena the scratch memory of kernels starts, and the memory of nested programs.
+        self.scratch = steps.arena
+        self.nested = steps.nested
         self.counter: Iterator[int] = outer.counter if outer else itertools.count()
         self.globals: BlasConstants = outer.globals if outer else BlasConstants()
         self.declared: set[str] = outer.declared if outer else set()
@@ -85,33 +78,18 @@ class ProgramWriter:
         self.bodies: list[str] = outer.bodies if outer else []
         self.constant_buffers: list[Buffer] = []
         self.hosts: list[tuple[Host, ProgramWriter]] = outer.hosts if outer else []
-        #: The global with the offset at which the memory of nested programs starts.
-        self.mark = f"@own{next(self.counter)}"
         self.constants: list[Any] = []
         self.table: dict[Buffer, int] = {}
-        outputs = [b for b in steps.outputs if b.kind == "output"]
-        for buffer in (*steps.inputs, *outputs):
+        for buffer in (*steps.inputs, *steps.new_outputs):
             self.table.setdefault(buffer, len(self.table))
         self.base = len(self.table)  # the arena's own entry; the status word's and the constants' follow it
         self.next: int = self.base + 2
         self.arena_at = ""  # the pointer to the arena, in the function that is being emitted
 
-    def arena_bytes(self) -> int:
-        """The bytes of its arena, those of nested programs after its own."""
-        if not self.inner:
-            return self.arena + self.scratch
-        own = -(-(self.arena + self.scratch) // ALIGNMENT) * ALIGNMENT
-        self.globals.lines[self.mark] = f"{self.mark} = internal constant i64 {own}"
-        return own + self.inner
-
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
         """The function of a nested program, and its writer."""
-        running = divide_steps(steps.steps, self.vector_bytes)
-        writer = ProgramWriter(steps, self.vector_bytes, plan_arena(running), self)
-        check_legality(running)
-        name = writer.write_piece(running, f"inside{next(self.counter)}", "internal ")
-        self.inner = max(self.inner, writer.arena_bytes(), 1)
-        return name, writer
+        writer = ProgramWriter(steps, self.limits, self)
+        return writer.write_piece(steps.steps, f"inside{next(self.counter)}", "internal "), writer
 
     def write_piece(self, steps: list[Any], name: str, linkage: str = "") -> str:
         """One function that runs some steps; many steps are split into several functions, since LLVM's time grows
@@ -201,16 +179,15 @@ class ProgramWriter:
     def _emit_kernel(self, kernel: Kernel, builder: IRBuilder, known: dict[Buffer, str], slots: list[str]) -> None:
         key, own = kernel_key(kernel)
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
-            new = render_kernel(kernel, self.vector_bytes)
+            new = render_kernel(kernel, self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
             self.declared |= new.declared
             self.math_functions |= new.functions
         rendered, order = self.rendered[key]
         name = self._name_function(rendered.text, "kernel")
         division = kernel.division
-        self.scratch = max(self.scratch, rendered.scratch * (division.blocks if division else 1))
         pointers = [self.pointer(builder, known, own[i]) for i in order]
-        pointers.append(builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {self.arena}"))
+        pointers.append(builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {self.scratch}"))
         pointers.append(self.load_entry(builder, self.base + 1))
         if division is not None:
             slots += emit_parallel_call(
@@ -222,10 +199,10 @@ class ProgramWriter:
     def _own_product_function(self, step: Product) -> str | None:
         """The function of a product that is not left to the BLAS."""
         if is_small(step):
-            return self._name_function(render_small_product(step, self.vector_bytes, self.declared), "product")
-        if is_tiled(step, self.vector_bytes):
+            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
+        if is_tiled(step, self.limits.vector_bytes):
             return self._name_function(
-                render_panels(step, self.vector_bytes, self.declared, self._name_function), "product"
+                render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"
             )
         return None
 
@@ -237,7 +214,7 @@ class ProgramWriter:
         kernels = [text.replace("@NAME", f"@{name}") for text, name in self.functions.items()]
         if fast:  # not the math functions: their error bounds rely on exact differences
             kernels = [re.sub(r" = (fadd|fsub|fmul|fdiv) ", rf" = \1 {_FAST} ", text) for text in kernels]
-        width = self.vector_bytes * 8
+        width = self.limits.vector_bytes * 8
         attributes = (
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}'
         )
