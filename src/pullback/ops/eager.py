@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import Node
+from ..arrays.size import Size
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
@@ -87,7 +88,7 @@ def operator_function(op: Op) -> Any:
 
 def is_operand(x: Any) -> bool:
     """Whether our operators accept this as the other operand."""
-    known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple)
+    known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple, Size)
     return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
 
 

@@ -27,6 +27,11 @@ from .op import Op
 from .op_samples import join_samples, normal_sample
 from .shape import arrange, reshaping
 
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
 #: Where the factor 1/n goes; the transpose of a transform has it on the other side.
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
