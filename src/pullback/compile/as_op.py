@@ -24,6 +24,7 @@ from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
+from .stage.residuals import is_cheap
 
 
 class CompiledOp:
