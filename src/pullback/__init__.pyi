@@ -164,9 +164,10 @@ from .program.ir import Program as Program
 from .saving.checkpoints import Checkpoints as Checkpoints
 from .saving.save_load import load as load, load_metadata as load_metadata, save as save
 from .settings import (
-    detect_anomaly as detect_anomaly, enable_grad as enable_grad, inference_mode as inference_mode,
+    enable_grad as enable_grad, inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
+from .tape.anomaly import detect_anomaly as detect_anomaly
 from .tape.backward import gradients as gradients
 from .tape.hooks import register_multi_grad_hook as register_multi_grad_hook
 from .tools import memory as memory

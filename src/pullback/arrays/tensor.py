@@ -18,7 +18,7 @@ from ..errors import (
     PullbackError,
     ShapeError,
 )
-from ..settings import modes
+from ..settings import installed, modes
 from .backends import as_array, device_context, device_of, is_array, namespace_on, to_host
 from .conversion_advice import advise_on_conversion
 from .dtypes import NAMES, as_dtype
@@ -155,9 +155,7 @@ class Tensor(Value):
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
-        watcher = modes().watcher
-        if watcher is not None:
-            watcher.before_grad_write(self)
+        installed().writes_gradient(self)
         if wanted is None:
             self._grad = None
             return
@@ -210,9 +208,7 @@ class Tensor(Value):
         for scope in enclosing_scopes():
             if scope.rebindings is not None:
                 scope.rebindings.append((self, self.value, self.spec, self.node, self.status))
-        watcher = modes().watcher
-        if watcher is not None:
-            watcher.before_rebind(self)
+        installed().rebinds(self)
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf

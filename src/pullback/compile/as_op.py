@@ -16,6 +16,7 @@ from ..ops.elementwise import pointwise
 from ..ops.op import UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
+from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -23,7 +24,7 @@ from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
-from .stage.residuals import split_forward_backward
+from .stage.residuals import is_cheap
 
 
 class CompiledOp:
@@ -132,7 +133,7 @@ class CompiledOp:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(staged, len(xs), len(outs))
+        parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         run_backward = self.compile(_as_function(parts.backward, self.name))
         forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
         pull_forward = forward.op.joint

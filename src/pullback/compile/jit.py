@@ -16,12 +16,13 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
+from ..instrument import ProgramCall
 from ..ops.dispatch import as_value
 from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Symbol
 from ..program.passes import optimize
-from ..settings import modes
+from ..settings import installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from .as_op import CompiledOp
 from .inspect import explain, format_steps
@@ -137,7 +138,7 @@ class Jitted:
             last is not None
             and not kwargs
             and last.has_fast_path
-            and (mode := modes()).keeper is mode.observer is mode.tracing is None
+            and (mode := modes()).instruments is mode.tracing is None
         ):
             leaves: list[Any] = []
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
@@ -242,8 +243,8 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
 
 def ambient_memory_limit() -> int | None:
     """The bytes of the enclosing `pb.memory_budget`, if there is one."""
-    keeper = modes().keeper
-    return keeper.limit if isinstance(keeper, Budget) else None
+    budget = installed().innermost(Budget)
+    return None if budget is None else budget.limit
 
 
 def _as_argument(x: Any, f: Any) -> Any:
@@ -414,11 +415,14 @@ class Specialization:
             if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
                 arrays[number] = arrays[number].copy()
             taken.add(id(arrays[number]))
-        found = self.code.run(arrays)
+        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
+        return installed().run_program(call, functools.partial(self._run_code, arrays))
+
+    def _run_code(self, arrays: list[Any]) -> list[Any]:
+        with override_modes(instruments=None):  # a program is one step, also where NumPy runs it op by op
+            found = self.code.run(arrays)
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
-        if (observer := modes().observer) is not None:
-            observer.on_program_run(f"jit {self.name}", arrays, found, self.code.workspace)
         return found
 
     # Inspection

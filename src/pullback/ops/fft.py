@@ -18,7 +18,7 @@ from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
 from . import statics
-from .axes import as_integer, normalize_axes, normalize_axis
+from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import pointwise
 from .families import is_complex, linear
@@ -26,6 +26,11 @@ from .index.normalize import namespace_for
 from .op import Op
 from .op_samples import join_samples, normal_sample
 from .shape import arrange, reshaping
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 #: Where the factor 1/n goes; the transpose of a transform has it on the other side.
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -175,8 +180,7 @@ def _axes_and_lengths(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], 
     if axes is None:
         chosen = list(range(rank)) if s is None else list(range(rank - len(tuple(s)), rank))
     else:
-        given = axes if isinstance(axes, (tuple, list)) else (axes,)
-        chosen = [normalize_axis(a, rank, what) for a in given]
+        chosen = list(axes_tuple(axes, rank, what))
     if any(a < 0 for a in chosen):
         raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
     if s is None:

@@ -17,7 +17,6 @@ _name = linear(
     "name",
     statics={"name": statics.text},
     value=lambda xp, x, name: xp.asarray(x),
-    spec=lambda x, name: x,
     transpose=lambda bar: bar,
     samples=join_samples(
         normal_sample(3, name="a"), normal_sample(2, 2, name="b"), normal_sample(name="c"), normal_sample(0, name="d")
@@ -27,7 +26,6 @@ _name = linear(
 _again = linear(
     "again",
     value=lambda xp, x: xp.asarray(x),
-    spec=lambda x: x,
     transpose=lambda bar: bar,
     samples=join_samples(normal_sample(3), normal_sample(2, 2), normal_sample(), normal_sample(0)),
     form=Recompute(),

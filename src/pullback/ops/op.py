@@ -17,11 +17,10 @@ OUT = -1
 BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(NamedTuple):
     """A formula and the names it uses: `bar` the cotangent, `out` the result, an argument, `x_spec` the spec of
-    argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`. A joint
-    formula gets all wanted positions in `position`, and may return None for the rest.
+    argument x, a static parameter, `static` all of them; for ops of many arguments `position` (which one), `others`,
+    `specs`. A joint formula gets all wanted positions in `position`, and may return None for the rest.
 
     The names are the declaration: the tape saves what a formula names, and nothing else.
     """
@@ -38,15 +37,16 @@ def as_formula(formula: Callable[..., Any] | Formula) -> Formula:
     return Formula(formula, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-@dataclass(frozen=True, slots=True)
 class MaskedCotangent:
     """A cotangent that is structurally zero off its mask, as `where` sends to the branch not selected.
 
     Pointwise rules compute on it and mask again, so 0 * inf off the mask never becomes NaN.
     """
 
-    bar: Any
-    mask: Any
+    __slots__ = ("bar", "mask")
+
+    def __init__(self, bar: Any, mask: Any) -> None:
+        self.bar, self.mask = bar, mask
 
 
 class Effects(NamedTuple):
@@ -59,14 +59,21 @@ class Effects(NamedTuple):
     repeat: bool = True
     reorder: bool = True
 
+    @property
+    def runs_once(self) -> bool:
+        """Whether a call runs exactly once: a checkpoint may not repeat it, though its user asked for that."""
+        return not (self.repeat or self.drop)
+
 
 #: An op that only computes its result.
 PURE = Effects()
 #: An op that is not ours: it may count its calls or print, so it runs no more often than it is called.
 UNKNOWN = Effects(repeat=False)
+#: An op whose calls are what it is for: it counts, prints, or talks to others.
+IMPURE = Effects(merge=False, drop=False, repeat=False, reorder=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
     """One op. Families fill in what an op does not state; see `families`.
 
@@ -176,7 +183,7 @@ class PullRule:
         return () if pull is None else tuple(self._lookup(name) for name in pull.names)
 
     def _lookup(self, name: str) -> tuple[str, Any]:
-        if name in ("bar", "out", "position", "others", "specs"):
+        if name in ("bar", "out", "position", "others", "specs", "static"):
             return name, None
         for i, argument in enumerate(self.op.args):
             if name == argument:
@@ -266,7 +273,7 @@ class PullRule:
             elif kind == "spec":
                 values.append(specs[key])
             elif kind == "static":
-                values.append(self._static_value(key, static))
+                values.append(static if key is None else self._static_value(key, static))
             else:
                 values.append(self._variadic_value(kind, key, position, args, specs))
         return values

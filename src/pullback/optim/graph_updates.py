@@ -24,10 +24,8 @@ def graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[s
     if len(set(names)) < len(names):
         raise ArgumentError(f"{rule.name}: updates: a variable is given twice among {', '.join(names)}.")
     leaves, structure = flatten(rule.init({n: builder.read(n) for n in names}))
-    places = [_slot_name(path) for path in leaf_paths(structure)]
-    slots = [
-        builder.variable(_unique_name(builder, rule.name + place), x) for place, x in zip(places, leaves, strict=True)
-    ]
+    labels = [rule.name + _slot_name(path) for path in leaf_paths(structure)]
+    slots = [builder.variable(_unique_name(builder, n), x) for n, x in zip(labels, leaves, strict=True)]
     params = {w.name: w for w, _ in pairs}
     grads = {w.name: g for w, g in pairs}
     found, after = rule.update(grads, unflatten(structure, slots), params, **extra)

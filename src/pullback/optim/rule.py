@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
 from ..arrays.picklable import MakerCall, attach_maker, call_maker, picklable
-from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..nn.module import trainable_mask
@@ -67,11 +67,7 @@ class Rule:
         """
         leaves, structure = flatten(params)
         values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
-        given = [as_value(g) for g in leaves_matching(structure, grads, f"{self.name}: gradients and parameters")]
-        for i, (g, p) in enumerate(zip(given, values, strict=True)):
-            _check_matches(
-                g, spec_of(p), f"{self.name}: the gradient of params{leaf_paths(structure)[i]}", "the parameter"
-            )
+        given = _matching_values(structure, grads, values, f"{self.name}: gradients and parameters", "gradient")
         updates, after = self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
         return _zero_buffer_updates(params, updates), after
 
@@ -116,12 +112,19 @@ def _check_parameter(x: Any, what: str, structure: Any, number: int) -> Any:
     return value
 
 
-def _check_matches(x: Any, wanted: Spec, what: str, other: str) -> None:
-    found = spec_of(x)
-    if found.shape != wanted.shape:
-        raise ShapeError(f"{what} has shape {found.shape}, {other} {wanted.shape}.")
-    if found.dtype != wanted.dtype and not (found.weak or wanted.weak):
-        raise DtypeError(f"{what} is {found.dtype}, {other} {wanted.dtype}.\n  Use astype({wanted.dtype.name!r}).")
+def _matching_values(structure: Any, tree: Any, values: list[Any], what: str, noun: str) -> list[Any]:
+    """The leaves of a tree of gradients or updates, each with the shape and dtype of its parameter."""
+    given = [as_value(x) for x in leaves_matching(structure, tree, what)]
+    for i, (found, wanted) in enumerate(zip(map(spec_of, given), map(spec_of, values), strict=True)):
+        if found == wanted:
+            continue
+        where = f"{what.partition(':')[0]}: the {noun} of params{leaf_paths(structure)[i]}"
+        if found.shape != wanted.shape:
+            raise ShapeError(f"{where} has shape {found.shape}, the parameter {wanted.shape}.")
+        if found.dtype != wanted.dtype and not (found.weak or wanted.weak):
+            name = wanted.dtype.name
+            raise DtypeError(f"{where} is {found.dtype}, the parameter {wanted.dtype}.\n  Use astype({name!r}).")
+    return given
 
 
 def apply_updates(params: Any, updates: Any) -> Any:
@@ -132,11 +135,8 @@ def apply_updates(params: Any, updates: Any) -> Any:
     [array([1.5, 0.5])]
     """
     leaves, structure = flatten(params)
-    given = [as_value(u) for u in leaves_matching(structure, updates, "apply_updates: parameters and updates")]
     values = [as_value(p) for p in leaves]
-    for i, (u, p) in enumerate(zip(given, values, strict=True)):
-        where = f"apply_updates: the update of params{leaf_paths(structure)[i]}"
-        _check_matches(u, spec_of(p), where, "the parameter")
+    given = _matching_values(structure, updates, values, "apply_updates: parameters and updates", "update")
     return unflatten(structure, [pointwise.add(p, u) for p, u in zip(values, given, strict=True)])
 
 
@@ -227,9 +227,8 @@ def leafwise_rule(
         state = check_state(state, name)
         leaves, structure = flatten(params)
         t = pointwise.add(state.steps, 1) if counted else ()
-        columns = {
-            n: split_by_structure(structure, tree, f"{name}: state and parameters") for n, tree in state.slots.items()
-        }
+        what = f"{name}: state and parameters"
+        columns = {n: split_by_structure(structure, tree, what) for n, tree in state.slots.items()}
         updates, slots = [], []
         for i, (g, p) in enumerate(zip(flatten(grads)[0], leaves, strict=True)):
             update, after = step(g, {n: column[i] for n, column in columns.items()}, p, t)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays.node import Node
-from .sweep import Sweep
+
+if TYPE_CHECKING:
+    from .sweep import Sweep
 
 #: Handing a node to another thread costs some 50 microseconds, about what pulling this many elements takes.
 _MIN_THREAD_ELEMENTS = 1 << 17
@@ -29,7 +31,7 @@ def is_large(node: Node) -> bool:
 def run_threads(sweep: Sweep, workers: int) -> None:
     """Run alone up to the first large node, then with helpers."""
     first = next((i for i, node in enumerate(sweep.order) if is_large(node)), len(sweep.order))
-    sweep.run(sweep.order[:first])
+    sweep.run_nodes(sweep.order[:first])
     if first < len(sweep.order):
         _Workers(sweep, sweep.order[first:], workers).run_all()
 

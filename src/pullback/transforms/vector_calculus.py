@@ -82,6 +82,7 @@ def _sum_over_directions(
         x = _as_real_array(x, what)
         total = None
         for first, directions in _unit_directions(spec_of(x), batch_size):
+            # One batch of directions: the function's own values are computed once for all of them.
             rows = vmap(lambda direction: derive(lambda y: f(y, *rest, **kwargs), x, direction))(directions)
             total = add_or_none(total, summed(select(rows, first), axis=0))
         return total

@@ -13,7 +13,7 @@ from ...arrays.protect import as_immutable
 from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...errors import GraphError
-from ...ops.replay.rehearsal import UndoWatcher, undo_on_exit
+from ...ops.replay.rehearsal import undo_on_exit
 from ...settings import modes, set_modes
 from ...transforms.custom.rules import is_tracked
 from ...transforms.reverse import Pullback
@@ -28,7 +28,7 @@ def sweep_forward(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     with (
         _in_original_modes(chain),
         chain.streams.replay_from_start(),
-        undo_on_exit(chain.objects, UndoWatcher()) if chain.is_replay else contextlib.nullcontext(),
+        undo_on_exit(chain.objects) if chain.is_replay else contextlib.nullcontext(),
     ):
         state, run = _ForwardSweep(chain, leaves).run()
         chain.watched.check()
@@ -49,7 +49,7 @@ def sweep_backward(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any,
 @contextlib.contextmanager
 def repeating(chain: Chain) -> Iterator[None]:
     """Steps that ran before run as they did then, and leave no trace."""
-    with _in_original_modes(chain), chain.streams.replay_from_start(), undo_on_exit(chain.objects, UndoWatcher()):
+    with _in_original_modes(chain), chain.streams.replay_from_start(), undo_on_exit(chain.objects):
         yield
 
 
@@ -57,7 +57,8 @@ def repeating(chain: Chain) -> Iterator[None]:
 def _in_original_modes(chain: Chain) -> Iterator[None]:
     """Run with the modes of the loop's call, so that a repeated step does the same."""
     now = modes()
-    set_modes(replace(chain.modes, keeper=None, inference=False, anomaly=now.anomaly, nan_only=now.nan_only))
+    instruments = None if now.instruments is None else now.instruments.without_saving()
+    set_modes(replace(chain.modes, inference=False, instruments=instruments))
     try:
         yield
     finally:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...arrays.spec import Spec, spec_of
 from ...arrays.text import parse_bytes
-from ...ops.op import Op
-from ...ops.saved_values import Keeper, SavedValue
+from ...instrument import Instrument, SavedSlot
+from ...ops.saved_values import SavedValue
 from ...settings import override_modes
 from .disk import Disk, DiskSlot, is_dense
 
@@ -38,12 +38,10 @@ def offload_to_disk(directory: Any = None, *, at_least: int | str = "1 MiB") -> 
     >>> y.backward(); x.grad[0].item() / np.e
     2.0
     """
-    return override_modes(
-        keeper=_DiskOffloader(Disk(directory), parse_bytes(at_least, "offload_to_disk: at_least", least=0))
-    )
+    return override_modes(_DiskOffloader(Disk(directory), parse_bytes(at_least, "offload_to_disk: at_least", least=0)))
 
 
-class _DiskOffloader(Keeper):
+class _DiskOffloader(Instrument):
     """Sends large arrays to disk, each once however many nodes save it."""
 
     __slots__ = ("_at_least", "_disk", "_known", "_last", "_writer")
@@ -54,7 +52,7 @@ class _DiskOffloader(Keeper):
         self._last: weakref.ref[_StoredArray] | None = None
         self._writer = _BackgroundWriter()
 
-    def keep(self, op: Op, position: int, value: Any) -> Any:
+    def hold(self, value: Any, slot: SavedSlot) -> Any:
         if type(value) is not np.ndarray or value.nbytes < max(self._at_least, 1) or not is_dense(value):
             return value
         stored = self._known.get(id(value))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from ...arrays.backends import is_array
@@ -14,9 +16,9 @@ from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import ArgumentError
+from ...instrument import Instruments, SavedSlot
 from ...ops.naming import mark_recomputation
-from ...ops.op import Op
-from ...ops.saved_values import Keeper, SavedValue
+from ...ops.saved_values import SavedValue
 from ...settings import override_modes
 from ...transforms.control.staging import is_staged
 
@@ -27,8 +29,8 @@ class _Argument(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def keep(self, keeper: Keeper, position: int) -> None:
-        """Pass the value to the keeper, which decides what is held."""
+    def save(self, save: Callable[[Any], Any]) -> None:
+        """Pass the value to the instruments around the call, which decide what is held."""
 
     @abstractmethod
     def rebuild(self) -> Any:
@@ -55,8 +57,8 @@ class _TensorArgument(_Argument):
         )
         self._spec, self._node, self._status = tensor.spec, tensor.node, tensor.status
 
-    def keep(self, keeper: Keeper, position: int) -> None:
-        self._value = keeper.keep(CHECKPOINT_CALL, position, self._value)
+    def save(self, save: Callable[[Any], Any]) -> None:
+        self._value = save(self._value)
 
     def rebuild(self) -> Tensor:
         tensor = wrap(add_merge_barrier(_load_value(self._value)), self._spec, self._node)
@@ -78,8 +80,8 @@ class _ValueArgument(_Argument):
         self._array = is_array(value) and getattr(value.flags, "writeable", True)
         self._value = _snapshot_value(value)
 
-    def keep(self, keeper: Keeper, position: int) -> None:
-        self._value = keeper.keep(CHECKPOINT_CALL, position, self._value)
+    def save(self, save: Callable[[Any], Any]) -> None:
+        self._value = save(self._value)
 
     def rebuild(self) -> Any:
         value = _load_value(self._value)
@@ -94,8 +96,8 @@ class _OpaqueArgument(_Argument):
     def __init__(self, thing: Any) -> None:
         self._thing = thing
 
-    def keep(self, keeper: Keeper, position: int) -> None:
-        """There is nothing to keep."""
+    def save(self, save: Callable[[Any], Any]) -> None:
+        """There is nothing to save."""
 
     def rebuild(self) -> Any:
         return self._thing
@@ -120,7 +122,7 @@ def add_merge_barrier(value: Any) -> Any:
     """In a program being traced, the start of a second computation that passes do not merge with the first."""
     if not is_staged(value):
         return value
-    with override_modes(keeper=None, watcher=None):
+    with override_modes(instruments=None):
         return mark_recomputation(value)
 
 
@@ -142,10 +144,11 @@ class Arguments:
                 "  Pass what it computes from as arguments; at least one input is needed."
             )
 
-    def keep(self, keeper: Keeper) -> None:
-        """Pass all values to the outer keeper: they may be recomputed too."""
+    def save(self, outer: Instruments, line: tuple[CodeType, int]) -> None:
+        """Pass all values to the instruments around the call: they may be recomputed too."""
         for position, argument in enumerate(dict.fromkeys(self._leaves)):
-            argument.keep(keeper, position)
+            slot = SavedSlot("checkpoint", ("*xs",), position, line)
+            argument.save(functools.partial(outer.hold, slot=slot))
 
     def rebuild(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments as they were, under their own variables."""
@@ -176,15 +179,3 @@ def _wrap_argument(leaf: Any) -> _Argument:
     if isinstance(leaf, Tensor):
         return _TensorArgument(leaf)
     return _ValueArgument(leaf) if isinstance(leaf, Value) or is_array(leaf) else _OpaqueArgument(leaf)
-
-
-def _reject_call(*args: Any, **static: Any) -> Any:
-    raise AssertionError("a call is no op")
-
-
-#: Stands for a checkpointed call where a keeper asks which op saves a value.
-CHECKPOINT_CALL = Op(
-    name="checkpoint", family="general", args=("*xs",), value=_reject_call, spec=None, pulls={}, push=_reject_call,
-    batch=_reject_call,
-    samples=_reject_call,
-)  # fmt: skip

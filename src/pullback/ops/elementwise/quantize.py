@@ -18,7 +18,6 @@ from . import pointwise
 _straight_round = general(
     "straight_through_round",
     value=lambda xp, x: xp.rint(xp.asarray(x)),
-    spec=lambda x: x,
     pulls={"x": lambda bar: bar},
     push=lambda tangents, out, primals, static: tangents[0],
     samples=join_samples(normal_sample(3), normal_sample(2, 3), normal_sample(), normal_sample(0)),
@@ -28,14 +27,7 @@ _straight_round = general(
 
 @attributed_to_caller
 def fake_quantize(
-    x: Any,
-    /,
-    scale: Any,
-    zero_point: Any = 0,
-    quant_min: int = -128,
-    quant_max: int = 127,
-    *,
-    axis: int | None = None,
+    x: Any, /, scale: Any, zero_point: Any = 0, quant_min: int = -128, quant_max: int = 127, *, axis: int | None = None
 ) -> Any:
     """x after quantization to integers and back: scale (clip(round(x / scale) + zero_point) - zero_point).
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.node import attributed_to_caller
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, ShapeError
 from ..dispatch import apply, as_value, ndim, shape
@@ -64,10 +64,6 @@ def _pinv_value(xp: Any, x: Any, rtol: Any) -> Any:
     return common.narrow_to(out.astype(u.dtype, copy=False), x.dtype)
 
 
-def _pinv_spec(x: Spec, rtol: Spec) -> Spec:
-    return make_spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype), x.device)
-
-
 # Golub and Pereyra, for matrices y of one rank near x, p = pinv(x):
 #   p' = -p y' p + p p^H y'^H (1 - x p) + (1 - p x) y'^H p^H p.
 def _push_pinv(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -100,7 +96,7 @@ def _pinv_samples(rng: Any) -> Any:
 _pinv: Op = common.matrix_op(
     "pinv",
     value=_pinv_value,
-    spec=_pinv_spec,
+    spec=lambda x, rtol: make_spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype), x.device),
     pulls={"x": _pull_pinv, "rtol": None},
     push=_push_pinv,
     batch=lambda op, size, args, axes, static: _batch_pinv(op, size, args, axes),

@@ -211,10 +211,6 @@ def lexsort(keys: Any, /, axis: int = -1) -> Any:
     return order
 
 
-def _search_value(xp: Any, x: Any, values: Any, side: str) -> Any:
-    return xp.searchsorted(x, values, side=side)
-
-
 def _batch_search(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     """One sorted array serves all values; where each has its own sorted array, the lesser elements are counted."""
     (x, values), (x_axis, v_axis) = args, axes
@@ -248,7 +244,7 @@ def _search_samples(rng: Any) -> Any:
 _searchsorted = general(
     "searchsorted",
     statics={"side": statics.choice("left", "right")},
-    value=_search_value,
+    value=lambda xp, x, values, side: xp.searchsorted(x, values, side=side),
     spec=_search_spec,
     batch=_batch_search,
     samples=_search_samples,

@@ -82,7 +82,6 @@ _logcumsumexp = general(
     "logcumsumexp",
     statics={"axis": statics.axis},
     value=_log_sums_value,
-    spec=lambda x, axis: x,
     pulls={"x": _pull_log_sums},
     push=_push_log_sums,
     samples=join_samples(

@@ -17,23 +17,18 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, ShapeError
 from ...settings import modes
 from .. import batching, statics
-from ..axes import as_shape, axes_tuple, normalize_axes, normalize_axis, resolve_shape
+from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import join_samples, normal_sample
 
-
-def _astype_spec(x: Spec, dtype: Any) -> Spec:
-    return make_spec(x.shape, np.dtype(dtype), x.device)
-
-
 _astype = linear(
     "astype",
     statics={"dtype": statics.dtype},
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
-    spec=_astype_spec,
+    spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
     samples=join_samples(
         normal_sample(3, dtype=np.dtype("float64")),
@@ -191,11 +186,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """
     x = as_value(x)
     rank = ndim(x)
-    froms = [normalize_axis(a, rank, "moveaxis") for a in (source if isinstance(source, (tuple, list)) else (source,))]
-    tos = [
-        normalize_axis(a, rank, "moveaxis")
-        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
-    ]
+    froms, tos = axes_tuple(source, rank, "moveaxis"), axes_tuple(destination, rank, "moveaxis")
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
         raise ArgumentError(f"moveaxis: source {source} and destination {destination} differ in length.")
     rest = iter([a for a in range(rank) if a not in froms])

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from ...arrays.argument_checks import check_count
 from ...arrays.picklable import MakerCall, attach_maker, call_maker, picklable
 from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
-from ..leaves import cast_like, check_count, check_setting, select_if, steps_as_float64, zero_step_count, zeros_like
+from ..leaves import cast_like, check_setting, select_if, steps_as_float64, zero_step_count, zeros_like
 from ..rule import Rule, State, check_state_pair
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
@@ -14,7 +15,7 @@ from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ...ops.shape.reshaping import astype
-from ..leaves import cast_like, check_count, check_setting, check_settings, zero_step_count
+from ..leaves import cast_like, check_setting, check_settings, zero_step_count
 from ..rule import Rule, State, check_state
 
 

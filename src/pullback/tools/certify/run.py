@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -56,9 +57,8 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
     if not any(can_carry_derivative(x) for x in as_results(body(*leaves))):
         raise DtypeError("certify: the function returns no float, so it has no derivative to check.")
     report, name = Certificate(tuple(role.name for role in ROLES)), getattr(f, "__name__", "function")
-    for outcome in case_outcomes(case, name, "at the arguments given", ROLES):
-        report.add(outcome)
-    for outcome in _double_precision_outcomes(case, name):
+    given = case_outcomes(case, name, "at the arguments given", ROLES)
+    for outcome in itertools.chain(given, _double_precision_outcomes(case, name)):
         report.add(outcome)
     return report
 

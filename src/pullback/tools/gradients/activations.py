@@ -24,8 +24,7 @@ from ...tape.cotangents import accumulate, strip_mask
 from ...tape.pull import pull
 from ...tape.sweep import order_deepest_first
 from ...transforms.reverse import vjp
-from .limits import Limits
-from .parameters import to_numpy
+from .parameters import Limits, to_numpy
 
 #: Where a function that flattens out is flat to single precision.
 _FAR = 40.0

@@ -18,8 +18,7 @@ from ...tape.backward import gradients as gradients_of
 from ...transforms.reverse import grad
 from ...transforms.vectorize import vmap
 from .activations import ActivationRow, activation_rows
-from .limits import Limits
-from .parameters import assign_verdicts, dotted_path, parameter_row, to_numpy
+from .parameters import Limits, assign_verdicts, dotted_path, parameter_row, to_numpy
 from .report import GradientReport
 
 

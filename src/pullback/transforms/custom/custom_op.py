@@ -96,6 +96,7 @@ class CustomOp:
                 f"{self.name}: the {kind} rule names {', '.join(unknown)}.\n  It may name {', '.join(sorted(known))}."
             )
         _refuse_captured(rule, self.name)
+        # Values come in the order of the names: that is how the tape saves them.
         self._terms[kind] = Formula(_bind_by_name(rule, names, special), names)
         self._rules[kind], self._op = rule, None
         return rule
@@ -123,6 +124,7 @@ class CustomOp:
                 f"{self.name}: the static parameter {name} is tracked, and its gradient would be lost.\n"
                 "  Make it a positional parameter."
             )
+        # The tape holds static parameters too: a later write would change what was recorded.
         return as_immutable(value) if is_array(value) else value
 
     def record(self) -> Op:
@@ -179,6 +181,7 @@ def _rule_parameters(rule: RuleFunction, what: str) -> tuple[str, ...]:
 def _bind_by_name(rule: RuleFunction, names: tuple[str, ...], special: str) -> RuleFunction:
     """The rule as a function of values in the order of its names; it sees zeros where there is no cotangent."""
     kinds = inspect.signature(rule).parameters
+    # All others go by keyword: a rule may list them in any order.
     alone = [name for name in names if kinds[name].kind is inspect.Parameter.POSITIONAL_ONLY]
 
     @functools.wraps(rule)

@@ -129,6 +129,7 @@ def _make_derivative(
         def first(*inputs: Any, **named: Any) -> Any:
             return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, what), inner_modes[0], inner_chunk)
 
+        # The outer derivative takes the inner one for its function, so any mode goes over any other.
         if inner_modes:
             flat = FlatCall(first, argnums, args, kwargs, has_aux, what)
         return compute_jacobian(flat, outer_mode, chunk)

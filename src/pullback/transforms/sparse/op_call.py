@@ -36,6 +36,7 @@ class OpCall:
     def as_linear_function(self, position: int) -> Callable[[Any], list[Any]]:
         """The op as a function of one argument, flat in and out, the others that it is linear in being zero."""
         shape, xp = self.spec(position).shape, namespace_on(self.spec(position).device)
+        # Arguments without a derivative, such as indices, stay as they are.
         args = [
             _as_bare_array(x) if self.op.pull_of(i) is None else xp.zeros(self.spec(i).shape)
             for i, x in enumerate(self.values)

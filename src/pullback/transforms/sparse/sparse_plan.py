@@ -86,6 +86,7 @@ class SparsePlan:
         """The directions of the products, columns' and rows', and among them, last, the one of the check."""
         forward = _color_indicators(self.colors.columns, self.colors.column_count)
         back = _color_indicators(self.colors.rows, self.colors.row_count)
+        # The check joins a batch that runs anyway.
         if len(forward) or not len(back):
             forward = np.vstack((forward, _check_direction(forward.shape[1])))
         else:
@@ -125,8 +126,10 @@ class SparsePlan:
         found = shown[:columns].reshape(-1)
         found = np.concatenate((found, seen[:rows].reshape(-1))) if rows else found
         pattern = self.pattern
+        # Copies of the structure: the caller may sort or sum the matrix in place.
         entries = found[self._places], pattern.indices.copy(), pattern.indptr.copy()
         matrix = csr_matrix(entries, shape=pattern.shape)
+        # One product more than there are groups: the last is the check.
         if len(shown) > columns:
             return matrix, _find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
         if len(seen) > rows:
