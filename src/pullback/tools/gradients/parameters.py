@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import to_host
+from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...errors import ArgumentError
 
@@ -142,9 +143,8 @@ def assign_verdicts(rows: Sequence[ParameterRow], limits: Limits) -> tuple[Param
 
 def to_numpy(x: Any) -> Any:
     """The values as a NumPy array, from any device."""
-    while isinstance(x, Value):
-        inner = getattr(x, "value", None)
-        if inner is None:
-            raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
-        x = inner
+    while isinstance(x, Tensor):
+        x = x.value
+    if isinstance(x, Value):
+        raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
     return to_host(x)
