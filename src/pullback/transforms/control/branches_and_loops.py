@@ -53,6 +53,7 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
     array([ 0.25, -1.  ])
     """
     check_functions("cond", true_function, false_function, hint=_WHERE_HINT)
+    # In a program that is traced the predicate is unknown: both functions become programs inside one op.
     if is_staged(predicate):
         which = check_boolean(predicate, "cond: the predicate")
         names = "false_function", "true_function"
@@ -90,6 +91,7 @@ def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) 
             raise IndexingError(f"switch: index {place} is out of range for {len(functions)} functions.")
         return functions[place](*map_tree(alias, operands))
     inside = pointwise.logical_and(pointwise.greater_equal(place, 0), pointwise.less(place, len(functions)))
+    # Elements that take no part may have any index, so the mask decides whether one is wrong.
     if narrow_mask(pointwise.logical_not(inside), None).some:
         raise IndexingError(f"switch: the index of some element is out of range for {len(functions)} functions.")
     ways = [
@@ -112,7 +114,9 @@ def _merge_branches(
         for i, (new, old) in enumerate(zip(found, outs, strict=True)):
             _check_branches_agree(new, old, where, structure, i)
         outs = [
-            old if new is old else pointwise.where(mask.value, new, old) for new, old in zip(found, outs, strict=True)
+            # One object from both functions is the same for all elements.
+            old if new is old else pointwise.where(mask.value, new, old)
+            for new, old in zip(found, outs, strict=True)
         ]
     return unflatten(structure, outs)
 
@@ -129,6 +133,7 @@ def _check_branches_agree(new: Any, old: Any, where: str, structure: Any, number
     """Raise unless a leaf has one shape and dtype in two branches; a Python number is weak, as everywhere."""
     specs = [spec_of(as_value(x)) for x in (new, old)]
     one, other = (spec.shape for spec in specs)
+    # Where the result is selected by element, promotion would make its dtype depend on the data.
     if one == other and all(s.weak or s.dtype == result_dtype(specs) for s in specs):
         return
     kind = ShapeError if one != other else DtypeError
@@ -202,11 +207,13 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
     while True:
         with run_under_mask(active):
             holds = to_bool(condition(carry.as_rebindable_tree(leaves)), f"{carry.what}: the condition")
+        # Once elements differ they do so to the end, since those that have finished stay so.
         if isinstance(holds, Batched):
             active = narrow_mask(holds, active)
             holds = active.some
         if not holds:
             return carry.to_tree(leaves)
+        # As long as all are active no `where` is needed.
         if active is None or active.all:
             entered = leaves
             leaves = _run_whole_step(carry, active, body, leaves)

@@ -103,6 +103,7 @@ class CustomOp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self._signature.bind(*args, **kwargs)
+        # A default of a static parameter is part of the op like one that is given.
         given.apply_defaults()
         static = {name: self._static(name, value) for name, value in given.kwargs.items()}
         return apply(self.record(), *(self._array(x, i) for i, x in enumerate(given.args)), **static)
@@ -201,6 +202,7 @@ def _fill_zeros(bar: Any) -> Any:
 
 def _refuse_captured(rule: RuleFunction, name: str) -> None:
     """A rule that closes over a tracked value would silently drop a term."""
+    # When the rule is defined, which is the line to blame; at each use what it returns is checked too.
     function = inspect.unwrap(rule)
     held = function_contents(function) if isinstance(function, FunctionType) else []
     for x in held:
