@@ -182,7 +182,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     if not isinstance(start, Batched) and not isinstance(stop, Batched):
         leaves = carry.leaves
         for i in range(start, stop):
-            leaves = _run_whole_step(carry, None, functools.partial(body, i), leaves)
+            leaves = _run_step(carry, None, functools.partial(body, i), leaves, leaves)
         return carry.to_tree(leaves)
     i = start
     rounds = itertools.count(1)
@@ -213,38 +213,30 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
             holds = active.some
         if not holds:
             return carry.to_tree(leaves)
-        # As long as all are active no `where` is needed.
         if active is None or active.all:
             entered = leaves
-            leaves = _run_whole_step(carry, active, body, leaves)
         else:
             entered = [mask_operand(active, now, last) for now, last in zip(leaves, entered, strict=True)]
-            leaves = _run_masked_step(carry, active, body, entered, leaves)
+        leaves = _run_step(carry, active, body, entered, leaves)
 
 
-def _run_whole_step(
-    carry: LoopCarry, active: BatchMask | None, body: Callable[[Any], Any], leaves: list[Any]
+def _run_step(
+    carry: LoopCarry, active: BatchMask | None, body: Callable[[Any], Any], entered: list[Any], leaves: list[Any]
 ) -> list[Any]:
-    """One step for all elements; a leaf that the body returns unchanged stays the same object."""
-    given = [as_rebindable(x) for x in leaves]
-    with run_under_mask(active):
-        found = carry.check_step_result(body(unflatten(carry.structure, given)))
-    rows = zip(found, given, leaves, strict=True)
-    return [old if new is mine and _is_unwritten(mine, old) else new for new, mine, old in rows]
-
-
-def _run_masked_step(
-    carry: LoopCarry, active: BatchMask, body: Callable[[Any], Any], entered: list[Any], leaves: list[Any]
-) -> list[Any]:
-    """One step for the active elements; a leaf that the body returns unchanged stays the same object."""
+    """One step for the active elements, the others keep their leaves; a leaf that the body returns unchanged stays the
+    same object.
+    """
     given = [as_rebindable(x) for x in entered]
     with run_under_mask(active):
         found = carry.check_step_result(body(unflatten(carry.structure, given)))
-    rows = zip(found, given, entered, leaves, strict=True)
-    return [
-        old if new is mine and _is_unwritten(mine, came) else pointwise.where(active.value, new, old)
-        for new, mine, came, old in rows
-    ]
+
+    def merge(new: Any, mine: Any, came: Any, old: Any) -> Any:
+        if new is mine and _is_unwritten(mine, came):
+            return old
+        # As long as all are active no `where` is needed.
+        return new if active is None or active.all else pointwise.where(active.value, new, old)
+
+    return [merge(*row) for row in zip(found, given, entered, leaves, strict=True)]
 
 
 def _is_unwritten(mine: Any, came: Any) -> bool:
