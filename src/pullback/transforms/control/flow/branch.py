@@ -37,7 +37,6 @@ from .derive import (
 
 def apply_branch(ways: Sequence[Callable[..., Sequence[Any]]], which: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
     """The results of one of some functions of the operands; `which` is a number, or False and True."""
-    # Each way captures values of its own; as an op all of them take all of these.
     codes = [stage_body(way, *map(spec_of, operands)) for way in ways]
     return apply_branch_programs([code for code, _ in codes], [found for _, found in codes], which, operands)
 
@@ -84,7 +83,6 @@ def _spec(which: Spec, *specs: Spec, ways: tuple[Program, ...]) -> tuple[Spec, .
 
 def _push(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Program, ...]) -> Any:
     moving = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
-    # The values are known already: of the push of each way only the tangents are outputs.
     ends, floats = len(ways[0].outputs), float_places(ways[0].output_specs)
     codes = tuple(_drop_first_outputs(derive_push(way, moving), ends) for way in ways)
     found = apply(branch, which, *args, *(tangents[1 + i] for i in moving), ways=codes)
@@ -103,7 +101,6 @@ def _pull(
     specs = [spec_of(x) for x in args]
     wanted = tuple(i for i in float_places(specs) if i + 1 in position)
     barred = tuple(i for i, s in enumerate(ways[0].output_specs) if s.inexact and not isinstance(bar[i], Spec))
-    # No path: the branch would only compute zeros.
     if not wanted or not barred:
         return (None,) * (len(args) + 1)
 
@@ -112,7 +109,6 @@ def _pull(
 
         def shares(*values: Any) -> list[Any]:
             xs, bars = values[: len(args)], values[len(args) :]
-            # The way runs again in the backward, so that only the operands are saved, whichever way is taken.
             found = run(back.code, (*xs, *run(way, xs), *bars))
             return [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
 
@@ -129,13 +125,11 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
     has = tuple(a is not None for a in axes[1:])
     fronts = [basis.moveaxis(x, a, 0) if a else x for x, a in zip(args, axes[1:], strict=True)]
     codes = [derive_batch(way, has, size) for way in ways]
-    # An output is batched if it is so in any way: all ways return the same shapes.
     out = [axes[0] is not None or any(flags) for flags in zip(*(flags for _, flags in codes), strict=True)]
     batched_codes = tuple(_add_batch_axes(code, flags, out, size) for code, flags in codes)
     ends = tuple(0 if o else None for o in out)
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
-    # Elements that differ in their way: all ways run, and each element selects.
     which = _check_indices(which, len(ways))
     found = run(batched_codes[0], fronts)
     for number, code in enumerate(batched_codes[1:], 1):

@@ -111,7 +111,6 @@ def derive_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, .
 
 def _make_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> ProgramPullback:
     count, results = len(body.inputs), body.output_specs
-    # All values of the forward pass are outputs too, so that the backward can be told which of them it uses.
     made = [s for e in body.equations for s in e.results]
     whole = replace(body, outputs=(*body.outputs, *made))
     reached: list[Any] = []
@@ -127,7 +126,6 @@ def _make_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ..
             return [found[i] for i in barred], found[len(results) :]
 
         _, pull, found = vjp(outs_of, *(xs[i] for i in wanted), has_aux=True)
-        # The symbols of this trace for the values of the body: what the backward uses is named by them.
         reached.extend(map(_strip_tensor, found))
         return list(pull(list(bars)))
 
@@ -160,7 +158,6 @@ def _find_residuals(code: Program, origin: dict[int, Symbol]) -> tuple[Symbol, .
     def add_residual(x: Any) -> None:
         while id(x) in maker and maker[id(x)].op.motion == "rearrange":
             moved = [a for a in maker[id(x)].args if isinstance(a, Symbol)]
-            # Not where the view is smaller than its source: then it is the cheaper one to save.
             if len(moved) != 1 or moved[0].spec.size > x.spec.size:
                 break
             x = moved[0]
