@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
 from ..shape import reshaping
+from ..statics import LETTERS
 from .einsum import contract_operands
 
 
@@ -33,7 +33,7 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
 
 def _matmul_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
     """Batch axes by letters counted from the right, since they broadcast; the last three are row, sum and column."""
-    x, y = (string.ascii_lowercase[: s.ndim - 2][::-1] for s in specs)
+    x, y = (LETTERS[: s.ndim - 2][::-1] for s in specs)
     return (x + "XY", y + "YZ"), max(x, y, key=len) + "XZ"
 
 
@@ -110,7 +110,7 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
 
 
 def _matvec_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    letters = string.ascii_lowercase[: specs[0].ndim]
+    letters = LETTERS[: specs[0].ndim]
     return (letters, letters[-1]), letters[:-1]
 
 
@@ -175,7 +175,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     of_x, of_y = axes_tuple(of_x, ndim(x), "tensordot"), axes_tuple(of_y, ndim(y), "tensordot")
     if [shape(x)[a] for a in of_x] != [shape(y)[a] for a in of_y]:
         raise ShapeError(f"tensordot: shapes {shape(x)} and {shape(y)} differ in the axes to sum over.")
-    letters = iter(string.ascii_letters)
+    letters = iter(LETTERS)
     names_x = [next(letters) for _ in shape(x)]
     names_y = [names_x[of_x[of_y.index(i)]] if i in of_y else next(letters) for i in range(ndim(y))]
     kept = [n for i, n in enumerate(names_x) if i not in of_x] + [n for i, n in enumerate(names_y) if i not in of_y]

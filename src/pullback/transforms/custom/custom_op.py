@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 from ...arrays.backends import is_array
@@ -17,7 +16,6 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, GraphError, PullbackError
 from ...ops.dispatch import apply, as_value
 from ...ops.op import Formula, Op
-from ...ops.replay.reach import function_contents
 from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
 
 RuleFunction = Callable[..., Any]
@@ -103,6 +101,7 @@ class CustomOp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self._signature.bind(*args, **kwargs)
+        # A default of a static parameter is part of the op like one that is given.
         given.apply_defaults()
         static = {name: self._static(name, value) for name, value in given.kwargs.items()}
         return apply(self.record(), *(self._array(x, i) for i, x in enumerate(given.args)), **static)
@@ -202,7 +201,22 @@ def _fill_zeros(bar: Any) -> Any:
 def _refuse_captured(rule: RuleFunction, name: str) -> None:
     """A rule that closes over a tracked value would silently drop a term."""
     function = inspect.unwrap(rule)
-    held = function_contents(function) if isinstance(function, FunctionType) else []
+    code = getattr(function, "__code__", None)
+    found = getattr(function, "__globals__", {})
+    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _is_set(c)]
+    held += [
+        *(getattr(function, "__defaults__", None) or ()),
+        *(getattr(function, "__kwdefaults__", None) or {}).values(),
+    ]
+    held += [found[n] for n in code.co_names if n in found] if code else []
     for x in held:
         if isinstance(x, (Value, tuple, list, dict)) and any(map(is_tracked, flatten(x)[0])):
             raise captured_value_error(name)
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
