@@ -25,7 +25,7 @@ from ..graph.passes import optimize
 from ..instrument import ProgramCall
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import pointwise
-from ..ops.op import UNKNOWN, Op, as_formula
+from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
 from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
 from ..settings import PLAIN, installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -533,10 +533,11 @@ class Specialization:
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
         specs = tuple(spec_of(o) for o in self.graph.outputs)
+        effects = IMPURE if any(e.op.effects.runs_once for e in self.graph.equations) else UNKNOWN
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=as_formula(joint), push=push, batch=batch,
-            samples=lambda rng: [], effects=UNKNOWN,
+            samples=lambda rng: [], effects=effects,
         )  # fmt: skip
 
     def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:

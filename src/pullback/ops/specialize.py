@@ -41,6 +41,7 @@ from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, copy_variable
 from ..arrays.value import Value
 from ..errors import ConversionError
+from ..instrument import OpCall
 from ..settings import enable_grad, modes, override_modes
 from . import basis
 from .dispatch import apply
@@ -153,6 +154,12 @@ class Symbol(Value):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
+        if not op.effects.repeat and (instruments := modes().instruments) is not None:
+            # traced inside a checkpoint: both runs share one equation, so that the program runs it once
+            return instruments.compute(OpCall(op, args, list(args), static, 0, False), self._append)
+        return self._append(op, args, static)
+
+    def _append(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         if op is basis.unrecorded.op and self.is_tangent:
             return resolve_symbol(args[0])
         given = tuple([spec_of(x) for x in args])
