@@ -15,10 +15,12 @@ import shutil
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import device_of, namespace_on
 from ...errors import StorageError
 
 #: Files are at least this long, so that many small arrays do not need as many open files.
@@ -48,6 +50,14 @@ class Disk:
             file.used += 1
         self._collect_released()
         return DiskSlot(self, file, start, size, array)
+
+    def store(self, array: Any) -> Callable[[], Any]:
+        """Write an array of any device; returns a function that reads it back there, any number of times."""
+        device = device_of(array)
+        bare = array if device == "cpu" else array.get()
+        slot = self.allocate(bare)
+        slot.write(bare)
+        return slot.read if device == "cpu" else lambda: namespace_on(device).asarray(slot.read())
 
     def _allocate_in_file(self, size: int) -> tuple[_File, int]:
         file = next((f for f in self._files if f.length - f.end >= size), None)

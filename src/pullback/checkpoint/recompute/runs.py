@@ -160,7 +160,7 @@ class FirstRun(Instrument):
         self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self._makers: dict[int, tuple[Any, int, int, Op, tuple[Spec, ...]]] = {}
         self._level = new_level()  # transforms that begin in the run have higher ones
-        self.sees_every_op = region.counts_every_op = bool(policy.decides_per_op or policy.names)
+        self.sees_every_op = region.counts_every_op = bool(policy.chooses or policy.names)
 
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         region = self._region
@@ -202,8 +202,8 @@ class FirstRun(Instrument):
         out = below()
         if type(out) is tuple or len(region.log) != before or getattr(out, "level", 0) > self._level:
             return out
-        if policy.decides_per_op and policy.saves(op, spec_of(out).nbytes):
-            region.saved[number] = SavedResult(policy.storage.put(out), self._count, op, _specs_of(call.values))
+        if policy.chooses is not None and policy.chooses(op, spec_of(out).nbytes):
+            region.saved[number] = SavedResult(policy.store(out), self._count, op, _specs_of(call.values))
         if policy.names:
             self._save_named(call, out, number)
         return out
@@ -221,7 +221,7 @@ class FirstRun(Instrument):
         if call.op.name == "name" and call.static["name"] in self._policy.names:
             found = self._makers.get(id(value))
             if found is not None and found[0]() is value:
-                self._region.saved[found[1]] = SavedResult(self._policy.storage.put(value), *found[2:])
+                self._region.saved[found[1]] = SavedResult(self._policy.store(value), *found[2:])
         elif (reference := weak_reference(out)) is not None:
             self._makers[id(out)] = reference, number, self._count, call.op, _specs_of(call.values)
 

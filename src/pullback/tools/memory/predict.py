@@ -51,44 +51,36 @@ class Prediction:
         )
 
 
-class _ByteCounter:
-    """The live bytes of sized values and arrays, and their peak."""
+class _Allocation:
+    """Memory that would be allocated while this lives: an entry of the ledger like an array."""
 
-    __slots__ = ("_arrays", "_sized_bytes", "captured", "peak")
+    __slots__ = ("__weakref__", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class _Simulation:
+    """The live bytes of sized values and arrays, and the tensors that a function closes over."""
+
+    __slots__ = ("captured", "ledger")
 
     def __init__(self) -> None:
-        self._sized_bytes = 0
-        self._arrays = Ledger()
-        self.peak = 0
+        self.ledger = Ledger()
         self.captured: dict[int, Tensor] = {}
 
-    def add(self, nbytes: int) -> None:
-        self._sized_bytes += nbytes
-        self.peak = max(self.peak, self.live())
-
-    def live(self) -> int:
-        return self._sized_bytes + self._arrays.remove_freed()
+    def allocate(self, nbytes: int) -> _Allocation:
+        made = _Allocation(nbytes)
+        self.ledger.track(made)
+        return made
 
     def track_concrete(self, x: Any) -> None:
         """A concrete array, or a tensor over one."""
         for array in arrays_in(x):
-            self._arrays.track(array)
+            self.ledger.track(array)
         if type(x) is Tensor and x.node is not None:
             leaves = (node.kept() for node in leaves_of(order_deepest_first([x.node])))
             self.captured |= {id(t): t for t in leaves if t is not None}
-
-
-class _Allocation:
-    """Memory that would be allocated while this lives."""
-
-    __slots__ = ("_counter", "_nbytes")
-
-    def __init__(self, nbytes: int, counter: _ByteCounter) -> None:
-        self._nbytes, self._counter = nbytes, counter
-        counter.add(nbytes)
-
-    def __del__(self) -> None:
-        self._counter.add(-self._nbytes)
 
 
 class SizedValue(Value):
@@ -97,12 +89,12 @@ class SizedValue(Value):
     __slots__ = ("allocation", "counter", "level", "scope", "spec")
     level: int
 
-    def __init__(self, spec: Spec, scope: Scope, counter: _ByteCounter, allocation: _Allocation | None = None) -> None:
+    def __init__(self, spec: Spec, scope: Scope, counter: _Simulation, allocation: _Allocation | None = None) -> None:
         self.spec = spec.as_guarded()
         self.scope = scope
         self.level = scope.level
         self.counter = counter
-        self.allocation = _Allocation(spec.nbytes, counter) if allocation is None else allocation
+        self.allocation = counter.allocate(spec.nbytes) if allocation is None else allocation
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
@@ -167,7 +159,7 @@ def predict(
 
 
 def _simulate(f: Callable[..., Any], args: Sequence[Any], chosen: Any, known: list[Tensor]) -> tuple[Prediction, Any]:
-    counter = _ByteCounter()
+    counter = _Simulation()
     with (
         Scope("prediction", lambda scope, x: SizedValue(spec_of(x), scope, counter), lambda x: x) as scope,
         enable_grad(),
@@ -175,24 +167,25 @@ def _simulate(f: Callable[..., Any], args: Sequence[Any], chosen: Any, known: li
         leaves: list[Tensor] = []
         given = [_size_tree(a, i in chosen, scope, counter, leaves) for i, a in enumerate(args)]
         with _substitute_values(known, scope, counter):
-            arguments = counter.live()
+            ledger = counter.ledger
+            arguments = ledger.remove_freed()
             outs = flatten(f(*given))[0]
-            forward, kept = counter.peak, counter.live()
-            counter.peak = 0
+            kept, forward = ledger.remove_freed(), ledger.peak
+            ledger.peak = 0
             _simulate_backward(
                 [out for out in outs if isinstance(out, Tensor) and out.node is not None], leaves + known
             )
-            backward = counter.peak
+            backward = ledger.peak
     return Prediction(max(forward, backward), forward, backward, arguments, kept - arguments), counter.captured
 
 
-def _size_tree(tree: Any, tracked: bool, scope: Scope, counter: _ByteCounter, leaves: list[Tensor]) -> Any:
+def _size_tree(tree: Any, tracked: bool, scope: Scope, counter: _Simulation, leaves: list[Tensor]) -> Any:
     """An argument with sized values for its arrays; tensors over them where they are differentiated."""
     found, structure = ([tree], None) if isinstance(tree, Spec) else flatten(tree)
     return unflatten(structure, [_size_leaf(x, tracked, scope, counter, leaves) for x in found])
 
 
-def _size_leaf(x: Any, tracked: bool, scope: Scope, counter: _ByteCounter, leaves: list[Tensor]) -> Any:
+def _size_leaf(x: Any, tracked: bool, scope: Scope, counter: _Simulation, leaves: list[Tensor]) -> Any:
     if not (isinstance(x, (Spec, Value)) or is_array(x)):
         return x
     spec = x if isinstance(x, Spec) else spec_of(x)
@@ -205,7 +198,7 @@ def _size_leaf(x: Any, tracked: bool, scope: Scope, counter: _ByteCounter, leave
 
 
 @contextmanager
-def _substitute_values(tensors: Sequence[Tensor], scope: Scope, counter: _ByteCounter) -> Iterator[None]:
+def _substitute_values(tensors: Sequence[Tensor], scope: Scope, counter: _Simulation) -> Iterator[None]:
     """Replace the tensors' values by sized ones within a block."""
     before = [(t, t.value, t.spec) for t in tensors]
     try:
