@@ -60,6 +60,7 @@ class SnapshotStore:
 
     def put(self, step: int, leaves: Sequence[Any], states: list[Any], in_memory: bool) -> None:
         """Take a snapshot; in memory if `in_memory` and there is space, or if the disk is full."""
+        # either tier may be full: then the other one takes it
         in_ram = sum(not s.on_disk for s in self._held.values())
         on_disk = len(self._held) - in_ram
         to_ram = in_ram < self._tiers.ram and (in_memory or on_disk >= self._tiers.disk)
@@ -101,12 +102,14 @@ class LoopRun:
 
     def take_parts(self) -> tuple[SnapshotStore, Snapshot | None, int] | None:
         """The saved parts, once: the backward pass consumes them."""
+        # snapshots are freed as the pass goes, so they serve one pass
         parts, self._parts = self._parts, None
         return parts
 
 
 def take_run(ticket: Any) -> tuple[SnapshotStore, Snapshot | None, int] | None:
     """The saved parts of the run with this ticket, None if there are none or they were consumed. A batch has one."""
+    # all elements of a batch come from one run
     run = _runs.get(int(ticket.reshape(-1)[0])) if ticket.size else None
     return None if run is None else run.take_parts()
 
@@ -115,6 +118,7 @@ def is_ticket(array: Any) -> bool:
     """Whether an array is a ticket, or a view of one."""
     if array.dtype != NO_TICKET.dtype:
         return False
+    # views of a ticket lead to it by their bases
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, LoopRun)

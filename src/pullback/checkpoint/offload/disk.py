@@ -42,9 +42,11 @@ class Disk:
 
     def allocate(self, array: Any) -> DiskSlot:
         """A place for an array; nothing is written yet."""
+        # whole pages: advice to the system is given by page
         size = max(-(-array.nbytes // _PAGE), 1) * _PAGE
         self._collect_released()
         with self._guard:
+            # of the same size: a training step stores the same arrays again and again
             free = self._free.get(size)
             file, start = free.pop() if free else self._allocate_in_file(size)
             file.used += 1
@@ -89,6 +91,7 @@ class Disk:
 
     def _close(self, file: _File) -> None:
         """Nothing is left in a file: its space is returned to the system."""
+        # the mapping goes with the last slot that refers to it
         self._files.discard(file)
         for slots in self._free.values():
             slots[:] = [slot for slot in slots if slot[0] is not file]
@@ -102,6 +105,7 @@ class _File:
     def __init__(self, directory: str, length: int) -> None:
         self.length, self.end, self.used = length, 0, 0
         try:
+            # closed and without a name: the mapping alone keeps the contents
             with tempfile.TemporaryFile(prefix="pullback-", dir=directory) as file:
                 _preallocate(file, length)
                 self.map = mmap.mmap(file.fileno(), length)
@@ -114,6 +118,7 @@ def _preallocate(file: Any, length: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, length)
         return
+    # systems that cannot reserve space have to write it
     zeros = bytes(1 << 20)
     for start in range(0, length, len(zeros)):
         file.write(zeros[: length - start])
@@ -138,6 +143,7 @@ class DiskSlot:
     def __init__(self, disk: Disk, file: _File, start: int, size: int, like: Any) -> None:
         self._disk, self._file, self._start, self._size = disk, file, start, size
         self.dtype, self.nbytes = like.dtype, like.nbytes
+        # a transposed array comes back transposed: another memory order may round otherwise
         self._order = _axes_by_stride(like)
         self._shape = tuple(like.shape[axis] for axis in self._order)
 
@@ -161,6 +167,7 @@ class DiskSlot:
         return np.frombuffer(self._file.map, np.uint8, self.nbytes, self._start).view(self.dtype)[:count]
 
     def _advise(self, what: str) -> None:
+        # not every system takes advice
         advice = getattr(mmap, what, None)
         if advice is not None and self.nbytes:
             self._file.map.madvise(advice, self._start, self._size)

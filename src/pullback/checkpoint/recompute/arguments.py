@@ -74,6 +74,7 @@ def _snapshot_value(value: Any) -> Any:
     if type(value) is Symbol:  # it cannot be rebound, and programs know it by identity
         return value
     if type(value) is Tensor:
+        # the user may rebind the tensor; its array stays
         twin = alias(value)
         twin.value = _snapshot_value(value.value) if isinstance(value.value, Value) else value.value
         return twin
@@ -81,6 +82,7 @@ def _snapshot_value(value: Any) -> Any:
     for name in ("value", "primal", "along"):
         if hasattr(twin, name):
             setattr(twin, name, _snapshot_value(getattr(twin, name)))
+    # lists are shared by the copy, and grow as coefficients are asked for
     if isinstance(twin, Series):
         twin.known, twin.slope = list(map(_snapshot_value, twin.known)), None
     return twin
@@ -107,6 +109,7 @@ class Arguments:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.leaves, self._structure = flatten((tuple(args), dict(kwargs)))
+        # an argument that is passed twice is one variable in the second run too
         known: dict[int, _Argument] = {}
         self._leaves = [known.get(id(leaf)) or known.setdefault(id(leaf), _Argument(leaf)) for leaf in self.leaves]
 
@@ -140,6 +143,7 @@ class Arguments:
 
     def scopes(self) -> tuple[Scope, ...]:
         """The transforms that run now, and those that the arguments belong to."""
+        # values of an inner transform refer to the outer ones as well
         innermost = current_scope()
         found = [] if innermost is None else list(innermost.and_enclosing())
         for leaf in self.leaves:

@@ -81,6 +81,7 @@ def as_policy(policy: Any) -> SavePolicy:
     """A policy, or a user's function of op and bytes as one."""
     if isinstance(policy, SavePolicy):
         return policy
+    # a class is callable, but as a policy it is a forgotten pair of parentheses
     if not callable(policy) or isinstance(policy, type):
         raise ArgumentError(
             "checkpoint: policy wants save_nothing, save_contractions, save_named(...) or their like, or a function "
