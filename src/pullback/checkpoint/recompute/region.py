@@ -13,11 +13,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from ...arrays.node import user_line
-from ...arrays.scope import Scope
+from ...arrays.scope import reopen_scopes
 from ...arrays.trees import flatten
 from ...instrument import Instruments, OpCall
 from ...ops.replay.reach import Reach
@@ -139,32 +138,3 @@ class Region:
                 raise
             finally:
                 undo.undo()
-
-
-_reopen_lock = threading.Lock()
-_reopen_counts: dict[int, tuple[Scope, int]] = {}
-
-
-@contextmanager
-def reopen_scopes(scopes: Sequence[Scope]) -> Iterator[None]:
-    """Reopen transforms that have finished for the time of a recomputation; several threads may need the same one."""
-    ended: list[Scope] = []
-    if scopes:
-        with _reopen_lock:
-            for scope in scopes:
-                # a scope that is open without a count still runs, and is not ours to close
-                count = _reopen_counts[id(scope)][1] if id(scope) in _reopen_counts else 0
-                if count or not scope.open:
-                    ended.append(scope)
-                    _reopen_counts[id(scope)] = scope, count + 1
-                    scope.open = True
-    try:
-        yield
-    finally:
-        if ended:
-            with _reopen_lock:
-                for scope in ended:
-                    count = _reopen_counts.pop(id(scope))[1] - 1
-                    scope.open = count > 0
-                    if count:
-                        _reopen_counts[id(scope)] = scope, count
