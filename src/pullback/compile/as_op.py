@@ -85,10 +85,11 @@ class CompiledOp:
             found = self.batch_over(tuple(axes))(*args)
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
+        effects = IMPURE if any(e.op.effects.runs_once for e in self.staged.equations) else UNKNOWN
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
+            push=push, batch=batch, samples=lambda rng: [], effects=effects,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
