@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
 from ..ops.elementwise import pointwise
-from ..ops.op import UNKNOWN, Op, as_formula
+from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
 from ..program.split import split_forward_backward

@@ -57,11 +57,6 @@ def _pull_matmul_right(bar: Any, x: Any, y_spec: Spec) -> Any:
     return matmul(adjoint(x), bar)
 
 
-def _batch_matmul(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    rank = max(ndim(a) - (ax is not None) for a, ax in zip(args, axes, strict=True))
-    return apply(op, *(batching.align_rank(a, ax, rank) for a, ax in zip(args, axes, strict=True))), 0
-
-
 def _matmul_samples(rng: Any) -> Any:
     shapes = (((2, 3), (3, 4)), ((5, 2, 3), (3, 1)), ((2, 2), (4, 2, 2)), ((2, 1, 2, 3), (3, 3, 2)), ((2, 0), (0, 3)))
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
@@ -72,7 +67,7 @@ _matmul = contraction(
     value=_matmul_value,
     spec=_matmul_spec,
     pull={"x": lambda bar, y: matmul(bar, adjoint(y)), "y": _pull_matmul_right},
-    batch=_batch_matmul,
+    batch=batching.batch_stacks,
     samples=_matmul_samples,
     form=Contract(_matmul_equation),
 )
