@@ -7,10 +7,10 @@ batched and differentiated like the parameters themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-from ..arrays.picklable import MakerCall, attach_maker, call_maker, picklable
+from ..arrays.picklable import MakerCall, picklable, reduce_made
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -49,11 +49,7 @@ class Rule:
     advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
     maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
-    def __reduce__(self) -> Any:
-        """A rule travels as the call that made it, such as `adam(1e-3)`."""
-        if self.maker_call is None:
-            return Rule, (self.name, self.start, self.advance)
-        return call_maker, tuple(self.maker_call)
+    __reduce__ = reduce_made
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
@@ -126,11 +122,6 @@ def _unique_name(builder: Any, name: str) -> str:
         more += 1
         found = f"{name} ({more})"
     return found
-
-
-@attach_maker.register
-def _attach_to_rule(made: Rule, maker_call: MakerCall) -> Rule:
-    return replace(made, maker_call=maker_call)
 
 
 def _zero_buffer_updates(params: Any, updates: Any) -> Any:
