@@ -21,7 +21,8 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
-    "program.passes", "compile.lower.equations", "compile.lower.fuse", "compile.schedule.split",
+    "program.passes", "compile.lower.equations", "compile.lower.fuse", "compile.lower.axes",
+    "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
     "compile.lower.views", "compile.lower.control_flow", "program.split", "compile.stage.residuals",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.spec import Spec, spec_of
@@ -25,35 +26,61 @@ def can_lower_contraction(f: Fuser, e: Equation) -> bool:
     )
 
 
-def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: float = 1.0) -> None:
-    labels, result = e.op.form.equation([spec_of(a) for a in e.args], e.static)
+@dataclass(frozen=True, slots=True)
+class _ProductAxes:
+    """The axes of a contraction by their letters: those of both arguments and the result, of one argument and the
+    result, and those that are summed; with the letters of the arguments and the result, and all sizes.
+    """
+
+    batch: list[str]
+    rows: list[str]
+    columns: list[str]
+    summed: list[str]
+    labels: tuple[str, str]
+    result: str
+    sizes: dict[str, int]
+
+
+def _axes_of(e: Equation) -> _ProductAxes:
+    specs = [spec_of(a) for a in e.args]
+    labels, result = e.op.form.equation(specs, e.static)
     left, right = labels
-    shared = [c for c in left if c in right and c not in result]
-    if not shared:
-        lower_outer_product(f, e, labels, result)
-        return
-    dtype = e.results[0].spec.dtype
-    batch = [c for c in result if c in left and c in right]
-    rows, columns = [c for c in result if c in left and c not in right], [c for c in result if c not in left]
     sizes: dict[str, int] = {}
-    for label, a in zip(labels, e.args, strict=True):
-        for c, n in zip(label, spec_of(a).shape, strict=True):
-            sizes[c] = max(sizes.get(c, 1), n)
-    a = as_matrix_layout(f, e.args[0], left, (batch, rows, shared), sizes, dtype)
-    b = as_matrix_layout(f, e.args[1], right, (batch, shared, columns), sizes, dtype)
-    shape = tuple(math.prod(sizes[c] for c in group) for group in (batch, rows, columns))
+    for label, spec in zip(labels, specs, strict=True):
+        for c, n in zip(label, spec.shape, strict=True):
+            sizes[c] = max(sizes.get(c, 1), n)  # an axis of one element repeats
+    return _ProductAxes(
+        [c for c in result if c in left and c in right],
+        [c for c in result if c in left and c not in right],
+        [c for c in result if c not in left],
+        [c for c in left if c in right and c not in result],
+        labels,
+        result,
+        sizes,
+    )
+
+
+def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: float = 1.0) -> None:
+    """A matrix product, or with `into` one that is added there, scaled."""
+    axes, dtype = _axes_of(e), e.results[0].spec.dtype
+    if not axes.summed:
+        lower_outer_product(f, e, axes.labels, axes.result)
+        return
+    sizes = axes.sizes
+    a = _as_matrix(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), sizes, dtype)
+    b = _as_matrix(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), sizes, dtype)
+    shape = tuple(math.prod(sizes[c] for c in group) for group in (axes.batch, axes.rows, axes.columns))
     if into is not None:
-        f.last.append(Product(Layout(into.buffer, shape, row_major_strides(shape)), a, b, alpha, 1.0))
+        f.last.append(Product(contiguous_layout(into.buffer, shape), a, b, alpha, 1.0))
         return
     out = contiguous_layout(Buffer("arena", math.prod(shape), dtype), shape)
     f.steps.append(Product(out, a, b))
     f.note(len(f.steps) - 1, out.buffer)
-    order = [*batch, *rows, *columns]
-    plain = contiguous_layout(out.buffer, tuple(sizes[c] for c in order))
-    moved = tuple(order.index(c) for c in result)
-    f.places[id(e.results[0])] = Layout(
-        out.buffer, tuple(plain.shape[i] for i in moved), tuple(plain.strides[i] for i in moved)
-    )
+    # the product's own axes, in the order of the result
+    order = [*axes.batch, *axes.rows, *axes.columns]
+    strides = dict(zip(order, row_major_strides(tuple(sizes[c] for c in order)), strict=True))
+    result = axes.result
+    f.places[id(e.results[0])] = Layout(out.buffer, tuple(sizes[c] for c in result), tuple(strides[c] for c in result))
 
 
 def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: str) -> None:
@@ -68,38 +95,60 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
     f.add_elementwise(e.results[0], out.shape, own, make)
 
 
-def as_matrix_layout(
-    f: Fuser, x: Any, label: str, groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any
+def _as_matrix(
+    f: Fuser, x: Any, label: Sequence[str], groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any
 ) -> Layout:
     """An argument of a product as (batch, rows, columns), each one axis; copied only where strides do not allow it."""
-    layout = f.layout_of(f.base(x)[0]) if id(x) not in f.views else f.layout_of(x)
+    layout = f.layout_of(x)
     if layout.buffer.dtype != dtype:
         layout = f.copy_layout(layout, dtype)
     strides = {c: 0 if n == 1 else s for c, n, s in zip(label, layout.shape, layout.strides, strict=True)}
-    for attempt in (True, False):  # as it is, then a copy in the order of the groups, whose axes always merge
-        merged = [_merge_axes([(sizes[c], strides.get(c, 0)) for c in group]) for group in groups]
-        if all(m is not None for m in merged):
-            (n, s), (rows, r), (columns, c) = merged  # type: ignore[misc]
-            # a BLAS matrix: one axis contiguous, the other's stride at least its length, or a single row or column
-            fits = (
-                (r == 1 and c >= rows) or (c == 1 and r >= columns) or (columns == 1 and r > 0) or (rows == 1 and c > 0)
-            )
-            if fits or not attempt:
-                return Layout(layout.buffer, (n, rows, columns), (s, r, c), layout.offset)
+    found = _merge_groups(layout, strides, groups, sizes)
+    if found is None or not _is_blas_matrix(found):
+        # a copy in the order of the groups, whose axes always merge
         order = [c for group in groups for c in group]
-        permuted = tuple(sizes[c] for c in order), tuple(strides.get(c, 0) for c in order)
-        layout = f.copy_layout(Layout(layout.buffer, *permuted, layout.offset))
-        strides = {c: 0 if n == 1 else s for c, n, s in zip(order, layout.shape, layout.strides, strict=True)}
-    raise AssertionError("a contiguous copy always fits")
+        shape = tuple(sizes[c] for c in order)
+        layout = f.copy_layout(Layout(layout.buffer, shape, tuple(strides.get(c, 0) for c in order), layout.offset))
+        found = _merge_groups(layout, dict(zip(order, row_major_strides(shape), strict=True)), groups, sizes)
+        assert found is not None
+    return found
+
+
+def _merge_groups(
+    layout: Layout, strides: dict[str, int], groups: Sequence[list[str]], sizes: dict[str, int]
+) -> Layout | None:
+    """A layout with one axis for each group of axes, if each group has a single stride."""
+    merged = [_merge_axes([(sizes[c], strides.get(c, 0)) for c in group]) for group in groups]
+    found = [m for m in merged if m is not None]
+    if len(found) < len(groups):
+        return None
+    return Layout(layout.buffer, tuple(n for n, _ in found), tuple(s for _, s in found), layout.offset)
+
+
+def _merge_axes(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Several axes (size, stride) as one, if a single stride covers them."""
+    size, stride = 1, 0
+    for n, s in reversed(axes):
+        if n == 1:
+            continue
+        if size > 1 and s != stride * size:
+            return None
+        stride = s if size == 1 else stride
+        size *= n
+    return size, stride if size > 1 else 1
+
+
+def _is_blas_matrix(matrix: Layout) -> bool:
+    """Whether one axis is contiguous and the other's stride at least its length, or there is one row or column."""
+    (_, rows, columns), (_, by_row, by_column) = matrix.shape, matrix.strides
+    by_columns, by_rows = by_row == 1 and by_column >= rows, by_column == 1 and by_row >= columns
+    return by_columns or by_rows or (columns == 1 and by_row > 0) or (rows == 1 and by_column > 0)
 
 
 def _is_in_product_order(product: Equation) -> bool:
     """Whether a sum of products has its result's axes in the order of a matrix product: batch, rows, columns."""
-    (left, right), result = product.op.form.equation([spec_of(a) for a in product.args], product.static)
-    batch, rows = [c for c in result if c in left and c in right], [c for c in result if c not in right]
-    columns = [c for c in result if c not in left]
-    sums = any(c in right and c not in result for c in left)
-    return sums and [*batch, *rows, *columns] == list(result)
+    axes = _axes_of(product)
+    return bool(axes.summed) and [*axes.batch, *axes.rows, *axes.columns] == list(axes.result)
 
 
 def _rearranged_from(x: Any, producer: dict[int, Equation]) -> int:
@@ -127,19 +176,6 @@ def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
                 f.views.pop(id(f.outputs[output]), None)
     return found
-
-
-def _merge_axes(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Several axes (size, stride) as one, if a single stride covers them."""
-    size, stride = 1, 0
-    for n, s in reversed(axes):
-        if n == 1:
-            continue
-        if size > 1 and s != stride * size:
-            return None
-        stride = s if size == 1 else stride
-        size *= n
-    return size, stride if size > 1 else 1
 
 
 def _match_update(

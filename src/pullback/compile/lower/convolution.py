@@ -31,7 +31,7 @@ from ..loop_ir import (
     row_major_strides,
 )
 from .fuse import Fuser
-from .padding import channels_last, fill_kernel, interior_layout, padded_layout, store_value
+from .padding import channels_last, fill_kernel, interior_layout, padded_layout
 
 
 def can_lower_convolution(f: Fuser, e: Equation) -> bool:
@@ -195,6 +195,6 @@ def _row_matrix(f: Fuser, g: _Geometry, y: Any) -> Layout:
     layout = f.layout_of(y)
     in_order = all(n == 1 or s == t for n, s, t in zip(shape, layout.strides, wanted.strides, strict=True))
     if not in_order:
-        store_value(f, y, wanted)
+        f.put(y, wanted)
         layout = wanted
     return Layout(layout.buffer, (1, g.n * g.rows, g.filters), (0, g.filters, 1), layout.offset)

@@ -35,7 +35,7 @@ from .indexing import lower_gather, lower_scatter
 from .outputs import place_output, write_donated_outputs
 from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
-from .views import axes_of_view, is_view
+from .views import axes_of_view, is_view, region_layout
 
 
 def lower_program(program: Program, target: Target, donated: dict[int, int]) -> Steps:
@@ -155,7 +155,7 @@ def lower_place(f: Fuser, e: Equation) -> None:
     if len(e.args) > 1:
         lower_scatter(f, layout, e.args[0], e.static["index"], e.args[1:], "add")
     elif spec_of(e.args[0]).size:
-        f.put(e.args[0], f.region(layout, e.static["index"]))
+        f.put(e.args[0], region_layout(layout, e.static["index"]))
 
 
 def lower_write(f: Fuser, e: Equation) -> None:
@@ -167,7 +167,7 @@ def lower_write(f: Fuser, e: Equation) -> None:
     if len(e.args) > 2:
         lower_scatter(f, layout, e.args[1], e.static["index"], e.args[2:], "")
     elif spec_of(e.args[1]).size:
-        store_separately(f, e.args[1], f.region(layout, e.static["index"]))
+        store_separately(f, e.args[1], region_layout(layout, e.static["index"]))
 
 
 def find_donated_target(f: Fuser, e: Equation) -> Layout | None:
@@ -177,14 +177,13 @@ def find_donated_target(f: Fuser, e: Equation) -> Layout | None:
     """
     x, result = e.args[0], e.results[0]
     number = next((f.donated[i] for i, o in enumerate(f.outputs) if o is result and i in f.donated), None)
-    if number is None or f.symbols[number] is not x or sum(o is x for o in f.outputs):
+    used_besides = any(a is x for a in (*e.args[1:], *f.outputs))
+    if number is None or f.symbols[number] is not x or used_besides:
         return None
-    at = next(i for i, other in enumerate(f.equations) if other is e)
-    for i, other in enumerate(f.equations):
-        picks = isinstance(other.op.form, Gather) and len(other.args) > 1
-        if other is not e and any(a is x for a in other.args) and (i > at or not picks):
-            return None
-    return None if any(a is x for a in e.args[1:]) else f.places[id(x)]
+    readers = [(i, other) for i, other in enumerate(f.equations) if any(a is x for a in other.args)]
+    at = next(i for i, other in readers if other is e)
+    copies = [i < at and isinstance(other.op.form, Gather) and len(other.args) > 1 for i, other in readers if i != at]
+    return f.places[id(x)] if all(copies) else None
 
 
 def store_separately(f: Fuser, x: Any, target: Layout) -> None:

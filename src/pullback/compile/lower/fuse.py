@@ -6,7 +6,6 @@ a value that a later step needs is stored, unless it is so cheap that the later 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
-from ...ops.op import Op
 from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import (
     Buffer,
@@ -29,13 +27,11 @@ from ..loop_ir import (
     contiguous_layout,
     load_line,
     phase_after,
-    row_major_strides,
 )
 from ..target import Target
 from ..vocabulary import Weigher, computation_dtype
+from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
 from .views import view_layouts
-
-Axes = tuple[int | None, ...]
 
 
 @dataclass(slots=True)
@@ -167,7 +163,7 @@ class Fuser:
             if layout is not None:
                 found = axes_by_stride(layout) if layout.buffer in self.permuted_buffers else plain
             elif made is not None:
-                found = tuple(sorted(plain, key=lambda i: _position_in_domain(made.axes, i)))
+                found = tuple(sorted(plain, key=lambda i: position_in_domain(made.axes, i)))
             if found != plain:
                 return found
         return plain
@@ -233,7 +229,7 @@ class Fuser:
 
     def base(self, x: Any) -> tuple[Any, Axes]:
         """The value behind views that only repeat or add axes, and which axis of x each of its axes became."""
-        axes: Axes = _all_axes(len(spec_of(x).shape))
+        axes: Axes = all_axes(len(spec_of(x).shape))
         while id(x) in self.views and id(x) not in self.places:
             x, inner, _ = self.views[id(x)]
             axes = tuple(None if i is None else axes[i] for i in inner)
@@ -391,53 +387,11 @@ class Fuser:
         return found
 
     def put(self, x: Any, target: Layout) -> None:
-        """Write a value to a layout of its shape."""
+        """Write a value to a layout of its shape, by the kernel that computes it or else in the layout's own order."""
         if id(x) in self.kernel_values:
             self.store(x, target)
             return
-        step = self.new_kernel(target.shape)
-        axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(target.shape))
+        order = axes_by_stride(target)
+        step = self.new_kernel(tuple(target.shape[i] for i in order))
+        axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(target.shape))
         self.add_store(step, self.line(x, step, axes[len(axes) - spec_of(x).ndim :]), axes, target)
-
-    def region(self, layout: Layout, index: Any) -> Layout:
-        picker = Op("region", "linear", ("x",), lambda xp, x: x[(*index, ...)], None, {}, _no_rule, _no_rule, _no_rule)
-        found = view_layouts(picker, layout, {})
-        assert found is not None
-        return found[0]
-
-
-@functools.cache
-def _all_axes(count: int) -> tuple[int, ...]:
-    return tuple(range(count))
-
-
-def _no_rule(*_: Any, **__: Any) -> None:
-    return None
-
-
-def axes_by_stride(layout: Layout) -> tuple[int, ...]:
-    """The axes of a layout, the one with the longest step first; axes of one element stay where they are."""
-    wide = [i for i, n in enumerate(layout.shape) if n != 1]
-    by_stride = iter(sorted(wide, key=lambda i: -abs(layout.strides[i])))
-    return tuple(next(by_stride) if n != 1 else i for i, n in enumerate(layout.shape))
-
-
-def layout_in_order(buffer: Buffer, shape: tuple[int, ...], order: Sequence[int]) -> Layout:
-    """A whole buffer with the axes in an order, the first outermost."""
-    strides = dict(zip(order, row_major_strides(tuple(shape[i] for i in order)), strict=True))
-    return Layout(buffer, shape, tuple(strides[i] for i in range(len(shape))))
-
-
-def _position_in_domain(axes: Axes, i: int) -> float:
-    """The position of an axis in a domain; one of a single element comes right after the axis before it."""
-    before = [a for a in axes[: i + 1] if a is not None]
-    return axes[i] if axes[i] is not None else (before[-1] + 0.5 if before else -1)  # type: ignore[return-value]
-
-
-def strides_on_domain(kernel: Kernel, axes: Axes, layout: Layout) -> tuple[int, ...]:
-    """The strides of a layout along the axes of a kernel's domain."""
-    strides = [0] * len(kernel.extents)
-    for stride, axis, n in zip(layout.strides, axes, layout.shape, strict=True):
-        if axis is not None and n != 1:
-            strides[axis] += stride
-    return tuple(strides)

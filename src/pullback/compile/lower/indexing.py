@@ -13,7 +13,9 @@ from ...arrays.spec import spec_of
 from ...ops.index.normalize import SLOT, axes_before, has_separated_arrays
 from ...program.ir import Equation
 from ..loop_ir import KernelLine, Layout, Store, phase_after
-from .fuse import Axes, Fuser, strides_on_domain
+from .axes import Axes, strides_on_domain
+from .fuse import Fuser
+from .views import region_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,9 @@ class _IndexedLayout:
     own: list[tuple[int, ...]]
 
 
-def index_layout(f: Fuser, layout: Layout, index: Any, arrays: Sequence[Any]) -> _IndexedLayout:
+def index_layout(layout: Layout, index: Any, arrays: Sequence[Any]) -> _IndexedLayout:
     """A layout seen through an index: strides along the axes of x[index], and the slots of the index arrays."""
-    region = f.region(layout, tuple(slice(None) if i is SLOT else i for i in index))
+    region = region_layout(layout, tuple(slice(None) if i is SLOT else i for i in index))
     axis, sliced, slots = 0, [], []
     for entry in (*index, *[slice(None)] * (len(layout.shape) - sum(i is not None for i in index))):
         if entry is SLOT:
@@ -51,7 +53,7 @@ def index_layout(f: Fuser, layout: Layout, index: Any, arrays: Sequence[Any]) ->
 
 def lower_gather(f: Fuser, e: Equation) -> None:
     source = f.layout_of(e.args[0])
-    seen = index_layout(f, source, e.static["index"], e.args[1:])
+    seen = index_layout(source, e.static["index"], e.args[1:])
     args = list(zip(e.args[1:], seen.own, strict=True))
     born = f.last_writes.get(id(source.buffer), -1)
     step, axes = f.choose_kernel(seen.shape, args, after=born)
@@ -69,7 +71,7 @@ def lower_gather(f: Fuser, e: Equation) -> None:
 
 def lower_scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Sequence[Any], word: str) -> None:
     """Add a kernel that writes values to places given by index arrays, in order."""
-    seen = index_layout(f, target, index, arrays)
+    seen = index_layout(target, index, arrays)
     if not math.prod(seen.shape):
         return
     step = f.new_kernel(seen.shape)

@@ -18,8 +18,9 @@ from ..loop_ir import (
     row_major_strides,
     visits_once,
 )
+from .axes import Axes, strides_on_domain
 from .contraction import lower_contraction
-from .fuse import Axes, Fuser, KernelValue, strides_on_domain
+from .fuse import Fuser, KernelValue
 
 
 def place_output(f: Fuser, number: int, x: Any) -> Buffer:

@@ -7,7 +7,8 @@ from typing import Any
 from ...arrays.spec import make_spec, spec_of
 from ...ops.window.patches import Pairs
 from ..loop_ir import Kernel, KernelLine, Layout, Store
-from .fuse import Axes, Fuser, axes_by_stride
+from .axes import axes_by_stride
+from .fuse import Fuser
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -26,7 +27,7 @@ def padded_layout(f: Fuser, x: Any, padding: Pairs, number: Any = 0) -> Layout:
     padded = (*spec.shape[:2], *(n + low + high for n, (low, high) in zip(spec.shape[2:], padding, strict=True)))
     layout = f.new_layout(make_spec(padded, spec.dtype), f.order(spec.shape, [(x, ())]))
     f.first.append(fill_kernel(layout, number))  # the step that computes x may come before this point
-    store_value(f, x, interior_layout(layout, spec.shape, padding))
+    f.put(x, interior_layout(layout, spec.shape, padding))
     f.prepared_layouts[key] = layout
     return layout
 
@@ -44,17 +45,6 @@ def fill_kernel(layout: Layout, number: Any) -> Kernel:
     line = KernelLine("number", layout.buffer.dtype, frozenset(), number=number)
     kernel.stores.append(Store(line, layout.buffer, tuple(layout.strides[i] for i in order), layout.offset))
     return kernel
-
-
-def store_value(f: Fuser, x: Any, target: Layout) -> None:
-    """x written to a layout of its shape and dtype, by the kernel that makes it or in the target's order."""
-    if id(x) in f.kernel_values:
-        f.store(x, target)
-        return
-    order = axes_by_stride(target)
-    step = f.new_kernel(tuple(target.shape[i] for i in order))
-    axes: Axes = tuple(None if n == 1 else order.index(i) for i, n in enumerate(target.shape))
-    f.add_store(step, f.line(x, step, axes), axes, target)
 
 
 def window_place_layout(layout: Layout, place: tuple[int, ...], many: tuple[int, ...], how: dict[str, Any]) -> Layout:

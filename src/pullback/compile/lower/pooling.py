@@ -13,7 +13,8 @@ from ...ops.forms import Window
 from ...ops.window.patches import are_windows_disjoint, first_unpadded_place, window_slices
 from ...program.ir import Equation, Symbol
 from ..loop_ir import KernelLine, Store, phase_after
-from .fuse import Axes, Fuser, strides_on_domain
+from .axes import Axes, strides_on_domain
+from .fuse import Fuser
 from .padding import fill_kernel, interior_layout, padded_layout, window_place_layout
 
 

@@ -6,6 +6,8 @@ and if the result shares its memory, its pointer and strides are the layout.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,24 @@ from ..loop_ir import Layout, row_major_strides
 
 def view_layouts(op: Op, source: Layout, static: dict[str, Any]) -> tuple[Layout, ...] | None:
     """The layouts of the results as views of the source; None if NumPy would have to copy."""
+    form = op.form
+    value = functools.partial(form.function if isinstance(form, View) else functools.partial(op.value, np), **static)
+    return _layouts_by(value, source)
+
+
+def region_layout(source: Layout, index: Any) -> Layout:
+    """The part of a layout that an index of slices and numbers takes."""
+    found = _layouts_by(lambda x: x[(*index, ...)], source)
+    assert found is not None
+    return found[0]
+
+
+def _layouts_by(value: Callable[[Any], Any], source: Layout) -> tuple[Layout, ...] | None:
     before = sum(min(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
     after = sum(max(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
     memory = np.empty(after - before + 1, np.int8)
     probe = np.lib.stride_tricks.as_strided(memory[-before:], source.shape, source.strides)
-    found = op.form.function(probe, **static) if isinstance(op.form, View) else op.value(np, probe, **static)
+    found = value(probe)
     results = found if type(found) is tuple else (found,)
     start = probe.__array_interface__["data"][0]
     layouts = []

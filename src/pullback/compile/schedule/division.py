@@ -90,14 +90,17 @@ def _block_count(time: float, limits: Limits) -> int:
 
 
 def _divide_kernel(kernel: Kernel, time: float, limits: Limits) -> list[Step]:
+    """The kernel in blocks along the outermost axes that allow it, and what must wait until all blocks have run."""
     if time < limits.min_step_ns or any(s.args or s.accumulates for s in kernel.stores):  # two blocks may share a place
         return [kernel]
     domain = Domain(kernel, limits)
+    # where all is one row, the row itself is cut: stores that wait for its folds run after the blocks
     folds = [line for line in kernel.live_lines() if line.kind == "fold"]
     later = _find_postponed_stores(kernel) if folds and not domain.rows else []
     if later is None:
         return [kernel]
     stores = [s for s in kernel.stores if s not in later]
+    # a row whose folds others wait for stays in one block, so only the axes outside of it are cut
     count = domain.rows if folds and domain.rows else len(domain.sizes)
     wanted = _block_count(time, limits)
     possible = [

@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import BOOL, IRValue, llvm_type
+from . import double_double as dd
 from .coefficients import EXP, SINH
-from .double_double import (
-    BIAS,
-    MAGIC,
-    Pair,
-    add_present,
-    clamp,
-    collapse_pair,
-    compare_integers,
-    copy_sign,
-    fast_two_sum,
-    integer_op,
-    polynomial,
-    power_of_two,
-    precision,
-    scale_by_power,
-    to_bits,
-    two_product,
-    two_sum,
-)  # fmt: skip
+from .double_double import Pair
 from .tables import TANH, pick_from_table
 
 _LOG2E = 1.4426950408889634
@@ -36,25 +19,25 @@ LN2_WHOLE = (0.6931471805599453, 2.3190468138462996e-17)
 def _reduce_argument(k: IRBuilder, x: IRValue) -> tuple[IRValue, IRValue, IRValue, IRValue]:
     """x = n log 2 + r with |r| <= log(2) / 2: n as an integer and as a number, x less the first part of n log 2, r."""
     size = x.dtype.itemsize
-    magic = k.constant(MAGIC[size])
+    magic = k.constant(dd.MAGIC[size])
     shifted = k.fma(x, k.constant(_LOG2E), magic)
     n = k.subtract(shifted, magic)
     high, low = LN2[size]
     first = k.fma(n, k.constant(-high), x)
     r = k.fma(n, k.constant(-low), first)
-    return integer_op(k, "sub", to_bits(k, shifted), to_bits(k, magic)), n, first, r
+    return dd.integer_op(k, "sub", dd.to_bits(k, shifted), dd.to_bits(k, magic)), n, first, r
 
 
 def _expm1_reduced(k: IRBuilder, r: IRValue) -> IRValue:
     """e^r - 1 = r + r^2 q(r)."""
-    return k.fma(k.multiply(r, r), polynomial(k, r, EXP[precision(k)]), r)
+    return k.fma(k.multiply(r, r), dd.polynomial(k, r, EXP[dd.precision(k)]), r)
 
 
 def exp_of_pair(k: IRBuilder, r: IRValue, low: IRValue | None) -> Pair:
     """e^(r + low) for a small r: 1 + r + (r^2 q(r) + low)."""
-    rest = k.multiply(k.multiply(r, r), polynomial(k, r, EXP[precision(k)]))
-    one, lost = fast_two_sum(k, k.constant(1), r)
-    return fast_two_sum(k, one, add_present(k, rest, low, lost))
+    rest = k.multiply(k.multiply(r, r), dd.polynomial(k, r, EXP[dd.precision(k)]))
+    one, lost = dd.fast_two_sum(k, k.constant(1), r)
+    return dd.fast_two_sum(k, one, dd.add_present(k, rest, low, lost))
 
 
 def exp_parts(k: IRBuilder, x: IRValue, low: IRValue | None = None) -> tuple[IRValue, Pair]:
@@ -65,35 +48,35 @@ def exp_parts(k: IRBuilder, x: IRValue, low: IRValue | None = None) -> tuple[IRV
     lost = k.fma(whole, k.constant(-LN2[x.dtype.itemsize][1]), k.subtract(first, r))
     if low is None:
         return n, exp_of_pair(k, r, lost)
-    return n, exp_of_pair(k, *two_sum(k, r, k.add(lost, low)))  # low is small beside x, not beside r
+    return n, exp_of_pair(k, *dd.two_sum(k, r, k.add(lost, low)))  # low is small beside x, not beside r
 
 
 def exp(k: IRBuilder, x: IRValue) -> IRValue:
-    x = clamp(k, x, -750.0 if x.dtype.itemsize == 8 else -105.0, 720.0 if x.dtype.itemsize == 8 else 90.0)
+    x = dd.clamp(k, x, -750.0 if x.dtype.itemsize == 8 else -105.0, 720.0 if x.dtype.itemsize == 8 else 90.0)
     n, whole, _, r = _reduce_argument(k, x)
-    return scale_by_power(k, k.add(k.constant(1), _expm1_reduced(k, r)), n, whole)
+    return dd.scale_by_power(k, k.add(k.constant(1), _expm1_reduced(k, r)), n, whole)
 
 
 def exp2(k: IRBuilder, x: IRValue) -> IRValue:
     # 2^x = 2^n e^(r log 2), and x = n + r exactly
-    x = clamp(k, x, -1100.0, 1030.0)
-    magic = k.constant(MAGIC[8])
+    x = dd.clamp(k, x, -1100.0, 1030.0)
+    magic = k.constant(dd.MAGIC[8])
     shifted = k.add(x, magic)
-    n = integer_op(k, "sub", to_bits(k, shifted), to_bits(k, magic))
+    n = dd.integer_op(k, "sub", dd.to_bits(k, shifted), dd.to_bits(k, magic))
     r = k.subtract(x, k.subtract(shifted, magic))
-    high, low = two_product(k, r, k.constant(LN2_WHOLE[0]))
+    high, low = dd.two_product(k, r, k.constant(LN2_WHOLE[0]))
     low = None if low is None else k.fma(r, k.constant(LN2_WHOLE[1]), low)
-    return scale_by_power(k, collapse_pair(k, exp_of_pair(k, high, low)), n)
+    return dd.scale_by_power(k, dd.collapse_pair(k, exp_of_pair(k, high, low)), n)
 
 
 def expm1(k: IRBuilder, x: IRValue) -> IRValue:
-    x = clamp(k, x, -50.0, 710.0 if x.dtype.itemsize == 8 else 89.0)
+    x = dd.clamp(k, x, -50.0, 710.0 if x.dtype.itemsize == 8 else 89.0)
     n, _, _, r = _reduce_argument(k, x)
     p = _expm1_reduced(k, r)
     # 2^n (1 + p) - 1 = 2^n p + (2^n - 1); at the very top 2^n itself would overflow, so half of it
-    top = compare_integers(k, "sgt", n, BIAS[x.dtype.itemsize])
+    top = dd.compare_integers(k, "sgt", n, dd.BIAS[x.dtype.itemsize])
     extra = k.assign_value(f"zext {llvm_type(BOOL, k.lanes)} {top.name} to {llvm_type(n.dtype, k.lanes)}", n.dtype)
-    power = power_of_two(k, integer_op(k, "sub", n, extra), x.dtype)
+    power = dd.power_of_two(k, dd.integer_op(k, "sub", n, extra), x.dtype)
     small = k.fma(power, p, k.subtract(power, k.constant(1)))
     large = k.multiply(k.fma(power, p, power), k.constant(2))
     result = k.select(top, large, small)
@@ -109,13 +92,13 @@ def _tanh_by_table(k: IRBuilder, x: IRValue) -> IRValue:
     # no division: a polynomial about the middle of one of a few intervals, chosen by the bits of |x| + 1; from 9.1 on 1
     size = k.abs(x)
     size = k.select(k.greater(size, k.constant(9.5)), k.constant(9.5), size)
-    place = integer_op(k, "lshr", to_bits(k, k.add(size, k.constant(1))), 21)
+    place = dd.integer_op(k, "lshr", dd.to_bits(k, k.add(size, k.constant(1))), 21)
     middle, *coefficients = (pick_from_table(k, table, place) for table in TANH)
     r = k.subtract(size, middle)
     total = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = k.fma(total, r, c)
-    return copy_sign(k, total, x)
+    return dd.copy_sign(k, total, x)
 
 
 def _tanh_by_division(k: IRBuilder, x: IRValue) -> IRValue:
@@ -123,9 +106,9 @@ def _tanh_by_division(k: IRBuilder, x: IRValue) -> IRValue:
     size = k.abs(x)
     size = k.select(k.greater(size, k.constant(22)), k.constant(22), size)
     n, _, _, r = _reduce_argument(k, k.add(size, size))
-    power = power_of_two(k, n, x.dtype)
+    power = dd.power_of_two(k, n, x.dtype)
     t = k.fma(power, _expm1_reduced(k, r), k.subtract(power, k.constant(1)))
-    return copy_sign(k, _divide_by_sum(k, t, k.constant(2), t), x)
+    return dd.copy_sign(k, _divide_by_sum(k, t, k.constant(2), t), x)
 
 
 def _divide_by_sum(k: IRBuilder, x: IRValue, large: IRValue, small: IRValue) -> IRValue:
@@ -147,25 +130,27 @@ def sigmoid(k: IRBuilder, x: IRValue) -> IRValue:
 
 def _exp_and_inverse(k: IRBuilder, x: IRValue) -> tuple[IRValue, Pair, IRValue]:
     """e^|x| = 2^n m, and e^-|x| / 2^n."""
-    size = clamp(k, k.abs(x), 0.0, 712.0)
+    size = dd.clamp(k, k.abs(x), 0.0, 712.0)
     n, m = exp_parts(k, size)
-    few = integer_op(k, "sub", k.number(0, n.dtype), integer_op(k, "shl", n, 1))
+    few = dd.integer_op(k, "sub", k.number(0, n.dtype), dd.integer_op(k, "shl", n, 1))
     lowest = k.number(-1000, n.dtype)
     few = k.call(f"llvm.smax.{k.suffix(n.dtype)}", n.dtype, few, lowest)  # negligible below that
-    return n, m, k.divide(power_of_two(k, few, x.dtype), m[0])
+    return n, m, k.divide(dd.power_of_two(k, few, x.dtype), m[0])
 
 
 def cosh(k: IRBuilder, x: IRValue) -> IRValue:
     n, m, other = _exp_and_inverse(k, x)
-    total, lost = fast_two_sum(k, m[0], other)
-    low = add_present(k, m[1], lost)
-    return scale_by_power(k, collapse_pair(k, (total, low)), integer_op(k, "sub", n, 1))
+    total, lost = dd.fast_two_sum(k, m[0], other)
+    low = dd.add_present(k, m[1], lost)
+    return dd.scale_by_power(k, dd.collapse_pair(k, (total, low)), dd.integer_op(k, "sub", n, 1))
 
 
 def sinh(k: IRBuilder, x: IRValue) -> IRValue:
     n, m, other = _exp_and_inverse(k, x)
-    total, lost = fast_two_sum(k, m[0], k.negative(other))
-    large = scale_by_power(k, collapse_pair(k, (total, add_present(k, m[1], lost))), integer_op(k, "sub", n, 1))
+    total, lost = dd.fast_two_sum(k, m[0], k.negative(other))
+    large = dd.scale_by_power(
+        k, dd.collapse_pair(k, (total, dd.add_present(k, m[1], lost))), dd.integer_op(k, "sub", n, 1)
+    )
     z = k.multiply(x, x)
-    small = k.fma(k.multiply(x, z), polynomial(k, z, SINH[precision(k)]), x)
-    return k.select(k.less(k.abs(x), k.constant(1)), small, copy_sign(k, large, x))
+    small = k.fma(k.multiply(x, z), dd.polynomial(k, z, SINH[dd.precision(k)]), x)
+    return k.select(k.less(k.abs(x), k.constant(1)), small, dd.copy_sign(k, large, x))

@@ -6,28 +6,8 @@ import numpy as np
 
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue
+from . import double_double as dd
 from .coefficients import CBRT, ERF, ERF_WHOLE, ERFC
-from .double_double import (
-    BIAS,
-    MANTISSA,
-    add_pairs,
-    clamp,
-    collapse_pair,
-    copy_sign,
-    divide_pairs,
-    fast_two_sum,
-    from_bits,
-    integer_op,
-    multiply_pairs,
-    polynomial,
-    power_of_two,
-    precision,
-    scale_by_power,
-    sqrt_pair,
-    to_bits,
-    two_product,
-    two_sum,
-)  # fmt: skip
 from .exponentials import exp_parts
 
 #: Where the variable of the polynomial for erfc is zero.
@@ -36,19 +16,19 @@ _MIDDLE = 3.75
 
 def _small_erf(k: IRBuilder, x: IRValue) -> IRValue:
     """erf x = x + x P(x^2), up to 1/2."""
-    return k.fma(x, polynomial(k, k.multiply(x, x), ERF[precision(k)]), x)
+    return k.fma(x, dd.polynomial(k, k.multiply(x, x), ERF[dd.precision(k)]), x)
 
 
 def _erfc_of_size(k: IRBuilder, size: IRValue) -> IRValue:
     """(1 + 2 x) e^(x^2) erfc x is a polynomial in t = (x - c) / (x + c), for x from 1/2 to where erfc vanishes."""
     middle = k.constant(_MIDDLE)
     t = k.divide(k.subtract(size, middle), k.add(size, middle))
-    table = ERFC[precision(k)]
-    head = fast_two_sum(k, k.constant(table[0]), k.multiply(t, polynomial(k, t, table[1:])))
-    quotient = divide_pairs(k, head, two_sum(k, k.constant(1), k.add(size, size)))
-    high, low = two_product(k, size, size)
+    table = ERFC[dd.precision(k)]
+    head = dd.fast_two_sum(k, k.constant(table[0]), k.multiply(t, dd.polynomial(k, t, table[1:])))
+    quotient = dd.divide_pairs(k, head, dd.two_sum(k, k.constant(1), k.add(size, size)))
+    high, low = dd.two_product(k, size, size)
     n, m = exp_parts(k, k.negative(high), None if low is None else k.negative(low))
-    return scale_by_power(k, collapse_pair(k, multiply_pairs(k, m, quotient)), n)
+    return dd.scale_by_power(k, dd.collapse_pair(k, dd.multiply_pairs(k, m, quotient)), n)
 
 
 def erf(k: IRBuilder, x: IRValue) -> IRValue:
@@ -56,15 +36,15 @@ def erf(k: IRBuilder, x: IRValue) -> IRValue:
     if k.is_widened:  # erf x = x P(x^2 / 8 - 1) up to 4, where it is 1
         inside = k.select(k.greater(size, k.constant(4)), k.constant(4), size)
         t = k.fma(k.multiply(inside, inside), k.constant(0.125), k.constant(-1))
-        found = k.multiply(inside, polynomial(k, t, ERF_WHOLE[4]))
-        return copy_sign(k, k.select(k.greater(size, k.constant(4)), k.constant(1), found), x)
-    far = k.subtract(k.constant(1), _erfc_of_size(k, clamp(k, size, 0.5, 7.0)))
-    return copy_sign(k, k.select(k.greater(size, k.constant(0.5)), far, _small_erf(k, size)), x)
+        found = k.multiply(inside, dd.polynomial(k, t, ERF_WHOLE[4]))
+        return dd.copy_sign(k, k.select(k.greater(size, k.constant(4)), k.constant(1), found), x)
+    far = k.subtract(k.constant(1), _erfc_of_size(k, dd.clamp(k, size, 0.5, 7.0)))
+    return dd.copy_sign(k, k.select(k.greater(size, k.constant(0.5)), far, _small_erf(k, size)), x)
 
 
 def erfc(k: IRBuilder, x: IRValue) -> IRValue:
     size = k.abs(x)
-    far = _erfc_of_size(k, clamp(k, size, 0.5, 28.0))
+    far = _erfc_of_size(k, dd.clamp(k, size, 0.5, 28.0))
     far = k.select(k.less(x, k.constant(0)), k.subtract(k.constant(2), far), far)
     return k.select(k.greater(size, k.constant(0.5)), far, k.subtract(k.constant(1), _small_erf(k, x)))
 
@@ -74,23 +54,25 @@ def cbrt(k: IRBuilder, x: IRValue) -> IRValue:
     size = k.abs(x)
     tiny = k.less(size, k.constant(2.0**-1000))
     normal = k.select(tiny, k.multiply(size, k.constant(2.0**54)), size)
-    e = integer_op(k, "sub", integer_op(k, "lshr", to_bits(k, normal), MANTISSA[8]), BIAS[8])
-    m = from_bits(k, integer_op(k, "sub", to_bits(k, normal), integer_op(k, "shl", e, MANTISSA[8])), x.dtype)
+    e = dd.integer_op(k, "sub", dd.integer_op(k, "lshr", dd.to_bits(k, normal), dd.MANTISSA[8]), dd.BIAS[8])
+    m = dd.from_bits(
+        k, dd.integer_op(k, "sub", dd.to_bits(k, normal), dd.integer_op(k, "shl", e, dd.MANTISSA[8])), x.dtype
+    )
     exponent = k.cast(e, x.dtype)
     q = k.floor(k.multiply(k.add(exponent, k.constant(0.5)), k.constant(1 / 3)))
     left = k.subtract(exponent, k.multiply(q, k.constant(3)))
     two, one = k.equal(left, k.constant(2)), k.equal(left, k.constant(1))
     a = k.multiply(m, k.select(two, k.constant(4), k.select(one, k.constant(2), k.constant(1))))
     start = k.select(two, k.constant(4 ** (1 / 3)), k.select(one, k.constant(2 ** (1 / 3)), k.constant(1)))
-    t = k.multiply(polynomial(k, m, CBRT[precision(k)]), start)
+    t = k.multiply(dd.polynomial(k, m, CBRT[dd.precision(k)]), start)
     cube = k.multiply(k.multiply(t, t), t)
     t = k.multiply(t, k.divide(k.add(cube, k.add(a, a)), k.add(k.add(cube, cube), a)))
-    high, low = two_product(k, t, t)
+    high, low = dd.two_product(k, t, t)
     if low is not None:
         rest = k.fma(k.negative(low), t, k.fma(k.negative(high), t, a))
         t = k.add(t, k.divide(rest, k.multiply(k.constant(3), high)))
     power = k.subtract(q, k.select(tiny, k.constant(18), k.constant(0)))
-    found = copy_sign(k, k.multiply(t, power_of_two(k, k.cast(power, e.dtype), x.dtype)), x)
+    found = dd.copy_sign(k, k.multiply(t, dd.power_of_two(k, k.cast(power, e.dtype), x.dtype)), x)
     plain = k.logical_and(k.isfinite(x), k.not_equal(x, k.constant(0)))
     return k.select(plain, found, k.add(x, x))
 
@@ -109,8 +91,8 @@ def _scaled_hypot(k: IRBuilder, across: IRValue, up: IRValue) -> IRValue:
     factor = k.select(k.less(large, k.constant(2.0**-450)), k.constant(2.0**600), down)
     back = k.divide(k.constant(1), factor)
     a, b = k.multiply(across, factor), k.multiply(up, factor)
-    found = sqrt_pair(k, add_pairs(k, two_product(k, a, a), two_product(k, b, b)))
-    return k.multiply(collapse_pair(k, found), back)
+    found = dd.sqrt_pair(k, dd.add_pairs(k, dd.two_product(k, a, a), dd.two_product(k, b, b)))
+    return k.multiply(dd.collapse_pair(k, found), back)
 
 
 def fmod(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
@@ -121,4 +103,4 @@ def fmod(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     rest = k.select(k.less(rest, k.constant(0)), k.add(rest, by), rest)
     rest = k.select(k.greater_equal(rest, by), k.subtract(rest, by), rest)
     rest = k.select(k.isinf(by), across, rest)
-    return copy_sign(k, rest, x)
+    return dd.copy_sign(k, rest, x)

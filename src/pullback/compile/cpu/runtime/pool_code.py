@@ -30,6 +30,7 @@ _STATE = """
 @pb_stop = global i32 0
 @pb_sleepers = global i32 0, align 64
 @pb_waiting = global i32 0
+@pb_never = constant i32 0
 @pb_mutex = global [128 x i8] zeroinitializer, align 64
 @pb_work = global [128 x i8] zeroinitializer, align 64
 @pb_back = global [128 x i8] zeroinitializer, align 64
@@ -105,33 +106,7 @@ wake:
   br label %work
 work:
   call void @pb_take(i64 %job, i64 0)
-  br label %look
-look:
-  %n = phi i32 [ 0, %work ], [ %n.next, %again ]
-  %done = load atomic i64, ptr @pb_done acquire, align 8
-  %all = icmp eq i64 %done, %blocks
-  br i1 %all, label %free, label %again
-again:
-  call void @pb_linger(i32 %n)
-  %n.next = add i32 %n, 1
-  %enough = icmp ugt i32 %n.next, TURNS
-  br i1 %enough, label %sleep, label %look
-sleep:
-  %l1 = call i32 @pb_lock(ptr @pb_mutex)
-  store atomic i32 1, ptr @pb_waiting seq_cst, align 4
-  br label %check
-check:
-  %now = load atomic i64, ptr @pb_done seq_cst, align 8
-  %ready = icmp eq i64 %now, %blocks
-  br i1 %ready, label %up, label %down
-down:
-  %w1 = call i32 @pb_wait(ptr @pb_back, ptr @pb_mutex)
-  br label %check
-up:
-  store atomic i32 0, ptr @pb_waiting seq_cst, align 4
-  %u1 = call i32 @pb_unlock(ptr @pb_mutex)
-  br label %free
-free:
+  call void @pb_await(ptr @pb_done, i64 %blocks, i1 true, ptr @pb_never, ptr @pb_waiting, ptr @pb_back)
   store atomic i32 0, ptr @pb_owner release, align 4
   br label %end
 end:
@@ -218,7 +193,7 @@ end:
 }
 """
 
-# Worker: take blocks of every new job; spin for a while, then sleep, until stopped.
+# Worker: take blocks of every new job, until stopped.
 _WORKER = """
 define ptr @pb_worker(ptr %number) nounwind {
 entry:
@@ -227,16 +202,25 @@ entry:
 serve:
   %job = load atomic i64, ptr @pb_job acquire, align 8
   call void @pb_take(i64 %job, i64 %worker)
+  call void @pb_await(ptr @pb_job, i64 %job, i1 false, ptr @pb_stop, ptr @pb_sleepers, ptr @pb_work)
+  %stop = load atomic i32, ptr @pb_stop acquire, align 4
+  %stopping = icmp ne i32 %stop, 0
+  br i1 %stopping, label %end, label %serve
+end:
+  ret ptr null
+}
+"""
+
+# Wait until a word is equal to a value, or is not, or a flag is set: spin for a while, then sleep. Who wakes sleepers
+# looks at their number after changing the word, and they look at the word after changing their number: none is missed.
+_AWAIT = """
+define internal void @pb_await(ptr %word, i64 %value, i1 %equal, ptr %flag, ptr %sleepers, ptr %condition) nounwind {
+entry:
   br label %look
 look:
-  %n = phi i32 [ 0, %serve ], [ %n.next, %again ]
-  %now = load atomic i64, ptr @pb_job acquire, align 8
-  %new = icmp ne i64 %now, %job
-  br i1 %new, label %serve, label %idle
-idle:
-  %halt = load atomic i32, ptr @pb_stop acquire, align 4
-  %halting = icmp ne i32 %halt, 0
-  br i1 %halting, label %end, label %again
+  %n = phi i32 [ 0, %entry ], [ %n.next, %again ]
+  %soon = call i1 @pb_is_over(ptr %word, i64 %value, i1 %equal, ptr %flag)
+  br i1 %soon, label %end, label %again
 again:
   call void @pb_linger(i32 %n)
   %n.next = add i32 %n, 1
@@ -244,24 +228,30 @@ again:
   br i1 %enough, label %sleep, label %look
 sleep:
   %l = call i32 @pb_lock(ptr @pb_mutex)
-  %s0 = atomicrmw add ptr @pb_sleepers, i32 1 seq_cst
+  %s0 = atomicrmw add ptr %sleepers, i32 1 seq_cst
   br label %check
 check:
-  %then = load atomic i64, ptr @pb_job seq_cst, align 8
-  %changed = icmp ne i64 %then, %job
-  %stop = load atomic i32, ptr @pb_stop seq_cst, align 4
-  %stopping = icmp ne i32 %stop, 0
-  %up = or i1 %changed, %stopping
-  br i1 %up, label %awake, label %down
+  %now = call i1 @pb_is_over(ptr %word, i64 %value, i1 %equal, ptr %flag)
+  br i1 %now, label %up, label %down
 down:
-  %w = call i32 @pb_wait(ptr @pb_work, ptr @pb_mutex)
+  %w = call i32 @pb_wait(ptr %condition, ptr @pb_mutex)
   br label %check
-awake:
-  %s1 = atomicrmw sub ptr @pb_sleepers, i32 1 seq_cst
+up:
+  %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
   %u = call i32 @pb_unlock(ptr @pb_mutex)
-  br i1 %stopping, label %end, label %serve
+  br label %end
 end:
-  ret ptr null
+  ret void
+}
+define internal i1 @pb_is_over(ptr %word, i64 %value, i1 %equal, ptr %flag) alwaysinline nounwind {
+entry:
+  %now = load atomic i64, ptr %word seq_cst, align 8
+  %same = icmp eq i64 %now, %value
+  %wanted = icmp eq i1 %same, %equal
+  %set = load atomic i32, ptr %flag seq_cst, align 4
+  %stopped = icmp ne i32 %set, 0
+  %over = or i1 %wanted, %stopped
+  ret i1 %over
 }
 """
 
@@ -327,7 +317,7 @@ def render_pool() -> str:
     """The module: `pb_parallel` and `pb_parallel_products` for programs, `pb_worker` for threads, and their state."""
     machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     declared, hint = _HINTS.get(machine, ("", "  fence seq_cst"))
-    functions = (_PARALLEL + _CLAIM + _TAKE + _WORKER + _PRODUCTS + _LINGER).replace("HINT", hint)
+    functions = (_PARALLEL + _CLAIM + _TAKE + _WORKER + _AWAIT + _PRODUCTS + _LINGER).replace("HINT", hint)
     functions = functions.replace("TURNS", str(SPINS + YIELDS)).replace("SPINS", str(SPINS))
     state = _STATE.replace("TICKETS", str(8 * MAX_BLOCKS))
     return f"{state}\n{declared}\n{functions}"
