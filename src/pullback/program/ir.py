@@ -10,8 +10,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays.node import format_line, user_line
 from ..arrays.scope import Scope
@@ -34,6 +33,9 @@ from ..ops.op import Op
 from ..settings import modes
 from .constants import Constants
 from .run import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {

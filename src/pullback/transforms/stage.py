@@ -17,7 +17,7 @@ from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
 from ..program.ir import Program
-from ..program.run import run
+from ..program.run import prepare, run
 from ..program.stage import hoist
 from ..program.stage import stage as trace
 from .boundary import unwrap_to_level
@@ -141,4 +141,5 @@ def stage_with_captures(
         return None
     met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
     program, found = hoist(traced, is_tracked)
+    prepare(program)  # a solver runs it many times
     return lambda *values: run(program, values)[0], found, met_tensors

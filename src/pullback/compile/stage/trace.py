@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...arrays.backends import is_array
+from ...arrays.closures import MISSING
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
@@ -28,7 +29,7 @@ from ...settings import PLAIN, override_modes
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
-from .locations import MISSING, ItemLocation, Location, TensorLocation
+from .locations import ItemLocation, Location, TensorLocation
 
 #: The most rounds in which more state may turn up; usually one does.
 _ROUNDS = 8

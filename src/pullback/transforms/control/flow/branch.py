@@ -22,13 +22,12 @@ from ....program.run import run
 from ...custom.rules import make_custom_record
 from .derive import (
     PROGRAMS,
+    add_batch_axes,
     check_program,
-    derive,
     derive_batch,
     derive_once,
     derive_pull,
     derive_push,
-    ensure_batch_axis,
     float_places,
     stage_body,
     stage_derived,
@@ -115,7 +114,7 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
     fronts = [basis.moveaxis(x, a, 0) if a else x for x, a in zip(args, axes[1:], strict=True)]
     codes = [derive_batch(way, has, size) for way in ways]
     out = [axes[0] is not None or any(flags) for flags in zip(*(flags for _, flags in codes), strict=True)]
-    batched_codes = tuple(_add_batch_axes(code, flags, out, size) for code, flags in codes)
+    batched_codes = tuple(add_batch_axes(code, flags, out, size) for code, flags in codes)
     ends = tuple(0 if o else None for o in out)
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
@@ -133,18 +132,6 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
 def _check_indices(which: Any, count: int) -> Any:
     """The index of each element; one that is out of range raises in the lookup."""
     return getitem(np.arange(count), which)
-
-
-def _add_batch_axes(code: Program, flags: Sequence[bool], wanted: Sequence[bool], size: int) -> Program:
-    """All outputs with the batch axes that are wanted."""
-    if tuple(flags) == tuple(wanted):
-        return code
-
-    def add_axes(*values: Any) -> list[Any]:
-        pairs = zip(run(code, values), flags, wanted, strict=True)
-        return [ensure_batch_axis(x, has, want, size) for x, has, want in pairs]
-
-    return derive(code, ("led", tuple(wanted)), add_axes, *code.input_specs)
 
 
 branch: Op = replace(make_custom_record(

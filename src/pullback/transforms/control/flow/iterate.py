@@ -29,6 +29,7 @@ from ....program.run import run
 from ...custom.rules import make_custom_record
 from .derive import (
     PROGRAM,
+    add_batch_axes,
     check_program,
     derive,
     derive_batch,
@@ -177,9 +178,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Program, c
             break
         for i in more:
             has[i] = True
-    uneven = [i for i in range(carries) if has[i] and not out[i]]
-    if uneven:
-        code = _add_batch_axes(code, uneven, size)
+    code = add_batch_axes(code, out, [o or (i < carries and has[i]) for i, o in enumerate(out)], size)
     fronts = []
     for i, (x, a) in enumerate(zip(args, axes, strict=True)):
         if i >= held:
@@ -189,16 +188,6 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Program, c
     found = apply_iterate(code, fronts[:carries], fronts[carries:held], fronts[held:], length, reverse)
     ends = [(0 if has[i] else None) if i < carries else (1 if out[i] else None) for i in range(len(found))]
     return found, tuple(ends)
-
-
-def _add_batch_axes(code: Program, places: Sequence[int], size: int) -> Program:
-    """Broadcast the unbatched outputs at some places to the batch."""
-
-    def add_axes(*values: Any) -> list[Any]:
-        outs = run(code, values)
-        return [ensure_batch_axis(x, False, i in places, size) for i, x in enumerate(outs)]
-
-    return derive(code, ("led", tuple(places)), add_axes, *code.input_specs)
 
 
 _STATIC_NAMES = ("body", "carries", "constants", "length", "reverse")
