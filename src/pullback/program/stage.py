@@ -98,6 +98,7 @@ def hoist(
         x = origin(constant)
         if type(x) is Tensor and x is constant and x.node is None and is_array(x.value):
             x = x.value
+        # without inputs there is no scope to make a symbol for an array in
         if not is_captured(x) or (not program.inputs and not isinstance(x, Value)):
             return x
         if id(x) not in symbols:

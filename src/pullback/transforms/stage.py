@@ -78,7 +78,7 @@ def _check_positions(given: Any, count: int, what: str) -> list[int]:
     numbers = [given] if isinstance(given, int) else list(given)
     for n in numbers:
         if not isinstance(n, int) or not -count <= n < count:
-            raise ArgumentError(f"{what}: there is no {n!r}; the graph has {count}, counted from 0.")
+            raise ArgumentError(f"{what}: there is no {n!r}; the program has {count}, counted from 0.")
     return [n % count for n in numbers]
 
 

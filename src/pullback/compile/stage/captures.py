@@ -43,6 +43,7 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     graph. What f made itself stays a constant.
     """
     program, captured = hoist(found.program, origin=found.constants.origin, spec=native_spec)
+    # one element instead of a whole array crosses the border, and is broadcast inside
     first = len(program.inputs) - len(captured)
     inputs, repeats = list(program.inputs), []
     for i, x in enumerate(captured):

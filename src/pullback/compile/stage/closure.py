@@ -279,6 +279,7 @@ class _ClosureWalk:
             self.found.held.append(thing)  # ids stay valid while their objects live
             self._count += 1
             self._visit(thing)
+        # a stream that other threads draw from would look as if this function did
         if "random" in self.names | self.globals or threading.active_count() == 1:
             self._watch_global_streams()
 
@@ -420,7 +421,9 @@ class _ClosureWalk:
             if isinstance(attributes, dict) and _is_tree(thing):
                 self._visit_container(attributes)  # a layer of ours: all of its settings and parameters
             return
+        # a mapping of the standard library holds its items in attributes that no code names
         whole = isinstance(thing, Mapping) and kind.__module__ in sys.stdlib_module_names
+        # whether a layer trains, and its hooks, are read by code of ours, which is not walked
         names = self.wanted | ({"training", "_hooks"} if _is_tree(thing) else set())
         if isinstance(attributes, dict):
             for name in attributes.keys() if whole else names & attributes.keys():

@@ -115,6 +115,7 @@ def _trace_once(
     name: str,
     lines: dict[int, Any] | None,
 ) -> tuple[TracedProgram, list[TracedState]]:
+    # arrays that the snapshot watches are reread at each call, so they are not copied
     constants = Constants(seen.live)
     restorers = [_make_restorer(state.place) for state in states]
     given = [spec for state in states for spec in state.specs]
@@ -126,6 +127,7 @@ def _trace_once(
         scopes.append(scope)
         scope.rebindings = []
         at = len(specs)
+        # state that a former round found: symbols stand in its places
         for state in states:
             if state.specs:
                 _put_symbols(state.place, unflatten(state.given, symbols[at : at + len(state.specs)]))
@@ -189,6 +191,7 @@ def _collect_new_states(
     list, which cannot be repeated at each call.
     """
     known = {state.place.key for state in states}
+    # places that a former round knows were given symbols on purpose
     found: list[TracedState] = []
     added = False
     for place, was in list(seen.changes()):

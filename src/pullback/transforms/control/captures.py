@@ -116,6 +116,7 @@ class _CaptureWalk:
         same = defaults is x.__defaults__ or not defaults, keywords is x.__kwdefaults__ or not keywords
         if not names and all(same) and all(a is b for a, b in zip(cells, x.__closure__ or (), strict=True)):
             return x
+        # the function itself is never changed: another thread may run it
         seen = {**x.__globals__, **names} if names else x.__globals__
         made = FunctionType(x.__code__, seen, x.__name__, defaults or None, cells or None)
         made.__kwdefaults__ = keywords or None

@@ -68,6 +68,7 @@ def _value(xp: Any, which: Any, *args: Any, ways: tuple[Program, ...]) -> Any:
     if not 0 <= number < len(ways):
         raise IndexingError(f"switch: index {number} is out of range for {len(ways)} functions.")
     found = run(ways[number], args)
+    # copies: a result may be an argument itself
     return tuple(xp.array(x, s.dtype) for x, s in zip(found, ways[0].output_specs, strict=True))
 
 
@@ -83,6 +84,7 @@ def _spec(which: Spec, *specs: Spec, ways: tuple[Program, ...]) -> tuple[Spec, .
 def _push(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Program, ...]) -> Any:
     moving = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
     ends, floats = len(ways[0].outputs), float_places(ways[0].output_specs)
+    # only tangents: the results are computed by the forward branch
     codes = tuple(_drop_first_outputs(derive_push(way, moving), ends) for way in ways)
     found = apply(branch, which, *args, *(tangents[1 + i] for i in moving), ways=codes)
     at = dict(zip(floats, found, strict=True))
@@ -118,6 +120,7 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
     ends = tuple(0 if o else None for o in out)
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
+    # elements choose differently: every way runs, and each element takes its own
     which = _check_indices(which, len(ways))
     found = run(batched_codes[0], fronts)
     for number, code in enumerate(batched_codes[1:], 1):

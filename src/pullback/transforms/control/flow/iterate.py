@@ -85,6 +85,7 @@ def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Program, carri
     specs = [spec_of(x) for x in args]
     carried = [i for i in float_places(specs) if i < carries]
     moving = (*carried, *(i for i, t in enumerate(tangents) if i >= carries and t is not None))
+    # each floating carry has a tangent, as the body may make it move later
     step = derive_push(body, moving)
     count, held = len(args), carries + constants
     dots = {i: zeros(specs[i]) if tangents[i] is None else tangents[i] for i in moving}
@@ -136,6 +137,7 @@ def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], pos
     rows = [k for k in range(len(sources)) if k not in fixed]
     zero = [not isinstance(share, Symbol) for share in parts.backward.outputs]
     carried = [i for i in wanted if i < carries]
+    # constants are used in every step, so their cotangents add up; those of rows are stacked
     summed = [k for k, i in enumerate(wanted) if carries <= i < held and not zero[k]]
     streamed = [k for k, i in enumerate(wanted) if i >= held and not zero[k]]
     first, last = len(carried), len(sources) + len(carried)
