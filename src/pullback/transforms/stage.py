@@ -16,9 +16,9 @@ from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
+from ..program.hoist import hoist
 from ..program.ir import Program
 from ..program.run import prepare, run
-from ..program.stage import hoist
 from ..program.stage import stage as trace
 from .boundary import unwrap_to_level
 from .custom.rules import is_tracked

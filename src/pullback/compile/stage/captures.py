@@ -10,8 +10,8 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.op import OPS
+from ...program.hoist import hoist
 from ...program.ir import Equation, Program, Symbol
-from ...program.stage import hoist
 from .trace import TracedProgram
 
 _ndarray = np.ndarray

@@ -10,11 +10,12 @@ from ....arrays.tensor import Tensor
 from ....errors import ArgumentError, ShapeError
 from ....ops.batching import move_batch_first
 from ....ops.statics import Static
+from ....program.hoist import hoist
 from ....program.ir import Equation, Program, Symbol
 from ....program.passes import drop_unused
 from ....program.run import run
 from ....program.split import ForwardBackward, split_forward_backward
-from ....program.stage import hoist, stage
+from ....program.stage import stage
 from ...forward import jvp
 from ...reverse import vjp
 from ...vectorize import Batched, batch_scope, unbatch
