@@ -328,7 +328,7 @@ WRAPS = [
     context("enable_grad", recording_again, "enable_grad"),
     context("set_grad_enabled", recording_by_flag, "set_grad_enabled", "is_grad_enabled", like="enable_grad"),
     Wrap("threads", on_threads),
-    Wrap("stage", apply(staged), covers=("stage", "Graph")),
+    Wrap("stage", apply(staged), covers=("stage", "Program")),
     Wrap("graph_text", apply(through_text)),
     Wrap("graph_json", apply(through_json), like="graph_text"),
     Wrap("graph_compiled", apply(compiled_graph), compiled=True, like="jit"),

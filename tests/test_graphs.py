@@ -137,7 +137,7 @@ def test_staging_refuses_what_is_no_array():
 
 def test_run_checks_before_anything_runs():
     graph = stage(mixed)(EXAMPLE)
-    with pytest.raises(ShapeError, match=r"input 0 \(arguments\[0\]\[0\]\['a'\]\) of this graph is float64\[3\]"):
+    with pytest.raises(ShapeError, match=r"input 0 \(arguments\[0\]\[0\]\['a'\]\) of this program is float64\[3\]"):
         graph.run({**EXAMPLE, "a": np.ones(4)})
     with pytest.raises(DtypeError, match=r"is float32\[\], got float64\[\]"):
         graph.run({**EXAMPLE, "b": (np.float64(2), EXAMPLE["b"][1])})
@@ -309,8 +309,8 @@ GOOD = """graph(x0: float64[3])
         ("sin(x0)", "sin(__import__)", "is no value"),
         ("sin(x0)", "sin(x0, axis=1)", "equation 0, sin"),
         ("sin(x0)", "sin(<Tensor>)", "could not be serialized"),
-        ("t0: float64[3]", "t0: float32[3]", r"makes float64\[3\], the graph has float32\[3\]"),
-        ("t0: float64[3]", "t0: float64[4]", "the graph has"),
+        ("t0: float64[3]", "t0: float32[3]", r"makes float64\[3\], the program has float32\[3\]"),
+        ("t0: float64[3]", "t0: float64[4]", "the program has"),
         ("t0: float64[3]", "t0: quaternion[3]", "'quaternion' is no dtype"),
         ("t0: float64[3]", "t0: float64[-3]", "sizes that are not negative"),
         ("t0: float64[3]", "t0: float64[3.5]", "sizes that are not negative"),
@@ -437,7 +437,7 @@ def test_every_part_of_the_json_replaced_by_anything_never_escapes():
         (lambda d: d["equations"][0].update(args=[{"value": -1}]), "number of nothing made before"),
         (lambda d: d["equations"][0].update(args=["text"]), "a str stands where an array"),
         (lambda d: d["equations"][0]["results"][0].update(shape=[10**12, 10**12]), "more elements"),
-        (lambda d: d["equations"][0]["results"][0].update(shape=[4]), "the graph has"),
+        (lambda d: d["equations"][0]["results"][0].update(shape=[4]), "the program has"),
         (lambda d: d["inputs"][0].update(dtype="object"), "is no dtype"),
         (lambda d: d["constants"].append({"dtype": "float64", "shape": [10**9], "base64": "AAAA"}), "characters"),
         (lambda d: d["constants"].append({"dtype": "float64", "shape": [1], "base64": 5}), "in base64"),
@@ -504,11 +504,11 @@ def test_the_verifier_finds_each_kind_of_damage():
         "output 0 .* is no input": (graph.inputs, graph.equations, (stranger,)),
         "is made twice": (graph.inputs, (first, first, second, third), graph.outputs),
         "inputs: .* is made twice": (graph.inputs * 2, graph.equations, graph.outputs),
-        "the graph has": (graph.inputs, (Equation((wrong,), first.op, first.args, {}),), ()),
+        "the program has": (graph.inputs, (Equation((wrong,), first.op, first.args, {}),), ()),
         "equation 0, sum": (graph.inputs, (Equation((wrong,), third.op, first.args, {"axis": (3,)}),), ()),
         "a float stands": (graph.inputs, (Equation((2.0,), first.op, first.args, {}),), ()),
         "no input and no earlier": (graph.inputs, (Equation((wrong,), first.op, (stranger,), {}),), ()),
-        "makes .*, the graph has nothing": (graph.inputs, (Equation((), first.op, first.args, {}),), ()),
+        "makes .*, the program has nothing": (graph.inputs, (Equation((), first.op, first.args, {}),), ()),
     }
     assert graph.verify() is graph
     for message, parts in damaged.items():
@@ -583,7 +583,7 @@ def test_compiled_graphs_are_functions_like_others():
         np.testing.assert_allclose(compiled(EXAMPLE)["s"], mixed(EXAMPLE)["s"])
     found = pb.grad(lambda x: compiled(x)["s"])(EXAMPLE)
     np.testing.assert_allclose(found["a"], pb.grad(lambda x: mixed(x)["s"])(EXAMPLE)["a"])
-    with pytest.raises(ShapeError, match="of this graph"):
+    with pytest.raises(ShapeError, match="of this program"):
         compiled({**EXAMPLE, "a": np.ones(4)})
     x = np.ones(3)
     again(stage(lambda x: x * 2.0)(x))[0].compile(donate_argnums=0)(x)

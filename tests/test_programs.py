@@ -7,9 +7,10 @@ import pytest
 
 import pullback as pb
 from pullback.errors import ArgumentError, GraphError
+from pullback.program.hoist import hoist
 from pullback.program.ir import Program
 from pullback.program.run import run
-from pullback.program.stage import hoist, stage
+from pullback.program.stage import stage
 from pullback.settings import override_modes
 
 SPEC = pb.spec_of(np.ones(4))

@@ -81,6 +81,7 @@ def calls() -> Iterator[Check]:
     yield _captured_duals
     yield _checked_code
     yield _kept_for_backward
+    yield _recomputed_in_backward
     yield _arena
     yield _lock_at_fork
     yield _circumstances
@@ -649,6 +650,30 @@ def _kept_for_backward() -> None:
         parts = split_forward_backward(_traced(both, *args, f(*args)), len(args), 1, is_cheap)
         assert set(parts.residual_sources) == held
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
+
+
+def _recomputed_in_backward() -> None:
+    """A residual is recomputed if that needs no more bytes; what is at hand, or has another result, is not."""
+    every, products = (lambda e: True), (lambda e: e.op.name in ("multiply", "stop_gradient"))
+    cases: list[tuple[Any, Any, int]] = [
+        (pb.tanh, every, 1),
+        (lambda x: pb.sin(pb.split(x, [1])[0]), every, 2),
+        (lambda x: (pb.sin(x) * pb.exp(x)) ** 2, products, 4),  # of two values that are saved anyway: r = a b
+        (lambda x: pb.stop_gradient(pb.sin(x) * pb.exp(x)) * x, products, 2),  # of two values that are not
+    ]
+    for f, cheap, count in cases:
+
+        def both(*symbols: Any, f: Any = f) -> list[Any]:
+            out, pull = pb.vjp(f, symbols[0])
+            return [out, *pull(symbols[1])]
+
+        parts = split_forward_backward(_traced(both, X, f(X)), 1, 1, cheap)
+        assert len(parts.forward.outputs) == count, (count, str(parts.forward))
+        found = parts.forward.run(X)
+        forward = found if isinstance(found, tuple) else (found,)
+        residuals = [X if where == "argument" else forward[i] for where, i in parts.residual_sources]
+        bar = np.cos(forward[0])
+        _close(parts.backward.run(*residuals, bar), pb.vjp(f, X)[1](bar)[0])
 
 
 def _arena() -> None:

@@ -21,11 +21,11 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
-    "program.passes", "compile.lower.equations", "compile.lower.fuse", "compile.lower.axes",
-    "compile.schedule.split",
+    "arrays.closures", "program.hoist", "program.passes", "program.split", "compile.lower.equations",
+    "compile.lower.fuse", "compile.lower.axes", "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
-    "compile.lower.views", "compile.lower.control_flow", "program.split", "compile.stage.residuals",
+    "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.locations", "compile.stage.trace",
     "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.as_op", "compile.stage.captures",

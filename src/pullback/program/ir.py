@@ -210,9 +210,9 @@ class Program:
         except PullbackError:
             raise
         except IndexError as error:
-            raise IndexingError(f"this graph: {error}.") from error
+            raise IndexingError(f"this program: {error}.") from error
         except (TypeError, ValueError, KeyError, ArithmeticError) as error:
-            raise GraphError(f"this graph: {error}.") from error
+            raise GraphError(f"this program: {error}.") from error
         if self.results is not None:
             return unflatten(self.results, found)
         return found[0] if len(found) == 1 else tuple(found)
@@ -224,16 +224,16 @@ class Program:
         leaves, structure = flatten((args, kwargs))
         if self.arguments is not None and structure != self.arguments:
             wanted, got = (f"{unflatten(s, ['*'] * s.num_leaves)}" for s in (self.arguments, structure))
-            raise ArgumentError(f"this graph wants arguments (args, kwargs) like {wanted}, got {got}.")
+            raise ArgumentError(f"this program wants arguments (args, kwargs) like {wanted}, got {got}.")
         if len(leaves) != len(self.inputs):
-            raise ArgumentError(f"this graph wants {len(self.inputs)} inputs, got {len(leaves)}.")
+            raise ArgumentError(f"this program wants {len(self.inputs)} inputs, got {len(leaves)}.")
         values = [as_value(x) for x in leaves]
         for i, (symbol, x) in enumerate(zip(self.inputs, values, strict=True)):
             spec, found = symbol.spec, spec_of(x)
             if (found.shape, found.dtype) != (spec.shape, spec.dtype):
                 kind = ShapeError if found.shape != spec.shape else DtypeError
                 wanted, got = _format_spec(spec), _format_spec(found)
-                raise kind(f"input {i}{self._place(i)} of this graph is {wanted}, got {got}.")
+                raise kind(f"input {i}{self._place(i)} of this program is {wanted}, got {got}.")
         return values
 
     def _place(self, number: int) -> str:

@@ -74,6 +74,7 @@ def fold_constants(program: Program) -> Program:
             return None
         if not e.op.is_repeatable(e.static):
             return None
+        # op by op on arrays, as the program itself would
         out = compute(e.op, list(e.args), e.static)
         return out if type(out) is tuple else (out,)
 

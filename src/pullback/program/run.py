@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ..arrays.spec import Spec
 from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..ops.dispatch import run as run_op
-from ..ops.op import Op
 from ..settings import PLAIN, modes
 
 if TYPE_CHECKING:
@@ -28,13 +27,16 @@ def run(program: Program, values: Sequence[Any]) -> list[Any]:
     """The outputs of a program for values of its inputs, which are not checked."""
     if len(values) != len(program.inputs):
         raise ArgumentError(f"this program has {len(program.inputs)} inputs, got {len(values)}.")
-    plan = program.derived.get("run")
-    if plan is not False and modes() is PLAIN and {*map(type, values)} <= _ARRAY:
-        # instruments see ops, so with one installed every equation runs as an op
-        plan = plan or _prepare(program)
-        if plan is not None:
-            found: list[Any] = plan.run(values)
-            return found
+    # instruments see ops, so with one installed every equation runs as an op
+    if modes() is PLAIN and {*map(type, values)} <= _ARRAY:
+        if "run" in program.derived:
+            plan = program.derived["run"]
+            plan = prepare(program) if plan is None else plan
+            if plan:
+                found: list[Any] = plan.run(values)
+                return found
+        else:
+            program.derived["run"] = None  # many programs run only once: the second run prepares it
     known = {id(s): x if s.spec.weak is None else _as_number(x) for s, x in zip(program.inputs, values, strict=True)}
     last = {id(a): e for e in program.equations for a in e.args}
     for o in program.outputs:
@@ -57,35 +59,22 @@ def _as_number(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) or (is_array(x) and not x.ndim) else x
 
 
-def _prepare(program: Program) -> _RunPlan | None:
-    """How a program runs on NumPy arrays, prepared when it does so for the second time; None the first time, and for a
-    program with values of ours among its constants or weak numbers among its inputs.
+def prepare(program: Program) -> Any:
+    """Prepare how a program runs on NumPy arrays; False if it has values of ours among its constants, or weak numbers
+    among its inputs.
     """
-    if "runs" not in program.derived:
-        program.derived["runs"] = True
-        return None
     plan = _RunPlan(program)
     is_bare = all(s.spec.weak is None for s in program.inputs) and not any(isinstance(x, Value) for x in plan.held)
     program.derived["run"] = plan if is_bare else False
-    return plan if is_bare else None
-
-
-class _Step(NamedTuple):
-    """One equation: places of arguments and results, places that are unused from here on, and the NumPy function that
-    computes it, if one does, with the place of an intermediate result whose memory the result may reuse.
-    """
-
-    op: Op
-    args: list[int]
-    static: dict[str, Any]
-    results: list[int]
-    over: list[int]
-    ufunc: np.ufunc | None
-    into: int | None
+    return program.derived["run"]
 
 
 class _RunPlan:
-    """The steps of a program, and the list of values that they start from: constants in their places."""
+    """The steps of a program, and the list of values that they start from: constants in their places.
+
+    A step is (op, places of its arguments, static parameters, places of its results, places that are unused from here
+    on, the NumPy function that computes it or None, the place of a result whose memory it may reuse or None).
+    """
 
     __slots__ = ("count", "held", "outputs", "steps")
 
@@ -104,7 +93,7 @@ class _RunPlan:
         self.outputs = [place(o, o) for o in program.outputs]
         last = {i: number for number, (args, results) in enumerate(lines) for i in (*results, *args)}
         made = {i for _, results in lines for i in results}.difference(self.outputs)
-        self.steps: list[_Step] = []
+        self.steps: list[tuple[Any, ...]] = []
         own: dict[int, Spec] = {}  # results in owned memory
         for number, (e, (args, results)) in enumerate(zip(program.equations, lines, strict=True)):
             over = [i for i in made.intersection((*args, *results)) if last[i] == number]
@@ -116,7 +105,7 @@ class _RunPlan:
                 into = next((i for i in over if own.get(i) == e.results[0].spec), None)
             if ufunc is not None or e.op.motion == "contract":
                 own[results[0]] = e.results[0].spec
-            self.steps.append(_Step(e.op, args, e.static, results, over, ufunc, into))
+            self.steps.append((e.op, args, e.static, results, over, ufunc, into))
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs; elementwise equations are direct calls of NumPy's functions that reuse memory."""

@@ -47,6 +47,7 @@ def split_forward_backward(
     crossing |= {id(s): s for s in shares if isinstance(s, Symbol) and id(s) not in made}
     recomputed = _choose_recomputed(early, crossing, places.keys(), is_cheap)
     saved = [s for s in crossing.values() if id(s) not in places]
+    # what is recomputed may have been the only use of a forward value
     forward = drop_unused(Program(xs, tuple(early), (*outs, *saved)))
     places |= {id(s): ("result", results + i) for i, s in enumerate(saved)}
     residuals = tuple(crossing.values())
@@ -73,6 +74,7 @@ def _choose_recomputed(
 ) -> list[Equation]:
     """Replace cheap values in `crossing` by what they are computed from; returns their equations, in order."""
     recomputed: list[Equation] = []
+    # from the last to the first, so that chains of cheap equations are followed back to their beginning
     for e in reversed(early):
         result = e.results[0]
         if id(result) not in crossing or id(result) in found or len(e.results) > 1 or not is_cheap(e):

@@ -44,13 +44,13 @@ def _check_specs(number: int, e: Equation) -> None:
         )
     except PullbackError as error:
         raise GraphError(f"{describe_equation(number, e)}: {error}") from None
-    except Exception as error:  # a graph that was read may contain anything
+    except Exception as error:  # a program that was read may contain anything
         raise ArgumentError(f"{describe_equation(number, e)}: its arguments do not fit: {error}") from None
     recorded = tuple(s.spec for s in e.results)
     wanted = made if type(made) is tuple else (made,)
     if recorded != wanted:
         raise GraphError(
-            f"{describe_equation(number, e)}: makes {_format_specs(wanted)}, the graph has {_format_specs(recorded)}."
+            f"{describe_equation(number, e)}: makes {_format_specs(wanted)}, the program has {_format_specs(recorded)}."
         )
 
 

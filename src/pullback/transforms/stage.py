@@ -16,9 +16,9 @@ from ..arrays.tensor import Tensor
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, PullbackError
 from ..ops.dispatch import as_value
+from ..program.hoist import hoist
 from ..program.ir import Program
-from ..program.run import run
-from ..program.stage import hoist
+from ..program.run import prepare, run
 from ..program.stage import stage as trace
 from .boundary import unwrap_to_level
 from .custom.rules import is_tracked
@@ -79,7 +79,7 @@ def _check_positions(given: Any, count: int, what: str) -> list[int]:
     numbers = [given] if isinstance(given, int) else list(given)
     for n in numbers:
         if not isinstance(n, int) or not -count <= n < count:
-            raise ArgumentError(f"{what}: there is no {n!r}; the graph has {count}, counted from 0.")
+            raise ArgumentError(f"{what}: there is no {n!r}; the program has {count}, counted from 0.")
     return [n % count for n in numbers]
 
 
@@ -144,4 +144,5 @@ def stage_with_captures(
     # Asked before hoisting, which replaces captured tensors by symbols.
     met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
     program, found = hoist(traced, is_tracked)
+    prepare(program)  # a solver runs it many times
     return lambda *values: run(program, values)[0], found, met_tensors

@@ -45,6 +45,7 @@ def _plan_container(x: Any) -> Any:
         return None
     if values is None:
         return None
+    # one leaf that is no array sends the whole call through the tree package
     children = [_plan_container(v) for v in values]
     if any(p is None for p in children):
         return None

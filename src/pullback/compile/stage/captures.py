@@ -10,8 +10,8 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.op import OPS
+from ...program.hoist import hoist
 from ...program.ir import Equation, Program, Symbol
-from ...program.stage import hoist
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
@@ -43,6 +43,7 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     graph. What f made itself stays a constant.
     """
     program, captured = hoist(found.program, origin=found.constants.origin, spec=native_spec)
+    # one element instead of a whole array crosses the border, and is broadcast inside
     first = len(program.inputs) - len(captured)
     inputs, repeats = list(program.inputs), []
     for i, x in enumerate(captured):

@@ -9,16 +9,13 @@ bytecode, so what is looked up by a computed name (`getattr(x, "a" + "b")`, `glo
 from __future__ import annotations
 
 import builtins
-import dis
 import functools
 import itertools
 import os
-import random
 import sys
 import threading
 import warnings
 import weakref
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -33,18 +30,21 @@ from types import (
     MethodType,
     ModuleType,
 )  # fmt: skip
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ...arrays.closures import MISSING, CodeNames, content_of, names_in_code
 from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Hooks
 from ...arrays.picklable import Transformed
 from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, registered_unflatten
 from ...arrays.value import Value
+from ...ops.replay.reach import GENERATORS
 from ...ops.replay.streams import STREAMS, is_same_state, stream_of
-from .locations import MISSING, CellLocation, ClassLocation, ItemLocation, Location, SlotLocation, content_of
+from ...transforms.control.captures import checksum
+from .locations import CellLocation, ClassLocation, ItemLocation, Location, SlotLocation
 
 #: Arrays of at most so many bytes are compared by content at each call.
 LARGEST_GUARDED = 1 << 16
@@ -53,7 +53,6 @@ MOST_PLACES = 1 << 16
 
 _LIBRARIES = frozenset(("pullback", "numpy", "scipy", "optree", "cupy", "llvmlite", "ml_dtypes"))
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice, np.generic, np.dtype, CodeType)
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 #: Special methods, which Python calls implicitly, count as named, but not these, which run when no op does.
 _NOT_CALLED_BY_OPS = frozenset(
     ("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "__reduce__")
@@ -189,7 +188,7 @@ class ClosureSnapshot:
     def overwritten_arrays(self) -> list[Any]:
         """Arrays whose content has changed."""
         small = [array for array, content, *_ in self.arrays if array.tobytes() != content]
-        return small + [array for array, then in self.sums if _checksum(array) != then]
+        return small + [array for array, then in self.sums if checksum(array) != then]
 
     def drawn_source(self) -> str | None:
         """A name for what was drawn from since: a random stream or an iterator."""
@@ -204,10 +203,6 @@ class ClosureSnapshot:
         """The ids of reachable arrays, and of those whose memory they are views of."""
         arrays = [row[0] for row in (*self.arrays, *self.large)]
         return frozenset(id(x) for array in arrays for x in (array, owner_of(array)))
-
-
-def _checksum(array: Any) -> int:
-    return 0 if array.dtype.hasobject else zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _container_keys(container: tuple[Any, list[Any], list[Any]]) -> Sequence[Any]:
@@ -256,57 +251,9 @@ def snapshot_closure(*roots: Any) -> ClosureSnapshot:
         walk = _ClosureWalk(names, stores)
         walk.run(roots)
         if walk.names == names:
-            walk.found.sums = [(array, _checksum(array)) for array, *_ in walk.found.large]
+            walk.found.sums = [(array, checksum(array)) for array, *_ in walk.found.large]
             return walk.found
         names, stores = walk.names, walk.stores
-
-
-class _CodeNames(NamedTuple):
-    """The names in the code of a function, nested functions included: global names, attributes (and short strings,
-    which `getattr` may be given), attributes of variables by the variable, modules that it imports.
-    """
-
-    globals: frozenset[str]
-    attributes: frozenset[str]
-    chains: frozenset[tuple[str, str]]
-    imports: frozenset[str]
-    stores: frozenset[str]
-
-
-@functools.lru_cache(4096)
-def _names_in_code(code: CodeType) -> _CodeNames:
-    names: set[str] = set()
-    attributes: set[str] = set()
-    chains: set[tuple[str, str]] = set()
-    imports: set[str] = set()
-    stores: set[str] = set()
-    last: list[str] = []
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
-            last = [step.argval]
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                names.add(step.argval)
-        elif "ATTR" in step.opname or step.opname == "LOAD_METHOD":
-            attributes.add(step.argval)
-            stores |= {step.argval} if step.opname == "STORE_ATTR" else set()
-            chains |= {(name, step.argval) for name in last}
-            last = [step.argval] if last else []
-        elif step.opname == "STORE_GLOBAL":
-            names.add(step.argval)
-            stores.add(step.argval)
-        elif step.opname == "IMPORT_NAME":
-            imports.add(step.argval)
-        elif step.opname not in ("CACHE", "PUSH_NULL"):
-            last = []
-    attributes |= {c for c in code.co_consts if isinstance(c, str) and c.isidentifier() and len(c) < 40}
-    inner = [_names_in_code(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return _CodeNames(
-        frozenset(names).union(*(f.globals for f in inner)),
-        frozenset(attributes).union(*(f.attributes for f in inner)),
-        frozenset(chains).union(*(f.chains for f in inner)),
-        frozenset(imports).union(*(f.imports for f in inner)),
-        frozenset(stores).union(*(f.stores for f in inner)),
-    )
 
 
 class _ClosureWalk:
@@ -332,6 +279,7 @@ class _ClosureWalk:
             self.found.held.append(thing)  # ids stay valid while their objects live
             self._count += 1
             self._visit(thing)
+        # a stream that other threads draw from would look as if this function did
         if "random" in self.names | self.globals or threading.active_count() == 1:
             self._watch_global_streams()
 
@@ -388,7 +336,7 @@ class _ClosureWalk:
         if _is_library(function.__module__):  # a library's: only what the user passed to it
             self._stack += [x for x in contents if callable(x) or type(x) in (list, tuple) or _is_tree(x)]
             return
-        facts = _names_in_code(function.__code__)
+        facts = names_in_code(function.__code__)
         self.names |= facts.attributes
         self.stores |= facts.stores
         self.globals |= facts.globals
@@ -406,14 +354,14 @@ class _ClosureWalk:
         for name in self.wanted & vars(function).keys():
             self._watch_name(vars(function), name)
 
-    def _visit_variable(self, name: str, value: Any, facts: _CodeNames) -> None:
+    def _visit_variable(self, name: str, value: Any, facts: CodeNames) -> None:
         """Visit the value of a variable; of a module only the attributes that are accessed on it."""
         if not isinstance(value, ModuleType):
             self._stack.append(value)
             return
         self._visit_module(value, frozenset(b for a, b in facts.chains if a == name), facts)
 
-    def _visit_module(self, module: ModuleType, names: frozenset[str], facts: _CodeNames | None = None) -> None:
+    def _visit_module(self, module: ModuleType, names: frozenset[str], facts: CodeNames | None = None) -> None:
         known = vars(module)
         library = _is_library(module.__name__)
         for name in names & known.keys():
@@ -440,7 +388,7 @@ class _ClosureWalk:
 
     def _visit_special(self, thing: Any) -> None:
         """Visit objects of Python, NumPy and ours that hold others in a special way; else an object with attributes."""
-        if isinstance(thing, _GENERATORS):
+        if isinstance(thing, GENERATORS):
             state = stream_of(thing).get
             self.found.streams.append((state, state(), f"a random generator ({type(thing).__name__})"))
         elif isinstance(thing, ContextVar):
@@ -473,7 +421,9 @@ class _ClosureWalk:
             if isinstance(attributes, dict) and _is_tree(thing):
                 self._visit_container(attributes)  # a layer of ours: all of its settings and parameters
             return
+        # a mapping of the standard library holds its items in attributes that no code names
         whole = isinstance(thing, Mapping) and kind.__module__ in sys.stdlib_module_names
+        # whether a layer trains, and its hooks, are read by code of ours, which is not walked
         names = self.wanted | ({"training", "_hooks"} if _is_tree(thing) else set())
         if isinstance(attributes, dict):
             for name in attributes.keys() if whole else names & attributes.keys():

@@ -32,6 +32,7 @@ def _program_key(program: Program) -> Any:
 
     def argument_key(x: Any) -> Any:
         if isinstance(x, Symbol):
+            # a symbol of another program that is still being traced
             if id(x) not in numbers:
                 raise _UnknownError
             return numbers[id(x)]

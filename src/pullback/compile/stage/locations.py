@@ -7,26 +7,9 @@ from dataclasses import dataclass
 from types import CellType
 from typing import Any
 
+from ...arrays.closures import MISSING, content_of
 from ...arrays.tensor import Tensor
 from ...settings import no_grad
-
-
-class _Missing:
-    """The value of an empty place."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING = _Missing()
-
-
-def content_of(cell: CellType) -> Any:
-    """The value of a closure's variable."""
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable was deleted, or is not set yet
-        return MISSING
 
 
 class Location(ABC):

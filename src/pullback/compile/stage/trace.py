@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...arrays.backends import is_array
+from ...arrays.closures import MISSING
 from ...arrays.scope import Scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
@@ -28,7 +29,7 @@ from ...settings import PLAIN, override_modes
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
 from .closure import ClosureSnapshot
-from .locations import MISSING, ItemLocation, Location, TensorLocation
+from .locations import ItemLocation, Location, TensorLocation
 
 #: The most rounds in which more state may turn up; usually one does.
 _ROUNDS = 8
@@ -114,6 +115,7 @@ def _trace_once(
     name: str,
     lines: dict[int, Any] | None,
 ) -> tuple[TracedProgram, list[TracedState]]:
+    # arrays that the snapshot watches are reread at each call, so they are not copied
     constants = Constants(seen.live)
     restorers = [_make_restorer(state.place) for state in states]
     given = [spec for state in states for spec in state.specs]
@@ -125,6 +127,7 @@ def _trace_once(
         scopes.append(scope)
         scope.rebindings = []
         at = len(specs)
+        # state that a former round found: symbols stand in its places
         for state in states:
             if state.specs:
                 _put_symbols(state.place, unflatten(state.given, symbols[at : at + len(state.specs)]))
@@ -188,6 +191,7 @@ def _collect_new_states(
     list, which cannot be repeated at each call.
     """
     known = {state.place.key for state in states}
+    # places that a former round knows were given symbols on purpose
     found: list[TracedState] = []
     added = False
     for place, was in list(seen.changes()):

@@ -6,11 +6,12 @@ import functools
 import random
 import sys
 from collections.abc import Iterable, Sequence
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from ...arrays.closures import names_in_code, values_read_by
 from ...arrays.picklable import Transformed
 from ...arrays.tensor import Tensor
 
@@ -118,14 +119,10 @@ def _slot_names(kind: type) -> tuple[str, ...]:
 
 
 def _function_contents(function: FunctionType) -> list[Any]:
-    found = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty_cell(cell)]
-    found += function.__defaults__ or ()
-    if function.__kwdefaults__:
-        found += function.__kwdefaults__.values()
-    if not _is_library(function):
-        names, known = _names_in_code(function.__code__), function.__globals__
-        for value in [known[name] for name in names if name in known]:
-            found += _module_contents(value, names) if type(value) is ModuleType else [value]
+    found: list[Any] = []
+    for value in values_read_by(function, with_globals=not _is_library(function)):
+        is_module = type(value) is ModuleType
+        found += _module_contents(value, names_in_code(function.__code__).attributes) if is_module else [value]
     return found
 
 
@@ -135,21 +132,6 @@ def _module_contents(module: ModuleType, names: frozenset[str]) -> list[Any]:
         return []
     known = vars(module)
     return [known[name] for name in names if name in known]
-
-
-@functools.lru_cache(256)
-def _names_in_code(code: CodeType) -> frozenset[str]:
-    """The names that a function, or one inside of it, may look up: global ones and attributes."""
-    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return frozenset(code.co_names).union(*map(_names_in_code, inner))
-
-
-def _is_empty_cell(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return True
-    return False
 
 
 def _is_library(thing: Any) -> bool:

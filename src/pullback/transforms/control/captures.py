@@ -7,15 +7,15 @@ when a result is tracked that should not be.
 
 from __future__ import annotations
 
-import dis
 import functools
 import zlib
 from collections.abc import Callable, Sequence
-from types import CellType, CodeType, FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 
+from ...arrays.closures import MISSING, content_of, names_in_code
 from ...arrays.value import Value
 from ...errors import GraphError
 
@@ -56,12 +56,12 @@ class UnchangedArrays:
     """
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self._sums = [(array, _checksum(array)) for array in arrays]
+        self._sums = [(array, checksum(array)) for array in arrays]
         self._has_run = False
 
     def check(self) -> None:
         """After the first run, drop what it wrote to; before any later one, raise if an array was changed."""
-        changed = [array for array, before in self._sums if _checksum(array) != before]
+        changed = [array for array, before in self._sums if checksum(array) != before]
         if self._has_run and changed:
             raise GraphError(
                 f"checkpoint_loop: an array of shape {changed[0].shape} that the step closes over was written to "
@@ -73,7 +73,8 @@ class UnchangedArrays:
             self._has_run = True
 
 
-def _checksum(array: Any) -> int:
+def checksum(array: Any) -> int:
+    """A number that another content would not have; always zero for an array of objects."""
     if not array.size or array.dtype.hasobject:
         return 0
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -115,6 +116,7 @@ class _CaptureWalk:
         same = defaults is x.__defaults__ or not defaults, keywords is x.__kwdefaults__ or not keywords
         if not names and all(same) and all(a is b for a, b in zip(cells, x.__closure__ or (), strict=True)):
             return x
+        # the function itself is never changed: another thread may run it
         seen = {**x.__globals__, **names} if names else x.__globals__
         made = FunctionType(x.__code__, seen, x.__name__, defaults or None, cells or None)
         made.__kwdefaults__ = keywords or None
@@ -122,20 +124,18 @@ class _CaptureWalk:
         return made
 
     def _visit_cell(self, cell: CellType) -> CellType:
-        try:
-            held = cell.cell_contents
-        except ValueError:  # not set yet
-            return cell
-        found = self.visit(held)
+        held = content_of(cell)
+        found = held if held is MISSING else self.visit(held)
         return cell if found is held else CellType(found)
 
     def _changed_globals(self, x: FunctionType) -> dict[str, Any]:
         """Global names whose values changed. A function that sets global names needs the true ones, and those of
         libraries are no values of the user's.
         """
-        used = {name for name in _global_names(x.__code__) if name in x.__globals__}
+        names = names_in_code(x.__code__)
+        used = [name for name in names.globals if name in x.__globals__]
         library = str(x.__globals__.get("__name__")).split(".")[0] in ("pullback", "numpy")
-        if not used or library or _sets_globals(x.__code__):
+        if not used or library or names.sets_globals:
             return {}
         changed = {name: self._visit_global(x.__globals__[name], x.__globals__) for name in used}
         return {name: value for name, value in changed.items() if value is not x.__globals__[name]}
@@ -143,15 +143,3 @@ class _CaptureWalk:
     def _visit_global(self, x: Any, around: dict[str, Any]) -> Any:
         """Functions of other modules are not searched: there would be no end to it."""
         return x if type(x) is FunctionType and x.__globals__ is not around else self.visit(x)
-
-
-@functools.lru_cache(256)
-def _sets_globals(code: CodeType) -> bool:
-    return any(i.opname == "STORE_GLOBAL" for i in dis.get_instructions(code))
-
-
-@functools.lru_cache(256)
-def _global_names(code: CodeType) -> frozenset[str]:
-    """The names that a function, or one inside of it, may look up among the global ones."""
-    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return frozenset(code.co_names).union(*map(_global_names, inner))

@@ -85,13 +85,16 @@ def stage_scan(
         return [*carry.check_step_result(after), *as_arrays(leaves, what)]
 
     rows = [make_spec(shape(x)[1:], spec_of(x).dtype, spec_of(x).device) for x in sequences]
+    # a Python int is weak in promotion, and stays so as the counter of a staged loop
     rows = [_COUNTER_SPEC] if counts else rows
     body, closed = stage_body(step, *carry.specs, *rows)
+    # `iterate` wants captured values between the carry and the rows
     held = len(closed)
     rest = body.inputs[carries:]
     inputs = (*body.inputs[:carries], *rest[len(rest) - held :], *rest[: len(rest) - held])
     body = Program(inputs, body.equations, body.outputs)
     ends = len(body.outputs)
+    # a backward pass may follow: save its residuals now, instead of running the loop again
     if _is_any_tracked([*carry.leaves, *closed, *sequences]):
         body = add_residual_outputs(body, carries, float_places(body.input_specs), float_places(body.output_specs))
     found = apply_iterate(body, carry.leaves, closed, sequences, count, reverse)
@@ -107,6 +110,7 @@ def stage_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], car
         *carry.specs,
     )
     step, stepped = stage_body(lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs)
+    # condition and body captured different values; as one op both take all of them
     constants = [*tested, *stepped]
     first = len(tested)
     shapes = [*carry.specs, *map(spec_of, constants)]
@@ -123,6 +127,7 @@ def stage_fori(start: Any, stop: Any, body: Callable[[Any, Any], Any], carry: Lo
         step = lambda c, i: (body(i, c), None)  # noqa: E731
         return stage_scan(carry.what, step, carry, [numbers], None, len(numbers), False, counts=True)[0]
     first, last = (_as_count(x, f"{carry.what}: {name}") for x, name in ((start, "lower"), (stop, "upper")))
+    # the bounds are not known: the counter is part of the carry
     counting = LoopCarry(carry.what, (first, unflatten(carry.structure, carry.leaves)))
     found = stage_while(lambda c: pointwise.less(c[0], last), lambda c: (c[0] + 1, body(c[0], c[1])), counting)
     return found[1]
@@ -149,6 +154,7 @@ def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequenc
             given = list(leaves)
             for i, x in zip(moving, symbols, strict=False):
                 given[i] = x
+            # its captures are operands too: otherwise they would be differentiated where the branch is not taken
             function = captures.rebind(symbols[count:])[number]
             out, found = flatten(_as_called(function, now)(*unflatten(structure, given)))
             structures.append(found)

@@ -16,10 +16,12 @@ from ...arrays.trees import flatten
 from ...arrays.value import Value
 from ...errors import ArgumentError, GraphError, PullbackError
 from ...ops.dispatch import apply, as_value
+from ...ops.lazy import lazy_function
 from ...ops.op import IMPURE, PURE, UNKNOWN, Formula, Op
 from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
 
 RuleFunction = Callable[..., Any]
+_values_read_by = lazy_function("closures", "values_read_by", "arrays")
 
 #: Parameter names reserved by rules and records.
 _RESERVED = {"bar", "out", "tangents", "position", "others", "specs", "xp", "op", "size", "axes"}
@@ -213,23 +215,6 @@ def _fill_zeros(bar: Any) -> Any:
 
 def _refuse_captured(rule: RuleFunction, name: str) -> None:
     """A rule that closes over a tracked value would silently drop a term."""
-    function = inspect.unwrap(rule)
-    code = getattr(function, "__code__", None)
-    found = getattr(function, "__globals__", {})
-    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _is_set(c)]
-    held += [
-        *(getattr(function, "__defaults__", None) or ()),
-        *(getattr(function, "__kwdefaults__", None) or {}).values(),
-    ]
-    held += [found[n] for n in code.co_names if n in found] if code else []
-    for x in held:
+    for x in _values_read_by(inspect.unwrap(rule)):
         if isinstance(x, (Value, tuple, list, dict)) and any(map(is_tracked, flatten(x)[0])):
             raise captured_value_error(name)
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True

@@ -22,13 +22,12 @@ from ....program.run import run
 from ...custom.rules import make_custom_record
 from .derive import (
     PROGRAMS,
+    add_batch_axes,
     check_program,
-    derive,
     derive_batch,
     derive_once,
     derive_pull,
     derive_push,
-    ensure_batch_axis,
     float_places,
     stage_body,
     stage_derived,
@@ -69,6 +68,7 @@ def _value(xp: Any, which: Any, *args: Any, ways: tuple[Program, ...]) -> Any:
     if not 0 <= number < len(ways):
         raise IndexingError(f"switch: index {number} is out of range for {len(ways)} functions.")
     found = run(ways[number], args)
+    # copies: a result may be an argument itself
     return tuple(xp.array(x, s.dtype) for x, s in zip(found, ways[0].output_specs, strict=True))
 
 
@@ -84,6 +84,7 @@ def _spec(which: Spec, *specs: Spec, ways: tuple[Program, ...]) -> tuple[Spec, .
 def _push(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Program, ...]) -> Any:
     moving = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
     ends, floats = len(ways[0].outputs), float_places(ways[0].output_specs)
+    # only tangents: the results are computed by the forward branch
     codes = tuple(_drop_first_outputs(derive_push(way, moving), ends) for way in ways)
     found = apply(branch, which, *args, *(tangents[1 + i] for i in moving), ways=codes)
     at = dict(zip(floats, found, strict=True))
@@ -115,10 +116,11 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
     fronts = [basis.moveaxis(x, a, 0) if a else x for x, a in zip(args, axes[1:], strict=True)]
     codes = [derive_batch(way, has, size) for way in ways]
     out = [axes[0] is not None or any(flags) for flags in zip(*(flags for _, flags in codes), strict=True)]
-    batched_codes = tuple(_add_batch_axes(code, flags, out, size) for code, flags in codes)
+    batched_codes = tuple(add_batch_axes(code, flags, out, size) for code, flags in codes)
     ends = tuple(0 if o else None for o in out)
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
+    # elements choose differently: every way runs, and each element takes its own
     which = _check_indices(which, len(ways))
     found = run(batched_codes[0], fronts)
     for number, code in enumerate(batched_codes[1:], 1):
@@ -133,18 +135,6 @@ def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways
 def _check_indices(which: Any, count: int) -> Any:
     """The index of each element; one that is out of range raises in the lookup."""
     return getitem(np.arange(count), which)
-
-
-def _add_batch_axes(code: Program, flags: Sequence[bool], wanted: Sequence[bool], size: int) -> Program:
-    """All outputs with the batch axes that are wanted."""
-    if tuple(flags) == tuple(wanted):
-        return code
-
-    def add_axes(*values: Any) -> list[Any]:
-        pairs = zip(run(code, values), flags, wanted, strict=True)
-        return [ensure_batch_axis(x, has, want, size) for x, has, want in pairs]
-
-    return derive(code, ("led", tuple(wanted)), add_axes, *code.input_specs)
 
 
 branch: Op = replace(make_custom_record(

@@ -10,11 +10,12 @@ from ....arrays.tensor import Tensor
 from ....errors import ArgumentError, ShapeError
 from ....ops.batching import move_batch_first
 from ....ops.statics import Static
+from ....program.hoist import hoist
 from ....program.ir import Equation, Program, Symbol
 from ....program.passes import drop_unused
 from ....program.run import run
 from ....program.split import ForwardBackward, split_forward_backward
-from ....program.stage import hoist, stage
+from ....program.stage import stage
 from ...forward import jvp
 from ...reverse import vjp
 from ...vectorize import Batched, batch_scope, unbatch
@@ -157,14 +158,22 @@ def derive_batch(body: Program, axes: tuple[bool, ...], size: int) -> tuple[Prog
         return (x.value, False) if x.axis is None else (unbatch(x, scope, 0), True)
 
     def make() -> tuple[Program, tuple[bool, ...]]:
-        specs = [
-            make_spec((size, *s.shape), s.dtype, s.device) if has else s
-            for s, has in zip(body.input_specs, axes, strict=True)
-        ]
-        made = stage_derived(run_batch, *specs)
-        return made, tuple(flags)
+        specs = [stacked_spec(s, size) if has else s for s, has in zip(body.input_specs, axes, strict=True)]
+        return stage_derived(run_batch, *specs), tuple(flags)
 
     return derive_once(body, ("batch", axes, size), make)
+
+
+def add_batch_axes(code: Program, flags: Sequence[bool], wanted: Sequence[bool], size: int) -> Program:
+    """A program over a batch with all its outputs batched that should be."""
+    if tuple(flags) == tuple(wanted):
+        return code
+
+    def add_axes(*values: Any) -> list[Any]:
+        pairs = zip(run(code, values), flags, wanted, strict=True)
+        return [ensure_batch_axis(x, has, want, size) for x, has, want in pairs]
+
+    return derive(code, ("led", tuple(wanted)), add_axes, *code.input_specs)
 
 
 def check_program(what: str, code: Any, given: Sequence[Spec], carries: int = 0) -> Program:

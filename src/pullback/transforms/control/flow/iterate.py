@@ -29,6 +29,7 @@ from ....program.run import run
 from ...custom.rules import make_custom_record
 from .derive import (
     PROGRAM,
+    add_batch_axes,
     check_program,
     derive,
     derive_batch,
@@ -84,6 +85,7 @@ def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Program, carri
     specs = [spec_of(x) for x in args]
     carried = [i for i in float_places(specs) if i < carries]
     moving = (*carried, *(i for i, t in enumerate(tangents) if i >= carries and t is not None))
+    # each floating carry has a tangent, as the body may make it move later
     step = derive_push(body, moving)
     count, held = len(args), carries + constants
     dots = {i: zeros(specs[i]) if tangents[i] is None else tangents[i] for i in moving}
@@ -135,6 +137,7 @@ def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], pos
     rows = [k for k in range(len(sources)) if k not in fixed]
     zero = [not isinstance(share, Symbol) for share in parts.backward.outputs]
     carried = [i for i in wanted if i < carries]
+    # constants are used in every step, so their cotangents add up; those of rows are stacked
     summed = [k for k, i in enumerate(wanted) if carries <= i < held and not zero[k]]
     streamed = [k for k, i in enumerate(wanted) if i >= held and not zero[k]]
     first, last = len(carried), len(sources) + len(carried)
@@ -177,9 +180,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Program, c
             break
         for i in more:
             has[i] = True
-    uneven = [i for i in range(carries) if has[i] and not out[i]]
-    if uneven:
-        code = _add_batch_axes(code, uneven, size)
+    code = add_batch_axes(code, out, [o or (i < carries and has[i]) for i, o in enumerate(out)], size)
     fronts = []
     for i, (x, a) in enumerate(zip(args, axes, strict=True)):
         if i >= held:
@@ -189,16 +190,6 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Program, c
     found = apply_iterate(code, fronts[:carries], fronts[carries:held], fronts[held:], length, reverse)
     ends = [(0 if has[i] else None) if i < carries else (1 if out[i] else None) for i in range(len(found))]
     return found, tuple(ends)
-
-
-def _add_batch_axes(code: Program, places: Sequence[int], size: int) -> Program:
-    """Broadcast the unbatched outputs at some places to the batch."""
-
-    def add_axes(*values: Any) -> list[Any]:
-        outs = run(code, values)
-        return [ensure_batch_axis(x, False, i in places, size) for i, x in enumerate(outs)]
-
-    return derive(code, ("led", tuple(places)), add_axes, *code.input_specs)
 
 
 _STATIC_NAMES = ("body", "carries", "constants", "length", "reverse")

@@ -122,6 +122,7 @@ def _pull(
         found = run(pull, (*now, *constants, *bars))
         return [*found[: len(bars)], *(a + b for a, b in zip(sums, found[len(bars) :], strict=True))]
 
+    # slots hold the states at the beginnings of stretches; the first one holds the start
     walk = _make_backward_loop(body, carries, specs, len(carried), share, [specs[i] for i in wanted], (wanted, barred))
     slots = [basis.broadcast_to(x, (SLOTS, *spec_of(x).shape)) for x in state]
     begins, top = np.zeros(SLOTS, _COUNT_DTYPE), np.zeros((), _COUNT_DTYPE)
@@ -152,6 +153,7 @@ def _make_backward_loop(
             lambda *xs: _call_share(share, xs, carries, barred, len(sums)),
         ]
         after = apply_branch(ways, is_last, [*now, *shares, *constants])
+        # halving pushes the middle state onto the slots, pulling pops the top one when its stretch is empty
         onto = pointwise.where(is_last, top, top + 1)
         stored = [set_at(s, onto, x) for s, x in zip(slots, reached, strict=True)]
         begins = set_at(begins, onto, middle)
@@ -228,6 +230,7 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Progr
         found = run(test, values[1:])[0]
         return [any_of(found) if differs else found]
 
+    # where elements stop at different rounds, each counts its own: the backward loop needs the number
     rounds = np.zeros(size if differs else (), _COUNT_DTYPE)
     shapes = list(map(spec_of, (rounds, *fronts)))
     key = ("batched", carries, tuple(has), size)
