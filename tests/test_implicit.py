@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -1732,3 +1733,47 @@ def test_the_jacobian_of_an_equation_by_rows_can_be_differentiated():
 def test_the_push_of_an_equation_has_a_transpose():
     (found,) = pb.linear_transpose(pb.linearize(_settling, AT)[1], np.zeros(3))(np.ones(3))
     np.testing.assert_allclose(found, pb.grad(lambda x: pb.sum(_settling(x)))(AT), rtol=1e-9)
+
+
+# A derivative policy is an object that solves the problem itself.
+
+
+@pytest.mark.parametrize("policy", [implicit.Unrolled(3), implicit.OneStep(), implicit.PhantomGradient()], ids=repr)
+@pytest.mark.parametrize("form", [root, argmin, least_squares])
+def test_only_a_fixed_point_has_steps_to_differentiate(form, policy):
+    with pytest.raises(errors.ArgumentError, match=rf"{form.__name__}: derivative must be .*{type(policy).__name__}"):
+        form(lambda x: x * x, 1.0, derivative=policy)
+
+
+def test_any_policy_may_solve_a_problem():
+    from pullback.implicit.derivative_policies import DerivativePolicy
+
+    class Halved(DerivativePolicy):
+        def solve(self, problem):
+            found = implicit.Implicit().solve(problem)
+            return implicit.Solution(pb.stop_gradient(found.value) * 0.5 + found.value * 0.5, found.report)
+
+    def solved(b, policy):
+        return fixed_point(lambda x, b: 0.5 * x + b, 0.0, b, derivative=policy)
+
+    close(solved(3.0, Halved()), 6.0, atol=1e-8)
+    close(pb.grad(solved)(3.0, Halved()), 1.0, atol=1e-8)
+    with pytest.raises(errors.ArgumentError, match="derivative must be"):
+        solved(3.0, Halved)
+
+
+@pytest.mark.parametrize("form", [fixed_point, root, argmin, least_squares])
+def test_an_unknown_option_is_named(form):
+    with pytest.raises(TypeError, match=f"{form.__name__}: unknown option patience"):
+        form(lambda x: x, 0.0, patience=3)
+
+
+def test_no_two_ops_of_solvers_have_one_name():
+    from pullback.ops.op import Op
+
+    spaces = [vars(module) for name, module in sys.modules.items() if name.startswith("pullback.implicit")]
+    found = {id(x): x.name for space in spaces for x in space.values() if type(x) is Op}
+    names = sorted(found.values())
+    assert "dense_solve" in names
+    # the linear solve has a twin that is not expanded in compiled programs
+    assert [name for name in set(names) if names.count(name) > 1] == ["linear_solve"]

@@ -6,7 +6,8 @@ import pytest
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile.cpu.runtime import link
-from pullback.compile.stage.residuals import split_forward_backward
+from pullback.compile.stage.residuals import is_cheap
+from pullback.program.split import split_forward_backward
 from pullback.program.stage import stage
 
 pytest.importorskip("llvmlite")
@@ -33,7 +34,7 @@ def split_up(f, *args):
         return [out, *pull(symbols[-1])]
 
     specs = [pb.spec_of(a) for a in args]
-    return split_forward_backward(stage(both, *specs, pb.spec_of(f(*args))), len(args), 1)
+    return split_forward_backward(stage(both, *specs, pb.spec_of(f(*args))), len(args), 1, is_cheap)
 
 
 def names(graph):

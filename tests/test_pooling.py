@@ -1,7 +1,9 @@
 """Pooling and folding: against plain loops, ties and NaN, adaptive and random windows, compiled, what is refused."""
 
+import inspect
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -18,6 +20,20 @@ UNPOOL = {1: pb.nn.max_unpool1d, 2: pb.nn.max_unpool2d, 3: pb.nn.max_unpool3d}
 
 def normal(*shape, seed=0, dtype=float):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_functions_of_several_ranks_have_their_own_names_and_parameters(rank):
+    for f, name in ((MAX[rank], "max_pool"), (getattr(pb.nn, f"conv{rank}d"), "conv")):
+        assert f.__name__ == f.__qualname__ == f"{name}{rank}d"
+        assert pickle.loads(pickle.dumps(f)) is f
+    parameters = inspect.signature(MAX[rank]).parameters
+    assert list(parameters) == ["x", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"]
+    assert (parameters["stride"].default, parameters["dilation"].default) == (None, 1)
+    with pytest.raises(ShapeError, match=rf"max_pool{rank}d: wants an input of shape \(n, channels"):
+        MAX[rank](np.ones(2), 2)
+    with pytest.raises(TypeError, match=f"max_pool{rank}d"):
+        MAX[rank](np.ones((1,) * rank + (4, 4)))
 
 
 def starts(n, k, s, p, d, ceil_mode):

@@ -8,7 +8,7 @@ from pages import read_page, read_picture
 
 from pullback.tools.render.axis_scale import AxisScale, fit_scale, format_short
 from pullback.tools.render.html_page import Page
-from pullback.tools.render.svg_plots import Bar, draw_bars, draw_curves, draw_images
+from pullback.tools.render.svg_plots import Bar, draw_areas, draw_bars, draw_curves, draw_images
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -78,6 +78,24 @@ def test_long_curves_are_thinned_and_keep_their_peaks():
     heights = [float(p.split()[1]) for p in path[1:].split("L")]
     assert len(heights) <= 700
     assert heights.count(min(heights)) == heights.count(max(heights)) == 1
+
+
+def test_areas_lie_on_top_of_each_other_and_keep_their_peaks():
+    low, high = [1.0, 2.0, 1.0], [0.0, 2.0, 0.0]
+    root = read_picture(draw_areas({"low": low, "high": high}, [False, True, True], text=str))
+    below, above = (
+        [tuple(map(float, p.split(","))) for p in e.get("points").split()] for e in root.iter(f"{SVG}polygon")
+    )
+    assert above[3:][::-1] == below[:3], "the floor of the second is the roof of the first"
+    assert above[0] == below[0]
+    assert above[1][1] < below[1][1], "up is smaller in SVG"
+    assert sum(e.get("fill") == "#f0f0e4" for e in root.iter(f"{SVG}rect")) == 2
+    long = [0.0] * 100_000
+    long[54_321] = 1.0
+    (area,) = read_picture(draw_areas({"a": long}, [False] * len(long), text=str)).iter(f"{SVG}polygon")
+    heights = [float(p.split(",")[1]) for p in area.get("points").split()]
+    assert len(heights) <= 1400
+    assert heights.count(min(heights)) == 1
 
 
 def test_names_are_text_and_not_markup():

@@ -48,38 +48,34 @@ def build_parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"pullback {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    doctor_parser = commands.add_parser("doctor", help="what is installed and found, and what each part enables")
-    doctor_parser.set_defaults(command=run_doctor)
+    def add(name: str, command: Callable[..., int], help: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = commands.add_parser(name, help=help)
+        parser.set_defaults(command=command)
+        return parser
 
-    demo_parser = commands.add_parser("demo", help="train a small CNN on handwritten digits, by tape and compiled")
+    add("doctor", run_doctor, "what is installed and found, and what each part enables")
+    add("ops", list_ops, "the table of ops and what each supports")
+
+    demo_parser = add("demo", run_demo, "train a small CNN on handwritten digits, by tape and compiled")
     demo_parser.add_argument("--steps", type=positive_int, default=500, help="training steps (%(default)s)")
     demo_parser.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
-    demo_parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="where the HTML page goes (pullback-demo.html)"
-    )
+    demo_parser.add_argument("--report", type=Path, metavar="FILE", help="where the page goes (pullback-demo.html)")
     demo_parser.add_argument("--no-peers", action="store_true", help="leave PyTorch and JAX out")
-    demo_parser.set_defaults(command=run_demo)
 
-    ops_parser = commands.add_parser("ops", help="the table of ops and what each supports")
-    ops_parser.set_defaults(command=list_ops)
-
-    certify_parser = commands.add_parser("certify", help="check every derivative of every op in every role")
+    certify_parser = add("certify", run_certify, "check every derivative of every op in every role")
     certify_parser.add_argument("names", nargs="*", metavar="op", help="ops to check (all)")
     certify_parser.add_argument("--dtype", action="append", choices=DTYPES, help="check in this dtype only")
     certify_parser.add_argument("--write", type=Path, action="append", default=[], metavar="FILE",
                                help="write the table too; .md and .json by the suffix, else text")  # fmt: skip
-    certify_parser.set_defaults(command=run_certify)
 
-    compile_parser = commands.add_parser("compile", help="show what a function becomes on its way to machine code")
+    compile_parser = add("compile", show_compile_stage, "show what a function becomes on its way to machine code")
     compile_parser.add_argument("target", nargs="?", metavar="FILE.py:function", help="or package.module:function")
     compile_parser.add_argument("--args", default="", metavar="SPECS",
                                help='the kinds of its arguments, as in "float32[32,784] [int64[10]] 0.5"')  # fmt: skip
     compile_parser.add_argument("--show", choices=tuple(STAGES), default="explain", help="the stage (%(default)s)")
-    compile_parser.set_defaults(command=show_compile_stage)
 
-    cache_parser = commands.add_parser("cache", help="the machine code cached on disk: list it, or clear it")
+    cache_parser = add("cache", manage_cache, "the machine code cached on disk: list it, or clear it")
     cache_parser.add_argument("what", nargs="?", choices=("list", "clear"), default="list")
-    cache_parser.set_defaults(command=manage_cache)
     return top
 
 
@@ -192,17 +188,9 @@ def op_rows() -> list[list[str]]:
     rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
     for op in sorted(load_all_ops().values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
-        rows.append(
-            [
-                op.name,
-                op.family,
-                "yes" if pulled else "-",
-                ", ".join(pulled) or "-",
-                "-" if op.batch is None else "yes",
-                "-" if op.kernel is None else "yes",
-                str(len(op.samples(np.random.default_rng(0)))),
-            ]
-        )
+        marks = ["-" if x is None else "yes" for x in (pulled or None, op.batch, op.kernel)]
+        samples = str(len(op.samples(np.random.default_rng(0))))
+        rows.append([op.name, op.family, marks[0], ", ".join(pulled) or "-", *marks[1:], samples])
     return rows
 
 

@@ -41,10 +41,11 @@ from pullback.compile.stage.locations import (
     Location,
     SlotLocation,
 )
-from pullback.compile.stage.residuals import split_forward_backward
+from pullback.compile.stage.residuals import is_cheap
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
 from pullback.program.ir import Program
 from pullback.program.passes import merge_equal, replace_full_scatters
+from pullback.program.split import split_forward_backward
 from pullback.program.stage import stage
 
 __all__ = ["calls"]
@@ -645,7 +646,7 @@ def _kept_for_backward() -> None:
             out, pull = pb.vjp(f, *symbols[:-1])
             return [out, *pull(symbols[-1])]
 
-        parts = split_forward_backward(_traced(both, *args, f(*args)), len(args), 1)
+        parts = split_forward_backward(_traced(both, *args, f(*args)), len(args), 1, is_cheap)
         assert set(parts.residual_sources) == held
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
 

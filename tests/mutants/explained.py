@@ -30,10 +30,8 @@ EXPLAINED: dict[str, str] = {
     "compile.lower.pooling _find_own_argmax: operand dropped: maker is not None": (
         "said for the type checker: `same` says so"
     ),
-    "compile.stage.residuals _is_cheap": "what is kept for the backward pass, and what is computed again",
-    "compile.stage.residuals _choose_recomputed: operand dropped: not _is_cheap(e)": (
-        "what is kept, and what is computed again"
-    ),
+    "compile.stage.residuals is_cheap": "what is kept for the backward pass, and what is computed again",
+    "program.split _choose_recomputed: operand dropped: not is_cheap(e)": ("what is kept, and what is computed again"),
     "compile.schedule.index_checks _check_on_input: operand dropped: buffer is None": (
         "said for the type checker: a load has a buffer"
     ),

@@ -24,7 +24,7 @@ MODULES = (
     "program.passes", "compile.lower.equations", "compile.lower.fuse", "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
-    "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
+    "compile.lower.views", "compile.lower.control_flow", "program.split", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.locations", "compile.stage.trace",
     "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.as_op", "compile.stage.captures",
@@ -34,7 +34,7 @@ MODULES = (
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",
     "compile.cpu.program.render", "compile.cpu.runner", "compile.schedule.memory_budget", "compile.schedule.row_plan",
     "compile.pipeline",
-    "compile.cpu.program.block_loop", "compile.cpu.kernel.access", "compile.cpu.runtime.link",
+    "compile.cpu.kernel.access", "compile.cpu.builder.memory", "compile.cpu.runtime.link",
 )  # fmt: skip
 
 _SWAPPED = {

@@ -34,6 +34,13 @@ def check_argnums(what: str, argnums: Any) -> None:
             )
 
 
+def check_count(number: Any, what: str, low: int = 1) -> int:
+    """A count, as a Python integer."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < low:
+        raise ArgumentError(f"{what} must be an integer of at least {low}, got {short_repr(number)}.")
+    return int(number)
+
+
 def check_number(what: str, number: Any, *, least: float = -math.inf, above: float = -math.inf) -> float:
     """A finite real number, from `least` up and above `above`."""
     try:

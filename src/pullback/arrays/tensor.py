@@ -518,6 +518,15 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
     return asarray(array, device=device, copy=copy)
 
 
+def to_numpy(x: Any, what: str) -> Any:
+    """The numbers of a tensor, an array or a scalar as a NumPy array, from any device."""
+    while type(x) is Tensor:
+        x = x.value
+    if isinstance(x, Value):
+        raise ArgumentError(f"{what}: the arguments are values of a transform; call it outside.")
+    return to_host(x)
+
+
 def move_to_device(data: Any, device: str) -> Any:
     """The values of an untracked tensor, an array or a list as an array on another device."""
     array = data._bare_array("to_device") if isinstance(data, Tensor) else as_array(data)

@@ -13,9 +13,10 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
 from ..ops.elementwise import pointwise
-from ..ops.op import UNKNOWN, Op, as_formula
+from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
+from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -23,7 +24,7 @@ from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
-from .stage.residuals import split_forward_backward
+from .stage.residuals import is_cheap
 
 
 class CompiledOp:
@@ -84,10 +85,11 @@ class CompiledOp:
             found = self.batch_over(tuple(axes))(*args)
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
+        effects = IMPURE if any(e.op.effects.runs_once for e in self.staged.equations) else UNKNOWN
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
+            push=push, batch=batch, samples=lambda rng: [], effects=effects,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
@@ -132,7 +134,7 @@ class CompiledOp:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(staged, len(xs), len(outs))
+        parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         run_backward = self.compile(_as_function(parts.backward, self.name))
         forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
         pull_forward = forward.op.joint

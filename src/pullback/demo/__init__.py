@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +67,15 @@ def _run(steps: int, seed: int, console: Console, path: Path, peers: bool) -> De
     return found
 
 
-@contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
-    columns = [
-        TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"),
-        TextColumn("{task.fields[accuracy]}"), TimeElapsedColumn(),
-    ]  # fmt: skip
-    with Progress(*columns, console=console) as bar:
-        yield bar
+def progress_bar(console: Console) -> Progress:
+    texts = [TextColumn(f"{{task.{name}}}") for name in ("description:9", "fields[loss]", "fields[accuracy]")]
+    return Progress(texts[0], BarColumn(), MofNCompleteColumn(), *texts[1:], TimeElapsedColumn(), console=console)
 
 
 def train_with_progress(way: Trainer, data: Digits, steps: int, seed: int, bar: Progress) -> TrainingRun:
     """A run with a progress bar."""
-    task = bar.add_task(
-        way.name, total=steps, loss="", accuracy="compiling" if isinstance(way, CompiledTrainer) else ""
-    )
+    state = "compiling" if isinstance(way, CompiledTrainer) else ""
+    task = bar.add_task(way.name, total=steps, loss="", accuracy=state)
 
     def watch(run: TrainingRun) -> None:
         right = f"right {run.accuracy:.1%}" if run.evaluations else ""

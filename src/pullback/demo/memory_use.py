@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pullback as pb
+from pullback.arrays.trees import flatten
 
 from .network import loss
 from .training import CompiledTrainer, TapeTrainer
@@ -35,7 +36,7 @@ def measure_compiled_memory(way: CompiledTrainer, images: Any, labels: Any) -> M
     """A whole compiled step: its arguments, its arena and constants, and what it allocates while it runs."""
     entry = way.call.last
     assert entry is not None, "it has run"
-    arguments = sum(x.nbytes for x in _leaf_arrays((way.params_and_state, images, labels)))
+    arguments = sum(x.nbytes for x in flatten((way.params_and_state, images, labels))[0])
     begun = not tracemalloc.is_tracing()
     if begun:
         tracemalloc.start()
@@ -51,9 +52,3 @@ def measure_compiled_memory(way: CompiledTrainer, images: Any, labels: Any) -> M
         return MemoryUse(None, arguments + allocated)
     held = sum(a.nbytes for a in entry.code.workspace)
     return MemoryUse(entry.memory().peak, arguments + held + allocated)
-
-
-def _leaf_arrays(tree: Any) -> list[Any]:
-    if isinstance(tree, dict):
-        tree = tuple(tree.values())
-    return [x for part in tree for x in _leaf_arrays(part)] if isinstance(tree, tuple) else [tree]

@@ -47,9 +47,7 @@ def _add_learning(page: Page, report: DemoReport) -> None:
     runs = (report.tape, report.compiled)
     steps = range(1, report.steps + 1)
     losses = {run.name: (steps, run.losses) for run in runs}
-    trials = {
-        run.name: ([step for step, _ in run.evaluations], [share for _, share in run.evaluations]) for run in runs
-    }
+    trials = {run.name: ([step for step, _ in run.evaluations], [a for _, a in run.evaluations]) for run in runs}
     page.pictures(
         draw_curves(losses, title="Loss", x_label="step", y_label="cross-entropy", log=True),
         draw_curves(trials, title="Accuracy on held-out digits", x_label="step", y_label="share right"),
@@ -78,10 +76,8 @@ def _add_gradients(page: Page, report: DemoReport, gradients: Any) -> None:
     page.heading("Gradients")
     steps = range(1, report.steps + 1)
     norms = {layer: (steps, found) for layer, found in report.tape.norms.items()}
-    page.pictures(
-        draw_curves(norms, title="Norm of the gradient by layer", x_label="step", y_label="norm", log=True),
-        gradients.svg(),
-    )
+    curves = draw_curves(norms, title="Norm of the gradient by layer", x_label="step", y_label="norm", log=True)
+    page.pictures(curves, gradients.svg())
     page.code(str(gradients))
 
 

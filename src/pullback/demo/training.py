@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 import pullback as pb
+from pullback.arrays.trees import map_tree
 
 from .network import RATE, Digits, iter_batches, loss, scores
 
@@ -58,9 +59,7 @@ class TapeTrainer(Trainer):
     name = "tape"
 
     def __init__(self, params: Any) -> None:
-        self.layers = {
-            name: {key: pb.tensor(x, requires_grad=True) for key, x in layer.items()} for name, layer in params.items()
-        }
+        self.layers = map_tree(lambda x: pb.tensor(x, requires_grad=True), params)
         self.optimizer = pb.optim.Adam(self.layers, lr=RATE)
 
     def step(self, images: Any, labels: Any) -> float:
@@ -71,13 +70,11 @@ class TapeTrainer(Trainer):
         return float(value.item())
 
     def params(self) -> Any:
-        return {name: {key: x.detach().numpy() for key, x in layer.items()} for name, layer in self.layers.items()}
+        return map_tree(lambda x: x.detach().numpy(), self.layers)
 
     def norms(self) -> dict[str, float]:
-        def norm(layer: dict[str, pb.Tensor]) -> float:
-            return float(np.sqrt(sum(np.sum(np.square(x.grad.numpy())) for x in layer.values() if x.grad is not None)))
-
-        return {name: norm(layer) for name, layer in self.layers.items()}
+        gradients = {name: {key: x.grad for key, x in layer.items()} for name, layer in self.layers.items()}
+        return {name: float(pb.optim.global_norm(layer).detach()) for name, layer in gradients.items()}
 
 
 def training_step(params: Any, state: Any, images: Any, labels: Any) -> Any:
@@ -99,7 +96,7 @@ class CompiledTrainer(Trainer):
     name = "compiled"
 
     def __init__(self, params: Any) -> None:
-        mine = {name: {key: x.copy() for key, x in layer.items()} for name, layer in params.items()}
+        mine = map_tree(np.copy, params)
         self.call = pb.jit(training_step, donate_argnums=(0, 1))
         self.params_and_state = (mine, adam_rule().init(mine))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
+from ..arrays.value import Value
 from ..errors import ArgumentError
 from ..program.ir import Program, Symbol
 from ..program.text import format_program, format_spec
@@ -119,7 +120,7 @@ def _op_label(name: str, args: tuple[Any, ...]) -> str:
 
 
 def _format_constant(a: Any) -> str:
-    if is_array(a) or hasattr(a, "spec"):
+    if is_array(a) or isinstance(a, Value):
         return f"{a.item():.6g}" if is_array(a) and not a.ndim and a.dtype.kind == "f" else format_spec(spec_of(a))
     return f"{a:.6g}" if isinstance(a, float) else str(a)[:20]
 

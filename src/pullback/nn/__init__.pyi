@@ -1,23 +1,18 @@
 # The public names of `pullback.nn` and where they live; read at run time too, by `public_names`.
 # fmt: off
 # ruff: noqa: I001
-from . import init as init
 from ..ops.elementwise.pointwise import relu as relu, sigmoid as sigmoid, tanh as tanh
 from ..ops.functions import log_softmax as log_softmax, silu as silu, softmax as softmax
 from ..ops.index.selection import one_hot as one_hot
 from ..ops.random import gumbel_softmax as gumbel_softmax
-from .activations.gated import geglu as geglu, glu as glu, reglu as reglu, softmin as softmin, swiglu as swiglu
-from .activations.piecewise import (
-    hardshrink as hardshrink, hardsigmoid as hardsigmoid, hardswish as hardswish, hardtanh as hardtanh, relu6 as relu6,
-    softshrink as softshrink, threshold as threshold,
-)
-from .activations.rectifiers import (
-    celu as celu, elu as elu, leaky_relu as leaky_relu, prelu as prelu, relu_squared as relu_squared, rrelu as rrelu,
-    selu as selu, squareplus as squareplus, star_relu as star_relu,
-)
-from .activations.smooth import (
-    gelu as gelu, logsigmoid as logsigmoid, mish as mish, quick_gelu as quick_gelu, softplus as softplus,
-    softsign as softsign, swish as swish, tanhshrink as tanhshrink,
+from . import init as init
+from .activations import (
+    celu as celu, elu as elu, geglu as geglu, gelu as gelu, glu as glu, hardshrink as hardshrink,
+    hardsigmoid as hardsigmoid, hardswish as hardswish, hardtanh as hardtanh, leaky_relu as leaky_relu,
+    logsigmoid as logsigmoid, mish as mish, prelu as prelu, quick_gelu as quick_gelu, reglu as reglu, relu6 as relu6,
+    relu_squared as relu_squared, rrelu as rrelu, selu as selu, softmin as softmin, softplus as softplus,
+    softshrink as softshrink, softsign as softsign, squareplus as squareplus, star_relu as star_relu, swiglu as swiglu,
+    swish as swish, tanhshrink as tanhshrink, threshold as threshold,
 )
 from .attention.dot_product import (
     multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention,
@@ -46,12 +41,12 @@ from .layers.linear import Embedding as Embedding, Linear as Linear, MultiHeadAt
 from .layers.norm import BatchNorm as BatchNorm, GroupNorm as GroupNorm, LayerNorm as LayerNorm, RMSNorm as RMSNorm
 from .layers.recurrent import GRU as GRU, LSTM as LSTM, RNN as RNN
 from .linear import bilinear as bilinear, linear as linear
-from .losses.binary import (
+from .losses.classification import (
     binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
-    dice_loss as dice_loss, focal_loss as focal_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss,
+    cross_entropy as cross_entropy, dice_loss as dice_loss, focal_loss as focal_loss,
+    multilabel_soft_margin_loss as multilabel_soft_margin_loss, nll_loss as nll_loss,
     soft_margin_loss as soft_margin_loss,
 )
-from .losses.classification import cross_entropy as cross_entropy, nll_loss as nll_loss
 from .losses.ctc import ctc_loss as ctc_loss
 from .losses.divergence import info_nce as info_nce, js_div as js_div, kl_div as kl_div
 from .losses.margin import (
@@ -66,13 +61,10 @@ from .losses.regression import (
     quantile_loss as quantile_loss, smooth_l1_loss as smooth_l1_loss,
 )
 from .module import LoadReport as LoadReport, Module as Module
-from .norm.standardize import (
-    batch_norm as batch_norm, group_norm as group_norm, instance_norm as instance_norm, layer_norm as layer_norm,
-    local_response_norm as local_response_norm, rms_norm as rms_norm,
-)
-from .norm.vectors import (
-    cosine_similarity as cosine_similarity, normalize as normalize, spectral_norm as spectral_norm,
-    weight_norm as weight_norm,
+from .norm import (
+    batch_norm as batch_norm, cosine_similarity as cosine_similarity, group_norm as group_norm,
+    instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm,
+    normalize as normalize, rms_norm as rms_norm, spectral_norm as spectral_norm, weight_norm as weight_norm,
 )
 from .pooling.adaptive import (
     adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d,

@@ -91,11 +91,9 @@ def _split_into(value: Any, path: str, children: list[Any], names: list[str]) ->
         return _static_field(value)
     before = len(children)
     items = tuple(_split_into(item, join_path(path, key), children, names) for key, item in parts)
-    return (
-        ContainerTemplate(_container_kind(value), tuple(key for key, _ in parts), items)
-        if len(children) > before
-        else _static_field(value)
-    )
+    if len(children) == before:
+        return _static_field(value)
+    return ContainerTemplate(_container_kind(value), tuple(key for key, _ in parts), items)
 
 
 def is_child(value: Any) -> bool:
@@ -111,9 +109,8 @@ def _container_items(value: Any) -> list[tuple[Any, Any]] | None:
         return list(value.items())
     if type(value) in (list, tuple):
         return list(enumerate(value))
-    return (
-        list(zip(value._fields, value, strict=True)) if isinstance(value, tuple) and hasattr(value, "_fields") else None
-    )
+    named = isinstance(value, tuple) and hasattr(value, "_fields")
+    return list(zip(value._fields, value, strict=True)) if named else None
 
 
 def fill_template(template: Any, children: Iterator[Any]) -> Any:

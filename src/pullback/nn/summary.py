@@ -22,10 +22,11 @@ def summary_table(module: Module) -> str:
     arrays = list(module.named_arrays())
     distinct = {id(x): x for _, x, trained in arrays if trained}
     rows = [("name", "kind", "shape", "parameters")]
-    for path, found in module.named_modules():
-        rows.append((path, type(found).__name__, "", f"{_parameter_count(found):,}"))
-        inner = [(name, x, trained) for name, x, trained in arrays if _is_owned_by(module, name, path, found)]
-        rows += [_array_row(name, x, trained) for name, x, trained in inner]
+    modules = dict(module.named_modules())
+    owners = [max((p for p in modules if not p or name.startswith(f"{p}.")), key=len) for name, _, _ in arrays]
+    for path, found in modules.items():
+        rows.append((path, type(found).__name__, "", f"{sum(map(_element_count, found.parameters())):,}"))
+        rows += [_array_row(*array) for array, owner in zip(arrays, owners, strict=True) if owner == path]
     total = sum(map(_element_count, distinct.values()))
     trained = sum(_element_count(x) for x in distinct.values() if not isinstance(x, Tensor) or x.requires_grad)
     in_buffers = sum(_element_count(x) for _, x, is_parameter in arrays if not is_parameter)
@@ -34,20 +35,8 @@ def summary_table(module: Module) -> str:
     return f"{text_table(rows, right=(3,))}\n{total:,} parameters, {size}; {trained:,} of them trained{buffers}"
 
 
-def _is_owned_by(root: Module, name: str, path: str, module: Module) -> bool:
-    """Whether an array of this path belongs to the module of that path itself, and to none below it."""
-    if path and not name.startswith(f"{path}."):
-        return False
-    below = [p for p, _ in root.named_modules() if p != path and (not path or p.startswith(f"{path}."))]
-    return not any(name.startswith(f"{p}.") for p in below)
-
-
 def _array_row(name: str, x: Any, trained: bool) -> tuple[str, str, str, str]:
     return name, str(spec_of(x).dtype), str(spec_of(x).shape), f"{_element_count(x):,}" if trained else "buffer"
-
-
-def _parameter_count(module: Module) -> int:
-    return sum(map(_element_count, module.parameters()))
 
 
 def _element_count(x: Any) -> int:

@@ -30,15 +30,12 @@ def elementwise(
     samples: FormulaFunction | None = None,
     push: FormulaFunction | None = None,
     conjugate: bool = True,
-    example: tuple[str, str] | None = None,
-    home: str = "pb",
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
 
     For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False`: the
     formula already is the whole pull (for functions that are not holomorphic, which then state `push` too).
-    `home` is the namespace its example calls it in.
     """
     ufunc = value if isinstance(value, str) else name if value is None else None
     args = tuple(partials)
@@ -58,7 +55,7 @@ def elementwise(
         statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
-    return public_function(register(op), _add_example(f"{home}.{name}", args, ufunc, doc, example))
+    return public_function(register(op), _add_example(name, args, ufunc, doc))
 
 
 def elementwise_op(partials: Mapping[str, FormulaFunction | None], **options: Any) -> Callable[[FormulaFunction], Any]:
@@ -72,13 +69,18 @@ def no_kernel(k: Any, *scalars: Any) -> Any:
     """The kernel of an op that only NumPy or CuPy computes: there is none."""
 
 
+def same_spec(x: Spec, *others: Spec, **static: Any) -> Spec:
+    """The spec of an op whose result is like its first argument."""
+    return x
+
+
 def linear(
     name: str,
     *,
     value: FormulaFunction,
-    spec: FormulaFunction,
     transpose: FormulaFunction | Mapping[str, FormulaFunction],
     samples: FormulaFunction,
+    spec: FormulaFunction = same_spec,
     batch: FormulaFunction = batching.batch_in_front,
     motion: str = "rearrange",
     form: Any = None,
@@ -168,8 +170,8 @@ def general(
     name: str,
     *,
     value: FormulaFunction,
-    spec: FormulaFunction,
     samples: FormulaFunction,
+    spec: FormulaFunction = same_spec,
     pulls: Mapping[str, FormulaFunction | None] | None = None,
     joint: FormulaFunction | None = None,
     push: FormulaFunction | None = None,
@@ -197,16 +199,14 @@ def general(
     return register(op)
 
 
-def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None) -> str:
-    """The docstring with a doctest: the given example, or a comparison with NumPy's function."""
-    if not doc or ">>>" in doc:
+def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str) -> str:
+    """The docstring with a doctest: its own, or a comparison with NumPy's function."""
+    if not doc or ">>>" in doc or ufunc is None:
         return doc
-    if example:
-        return f"{doc}\n\n    >>> import pullback as pb\n    >>> {name}({example[0]})\n    {example[1]}\n    "
     call = ", ".join("x" for _ in args)
     return (
         f"{doc}\n\n    >>> import numpy as np, pullback as pb\n    >>> x = np.array([0.25, 0.5])\n"
-        f"    >>> np.array_equal({name}({call}), np.{ufunc}({call}))\n    True\n    "
+        f"    >>> np.array_equal(pb.{name}({call}), np.{ufunc}({call}))\n    True\n    "
     )
 
 

@@ -18,13 +18,13 @@ from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
 from . import statics
-from .axes import as_integer, normalize_axes, normalize_axis
+from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import pointwise
 from .families import is_complex, linear
 from .index.normalize import namespace_for
 from .op import Op
-from .op_samples import join_samples, normal_sample
+from .op_samples import normal_samples
 from .shape import arrange, reshaping
 
 __all__ = [
@@ -69,11 +69,11 @@ _fft: Op = linear(
     value=_fft_value,
     spec=_fft_spec,
     transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
-    samples=join_samples(
-        normal_sample(4, axes=(0,), inverse=False, norm="backward"),
-        normal_sample(2, 3, axes=(0, 1), inverse=True, norm="forward"),
-        normal_sample(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
-        normal_sample(0, 2, axes=(1,), inverse=False, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 3), (3, 2, 2), (0, 2)],
+        axes=[(0,), (0, 1), (1,), (1,)],
+        inverse=[False, True, True, False],
+        norm=["backward", "forward", "ortho", "backward"],
     ),
 )
 
@@ -116,12 +116,10 @@ _rfft: Op = linear(
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
     transpose=_rfft_transpose,
-    samples=join_samples(
-        normal_sample(4, axis=0, norm="backward"),
-        normal_sample(2, 5, axis=1, norm="ortho"),
-        normal_sample(3, 2, axis=0, norm="forward"),
-        normal_sample(1, axis=0, norm="backward"),
-        normal_sample(0, 3, axis=1, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 5), (3, 2), (1,), (0, 3)],
+        axis=[0, 1, 0, 0, 1],
+        norm=["backward", "ortho", "forward", "backward", "backward"],
     ),
 )
 
@@ -144,11 +142,11 @@ _irfft: Op = linear(
     value=_irfft_value,
     spec=_irfft_spec,
     transpose=_irfft_transpose,
-    samples=join_samples(
-        normal_sample(3, n=4, axis=0, norm="backward"),
-        normal_sample(2, 3, n=5, axis=1, norm="ortho"),
-        normal_sample(2, 2, n=2, axis=0, norm="forward"),
-        normal_sample(1, n=1, axis=0, norm="backward"),
+    samples=normal_samples(
+        [(3,), (2, 3), (2, 2), (1,)],
+        n=[4, 5, 2, 1],
+        axis=[0, 1, 0, 0],
+        norm=["backward", "ortho", "forward", "backward"],
     ),
 )
 
@@ -180,8 +178,7 @@ def _axes_and_lengths(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], 
     if axes is None:
         chosen = list(range(rank)) if s is None else list(range(rank - len(tuple(s)), rank))
     else:
-        given = axes if isinstance(axes, (tuple, list)) else (axes,)
-        chosen = [normalize_axis(a, rank, what) for a in given]
+        chosen = list(axes_tuple(axes, rank, what))
     if any(a < 0 for a in chosen):
         raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
     if s is None:

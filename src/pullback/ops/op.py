@@ -19,8 +19,8 @@ BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 
 class Formula(NamedTuple):
     """A formula and the names it uses: `bar` the cotangent, `out` the result, an argument, `x_spec` the spec of
-    argument x, a static parameter; for ops of many arguments `position` (which one), `others`, `specs`. A joint
-    formula gets all wanted positions in `position`, and may return None for the rest.
+    argument x, a static parameter, `static` all of them; for ops of many arguments `position` (which one), `others`,
+    `specs`. A joint formula gets all wanted positions in `position`, and may return None for the rest.
 
     The names are the declaration: the tape saves what a formula names, and nothing else.
     """
@@ -183,7 +183,7 @@ class PullRule:
         return () if pull is None else tuple(self._lookup(name) for name in pull.names)
 
     def _lookup(self, name: str) -> tuple[str, Any]:
-        if name in ("bar", "out", "position", "others", "specs"):
+        if name in ("bar", "out", "position", "others", "specs", "static"):
             return name, None
         for i, argument in enumerate(self.op.args):
             if name == argument:
@@ -273,7 +273,7 @@ class PullRule:
             elif kind == "spec":
                 values.append(specs[key])
             elif kind == "static":
-                values.append(self._static_value(key, static))
+                values.append(static if key is None else self._static_value(key, static))
             else:
                 values.append(self._variadic_value(kind, key, position, args, specs))
         return values

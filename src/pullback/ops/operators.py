@@ -183,52 +183,37 @@ def _refuse_lost_write(x: Value) -> None:
         )
 
 
-def _count_temporary_references() -> int:
-    """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v; 0 where
-    this interpreter does not count a variable's reference, so that nothing is refused by mistake.
+class _Probe:
+    """Counts the references to itself where it is written to, and where it is updated in place."""
+
+    written = updated = 0
+
+    def __getitem__(self, index: Any) -> _Probe:
+        return _Probe()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _Probe.written = sys.getrefcount(self)
+
+    def __iadd__(self, other: Any) -> _Probe:
+        _Probe.updated = sys.getrefcount(self)
+        return self
+
+
+def _count_references() -> tuple[int, int]:
+    """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v, and the slice
+    in `x[i] += v` inside `__iadd__`; 0 where this interpreter does not count a variable's reference, so that nothing is
+    refused by mistake.
     """
-
-    class Probe:
-        count = 0
-
-        def __setitem__(self, index: Any, value: Any) -> None:
-            Probe.count = sys.getrefcount(self)
-
-    [Probe()].pop()[0] = None
-    alone = Probe.count
-    variable = Probe()
+    _Probe()[0] += None
+    [_Probe()].pop()[0] = None
+    written, updated = _Probe.written, _Probe.updated
+    variable = _Probe()
     variable[0] = None
-    return alone if Probe.count > alone else 0
-
-
-_REFERENCES_TO_TEMPORARY = _count_temporary_references()
-
-
-def _count_update_references() -> int:
-    """The same inside `__iadd__`, for the slice in `x[i] += v`."""
-
-    class Probe:
-        count = 0
-
-        def __iadd__(self, other: Any) -> Probe:
-            Probe.count = sys.getrefcount(self)
-            return self
-
-    class Box:
-        def __getitem__(self, index: Any) -> Probe:
-            return Probe()
-
-        def __setitem__(self, index: Any, value: Any) -> None:
-            pass
-
-    Box()[0] += None
-    alone = Probe.count
-    variable = Probe()
     variable += None
-    return alone if Probe.count > alone else 0
+    return written if _Probe.written > written else 0, updated if _Probe.updated > updated else 0
 
 
-_REFERENCES_IN_UPDATE = _count_update_references()
+_REFERENCES_TO_TEMPORARY, _REFERENCES_IN_UPDATE = _count_references()
 
 
 def _fill(self: Tensor, value: Any) -> Tensor:
@@ -279,12 +264,7 @@ def install() -> None:
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
-    own = {
-        "__setitem__": _set_item,
-        "fill_": _fill,
-        "copy": functions.copy_value,
-        "__copy__": functions.copy_value,
-    }
+    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copy_value, "__copy__": functions.copy_value}
     for name, function in own.items():
         setattr(Tensor, name, function)
 

@@ -113,21 +113,20 @@ floating_dtype = Static(
     lambda v, specs, static: isinstance(v, np.dtype) and v.name in ("float64", "float32", "float16", "bfloat16"),
 )
 shape = Static("a shape", lambda v, specs, static: _is_shape(v), "shape")
-axis = Static(
-    "an axis of the argument, counted from the front",
-    lambda v, specs, static: is_integer_between(v, 0, specs[0].ndim - 1),
-    "axis",
+
+
+def _axes_kind(wanted: str, holds: Callable[[Any, int], bool], batching: str = "axis") -> Static:
+    """A kind that depends on the number of axes of the first argument."""
+    return Static(wanted, lambda v, specs, static: holds(v, specs[0].ndim), batching)
+
+
+axis = _axes_kind("an axis of the argument, counted from the front", lambda v, rank: is_integer_between(v, 0, rank - 1))
+axes = _axes_kind("different axes of the argument", _are_axes)
+axes_in_order = _axes_kind(
+    "different axes of the argument, in rising order", lambda v, rank: _are_axes(v, rank) and list(v) == sorted(v)
 )
-axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim), "axis")
-axes_in_order = Static(
-    "different axes of the argument, in rising order",
-    lambda v, specs, static: _are_axes(v, specs[0].ndim) and list(v) == sorted(v),
-    "axis",
-)
-permutation = Static(
-    "each axis of the argument once",
-    lambda v, specs, static: _are_axes(v, specs[0].ndim) and len(v) == specs[0].ndim,
-    "order",
+permutation = _axes_kind(
+    "each axis of the argument once", lambda v, rank: _are_axes(v, rank) and len(v) == rank, "order"
 )
 axes_with_repeats = Static(
     "axes of the argument, one for each shift",

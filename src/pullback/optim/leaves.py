@@ -116,13 +116,6 @@ def is_zero(setting: Any) -> bool:
     return isinstance(setting, (int, float)) and not setting
 
 
-def check_count(x: Any, what: str, low: int = 1) -> int:
-    """A count, as a Python integer."""
-    if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or x < low:
-        raise ArgumentError(f"{what} must be an integer of at least {low}, got {x!r}.")
-    return int(x)
-
-
 def check_rate(x: Any, what: str) -> Any:
     """A learning rate: a number that is not negative, or a schedule, a function of the number of steps so far."""
     return x if callable(x) else check_setting(x, what)

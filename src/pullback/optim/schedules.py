@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..arrays.argument_checks import check_count
 from ..arrays.picklable import picklable
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
-from .leaves import check_count, check_setting, check_settings, steps_as_float64
+from .leaves import check_setting, check_settings, steps_as_float64
 
 __all__ = [
     "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",
@@ -110,9 +111,8 @@ def piecewise(rate: Any, factors: Mapping[int, Any]) -> Schedule:
     array(0.05)
     """
     rate = check_setting(rate, "piecewise: rate")
-    changes = {
-        check_count(s, "piecewise: a step", 0): check_setting(f, "piecewise: a factor") for s, f in factors.items()
-    }
+    steps = [check_count(s, "piecewise: a step", 0) for s in factors]
+    changes = dict(zip(steps, (check_setting(f, "piecewise: a factor") for f in factors.values()), strict=True))
 
     def schedule(t: Any) -> Any:
         now = pointwise.add(rate, 0 * t)

@@ -26,6 +26,7 @@ from ..errors import (
     PullbackError,
     ShapeError,
 )  # fmt: skip
+from ..instrument import OpCall
 from ..ops import basis
 from ..ops.dispatch import as_value
 from ..ops.lazy import lazy_function
@@ -104,6 +105,12 @@ class Symbol(SymbolicValue):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
+        if not op.effects.repeat and (instruments := modes().instruments) is not None:
+            # traced inside a checkpoint: both runs share one equation, so that the program runs it once
+            return instruments.compute(OpCall(op, args, list(args), static, 0, False), self._append)
+        return self._append(op, args, static)
+
+    def _append(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         if op is basis.unrecorded.op and self.is_tangent:
             return resolve_symbol(args[0])
         given = tuple([spec_of(x) for x in args])

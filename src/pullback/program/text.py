@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays.backends import is_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten
+from ..arrays.value import Value
 from ..ops.index.normalize import SLOT
 from .encoding import OPAQUE, LeafMarker, as_contiguous, decode_array, is_constant, template_of, to_base64
 from .ir import Equation, Program, Symbol, nested_programs
@@ -135,8 +136,7 @@ class _TextWriter:
             return f"slice({', '.join(map(self.value, (v.start, v.stop, v.step)))})"
         if v is SLOT or v is Ellipsis:
             return "SLOT" if v is SLOT else "..."
-        spec = getattr(v, "spec", None)
-        shown = f" {spec}" if isinstance(spec, Spec) else ""
+        shown = f" {v.spec}" if isinstance(v, Value) else ""
         return f"<{'outer value' if isinstance(v, Symbol) else type(v).__name__}{shown}>"
 
     def array(self, a: Any) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from ..errors import ArgumentError, StorageError
+from ..arrays.argument_checks import check_count
+from ..errors import StorageError
 from .atomic_write import TEMPORARY
 from .save_load import load, save
 
@@ -27,10 +28,8 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Any, keep: int = 3) -> None:
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise ArgumentError(f"Checkpoints: keep is a positive integer, got {keep!r}.")
         self.directory = Path(directory)
-        self.keep = keep
+        self.keep = check_count(keep, "Checkpoints: keep")
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, tree: Any, metadata: Mapping[str, str] | None = None) -> Path:
@@ -45,9 +44,7 @@ class Checkpoints:
 
     def path(self, step: int) -> Path:
         """The file of a step."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise ArgumentError(f"Checkpoints: a step is a non-negative integer, got {step!r}.")
-        return self.directory / f"step-{step:010d}.safetensors"
+        return self.directory / f"step-{check_count(step, 'Checkpoints: step', 0):010d}.safetensors"
 
     def steps(self) -> list[int]:
         """The steps that are there, in order."""

@@ -32,9 +32,8 @@ _NARROW = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 _DTYPES = {code: name for name, code in _DTYPE_CODES.items()} | {"C64": "complex64"}
-_SIZES = {code: 2 if name == "bfloat16" else np.dtype(name).itemsize for code, name in _DTYPES.items()} | dict.fromkeys(
-    _NARROW, 1
-)
+_SIZES = dict.fromkeys(_NARROW, 1)
+_SIZES |= {code: 2 if name == "bfloat16" else np.dtype(name).itemsize for code, name in _DTYPES.items()}
 #: The largest header that readers of the format accept.
 _MAX_HEADER_BYTES = 100_000_000
 #: Arrays begin at a multiple of this, counted from the start of the file, so that a mapped file is aligned.

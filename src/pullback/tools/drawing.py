@@ -92,9 +92,8 @@ def _draw_tape(x: Tensor, form: str, names: Mapping[str, Tensor]) -> str:
     places = {id(node): i for i, node in enumerate(nodes)}
     cards = [_node_card(node, line, known) for node, line in zip(nodes, lines, strict=True)]
     edges = [(places[id(p)], places[id(n)]) for n in nodes for p in dict.fromkeys(n.parents)]
-    return draw_cards(
-        cards, edges, "\n".join(f"{line}  # {n.where()}" for n, line in zip(nodes, lines, strict=True)), form
-    )
+    text = "\n".join(f"{line}  # {n.where()}" for n, line in zip(nodes, lines, strict=True))
+    return draw_cards(cards, edges, text, form)
 
 
 def _name_nodes(nodes: list[Node], known: Mapping[int, str]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
 from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
-from ..arrays.tensor import Tensor, tensor
+from ..arrays.tensor import Tensor, tensor, to_numpy
 from ..arrays.value import Value
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..ops.elementwise import pointwise
@@ -62,7 +62,9 @@ def gradcheck(
     True
     """
     check_functions("gradcheck", f)
-    _check_numbers(eps, rtol, atol)
+    check_number("gradcheck: eps", eps, above=0)
+    check_number("gradcheck: rtol", rtol, least=0)
+    check_number("gradcheck: atol", atol, least=0)
     inputs = [_as_double_array(a, i) for i, a in enumerate(arrays)]
     weights: list[np.ndarray[Any, Any]] = []
 
@@ -76,13 +78,11 @@ def gradcheck(
     if not tracked:
         raise DtypeError("gradcheck: no argument is float64 or complex128, so there is nothing to check.")
     found = gradients(total, tracked, allow_unused=True) if total.requires_grad else [None] * len(tracked)
-    analytic = [
-        np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in zip(tracked, found, strict=True)
-    ]
+    pairs = zip(tracked, found, strict=True)
+    analytic = [np.zeros(t.shape, t.dtype) if g is None else np.asarray(g.numpy()) for t, g in pairs]
     places = [i for i, a in enumerate(inputs) if is_inexact(a.dtype)]
-    return _compare_elements(
-        lambda values: loss(values, track=False)[0].item(), inputs, places, analytic, eps, rtol, atol
-    )
+    compared = list(zip(places, analytic, strict=True))
+    return _compare_elements(lambda values: loss(values, False)[0].item(), inputs, compared, eps, rtol, atol)
 
 
 @attributed_to_caller
@@ -113,12 +113,6 @@ def gradgradcheck(
     return gradcheck(first, *arrays, eps=eps, rtol=rtol, atol=atol, seed=seed)
 
 
-def _check_numbers(eps: float, rtol: float, atol: float) -> None:
-    check_number("gradcheck: eps", eps, above=0)
-    check_number("gradcheck: rtol", rtol, least=0)
-    check_number("gradcheck: atol", atol, least=0)
-
-
 def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
     """A bare copy of an argument. A tuple of arrays is refused: converted, it would call another function."""
     if isinstance(array, (tuple, dict)) or (isinstance(array, list) and any(map(_is_array_like, array))):
@@ -126,7 +120,7 @@ def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
             f"gradcheck: argument {i} is a {type(array).__name__} of arrays.\n"
             "  Pass the arrays one after the other: pb.gradcheck(f, x, y)."
         )
-    value = np.array(array.detach().numpy() if isinstance(array, Tensor) else as_array(array))
+    value = np.array(to_numpy(array, "gradcheck") if isinstance(array, Tensor) else as_array(array))
     if is_inexact(value.dtype) and value.dtype not in (np.float64, np.complex128):
         raise DtypeError(f"gradcheck: argument {i} is {value.dtype}; differences need float64 or complex128.")
     return value
@@ -145,9 +139,8 @@ def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) ->
         if not isinstance(out, Tensor) or not out.spec.inexact:
             continue
         if first:
-            weights.append(
-                (i, rng.normal(size=out.shape) + (1j * rng.normal(size=out.shape) if out.dtype.kind == "c" else 0))
-            )
+            imaginary = 1j * rng.normal(size=out.shape) if out.dtype.kind == "c" else 0
+            weights.append((i, rng.normal(size=out.shape) + imaginary))
         weight = next((w for j, w in weights if j == i), None)
         if weight is None or weight.shape != out.shape:
             raise ShapeError(
@@ -162,27 +155,19 @@ def _weighted_sum(outputs: Any, weights: list[Any], rng: np.random.Generator) ->
 
 
 def _compare_elements(
-    value: Callable[[Sequence[Any]], float],
-    inputs: list[Any],
-    places: list[int],
-    analytic: list[Any],
-    eps: float,
-    rtol: float,
-    atol: float,
+    value: Callable[[Sequence[Any]], float], inputs: list[Any], pairs: list[Any], eps: float, rtol: float, atol: float
 ) -> CheckReport:
-    worst, worst_error, checked, agree = None, -1.0, 0, True
-    for place, gradient in zip(places, analytic, strict=True):
+    """Each element of gradients, given as (input, gradient), against differences."""
+    worst, worst_error, checked = None, -1.0, 0
+    for place, gradient in pairs:
         for index in np.ndindex(inputs[place].shape):
-            numeric = _central_difference(value, inputs, place, index, eps)
-            rule = complex(gradient[index])
+            numeric, rule = _central_difference(value, inputs, place, index, eps), complex(gradient[index])
             error = abs(rule - numeric) / (atol + rtol * abs(numeric) or 1e-300)
-            finite = math.isfinite(error)
-            error = error if finite else math.inf
-            agree = agree and finite and error <= 1
+            error = error if math.isfinite(error) else math.inf
             checked += 1
             if error > worst_error:
                 worst_error, worst = error, (place, index, _drop_zero_imaginary(rule), _drop_zero_imaginary(numeric))
-    return CheckReport(agree, checked, max(worst_error, 0.0), worst)
+    return CheckReport(worst_error <= 1, checked, max(worst_error, 0.0), worst)
 
 
 def _drop_zero_imaginary(z: complex) -> complex:

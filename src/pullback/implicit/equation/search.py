@@ -54,7 +54,7 @@ class Search:
         x, steps, left = self._drive_method(problem, first)
         is_ours = isinstance(equation.method, PackageMethod)
         if is_staged(x) and is_ours and left is not None:  # our own methods hold the residual at their solution
-            wrong = pointwise.logical_or(pointwise.isnan(left), is_far(problem, first, x, left))
+            wrong = pointwise.isnan(left) | is_far(problem, first, x, left)
             return equation.to_unknown(x), pointwise.where(wrong, math.inf, left), steps
         residual = problem.residual_at_solution(x, is_ours)
         if is_tracked(residual) and (not is_tracked(x) or residual.level > x.level):
@@ -99,7 +99,7 @@ class Search:
             return x, left, steps
         if bool(far):
             wanted = problem.tolerance
-            problem.tolerance = float(left) * math.sqrt(float(np.finfo(problem.dtype).eps))
+            problem.tolerance = float(left) * math.sqrt(problem.eps)
             x, more, _ = self._drive_method(problem, x)
             problem.tolerance, steps = wanted, steps + more
             left = norm(problem.residual(x))
@@ -187,5 +187,5 @@ def _solve_by_secants(
         history.append(abs(here))
         step = -here / slope
     # a suspicious solution (see `verify_solution`) is left to the general method
-    unsure = (not history and here != 0) or abs(at.item()) * np.finfo(problem.dtype).eps > problem.tolerance
+    unsure = (not history and here != 0) or abs(at.item()) * problem.eps > problem.tolerance
     return (at, history, slope) if abs(here) <= problem.tolerance and not unsure else None

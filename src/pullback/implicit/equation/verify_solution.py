@@ -33,10 +33,9 @@ def is_far(problem: SolverProblem, start: Any, x: Any, left: Any, known: Any = N
     is `known`, or computed.
     """
     size = norm(x)
-    unmoved = pointwise.logical_and(reductions.all(pointwise.equal(x, start)), pointwise.greater(left, 0))
-    lost = pointwise.greater(float(np.finfo(problem.dtype).eps) * size, problem.tolerance)
-    small = pointwise.less_equal(left, problem.tolerance)
-    doubtful = pointwise.logical_and(pointwise.logical_or(unmoved, lost), small)
+    unmoved = reductions.all(pointwise.equal(x, start)) & (left > 0)
+    lost = problem.eps * size > problem.tolerance
+    doubtful = (unmoved | lost) & (left <= problem.tolerance)
 
     def is_constant(x: Any, size: Any, left: Any) -> Any:
         return pointwise.less_equal(norm(problem.residual(0.5 * x)), problem.tolerance)
@@ -58,9 +57,8 @@ def lowest_curvature(problem: SolverProblem, x: Any) -> tuple[Any, Any] | None:
     values = [float(v) for v in values]
     if not values or not all(map(math.isfinite, values)):
         return None
-    eps = float(np.finfo(problem.dtype).eps)
     lowest, largest = min(values), max(map(abs, values))
-    return (lowest, vectors[:, values.index(lowest)]) if lowest < -(eps**0.4) * largest else None
+    return (lowest, vectors[:, values.index(lowest)]) if lowest < -(problem.eps**0.4) * largest else None
 
 
 def _dense_spectrum(problem: SolverProblem, x: Any) -> tuple[Any, Any]:

@@ -95,7 +95,7 @@ def is_finished(system: LinearSystem, state: State) -> Any:
 def true_residual(system: LinearSystem, state: State, x: Any) -> tuple[Any, Any]:
     """b - A x, and its norm relative to b."""
     r = state["b"] - system.apply(x)
-    return r, norm(r) / state["size"]
+    return r, pointwise.divide(norm(r), state["size"])
 
 
 def apply_correction(system: LinearSystem, state: State, correction: Any) -> State:
@@ -104,7 +104,7 @@ def apply_correction(system: LinearSystem, state: State, correction: Any) -> Sta
     r, left = true_residual(system, state, x)
     better = left < state["left"]
     chosen = {k: pointwise.where(better, v, state[k]) for k, v in (("x", x), ("r", r), ("left", left))}
-    return {**state, **chosen, "going": pointwise.logical_and(state["going"], better)}
+    return {**state, **chosen, "going": state["going"] & better}
 
 
 @final
@@ -141,7 +141,7 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
     the residual so far. Rows and columns of an element that is done are those of the unit matrix, and y is zero there.
     """
     beta = norm(state["r"])
-    active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
+    active = state["going"] & (state["left"] > system.tolerance)
     goal = system.tolerance * state["size"]
     unit = system.xp.eye(length + 1, dtype=system.dtype)
     basis = KrylovBasis(divide_or_zero(state["r"], beta), length)
@@ -153,14 +153,14 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
         column = heights @ unit[: k + 1] + below * unit[k + 1]
         here = dot(last, column)
         height = pointwise.sqrt(here * here + below * below)
-        active = pointwise.logical_and(active, height > pivot_tolerance(system) * norm(w))  # a NaN is not greater
+        active = active & (height > pivot_tolerance(system) * norm(w))  # a NaN is not greater
         c, s = divide_or_zero(here, height), divide_or_zero(below, height)
         row = c * last + s * unit[k + 1]
         rows.append(pointwise.where(active, row, unit[k]))
         columns.append(pointwise.where(active, column, unit[k]))
         shares.append(pointwise.where(active, beta * getitem(row, 0), 0))
         last = pointwise.where(active, c * unit[k + 1] - s * last, last)
-        active = pointwise.logical_and(active, pointwise.abs(beta * getitem(last, 0)) > goal)
+        active = active & (pointwise.abs(beta * getitem(last, 0)) > goal)
         if k + 1 == length or not any_in_batch(active):
             break
         basis.add(pointwise.where(active, divide_or_zero(rest, below), 0))

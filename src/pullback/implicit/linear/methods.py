@@ -31,10 +31,10 @@ class Neumann(PackageMethod):
         at = state["at"] + apply_preconditioner(system, state["r"])
         r, left = true_residual(system, state, at)
         better = left < state["left"]
-        if isinstance(better, np.ndarray) and better:  # a shortcut, where there is nothing to choose by element
+        if isinstance(better, np.bool_) and better:  # a shortcut, where there is nothing to choose by element
             return {**state, "at": at, "r": r, "x": at, "left": left}
         # where the terms outgrow b by this much, rounding has already lost all digits of the sum
-        going = pointwise.logical_and(state["going"], left < 1 / float(np.finfo(system.dtype).eps))
+        going = state["going"] & (left < 1 / float(np.finfo(system.dtype).eps))
         return {
             **state, "at": at, "r": r, "going": going,
             "x": pointwise.where(better, at, state["x"]), "left": pointwise.where(better, left, state["left"]),

@@ -80,53 +80,45 @@ def _transpose_product(multiply: Callable[[Any], Any], like: Any, what: str) -> 
     return lambda v: transposed([v])[0]
 
 
+@dataclass(eq=False)
 class LinearSystem:
     """A linear system for a solver: `apply(v)` multiplies by the matrix, `apply_transposed(v)` by its transpose.
 
     `tolerance` is that of |b - A x| relative to |b|; `symmetric` and `definite` say what is known of the matrix,
-    `precondition(v)` multiplies by something near its inverse; `xp` is NumPy or CuPy. Products are counted.
+    `precondition(v)` multiplies by something near its inverse; where it is near the identity itself, `series` is the
+    method that makes use of it. `xp` is NumPy or CuPy. Products are counted.
     """
 
-    def __init__(
-        self,
-        multiply: Callable[[Any], Any],
-        size: int,
-        dtype: Any,
-        tolerance: float,
-        *,
-        multiply_transposed: Callable[[Any], Any] | None = None,
-        xp: Any = np,
-        **known: Any,
-    ) -> None:
-        self.xp = xp
-        self._multiply = multiply
-        self._multiply_transposed = multiply_transposed
-        self.size = size
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.symmetric: bool = known.get("symmetric", False)
-        self.definite: bool = known.get("definite", False)
-        self.precondition: Callable[[Any], Any] | None = known.get("precondition")
-        self.products = 0
+    multiply: Callable[[Any], Any]
+    size: int
+    dtype: Any
+    tolerance: float
+    multiply_transposed: Callable[[Any], Any] | None = None
+    xp: Any = np
+    symmetric: bool = False
+    definite: bool = False
+    precondition: Callable[[Any], Any] | None = None
+    series: Any = None
+    products: int = field(default=0, init=False)
 
     def apply(self, v: Any) -> Any:
         """A v."""
         self.products += 1
-        return self._multiply(v)
+        return self.multiply(v)
 
     def apply_transposed(self, v: Any) -> Any:
         """A^T v."""
         self.products += 1
-        if self._multiply_transposed is not None:
-            return self._multiply_transposed(v)
-        return _transpose_product(self._multiply, v, "the product with the matrix")(v)
+        if self.multiply_transposed is not None:
+            return self.multiply_transposed(v)
+        return _transpose_product(self.multiply, v, "the product with the matrix")(v)
 
     def to_dense(self) -> Any:
         """The matrix, by as many products as it has columns, all at once."""
         self.products += self.size
         if self.size == 1:
-            return reshape(self._multiply(self.xp.ones(1, self.dtype)), (1, 1))
-        columns: Any = vmap(self._multiply, 0, 1)(self.xp.eye(self.size, dtype=self.dtype))
+            return reshape(self.multiply(self.xp.ones(1, self.dtype)), (1, 1))
+        columns: Any = vmap(self.multiply, 0, 1)(self.xp.eye(self.size, dtype=self.dtype))
         return columns
 
 

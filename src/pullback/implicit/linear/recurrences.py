@@ -42,9 +42,9 @@ def finish_step(system: LinearSystem, old: State, new: State, guess: Any, restar
     unless it did so before and came no further.
     """
     fine = pointwise.isfinite(guess + reductions.sum(new["at"]))
-    better = pointwise.logical_and(fine, guess < old["least"])
-    claimed = pointwise.logical_and(fine, guess <= system.tolerance)
-    new = {**old, **new, "going": pointwise.logical_and(old["going"], fine), "left": guess * 0 + math.inf}
+    better = fine & (guess < old["least"])
+    claimed = fine & (guess <= system.tolerance)
+    new = {**old, **new, "going": old["going"] & fine, "left": guess * 0 + math.inf}
     new["x"] = pointwise.where(better, new["at"], old["x"])
     new["least"] = pointwise.where(better, guess, old["least"])
     return _verify_claimed(system, old, new, claimed, restart) if any_in_batch(claimed) else new
@@ -54,10 +54,10 @@ def _verify_claimed(system: LinearSystem, old: State, new: State, claimed: Any, 
     """The state with the true residual where success is claimed."""
     r, left = true_residual(system, old, new["at"])
     found = {**restart(system, new["at"], r, left), "x": new["at"], "left": left, "least": left, "checked": left}
-    nearer = pointwise.logical_or(pointwise.logical_not(claimed), left < old["checked"])
+    nearer = pointwise.logical_not(claimed) | (left < old["checked"])
     for name, value in found.items():
         new[name] = pointwise.where(claimed, value, new[name])
-    return {**new, "going": pointwise.logical_and(new["going"], nearer)}
+    return {**new, "going": new["going"] & nearer}
 
 
 @final
@@ -112,8 +112,8 @@ class BiCGStab(PackageMethod):
         rho = dot(shadow, r)
         p = r + divide_or_zero(rho, state["rho"]) * divide_or_zero(alpha, omega) * (p - omega * v)
         # r orthogonal to its shadow, or no omega: the recurrence ends, and begins again with what is left
-        lost = pointwise.abs(rho) <= float(np.finfo(system.dtype).eps) * norm(shadow) * norm(r)
-        lost = pointwise.logical_or(lost, pointwise.equal(omega, 0))
+        orthogonal = pointwise.abs(rho) <= float(np.finfo(system.dtype).eps) * norm(shadow) * norm(r)
+        lost = orthogonal | pointwise.equal(omega, 0)
         new = {"at": x, "r": r, "p": p, "rho": rho, "shadow": shadow}
         for name, value in self._restart(system, x, r, None).items():
             new[name] = pointwise.where(lost, value, new[name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,38 +25,29 @@ from ...transforms.vectorize import Batched, vmap
 State = dict[str, Any]
 
 
+@dataclass(eq=False)
 class SolverProblem:
-    """One equation for a solver: `residual(x)`, with the parameters in their places, and `tolerance` for its norm.
+    """One equation for a solver: a `function`, with the parameters in their places, and `tolerance` for its norm.
 
     `objective(x)` is the scalar whose gradient the residual is, for a minimum; `inner(x)` the vector whose squares are
     summed, for least squares; else None. `xp` is NumPy or CuPy. Evaluations are counted.
     """
 
-    def __init__(
-        self,
-        residual: Callable[[Any], Any],
-        size: int,
-        dtype: Any,
-        tolerance: float,
-        xp: Any = np,
-        objective: Callable[[Any], Any] | None = None,
-        inner: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.xp = xp
-        self._residual = residual
-        self.size = size
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.objective = objective
-        self.inner = inner
-        self.functions = 0
-        self.products = 0
-        self._latest: tuple[Any, Any] = None, None
+    function: Callable[[Any], Any]
+    size: int
+    dtype: Any
+    tolerance: float
+    xp: Any = np
+    objective: Callable[[Any], Any] | None = None
+    inner: Callable[[Any], Any] | None = None
+    functions: int = field(default=0, init=False)
+    products: int = field(default=0, init=False)
+    _latest: tuple[Any, Any] = field(default=(None, None), init=False)
 
     def residual(self, x: Any) -> Any:
         """F(x)."""
         self.functions += 1
-        found = self._residual(x)
+        found = self.function(x)
         self._latest = x, found
         return found
 
@@ -70,13 +62,13 @@ class SolverProblem:
         """F(x) and F'(x) v."""
         self.functions += 1
         self.products += 1
-        found: tuple[Any, Any] = jvp(self._residual, (x,), (v,))
+        found: tuple[Any, Any] = jvp(self.function, (x,), (v,))
         return found
 
     def jacobian(self, x: Any, function: Callable[[Any], Any] | None = None) -> Any:
         """The matrix F'(x), all columns at once; or that of another function."""
         self.products += self.size
-        moving = self._residual if function is None else function
+        moving = self.function if function is None else function
         columns: Any = vmap(lambda v: jvp(moving, (x,), (v,))[1], 0, 1)(self.identity())
         return columns
 
@@ -90,6 +82,7 @@ class SolverProblem:
         return float(np.finfo(self.dtype).eps)
 
 
+@runtime_checkable
 class Method(Protocol):
     """The protocol of a solver; `done` returns one boolean, or one by element."""
 

@@ -13,8 +13,7 @@ from ...ops.dispatch import apply, as_value, ndim, shape
 from ...ops.families import broadcast_shape
 from ...ops.random.keys import next_key
 from ...ops.shape import reshaping
-from .blockwise import attend_block, attention_bands
-from .weights import AttentionConfig, query_block
+from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
 
 #: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each.
 _MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21

@@ -58,9 +58,8 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
     share = at - low
     if mode == "bilinear":
         return [(low, 1.0 - share), (low + 1.0, share)]
-    return [
-        (low + float(k), (cubic_near if k in (0, 1) else cubic_far)(abs(share - float(k)), -0.75)) for k in range(-1, 3)
-    ]
+    weights = ((-1.0, cubic_far), (0.0, cubic_near), (1.0, cubic_near), (2.0, cubic_far))
+    return [(low + k, weight(abs(share - k), -0.75)) for k, weight in weights]
 
 
 @attributed_to_caller

@@ -10,7 +10,7 @@ from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...ops.elementwise.pointwise import stop_gradient
 from ..module import Module
-from ..norm.standardize import batch_norm, group_norm, layer_norm, rms_norm
+from ..norm import batch_norm, group_norm, layer_norm, rms_norm
 from .parameters import filled_parameter
 
 

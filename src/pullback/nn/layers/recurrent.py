@@ -50,9 +50,8 @@ class _Recurrent(Module):
             for direction in range(directions):
                 at = number * directions + direction
                 state = None if states is None else states[at]
-                hs, end = type(self).function(
-                    x, *self.weights[at], state=state, lengths=lengths, reverse=direction == 1
-                )
+                options = {"state": state, "lengths": lengths, "reverse": direction == 1}
+                hs, end = type(self).function(x, *self.weights[at], **options)
                 found.append(hs)
                 last.append(end)
             x = found[0] if directions == 1 else concat(found, axis=-1)

@@ -13,7 +13,7 @@ from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
 from ..arguments import as_floats, match_target, reduce_losses
-from ..norm.vectors import normalize
+from ..norm import normalize
 from .classification import cross_entropy
 
 

@@ -16,7 +16,7 @@ from ...ops.reduce.distances import pairwise_distance
 from ...ops.reduce.scans import cumulative_sum
 from ...ops.shape import reshaping
 from ..arguments import as_floats, match_target, reduce_losses, validate_labels
-from ..norm.vectors import cosine_similarity
+from ..norm import cosine_similarity
 
 
 @attributed_to_caller
@@ -167,9 +167,8 @@ def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -
     safe, _ = validate_labels(labels, classes, what, -1)
     ended = cumulative_sum(reshaping.astype(less(labels, 0), "int64"), axis=-1)
     named = equal(ended, 0)
-    hit = logical_and(
-        equal(reshaping.expand_dims(safe, -1), namespace_for(x).arange(classes)), reshaping.expand_dims(named, -1)
-    )
+    same = equal(reshaping.expand_dims(safe, -1), namespace_for(x).arange(classes))
+    hit = logical_and(same, reshaping.expand_dims(named, -1))
     among = reductions.any(hit, axis=-2, keepdims=True)
     own = reshaping.expand_dims(indexing.take_along_axis(x, safe, axis=-1), -1)
     each = relu(reshaping.expand_dims(x, -2) - own + 1.0)

@@ -24,10 +24,9 @@ from .core import avg_pool, max_pool
 def _output_sizes(what: str, output_size: Any, sizes: Sizes) -> Sizes:
     if 0 in sizes:
         raise ShapeError(f"{what}: sizes {sizes} have no elements to pool.")
-    given = broadcast_to_axes(output_size, len(sizes), f"{what}: output_size")
-    return tuple(
-        n if m is None else per_axis(m, 1, f"{what}: output_size")[0] for m, n in zip(given, sizes, strict=True)
-    )
+    what, rank = f"{what}: output_size", len(sizes)
+    pairs = zip(broadcast_to_axes(output_size, rank, what), sizes, strict=True)
+    return per_axis([n if m is None else m for m, n in pairs], rank, what)
 
 
 def _equal_windows(sizes: Sizes, wanted: Sizes) -> Sizes | None:
@@ -75,9 +74,8 @@ def _max_over_windows(x: Any, seen: list[Any], return_indices: bool) -> Any:
         places = along if places is None else places + along
     many, inside = shape(places)[2 : 2 + rank], math.prod(shape(places)[2 + rank :])
     front = shape(x)[:2]
-    flat = reshaping.broadcast_to(
-        reshaping.reshape(places, (*shape(places)[:2], math.prod(many), inside)), (*front, math.prod(many), inside)
-    )
+    flat = reshaping.reshape(places, (*shape(places)[:2], math.prod(many), inside))
+    flat = reshaping.broadcast_to(flat, (*front, math.prod(many), inside))
     plane = reshaping.reshape(x, (*front, math.prod(sizes)))
     elements = indexing.take_along_axis(plane, reshaping.reshape(flat, (*front, math.prod(many) * inside)))
     best = reductions.argmax(reshaping.reshape(elements, shape(flat)), axis=-1, keepdims=True)

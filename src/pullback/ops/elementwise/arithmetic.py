@@ -183,21 +183,54 @@ def float_power(x: Any, y: Any, /) -> Any:
     return power(*wide)
 
 
-bitwise_left_shift: Any = pointwise.bitwise_op(
-    "bitwise_left_shift", "The bits of x moved y places up.", "x", "y", example=("[1, 2], 3", "array([ 8, 16])"),
-    ufunc="left_shift",
-)  # fmt: skip
-bitwise_right_shift: Any = pointwise.bitwise_op(
-    "bitwise_right_shift", "The bits of x moved y places down.", "x", "y", example=("[8, 17], 3", "array([1, 2])"),
-    ufunc="right_shift",
-)  # fmt: skip
-bitwise_count: Any = pointwise.bitwise_op(
-    "bitwise_count", "How many bits |x| has.", "x", example=("[3, 8]", "array([2, 1], dtype=uint8)")
-)
-gcd: Any = pointwise.bitwise_op(
-    "gcd", "The greatest common divisor.", "x", "y", example=("[12, 9], 6", "array([6, 3])")
-)
-lcm: Any = pointwise.bitwise_op("lcm", "The least common multiple.", "x", "y", example=("[4, 9], 6", "array([12, 18])"))
+@pointwise.bitwise_op("left_shift")
+def bitwise_left_shift(x: Any, y: Any, /) -> Any:
+    """The bits of x moved y places up.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_left_shift([1, 2], 3)
+    array([ 8, 16])
+    """
+
+
+@pointwise.bitwise_op("right_shift")
+def bitwise_right_shift(x: Any, y: Any, /) -> Any:
+    """The bits of x moved y places down.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_right_shift([8, 17], 3)
+    array([1, 2])
+    """
+
+
+@pointwise.bitwise_op()
+def bitwise_count(x: Any, /) -> Any:
+    """How many bits |x| has.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_count([3, 8])
+    array([2, 1], dtype=uint8)
+    """
+
+
+@pointwise.bitwise_op()
+def gcd(x: Any, y: Any, /) -> Any:
+    """The greatest common divisor.
+
+    >>> import pullback as pb
+    >>> pb.gcd([12, 9], 6)
+    array([6, 3])
+    """
+
+
+@pointwise.bitwise_op()
+def lcm(x: Any, y: Any, /) -> Any:
+    """The least common multiple.
+
+    >>> import pullback as pb
+    >>> pb.lcm([4, 9], 6)
+    array([12, 18])
+    """
 
 
 @elementwise_op({"x": None, "y": None}, dtype="bool")

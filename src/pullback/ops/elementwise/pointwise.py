@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -247,12 +248,7 @@ def _gelu_kernel(k: Any, x: Any) -> Any:
 
 
 gelu_by_tanh: Any = elementwise(
-    "gelu_by_tanh",
-    {"x": _gelu_slope},
-    value=_gelu_value,
-    dtype="inexact",
-    doc="",
-    kernel=_gelu_kernel,
+    "gelu_by_tanh", {"x": _gelu_slope}, value=_gelu_value, dtype="inexact", doc="", kernel=_gelu_kernel
 )
 
 
@@ -362,17 +358,13 @@ def real(x: Any, /) -> Any:
     """
 
 
-def _push_imag(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return imag(tangents[0])
-
-
 # The gradient of the imaginary part points along i; for a real argument there is none.
 @elementwise_op(
     {"x": lambda bar, x_spec: multiply(bar, 1j) if x_spec.dtype.kind == "c" else multiply(bar, 0)},
     value=lambda xp, x: xp.imag(x),
     conjugate=False,
     dtype="real",
-    push=_push_imag,
+    push=lambda tangents, out, primals, static: imag(tangents[0]),
 )
 def imag(x: Any, /) -> Any:
     """The imaginary part.
@@ -522,29 +514,52 @@ isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is a
 isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
 
 
-def bitwise_op(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
-    none = dict.fromkeys(args)
-    samples = integers(len(args))
-    return elementwise(name, none, value=ufunc or name, dtype="bits", doc=doc, samples=samples, example=example)
+def bitwise_op(ufunc: str | None = None) -> Callable[[Any], Any]:
+    """A decorator: an op on the bits of integers, by NumPy's ufunc of its own name or of another."""
+
+    def define(declared: Any) -> Any:
+        args = declared.__code__.co_varnames
+        how: dict[str, Any] = {"value": ufunc or declared.__name__, "dtype": "bits", "samples": integers(len(args))}
+        return elementwise_op(dict.fromkeys(args), **how)(declared)
+
+    return define
 
 
-bitwise_and: Any = bitwise_op(
-    "bitwise_and", "The bits x and y share; for booleans, both hold.", "x", "y", example=("[1, 2], 3", "array([1, 2])")
-)
-bitwise_or: Any = bitwise_op(
-    "bitwise_or", "The bits of x and y; for booleans, either holds.", "x", "y", example=("[1, 2], 3", "array([3, 3])")
-)
-bitwise_xor: Any = bitwise_op(
-    "bitwise_xor",
-    "The bits x and y do not share; for booleans, one holds.",
-    "x",
-    "y",
-    example=("[1, 2], 3", "array([2, 1])"),
-)
-bitwise_invert: Any = bitwise_op(
-    "bitwise_invert",
-    "The bits x does not have; for booleans, x does not hold.",
-    "x",
-    example=("[1, 2]", "array([-2, -3])"),
-    ufunc="bitwise_not",
-)
+@bitwise_op()
+def bitwise_and(x: Any, y: Any, /) -> Any:
+    """The bits x and y share; for booleans, both hold.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_and([1, 2], 3)
+    array([1, 2])
+    """
+
+
+@bitwise_op()
+def bitwise_or(x: Any, y: Any, /) -> Any:
+    """The bits of x and y; for booleans, either holds.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_or([1, 2], 3)
+    array([3, 3])
+    """
+
+
+@bitwise_op()
+def bitwise_xor(x: Any, y: Any, /) -> Any:
+    """The bits x and y do not share; for booleans, one holds.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_xor([1, 2], 3)
+    array([2, 1])
+    """
+
+
+@bitwise_op("bitwise_not")
+def bitwise_invert(x: Any, /) -> Any:
+    """The bits x does not have; for booleans, x does not hold.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_invert([1, 2])
+    array([-2, -3])
+    """

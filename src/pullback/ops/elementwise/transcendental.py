@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...arrays.node import attributed_to_caller
-from ...arrays.spec import Spec, is_inexact, make_spec
+from ...arrays.spec import is_inexact, make_spec
 from .. import batching, statics
 from ..dispatch import apply, as_value
 from ..families import elementwise, elementwise_op, general, is_complex
 from ..op import Op
-from ..op_samples import join_samples, normal_sample, reals_above, reals_away_from, reals_between
+from ..op_samples import join_samples, normal_samples, reals_above, reals_away_from, reals_between
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
@@ -114,10 +114,6 @@ def _sinc_series(xp: Any, u: Any, order: int) -> Any:
     return total
 
 
-def _sinc_spec(x: Spec, order: int) -> Spec:
-    return make_spec(x.shape, x.dtype if is_inexact(x.dtype) else "float64", x.device)
-
-
 def _sinc_slope(x: Any, order: int, conjugate: bool) -> Any:
     """The next derivative; conjugated for a cotangent, which is multiplied by the conjugate of a complex slope."""
     slope = apply(_sinc, x, order=order + 1)
@@ -129,15 +125,12 @@ _sinc: Op = general(
     "sinc",
     statics={"order": statics.integer(0, 200)},
     value=_sinc_value,
-    spec=_sinc_spec,
+    spec=lambda x, order: make_spec(x.shape, x.dtype if is_inexact(x.dtype) else "float64", x.device),
     pulls={"x": lambda bar, x, order: multiply(bar, _sinc_slope(x, order, True))},
     push=lambda tangents, out, primals, static: multiply(tangents[0], _sinc_slope(primals[0], static["order"], False)),
     batch=batching.batch_pointwise,
     samples=join_samples(
-        normal_sample(3, order=0),
-        normal_sample(order=0),
-        normal_sample(2, 3, order=1),
-        normal_sample(0, order=0),
+        normal_samples([(3,), (), (2, 3), (0,)], order=[0, 0, 1, 0]),
         lambda rng: [((rng.normal(size=6) * 1e-3,), {"order": 2})],
     ),
     motion="pointwise",

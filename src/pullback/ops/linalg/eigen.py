@@ -71,9 +71,7 @@ def _eigh_pull(bar: Any, out: Any) -> Any:
     if w_bar is not None and not are_all_distinct(equal):
         w_bar = raise_where(w_bar, gauge.differs_on_equal(w_bar, equal), gauge.joint_error_text("eigh"))
         turn = raise_where(
-            turn,
-            gauge.separates_equal(common.hermitian_part(turn), equal, v_bar),
-            gauge.joint_error_text("eigh"),
+            turn, gauge.separates_equal(common.hermitian_part(turn), equal, v_bar), gauge.joint_error_text("eigh")
         )
     turn = common.antihermitian_part(turn)
     if is_complex(turn) or not are_all_distinct(equal):

@@ -198,12 +198,7 @@ def _lu_samples(rng: Any) -> Any:
 
 # Row orders and triangles (p, q, L, U) with x = (L U)[p] and x[q] = L U.
 _lu: Op = common.matrix_op(
-    "lu",
-    value=_lu_value,
-    spec=_lu_spec,
-    pulls={"x": _pull_lu},
-    push=_push_lu,
-    samples=_lu_samples,
+    "lu", value=_lu_value, spec=_lu_spec, pulls={"x": _pull_lu}, push=_push_lu, samples=_lu_samples
 )
 
 

@@ -26,10 +26,6 @@ from .common import eps, identity_like
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
 
 
-def _spec(x: Any, bad: Any, kind: str, text: str) -> Any:
-    return x
-
-
 def _samples(rng: Any) -> Any:
     static = {"kind": "gauge", "text": "never"}
     return [((rng.normal(size=s), rng.random(s) > 2), static) for s in ((3,), (2, 2), (0,))]
@@ -46,7 +42,6 @@ _checked: Op = general(
     "checked",
     statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
     value=_checked_value,
-    spec=_spec,
     pulls={"x": lambda bar: bar, "bad": None},
     push=lambda tangents, out, primals, static: tangents[0],
     samples=_samples,
@@ -64,7 +59,6 @@ _once: Op = general(
     "once",
     statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
     value=lambda xp, x, bad, kind, text: x,
-    spec=_spec,
     pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, text, kind), "bad": None},
     push=lambda tangents, out, primals, static: (
         None if tangents[0] is None else raise_where(tangents[0], primals[1], **static)

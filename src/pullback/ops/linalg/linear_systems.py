@@ -11,7 +11,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import statics
-from ..axes import as_integer, normalize_axis
+from ..axes import as_integer, axes_tuple
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, result_dtype
@@ -223,8 +223,8 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """
     a, b = as_value(a), as_value(b)
     if axes is not None:
-        last = [normalize_axis(k, ndim(a), "tensorsolve") for k in axes]
-        order = [k for k in range(ndim(a)) if k not in last] + last
+        last = axes_tuple(axes, ndim(a), "tensorsolve")
+        order = [k for k in range(ndim(a)) if k not in last] + [*last]
         a = reshaping.permute_dims(a, tuple(order))
     wanted = shape(a)[ndim(b) :]
     if math.prod(wanted) != math.prod(shape(b)) or math.prod(wanted) ** 2 != math.prod(shape(a)):

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.node import attributed_to_caller
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, ShapeError
+from .. import batching
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..op import Op
@@ -64,10 +65,6 @@ def _pinv_value(xp: Any, x: Any, rtol: Any) -> Any:
     return common.narrow_to(out.astype(u.dtype, copy=False), x.dtype)
 
 
-def _pinv_spec(x: Spec, rtol: Spec) -> Spec:
-    return make_spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype), x.device)
-
-
 # Golub and Pereyra, for matrices y of one rank near x, p = pinv(x):
 #   p' = -p y' p + p p^H y'^H (1 - x p) + (1 - p x) y'^H p^H p.
 def _push_pinv(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -97,24 +94,22 @@ def _pinv_samples(rng: Any) -> Any:
     return [((rng.normal(size=s) + 3 * np.eye(*s[-2:]), np.asarray(1e-12)), {}) for s in shapes]
 
 
+def _batch_pinv(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    """The tolerances of a stack get axes of size one for the stack axes that they do not have."""
+    (x, rtol), (x_axis, rtol_axis) = args, axes
+    x = batching.move_batch_first(x, x_axis, size)
+    return apply(op, x, batching.align_rank(rtol, rtol_axis, ndim(x) - 3)), 0
+
+
 _pinv: Op = common.matrix_op(
     "pinv",
     value=_pinv_value,
-    spec=_pinv_spec,
+    spec=lambda x, rtol: make_spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype), x.device),
     pulls={"x": _pull_pinv, "rtol": None},
     push=_push_pinv,
-    batch=lambda op, size, args, axes, static: _batch_pinv(op, size, args, axes),
+    batch=_batch_pinv,
     samples=_pinv_samples,
 )
-
-
-def _batch_pinv(op: Any, size: int, args: Any, axes: Any) -> tuple[Any, int]:
-    (x, rtol), (x_axis, rtol_axis) = args, axes
-    x = reshaping.moveaxis(x, x_axis, 0) if x_axis is not None else reshaping.broadcast_to(x, (size, *shape(x)))
-    if rtol_axis is not None:
-        rtol = reshaping.moveaxis(rtol, rtol_axis, 0)
-        rtol = reshaping.reshape(rtol, (size, *(1,) * (ndim(x) - 2 - ndim(rtol)), *shape(rtol)[1:]))
-    return apply(op, x, rtol), 0
 
 
 @attributed_to_caller

@@ -130,9 +130,7 @@ def _call_product(ufunc: Any, function: Callable[..., Any], inputs: tuple[Any, .
     if ufunc.__name__ != "vecdot" and (axis != -1 or keepdims):
         refuse(ufunc.__name__, axis=axis, keepdims=keepdims)
     refuse(ufunc.__name__, **options)
-    if axis != -1:
-        values = [reshaping.moveaxis(x, axis, -1) for x in values]
-    found = function(*values)
+    found = function(*values) if axis == -1 else function(*values, axis=axis)
     return reshaping.expand_dims(found, axis) if keepdims else found
 
 

@@ -18,7 +18,7 @@ from ..families import broadcast_shape, common_device, general
 from ..forms import Expand
 from ..special.incomplete_gamma import gamma_moment
 from .expansions import MAX_EXPANDED, expand_bits, expand_range, expand_unit
-from .threefry import BITS, DRAWS, HIGH, generate_words, join_words, key_batch_shape, threefry
+from .threefry import BITS, DRAWS, HIGH, generate_words, join_words, key_batch_shape, sample_key, threefry
 
 
 def _bits_value(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
@@ -28,10 +28,6 @@ def _bits_value(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
         found = generate_words(xp, key, -(-size // 2), BITS).reshape(*lead, -1)[..., :size]
         return found.reshape((*lead, *shape))
     return join_words(generate_words(xp, key, size, BITS, HIGH)).reshape((*lead, *shape))
-
-
-def sample_key(rng: Any) -> Any:
-    return rng.integers(0, 2**32, size=(2,), dtype=np.uint32)
 
 
 random_bits = general(
@@ -255,7 +251,6 @@ discrete_parameter = general(
     "discrete_parameter",
     statics={"what": statics.text},
     value=lambda xp, x, what: x,
-    spec=lambda x, what: x,
     samples=lambda rng: [((rng.random(shape),), {"what": "bernoulli"}) for shape in ((3,), (2, 2), ())],
     form=Expand(lambda x, what: x),
     meet=refuse_derivatives,

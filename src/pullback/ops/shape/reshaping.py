@@ -17,29 +17,20 @@ from ...arrays.value import Value
 from ...errors import ArgumentError, ShapeError
 from ...settings import modes
 from .. import batching, statics
-from ..axes import as_shape, axes_tuple, normalize_axes, normalize_axis, resolve_shape
+from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
-from ..op_samples import join_samples, normal_sample
-
-
-def _astype_spec(x: Spec, dtype: Any) -> Spec:
-    return make_spec(x.shape, np.dtype(dtype), x.device)
-
+from ..op_samples import normal_samples
 
 _astype = linear(
     "astype",
     statics={"dtype": statics.dtype},
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
-    spec=_astype_spec,
+    spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
-    samples=join_samples(
-        normal_sample(3, dtype=np.dtype("float64")),
-        normal_sample(2, 2, dtype=np.dtype("float32")),
-        normal_sample(dtype=np.dtype("float32")),
-    ),
+    samples=normal_samples([(3,), (2, 2), ()], dtype=[np.dtype("float64"), np.dtype("float32"), np.dtype("float32")]),
     form=Cast(),
 )
 
@@ -65,12 +56,7 @@ _reshape = linear(
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
-    samples=join_samples(
-        normal_sample(2, 3, shape=(6,)),
-        normal_sample(6, shape=(3, 1, 2)),
-        normal_sample(1, shape=()),
-        normal_sample(0, 3, shape=(3, 0)),
-    ),
+    samples=normal_samples([(2, 3), (6,), (1,), (0, 3)], shape=[(6,), (3, 1, 2), (), (3, 0)]),
 )
 
 
@@ -122,12 +108,7 @@ _permute = linear(
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
-    samples=join_samples(
-        normal_sample(2, 3, axes=(1, 0)),
-        normal_sample(2, 3, 4, axes=(2, 0, 1)),
-        normal_sample(axes=()),
-        normal_sample(0, 2, axes=(1, 0)),
-    ),
+    samples=normal_samples([(2, 3), (2, 3, 4), (), (0, 2)], axes=[(1, 0), (2, 0, 1), (), (1, 0)]),
 )
 
 
@@ -191,11 +172,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """
     x = as_value(x)
     rank = ndim(x)
-    froms = [normalize_axis(a, rank, "moveaxis") for a in (source if isinstance(source, (tuple, list)) else (source,))]
-    tos = [
-        normalize_axis(a, rank, "moveaxis")
-        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
-    ]
+    froms, tos = axes_tuple(source, rank, "moveaxis"), axes_tuple(destination, rank, "moveaxis")
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
         raise ArgumentError(f"moveaxis: source {source} and destination {destination} differ in length.")
     rest = iter([a for a in range(rank) if a not in froms])
@@ -261,12 +238,7 @@ _broadcast = linear(
     spec=_broadcast_spec,
     transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
     batch=_batch_broadcast,
-    samples=join_samples(
-        normal_sample(3, shape=(2, 3)),
-        normal_sample(shape=(2,)),
-        normal_sample(2, 1, shape=(4, 2, 3)),
-        normal_sample(1, shape=(0,)),
-    ),
+    samples=normal_samples([(3,), (), (2, 1), (1,)], shape=[(2, 3), (2,), (4, 2, 3), (0,)]),
     form=View(np.broadcast_to),
 )
 

@@ -6,13 +6,15 @@ functions have derivatives of their own, of every order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import comb, prod
 from typing import Any
 
 import numpy as np
 
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
-from .definition import cache_by_order, library_function, refuse_partial, shift_order, special, special_op
+from . import definition
+from .definition import library_function, shift_order, special, special_op
 
 
 def _half_difference(f: Any) -> Any:
@@ -25,7 +27,7 @@ def _half_sum(f: Any, sign: float) -> Any:
     return lambda v, x: multiply(add(f()(shift_order(v, -1), x), f()(shift_order(v, 1), x)), 0.5 * sign)
 
 
-@special({"x": _half_difference(lambda: jv)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_difference(lambda: jv)}, [range(4), (0.5, 5.0)], plane=True)
 def jv(v: Any, x: Any, /) -> Any:
     """The Bessel function of the first kind of real order, jv(v, x).
 
@@ -35,7 +37,7 @@ def jv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": _half_difference(lambda: yv)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_difference(lambda: yv)}, [range(4), (0.5, 5.0)], plane=True)
 def yv(v: Any, x: Any, /) -> Any:
     """The Bessel function of the second kind of real order, yv(v, x).
 
@@ -45,7 +47,7 @@ def yv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": _half_sum(lambda: iv, 1.0)}, range(4), (0.5, 5.0), plane=True)
+@special({"x": _half_sum(lambda: iv, 1.0)}, [range(4), (0.5, 5.0)], plane=True)
 def iv(v: Any, x: Any, /) -> Any:
     """The modified Bessel function of the first kind of real order, iv(v, x).
 
@@ -57,8 +59,7 @@ def iv(v: Any, x: Any, /) -> Any:
 
 @special(
     {"v": lambda v, x: multiply(exp(negative(x)), kve_derivative(0, 1)(v, x)), "x": _half_sum(lambda: kv, -1.0)},
-    (-1.5, 3.0),
-    (0.5, 4.0),
+    [(-1.5, 3.0), (0.5, 4.0)],
 )
 def kv(v: Any, x: Any, /) -> Any:
     """The modified Bessel function of the second kind, kv(v, x), differentiable in its order too.
@@ -69,7 +70,7 @@ def kv(v: Any, x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda v, x: ive_derivative(1)(v, x)}, range(4), (0.5, 5.0))
+@special({"x": lambda v, x: ive_derivative(1)(v, x)}, [range(4), (0.5, 5.0)])
 def ive(v: Any, x: Any, /) -> Any:
     """exp(-|x|) iv(v, x), which does not overflow.
 
@@ -81,8 +82,7 @@ def ive(v: Any, x: Any, /) -> Any:
 
 @special(
     {"v": lambda v, x: kve_derivative(0, 1)(v, x), "x": lambda v, x: kve_derivative(1, 0)(v, x)},
-    (-1.5, 3.0),
-    (0.5, 4.0),
+    [(-1.5, 3.0), (0.5, 4.0)],
 )
 def kve(v: Any, x: Any, /) -> Any:
     """exp(x) kv(v, x), which does not underflow.
@@ -93,62 +93,187 @@ def kve(v: Any, x: Any, /) -> Any:
     """
 
 
-def _fixed_order_op(name: str, kind: str, partial: Any, example: str, low: float) -> Any:
-    return special_op(name, {"x": partial}, (low, 4.0), doc=f"The Bessel function {kind}.", example=("1.0", example))
+@special({"x": lambda x: negative(j1(x))}, [(-4.0, 4.0)])
+def j0(x: Any, /) -> Any:
+    """The Bessel function J of order 0.
+
+    >>> import pullback as pb
+    >>> pb.special.j0(1.0)
+    array(0.76519769)
+    """
 
 
-j0: Any = _fixed_order_op("j0", "J of order 0", lambda x: negative(j1(x)), "array(0.76519769)", -4.0)
-j1: Any = _fixed_order_op("j1", "J of order 1", lambda x: _half_difference(lambda: jv)(1, x), "array(0.44005059)", -4.0)
-y0: Any = _fixed_order_op("y0", "Y of order 0", lambda x: negative(y1(x)), "array(0.08825696)", 0.5)
-y1: Any = _fixed_order_op("y1", "Y of order 1", lambda x: _half_difference(lambda: yv)(1, x), "array(-0.78121282)", 0.5)
-i0: Any = _fixed_order_op("i0", "I of order 0", lambda x: i1(x), "array(1.26606588)", -4.0)
-i1: Any = _fixed_order_op("i1", "I of order 1", lambda x: _half_sum(lambda: iv, 1.0)(1, x), "array(0.5651591)", -4.0)
-k0: Any = _fixed_order_op("k0", "K of order 0", lambda x: negative(k1(x)), "array(0.42102444)", 0.5)
-k1: Any = _fixed_order_op("k1", "K of order 1", lambda x: _half_sum(lambda: kv, -1.0)(1, x), "array(0.60190723)", 0.5)
-i0e: Any = _fixed_order_op(
-    "i0e", "I of order 0 times exp(-|x|)", lambda x: ive_derivative(1)(0, x), "array(0.46575961)", 0.5
-)
-i1e: Any = _fixed_order_op(
-    "i1e", "I of order 1 times exp(-|x|)", lambda x: ive_derivative(1)(1, x), "array(0.20791042)", 0.5
-)
-k0e: Any = _fixed_order_op(
-    "k0e", "K of order 0 times exp(x)", lambda x: kve_derivative(1, 0)(0, x), "array(1.14446308)", 0.5
-)
-k1e: Any = _fixed_order_op(
-    "k1e", "K of order 1 times exp(x)", lambda x: kve_derivative(1, 0)(1, x), "array(1.63615349)", 0.5
-)
+@special({"x": lambda x: _half_difference(lambda: jv)(1, x)}, [(-4.0, 4.0)])
+def j1(x: Any, /) -> Any:
+    """The Bessel function J of order 1.
+
+    >>> import pullback as pb
+    >>> pb.special.j1(1.0)
+    array(0.44005059)
+    """
+
+
+@special({"x": lambda x: negative(y1(x))}, [(0.5, 4.0)])
+def y0(x: Any, /) -> Any:
+    """The Bessel function Y of order 0.
+
+    >>> import pullback as pb
+    >>> pb.special.y0(1.0)
+    array(0.08825696)
+    """
+
+
+@special({"x": lambda x: _half_difference(lambda: yv)(1, x)}, [(0.5, 4.0)])
+def y1(x: Any, /) -> Any:
+    """The Bessel function Y of order 1.
+
+    >>> import pullback as pb
+    >>> pb.special.y1(1.0)
+    array(-0.78121282)
+    """
+
+
+@special({"x": lambda x: i1(x)}, [(-4.0, 4.0)])
+def i0(x: Any, /) -> Any:
+    """The Bessel function I of order 0.
+
+    >>> import pullback as pb
+    >>> pb.special.i0(1.0)
+    array(1.26606588)
+    """
+
+
+@special({"x": lambda x: _half_sum(lambda: iv, 1.0)(1, x)}, [(-4.0, 4.0)])
+def i1(x: Any, /) -> Any:
+    """The Bessel function I of order 1.
+
+    >>> import pullback as pb
+    >>> pb.special.i1(1.0)
+    array(0.5651591)
+    """
+
+
+@special({"x": lambda x: negative(k1(x))}, [(0.5, 4.0)])
+def k0(x: Any, /) -> Any:
+    """The Bessel function K of order 0.
+
+    >>> import pullback as pb
+    >>> pb.special.k0(1.0)
+    array(0.42102444)
+    """
+
+
+@special({"x": lambda x: _half_sum(lambda: kv, -1.0)(1, x)}, [(0.5, 4.0)])
+def k1(x: Any, /) -> Any:
+    """The Bessel function K of order 1.
+
+    >>> import pullback as pb
+    >>> pb.special.k1(1.0)
+    array(0.60190723)
+    """
+
+
+@special({"x": lambda x: ive_derivative(1)(0, x)}, [(0.5, 4.0)])
+def i0e(x: Any, /) -> Any:
+    """The Bessel function I of order 0 times exp(-|x|).
+
+    >>> import pullback as pb
+    >>> pb.special.i0e(1.0)
+    array(0.46575961)
+    """
+
+
+@special({"x": lambda x: ive_derivative(1)(1, x)}, [(0.5, 4.0)])
+def i1e(x: Any, /) -> Any:
+    """The Bessel function I of order 1 times exp(-|x|).
+
+    >>> import pullback as pb
+    >>> pb.special.i1e(1.0)
+    array(0.20791042)
+    """
+
+
+@special({"x": lambda x: kve_derivative(1, 0)(0, x)}, [(0.5, 4.0)])
+def k0e(x: Any, /) -> Any:
+    """The Bessel function K of order 0 times exp(x).
+
+    >>> import pullback as pb
+    >>> pb.special.k0e(1.0)
+    array(1.14446308)
+    """
+
+
+@special({"x": lambda x: kve_derivative(1, 0)(1, x)}, [(0.5, 4.0)])
+def k1e(x: Any, /) -> Any:
+    """The Bessel function K of order 1 times exp(x).
+
+    >>> import pullback as pb
+    >>> pb.special.k1e(1.0)
+    array(1.63615349)
+    """
+
+
 jn, yn, kn = jv, yv, kv
 
 
-def _spherical_op(name: str, kind: str, above: float, below: float, plane: bool, example: str) -> Any:
-    """(2n + 1) f_n' = below n f_{n-1} + above (n + 1) f_{n+1}, which is regular at zero."""
+def _spherical_function(above: float, below: float) -> Callable[[Any], Any]:
+    """A decorator: (2n + 1) f_n' = below n f_{n-1} + above (n + 1) f_{n+1}, which is regular at zero."""
 
-    def partial(bar: Any, n: Any, x: Any) -> Any:
-        lower = multiply(multiply(n, below), op(maximum(subtract(n, 1), 0), x))
-        upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
-        return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
+    def define(declared: Any) -> Any:
+        def partial(bar: Any, n: Any, x: Any) -> Any:
+            lower = multiply(multiply(n, below), op(maximum(subtract(n, 1), 0), x))
+            upper = multiply(multiply(shift_order(n, 1), above), op(shift_order(n, 1), x))
+            return divide(multiply(bar, add(lower, upper)), add(multiply(n, 2), 1))
 
-    op: Any = special_op(
-        name,
-        {"n": refuse_partial(name, "the order n"), "x": partial},
-        range(4),
-        (0.5, 4.0),
-        plane=plane,
-        doc=f"The spherical Bessel function {kind} of integer order, {name}(n, x).",
-        example=("0, 1.0", example),
-    )
-    return op
+        op = special({"x": partial}, [range(4), (0.5, 4.0)], plane=True)(declared)
+        return op
+
+    return define
 
 
-spherical_jn: Any = _spherical_op("spherical_jn", "j", -1.0, 1.0, True, "array(0.84147098)")
-spherical_yn: Any = _spherical_op("spherical_yn", "y", -1.0, 1.0, True, "array(-0.54030231)")
-spherical_in: Any = _spherical_op("spherical_in", "i", 1.0, 1.0, True, "array(1.17520119)")
-spherical_kn: Any = _spherical_op("spherical_kn", "k", -1.0, -1.0, True, "array(0.57786367)")
+@_spherical_function(-1.0, 1.0)
+def spherical_jn(n: Any, x: Any, /) -> Any:
+    """The spherical Bessel function j of integer order, spherical_jn(n, x).
+
+    >>> import pullback as pb
+    >>> pb.special.spherical_jn(0, 1.0)
+    array(0.84147098)
+    """
+
+
+@_spherical_function(-1.0, 1.0)
+def spherical_yn(n: Any, x: Any, /) -> Any:
+    """The spherical Bessel function y of integer order, spherical_yn(n, x).
+
+    >>> import pullback as pb
+    >>> pb.special.spherical_yn(0, 1.0)
+    array(-0.54030231)
+    """
+
+
+@_spherical_function(1.0, 1.0)
+def spherical_in(n: Any, x: Any, /) -> Any:
+    """The spherical Bessel function i of integer order, spherical_in(n, x).
+
+    >>> import pullback as pb
+    >>> pb.special.spherical_in(0, 1.0)
+    array(1.17520119)
+    """
+
+
+@_spherical_function(-1.0, -1.0)
+def spherical_kn(n: Any, x: Any, /) -> Any:
+    """The spherical Bessel function k of integer order, spherical_kn(n, x).
+
+    >>> import pullback as pb
+    >>> pb.special.spherical_kn(0, 1.0)
+    array(0.57786367)
+    """
 
 
 def _airy_op(name: str, place: int, partial: Any) -> Any:
     return special_op(
-        name, {"x": partial}, (-3.0, 2.0), value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
+        name, {"x": partial}, [(-3.0, 2.0)], value=lambda xp, x: library_function(xp, "airy")(x)[place], plane=True
     )
 
 
@@ -188,8 +313,9 @@ def _leibniz_sum(xp: Any, k: int, v: Any, x: Any) -> Any:
     return total
 
 
-def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
-    """On both sides of zero by the parity of integer orders; at zero the mean of both sides."""
+@definition.derivative_ops([range(4), (0.5, 5.0)])
+def ive_derivative(xp: Any, k: int, v: Any, x: Any) -> Any:
+    """The k-th derivative of ive(v, x) in x; below zero by the parity of integer orders, at zero the mean of both."""
     v, x = xp.broadcast_arrays(v + 0.0, x)
     size = xp.abs(x)
     far = (size > 30) & (size > v * v)
@@ -198,18 +324,6 @@ def _ive_derivative_value(xp: Any, k: int, v: Any, x: Any) -> Any:
     )
     odd = (v + k) % 2 == 1
     return xp.where(x > 0, found, xp.where(x < 0, xp.where(odd, -found, found), xp.where(odd, 0.0 * size, found)))
-
-
-@cache_by_order
-def ive_derivative(k: int) -> Any:
-    """The k-th derivative of ive(v, x) in x."""
-    return special_op(
-        f"ive_derivative_{k}",
-        {"v": refuse_partial("ive", "the order v"), "x": lambda v, x: ive_derivative(k + 1)(v, x)},
-        range(4),
-        (0.5, 5.0),
-        value=lambda xp, v, x: _ive_derivative_value(xp, k, v, x),
-    )
 
 
 _NODES = np.linspace(0.0, 1.0, 401)
@@ -251,7 +365,7 @@ def _trapezoid_rows(xp: Any, j: int, m: int, v: Any, x: Any, peak: Any, start: A
     return xp.exp(top[:, 0]) * total * ((stop - start)[:, 0] / (_NODES.size - 1))
 
 
-@cache_by_order
+@definition.cache_by_order
 def kve_derivative(j: int, m: int) -> Any:
     """(d/dx)^j (d/dv)^m of kve(v, x)."""
 
@@ -265,8 +379,7 @@ def kve_derivative(j: int, m: int) -> Any:
     return special_op(
         f"kve_derivative_{j}_{m}",
         {"v": lambda v, x: kve_derivative(j, m + 1)(v, x), "x": lambda v, x: kve_derivative(j + 1, m)(v, x)},
-        (-1.5, 3.0),
-        (0.5, 4.0),
+        [(-1.5, 3.0), (0.5, 4.0)],
         value=value,
     )
 

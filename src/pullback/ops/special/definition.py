@@ -14,6 +14,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
+from ..op import Formula
 
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -30,7 +31,7 @@ _SHAPES: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 
 def special(
     partials: Mapping[str, FormulaFunction],
-    *domains: Domain,
+    domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
 ) -> Callable[[FormulaFunction], Any]:
@@ -41,7 +42,7 @@ def special(
     def define(declared: FormulaFunction) -> Any:
         name, args = declared.__name__, declared.__code__.co_varnames[: declared.__code__.co_argcount]
         stated = {a: partials[a] if a in partials else refuse_partial(name, a) for a in args}
-        return special_op(name, stated, *domains, value=value, plane=plane, doc=declared.__doc__ or "")
+        return special_op(name, stated, domains, value=value, plane=plane, doc=declared.__doc__ or "")
 
     return define
 
@@ -49,11 +50,10 @@ def special(
 def special_op(
     name: str,
     partials: Mapping[str, FormulaFunction | None],
-    *domains: Domain,
+    domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
     doc: str = "",
-    example: tuple[str, str] | None = None,
 ) -> Any:
     """A special function, sampled over a domain for each argument: an interval of reals, or a range of integers.
     `value` is its name in SciPy or a function of (xp, *arrays) that receives float64; `plane`: whether it supports
@@ -68,8 +68,6 @@ def special_op(
         kernel=no_kernel,
         samples=_samples_over(domains),
         doc=doc,
-        example=example,
-        home="pb.special",
     )
 
 
@@ -130,6 +128,26 @@ def cache_by_order(make: FormulaFunction) -> FormulaFunction:
         return made[orders]
 
     return op_of
+
+
+def derivative_ops(domains: Sequence[Domain]) -> Callable[[FormulaFunction], FormulaFunction]:
+    """A decorator of a function of (xp, k, *arrays), the value of a k-th derivative in the last of them: it returns the
+    op of each order, whose own derivative is the next.
+    """
+
+    def define(value: FormulaFunction) -> FormulaFunction:
+        name, code = value.__name__, value.__code__
+        *held, moving = code.co_varnames[2 : code.co_argcount]
+
+        @cache_by_order
+        def op_of(k: int) -> Any:
+            slope: Any = Formula(lambda *arrays: op_of(k + 1)(*arrays), (*held, moving))
+            partials = {a: refuse_partial(name, a) for a in held} | {moving: slope}
+            return special_op(f"{name}_{k}", partials, domains, value=lambda xp, *arrays: value(xp, k, *arrays))
+
+        return op_of
+
+    return define
 
 
 def refuse_partial(name: str, argument: str) -> FormulaFunction:

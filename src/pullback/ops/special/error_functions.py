@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
-from .definition import cache_by_order, library_function, special, special_op
+from .definition import derivative_ops, library_function, special, special_op
 from .densities import integrate_half_line
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -17,7 +17,7 @@ def _gaussian(x: Any) -> Any:
     return exp(negative(square(x)))
 
 
-@special({"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)}, (-2.0, 2.0), plane=True)
+@special({"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)}, [(-2.0, 2.0)], plane=True)
 def erfc(x: Any, /) -> Any:
     """1 - erf(x), exact also where it is small.
 
@@ -27,7 +27,8 @@ def erfc(x: Any, /) -> Any:
     """
 
 
-def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops([(-1.5, 3.0)])
+def erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of exp(x^2) erfc(x) = 2 / sqrt(pi) * integral over s > 0 of exp(-s^2 - 2 s x).
 
     For x > 0 each derivative is an integral of one sign; below it f' = 2 x f - 2 / sqrt(pi) loses no digits:
@@ -44,18 +45,7 @@ def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(right, (-2.0) ** k * _TWO_OVER_ROOT_PI * positive, now)
 
 
-@cache_by_order
-def erfcx_derivative(k: int) -> Any:
-    """The k-th derivative of erfcx, exact far out, where 2 x erfcx(x) - 2 / sqrt(pi) would cancel."""
-    return special_op(
-        f"erfcx_derivative_{k}",
-        {"x": lambda x: erfcx_derivative(k + 1)(x)},
-        (-1.5, 3.0),
-        value=lambda xp, x: _erfcx_derivative(xp, k, x),
-    )
-
-
-@special({"x": lambda x: erfcx_derivative(1)(x)}, (-1.5, 3.0))
+@special({"x": lambda x: erfcx_derivative(1)(x)}, [(-1.5, 3.0)])
 def erfcx(x: Any, /) -> Any:
     """exp(x^2) erfc(x), which does not underflow.
 
@@ -68,7 +58,7 @@ def erfcx(x: Any, /) -> Any:
 erfcx_derivative(1)
 
 
-@special({"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)}, (-0.9, 0.9))
+@special({"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)}, [(-0.9, 0.9)])
 def erfinv(x: Any, /) -> Any:
     """The inverse of erf.
 
@@ -78,7 +68,7 @@ def erfinv(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)}, (0.1, 1.9))
+@special({"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)}, [(0.1, 1.9)])
 def erfcinv(x: Any, /) -> Any:
     """The inverse of erfc.
 
@@ -92,7 +82,7 @@ def _normal_density(x: Any) -> Any:
     return multiply(exp(multiply(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
 
 
-@special({"x": lambda bar, x: multiply(bar, _normal_density(x))}, (-2.0, 2.0))
+@special({"x": lambda bar, x: multiply(bar, _normal_density(x))}, [(-2.0, 2.0)])
 def ndtr(x: Any, /) -> Any:
     """The normal distribution function.
 
@@ -102,7 +92,7 @@ def ndtr(x: Any, /) -> Any:
     """
 
 
-@special({"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))}, (0.1, 0.9))
+@special({"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))}, [(0.1, 0.9)])
 def ndtri(p: Any, /) -> Any:
     """The inverse of ndtr.
 
@@ -126,10 +116,10 @@ def _hazard_slope(out: Any, x: Any) -> Any:
     return negative(multiply(out, where(left, excess, add(x, out))))
 
 
-hazard: Any = special_op("normal_hazard", {"x": _hazard_slope}, (-3.0, 3.0), value=_hazard_value)
+hazard: Any = special_op("normal_hazard", {"x": _hazard_slope}, [(-3.0, 3.0)], value=_hazard_value)
 
 
-@special({"x": lambda x: hazard(x)}, (-3.0, 3.0))
+@special({"x": lambda x: hazard(x)}, [(-3.0, 3.0)])
 def log_ndtr(x: Any, /) -> Any:
     """log(ndtr(x)), accurate however small ndtr is, and so are its derivatives.
 
@@ -139,7 +129,7 @@ def log_ndtr(x: Any, /) -> Any:
     """
 
 
-@special({"y": lambda bar, out: divide(bar, hazard(out))}, (-3.0, -0.1))
+@special({"y": lambda bar, out: divide(bar, hazard(out))}, [(-3.0, -0.1)])
 def ndtri_exp(y: Any, /) -> Any:
     """The inverse of log_ndtr.
 
@@ -149,7 +139,8 @@ def ndtri_exp(y: Any, /) -> Any:
     """
 
 
-def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops([(-3.0, 3.0)])
+def dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     """From f' = 1 - 2 x f: f^(k+1) = -2 x f^(k) - 2 k f^(k-1); far out term by term of
     f ~ sum of (2m-1)!! / (2^(m+1) x^(2m+1)), where the recurrence would cancel.
     """
@@ -169,18 +160,7 @@ def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(far, total, now)
 
 
-@cache_by_order
-def dawsn_derivative(k: int) -> Any:
-    """The k-th derivative of Dawson's integral."""
-    return special_op(
-        f"dawsn_derivative_{k}",
-        {"x": lambda x: dawsn_derivative(k + 1)(x)},
-        (-3.0, 3.0),
-        value=lambda xp, x: _dawsn_derivative(xp, k, x),
-    )
-
-
-@special({"x": lambda x: dawsn_derivative(1)(x)}, (-3.0, 3.0))
+@special({"x": lambda x: dawsn_derivative(1)(x)}, [(-3.0, 3.0)])
 def dawsn(x: Any, /) -> Any:
     """Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x.
 
@@ -200,14 +180,14 @@ def _fresnel_angle(x: Any) -> Any:
 fresnel_s: Any = special_op(
     "fresnel_s",
     {"x": lambda x: sin(_fresnel_angle(x))},
-    (-2.0, 2.0),
+    [(-2.0, 2.0)],
     value=lambda xp, x: library_function(xp, "fresnel")(x)[0],
     plane=True,
 )
 fresnel_c: Any = special_op(
     "fresnel_c",
     {"x": lambda x: cos(_fresnel_angle(x))},
-    (-2.0, 2.0),
+    [(-2.0, 2.0)],
     value=lambda xp, x: library_function(xp, "fresnel")(x)[1],
     plane=True,
 )
@@ -233,7 +213,7 @@ def _owens_partial_a(bar: Any, h: Any, a: Any) -> Any:
     return divide(multiply(bar, exp(multiply(multiply(square(h), width), -0.5))), multiply(width, 2 * math.pi))
 
 
-@special({"h": _owens_partial_h, "a": _owens_partial_a}, (-2.0, 2.0), (-2.0, 2.0))
+@special({"h": _owens_partial_h, "a": _owens_partial_a}, [(-2.0, 2.0), (-2.0, 2.0)])
 def owens_t(h: Any, a: Any, /) -> Any:
     """Owen's T: the chance of X > h and 0 < Y < a X for independent standard normal X and Y.
 

@@ -10,23 +10,12 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
-from ..elementwise.pointwise import (
-    add,
-    cos,
-    divide,
-    greater,
-    less,
-    logical_or,
-    multiply,
-    negative,
-    sin,
-    subtract,
-    where,
-)
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
 
-@special({"x": lambda out, x: multiply(out, digamma(x))}, (0.3, 5.0), plane=True)
+@special({"x": lambda out, x: multiply(out, digamma(x))}, [(0.3, 5.0)], plane=True)
 def gamma(x: Any, /) -> Any:
     """The gamma function, (x - 1)! for integer x.
 
@@ -36,7 +25,7 @@ def gamma(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: digamma(x)}, (0.3, 5.0), value="gammaln")
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], value="gammaln")
 def lgamma(x: Any, /) -> Any:
     """log|gamma(x)|, without overflow.
 
@@ -46,7 +35,7 @@ def lgamma(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda x: digamma(x)}, (0.3, 5.0), plane=True)
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], plane=True)
 def loggamma(x: Any, /) -> Any:
     """The logarithm of gamma, analytic off the negative real axis; NaN for negative reals.
 
@@ -62,7 +51,7 @@ def _trigamma(x: Any) -> Any:
     return polygamma(1, x)
 
 
-@special({"x": _trigamma}, (0.3, 5.0), value="psi", plane=True)
+@special({"x": _trigamma}, [(0.3, 5.0)], value="psi", plane=True)
 def digamma(x: Any, /) -> Any:
     """The derivative of log(gamma(x)).
 
@@ -79,7 +68,7 @@ def _polygamma_value(xp: Any, n: Any, x: Any) -> Any:
     return xp.where(n == 0, library.psi(x), with_sign * library.zeta(n + 1.0, x))
 
 
-@special({"x": lambda n, x: polygamma(shift_order(n, 1), x)}, range(4), (0.3, 5.0), value=_polygamma_value)
+@special({"x": lambda n, x: polygamma(shift_order(n, 1), x)}, [range(4), (0.3, 5.0)], value=_polygamma_value)
 def polygamma(n: Any, x: Any, /) -> Any:
     """The n-th derivative of digamma, polygamma(n, x), for integer n.
 
@@ -95,12 +84,12 @@ def _rgamma_slope(out: Any, x: Any) -> Any:
     left = less(x, 0.5) if spec_of(x).dtype.kind != "c" else less(x.real, 0.5)
     mirrored = where(left, subtract(1, x), 1.0)
     angle = multiply(where(left, x, 0.0), math.pi)
-    factor = subtract(cos(angle), divide(multiply(digamma(mirrored), sin(angle)), math.pi))
+    factor = subtract(cos(angle), pointwise.divide(multiply(digamma(mirrored), sin(angle)), math.pi))
     direct = negative(multiply(out, digamma(where(left, 1.0, x))))
     return where(left, multiply(gamma(mirrored), factor), direct)
 
 
-@special({"x": _rgamma_slope}, (-2.5, 4.0))
+@special({"x": _rgamma_slope}, [(-2.5, 4.0)])
 def rgamma(x: Any, /) -> Any:
     """1 / gamma(x), zero at the poles of gamma; every derivative is correct there too.
 
@@ -156,9 +145,7 @@ polygamma_difference: Any = special_op(
         "a": lambda n, a, b: polygamma_difference(shift_order(n, 1), a, b),
         "b": lambda n, a, b: polygamma(shift_order(n, 1), add(a, b)),
     },
-    range(3),
-    (0.3, 5.0),
-    (0.3, 5.0),
+    [range(3), (0.3, 5.0), (0.3, 5.0)],
     value=_polygamma_difference_value,
 )
 
@@ -173,8 +160,7 @@ def _digamma_gap(a: Any, b: Any) -> Any:
         "a": lambda out, a, b: multiply(out, _digamma_gap(a, b)),
         "b": lambda out, a, b: multiply(out, _digamma_gap(b, a)),
     },
-    (0.3, 4.0),
-    (0.3, 4.0),
+    [(0.3, 4.0), (0.3, 4.0)],
 )
 def beta(a: Any, b: Any, /) -> Any:
     """gamma(a) gamma(b) / gamma(a + b).
@@ -185,7 +171,7 @@ def beta(a: Any, b: Any, /) -> Any:
     """
 
 
-@special({"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)}, (0.3, 4.0), (0.3, 4.0))
+@special({"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)}, [(0.3, 4.0), (0.3, 4.0)])
 def betaln(a: Any, b: Any, /) -> Any:
     """log|beta(a, b)|, without overflow.
 
@@ -201,8 +187,7 @@ def betaln(a: Any, b: Any, /) -> Any:
         "n": lambda out, n, k: multiply(out, polygamma_difference(0, add(subtract(n, k), 1), k)),
         "k": lambda out, n, k: multiply(out, subtract(digamma(add(subtract(n, k), 1)), digamma(add(k, 1)))),
     },
-    (4.0, 7.0),
-    (0.5, 3.0),
+    [(4.0, 7.0), (0.5, 3.0)],
 )
 def binom(n: Any, k: Any, /) -> Any:
     """The binomial coefficient n over k, for reals.
@@ -218,8 +203,7 @@ def binom(n: Any, k: Any, /) -> Any:
         "z": lambda out, z, m: multiply(out, polygamma_difference(0, z, m)),
         "m": lambda out, z, m: multiply(out, digamma(add(z, m))),
     },
-    (0.5, 4.0),
-    (0.5, 3.0),
+    [(0.5, 4.0), (0.5, 3.0)],
 )
 def poch(z: Any, m: Any, /) -> Any:
     """gamma(z + m) / gamma(z), the rising factorial.
@@ -230,7 +214,7 @@ def poch(z: Any, m: Any, /) -> Any:
     """
 
 
-@special({"q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q))))}, range(2, 5), (0.3, 5.0))
+@special({"q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q))))}, [range(2, 5), (0.3, 5.0)])
 def zeta(s: Any, q: Any, /) -> Any:
     """The Hurwitz zeta function, the sum of (q + j)^-s; differentiable in q.
 
@@ -263,7 +247,7 @@ def comb(n: Any, k: Any, /) -> Any:
     array(10.)
     """
     n, k = as_value(n), as_value(k)
-    none = logical_or(less(k, 0), greater(k, n))
+    none = pointwise.logical_or(less(k, 0), pointwise.greater(k, n))
     return where(none, 0.0, binom(where(none, 1.0, n), where(none, 1.0, k)))
 
 

@@ -13,20 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..elementwise.pointwise import (
-    add,
-    divide,
-    equal,
-    greater_equal,
-    less_equal,
-    log,
-    log1p,
-    logical_or,
-    multiply,
-    negative,
-    subtract,
-    where,
-)
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, divide, less_equal, log, multiply, negative, subtract, where
 from .definition import cache_by_order, special, special_op
 from .densities import density_derivative, integrate_half_line
 from .gamma import polygamma, polygamma_difference
@@ -45,7 +33,7 @@ def _log_weight_derivatives(a: Any, b: Any, x: Any) -> Any:
             return (
                 add(log(x), polygamma_difference(0, a, b))
                 if j
-                else add(log1p(negative(x)), polygamma_difference(0, b, a))
+                else add(pointwise.log1p(negative(x)), polygamma_difference(0, b, a))
             )
         return polygamma_difference(j - 1, a, b) if j else polygamma_difference(k - 1, b, a)
 
@@ -74,9 +62,7 @@ beta_weight: Any = special_op(
         "b": lambda out, a, b, x: multiply(out, _log_weight_derivatives(a, b, x)(0, 1)),
         "x": _weight_partial_x,
     },
-    (1.2, 4.0),
-    (1.2, 4.0),
-    (0.2, 0.8),
+    [(1.2, 4.0), (1.2, 4.0), (0.2, 0.8)],
     value=_weight_value,
 )
 
@@ -134,9 +120,7 @@ def beta_moment(j: int, k: int) -> Any:
             ),
             "x": _moment_partial_x(j, k),
         },
-        (0.5, 6.0),
-        (0.5, 6.0),
-        (0.1, 0.9),
+        [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
         value=lambda xp, a, b, x: _moment_value(xp, j, k, a, b, x),
     )
 
@@ -147,7 +131,7 @@ for _orders in ((1, 0), (0, 1)):
 
 def _away_from_ends(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any, Any]:
     """Whether x is at an end, and arguments at which the formulas are finite there."""
-    end = logical_or(less_equal(x, 0), greater_equal(x, 1))
+    end = pointwise.logical_or(less_equal(x, 0), pointwise.greater_equal(x, 1))
     return end, where(end, 1.0, a), where(end, 1.0, b), where(end, 0.5, x)
 
 
@@ -181,9 +165,7 @@ def betainc_in_parameters(j: int, k: int) -> Any:
             "b": lambda a, b, x: betainc_in_parameters(j, k + 1)(a, b, x),
             "x": _density_in_parameters(j, k),
         },
-        (0.5, 6.0),
-        (0.5, 6.0),
-        (0.1, 0.9),
+        [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
         value=lambda xp, a, b, x: _in_parameters_value(xp, j, k, a, b, x),
     )
 
@@ -197,7 +179,7 @@ def _pull_density(bar: Any, a: Any, b: Any, x: Any) -> Any:
     end, c, d, y = _away_from_ends(a, b, x)
     inner = divide(beta_weight(c, d, y), multiply(y, subtract(1, y)))
     order = where(less_equal(x, 0), a, b)
-    limit = where(equal(order, 1), where(less_equal(x, 0), b, a), where(less_equal(order, 1), np.inf, 0.0))
+    limit = where(pointwise.equal(order, 1), where(less_equal(x, 0), b, a), where(less_equal(order, 1), np.inf, 0.0))
     return multiply(bar, where(end, limit, inner))
 
 
@@ -207,9 +189,7 @@ def _pull_density(bar: Any, a: Any, b: Any, x: Any) -> Any:
         "b": lambda a, b, x: betainc_in_parameters(0, 1)(a, b, x),
         "x": _pull_density,
     },
-    (0.5, 6.0),
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
 def betainc(a: Any, b: Any, x: Any, /) -> Any:
     """The regularised incomplete beta function, differentiable in all three arguments.
@@ -226,9 +206,7 @@ def betainc(a: Any, b: Any, x: Any, /) -> Any:
         "b": lambda a, b, x: negative(betainc_in_parameters(0, 1)(a, b, x)),
         "x": lambda bar, a, b, x: negative(_pull_density(bar, a, b, x)),
     },
-    (0.5, 6.0),
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
 def betaincc(a: Any, b: Any, x: Any, /) -> Any:
     """1 - betainc, exact also where it is small.
@@ -255,9 +233,7 @@ def _quantile_partial_p(bar: Any, out: Any, a: Any, b: Any) -> Any:
 
 @special(
     {"a": _quantile_partial(1, 0), "b": _quantile_partial(0, 1), "p": _quantile_partial_p},
-    (0.5, 6.0),
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
 def betaincinv(a: Any, b: Any, p: Any, /) -> Any:
     """The x at which betainc(a, b, x) is p.
@@ -274,9 +250,7 @@ def betaincinv(a: Any, b: Any, p: Any, /) -> Any:
         "b": _quantile_partial(0, 1),
         "p": lambda bar, out, a, b: negative(_quantile_partial_p(bar, out, a, b)),
     },
-    (0.5, 6.0),
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
 def betainccinv(a: Any, b: Any, p: Any, /) -> Any:
     """The x at which betaincc(a, b, x) is p.

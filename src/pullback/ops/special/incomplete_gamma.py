@@ -15,19 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import special_namespace_of
-from ..elementwise.pointwise import (
-    divide,
-    equal,
-    exp,
-    isinf,
-    less_equal,
-    log,
-    logical_or,
-    multiply,
-    negative,
-    subtract,
-    where,
-)
+from ..elementwise import pointwise
+from ..elementwise.pointwise import divide, exp, isinf, less_equal, log, logical_or, multiply, negative, subtract, where
 from .definition import cache_by_order, library_function, special, special_op
 from .densities import density_derivative, integrate_half_line
 from .gamma import digamma, polygamma
@@ -73,7 +62,7 @@ def _density_value(xp: Any, a: Any, x: Any) -> Any:
 
 def _density_partial_shape(out: Any, a: Any, x: Any) -> Any:
     """p (log x - digamma(a)); where p is zero its slope is taken to be zero."""
-    nothing = equal(out, 0)
+    nothing = pointwise.equal(out, 0)
     rate = subtract(log(where(nothing, 1.0, x)), digamma(where(nothing, 1.0, a)))
     return where(nothing, 0.0, multiply(out, rate))
 
@@ -82,8 +71,7 @@ def _density_partial_shape(out: Any, a: Any, x: Any) -> Any:
 gamma_density: Any = special_op(
     "gamma_density",
     {"a": _density_partial_shape, "x": lambda out, a, x: subtract(gamma_density(subtract(a, 1), x), out)},
-    (1.2, 4.0),
-    (0.3, 4.0),
+    [(1.2, 4.0), (0.3, 4.0)],
     value=_density_value,
 )
 
@@ -160,8 +148,7 @@ def gamma_moment(k: int) -> Any:
             "a": lambda out, a, y: subtract(gamma_moment(k + 1)(a, y), multiply(out, subtract(y, digamma(a)))),
             "y": lambda out, a, y: subtract(_weight_derivative_ratio(k, a, y), multiply(out, subtract(a, exp(y)))),
         },
-        (0.5, 6.0),
-        (-1.0, 2.0),
+        [(0.5, 6.0), (-1.0, 2.0)],
         value=lambda xp, a, y: _moment_value(xp, k, a, y),
     )
 
@@ -195,8 +182,7 @@ def gammainc_in_parameter(k: int) -> Any:
     return special_op(
         f"gammainc_in_parameter_{k}",
         {"a": lambda a, x: gammainc_in_parameter(k + 1)(a, x), "x": _density_in_parameter(k)},
-        (0.5, 6.0),
-        (0.3, 7.0),
+        [(0.5, 6.0), (0.3, 7.0)],
         value=lambda xp, a, x: _in_parameter_value(xp, k, a, x),
     )
 
@@ -205,7 +191,7 @@ gammainc_in_parameter(1)
 
 
 @special(
-    {"a": lambda a, x: gammainc_in_parameter(1)(a, x), "x": lambda a, x: gamma_density(a, x)}, (0.5, 6.0), (0.3, 7.0)
+    {"a": lambda a, x: gammainc_in_parameter(1)(a, x), "x": lambda a, x: gamma_density(a, x)}, [(0.5, 6.0), (0.3, 7.0)]
 )
 def gammainc(a: Any, x: Any, /) -> Any:
     """The regularised lower incomplete gamma function, differentiable in both arguments.
@@ -218,8 +204,7 @@ def gammainc(a: Any, x: Any, /) -> Any:
 
 @special(
     {"a": lambda a, x: negative(gammainc_in_parameter(1)(a, x)), "x": lambda a, x: negative(gamma_density(a, x))},
-    (0.5, 6.0),
-    (0.3, 7.0),
+    [(0.5, 6.0), (0.3, 7.0)],
 )
 def gammaincc(a: Any, x: Any, /) -> Any:
     """The regularised upper incomplete gamma function, 1 - gammainc, exact also where it is small.
@@ -239,8 +224,7 @@ def quantile_slope(out: Any, a: Any) -> Any:
 
 @special(
     {"a": lambda out, a: quantile_slope(out, a), "p": lambda bar, out, a: divide(bar, gamma_density(a, out))},
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.1, 0.9)],
 )
 def gammaincinv(a: Any, p: Any, /) -> Any:
     """The x at which gammainc(a, x) is p.
@@ -253,8 +237,7 @@ def gammaincinv(a: Any, p: Any, /) -> Any:
 
 @special(
     {"a": lambda out, a: quantile_slope(out, a), "p": lambda bar, out, a: negative(divide(bar, gamma_density(a, out)))},
-    (0.5, 6.0),
-    (0.1, 0.9),
+    [(0.5, 6.0), (0.1, 0.9)],
 )
 def gammainccinv(a: Any, p: Any, /) -> Any:
     """The x at which gammaincc(a, x) is p.

@@ -12,11 +12,11 @@ from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
-from .definition import cache_by_order, library_function, special, special_op
+from .definition import derivative_ops, library_function, special, special_op
 from .hypergeometric import hyp2f1
 
 
-@special({"x": lambda bar, x: divide(multiply(bar, exp(x)), x)}, (0.3, 3.0), plane=True)
+@special({"x": lambda bar, x: divide(multiply(bar, exp(x)), x)}, [(0.3, 3.0)], plane=True)
 def expi(x: Any, /) -> Any:
     """The exponential integral Ei, of exp(t) / t from minus infinity to x.
 
@@ -26,7 +26,7 @@ def expi(x: Any, /) -> Any:
     """
 
 
-@special({"x": lambda bar, x: negative(divide(multiply(bar, exp(negative(x))), x))}, (0.3, 3.0), plane=True)
+@special({"x": lambda bar, x: negative(divide(multiply(bar, exp(negative(x))), x))}, [(0.3, 3.0)], plane=True)
 def exp1(x: Any, /) -> Any:
     """The exponential integral E1, of exp(-t) / t from x to infinity.
 
@@ -43,7 +43,7 @@ def _expn_slope(out: Any, n: Any, x: Any) -> Any:
     return negative(where(named, expn(where(named, subtract(n, 1), 0), x), below))
 
 
-@special({"x": _expn_slope}, range(4), (0.3, 3.0))
+@special({"x": _expn_slope}, [range(4), (0.3, 3.0)])
 def expn(n: Any, x: Any, /) -> Any:
     """The generalised exponential integral E_n(x), of exp(-x t) / t^n from 1 to infinity.
 
@@ -55,7 +55,7 @@ def expn(n: Any, x: Any, /) -> Any:
 
 def _component_op(name: str, function: str, place: int, partial: Any) -> Any:
     return special_op(
-        name, {"x": partial}, (0.3, 4.0), value=lambda xp, x: library_function(xp, function)(x)[place], plane=True
+        name, {"x": partial}, [(0.3, 4.0)], value=lambda xp, x: library_function(xp, function)(x)[place], plane=True
     )
 
 
@@ -86,7 +86,8 @@ def shichi(x: Any, /) -> tuple[Any, Any]:
     return sinh_integral(x), cosh_integral(x)
 
 
-def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops([(0.2, 3.0)])
+def log_ratio(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of f = log(x) / (1 - x): near 1 of -sum of (1 - x)^m / (m + 1), else by
     (1 - x) f^(k) = log^(k)(x) + k f^(k-1).
     """
@@ -104,18 +105,7 @@ def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
     return xp.where(near, -((-1.0) ** k) * series, out)
 
 
-@cache_by_order
-def log_ratio(k: int) -> Any:
-    """The k-th derivative of log(x) / (1 - x), which is the slope of the dilogarithm."""
-    return special_op(
-        f"log_ratio_{k}",
-        {"x": lambda x: log_ratio(k + 1)(x)},
-        (0.2, 3.0),
-        value=lambda xp, x: _log_ratio_value(xp, k, x),
-    )
-
-
-@special({"x": lambda x: log_ratio(0)(x)}, (0.2, 3.0))
+@special({"x": lambda x: log_ratio(0)(x)}, [(0.2, 3.0)])
 def spence(x: Any, /) -> Any:
     """Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.
 
@@ -137,7 +127,7 @@ def _lambertw_branch(name: str, k: int, low: float, high: float) -> Any:
         return xp.where(outside | xp.isnan(x), xp.nan, w.real)
 
     return special_op(
-        name, {"x": lambda bar, out: divide(multiply(bar, exp(negative(out))), add(out, 1))}, (low, high), value=value
+        name, {"x": lambda bar, out: divide(multiply(bar, exp(negative(out))), add(out, 1))}, [(low, high)], value=value
     )
 
 
@@ -172,12 +162,12 @@ def _ellipd_slope(out: Any, p: Any) -> Any:
 
 
 ellipdm1: Any = special_op(
-    "ellipdm1", {"p": _ellipd_slope}, (0.1, 2.0), value=lambda xp, p: library_function(xp, "elliprd")(0.0, p, 1.0) / 3
+    "ellipdm1", {"p": _ellipd_slope}, [(0.1, 2.0)], value=lambda xp, p: library_function(xp, "elliprd")(0.0, p, 1.0) / 3
 )
 
 
 @special(
-    {"p": lambda bar, out, p: negative(divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2)))}, (0.1, 2.0)
+    {"p": lambda bar, out, p: negative(divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2)))}, [(0.1, 2.0)]
 )
 def ellipkm1(p: Any, /) -> Any:
     """The complete elliptic integral K of m = 1 - p, exact for small p.
@@ -193,7 +183,7 @@ def _ellipk_slope(bar: Any, out: Any, m: Any) -> Any:
     return divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2))
 
 
-@special({"m": _ellipk_slope}, (-1.0, 0.9))
+@special({"m": _ellipk_slope}, [(-1.0, 0.9)])
 def ellipk(m: Any, /) -> Any:
     """The complete elliptic integral of the first kind, of the parameter m.
 
@@ -203,7 +193,7 @@ def ellipk(m: Any, /) -> Any:
     """
 
 
-@special({"m": lambda m: multiply(ellipdm1(subtract(1, m)), -0.5)}, (-1.0, 0.9))
+@special({"m": lambda m: multiply(ellipdm1(subtract(1, m)), -0.5)}, [(-1.0, 0.9)])
 def ellipe(m: Any, /) -> Any:
     """The complete elliptic integral of the second kind, of the parameter m.
 

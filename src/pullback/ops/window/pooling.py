@@ -22,7 +22,7 @@ from ..forms import Window
 from ..op import Op
 from ..shape import reshaping
 from . import patches
-from .patches import Pairs, Sizes, inner_slices, pad_grid, window_slices
+from .patches import Pairs, Sizes, inner_slices, pad_grid, window_slices, without_sizes
 
 
 def _pool_counts(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
@@ -175,10 +175,6 @@ def _put_samples(rng: Any) -> Any:
     return found
 
 
-def _spread_samples(rng: Any) -> Any:
-    return [((y,), static) for (y, _), static in _put_samples(rng)]
-
-
 def _windows_spec(x: Spec, *places: Spec, **how: Any) -> Spec:
     found = (*_leading_sizes(x), *_pool_counts(x.shape[2:], **how))
     _check_places(places, found)
@@ -221,11 +217,7 @@ _take: Op = linear(
     statics=_WINDOWS,
     value=_take_value,
     spec=_windows_spec,
-    transpose={
-        "x": lambda bar, index, x_spec, window, stride, padding, dilation: put_places(
-            bar, index, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
-        ),
-    },
+    transpose={"x": lambda bar, index, x_spec, static: put_places(bar, index, x_spec.shape[2:], **static)},
     batch=_batch_as_images,
     samples=_take_samples,
     form=Window("take"),
@@ -236,11 +228,7 @@ _put_op: Op = linear(
     statics={**statics.GRID, **_WINDOWS},
     value=_put_value,
     spec=_grid_spec,
-    transpose={
-        "y": lambda bar, index, window, stride, padding, dilation: take_places(
-            bar, index, window=window, stride=stride, padding=padding, dilation=dilation
-        ),
-    },
+    transpose={"y": lambda bar, index, static: take_places(bar, index, **without_sizes(static))},
     batch=_batch_as_images,
     samples=_put_samples,
     form=Window("put"),
@@ -250,9 +238,7 @@ _sum: Op = linear(
     statics=_WINDOWS,
     value=_sum_value,
     spec=_windows_spec,
-    transpose=lambda bar, x_spec, window, stride, padding, dilation: spread_windows(
-        bar, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
-    ),
+    transpose=lambda bar, x_spec, static: spread_windows(bar, x_spec.shape[2:], **static),
     batch=_batch_as_images,
     samples=_grid_samples,
     form=Window("sum"),
@@ -263,10 +249,8 @@ _spread: Op = linear(
     statics={**statics.GRID, **_WINDOWS},
     value=lambda xp, y, sizes, **how: _add_by_place(xp, lambda number: y, y, sizes, **how),
     spec=_grid_spec,
-    transpose=lambda bar, window, stride, padding, dilation: sum_windows(
-        bar, window=window, stride=stride, padding=padding, dilation=dilation
-    ),
+    transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
     batch=_batch_as_images,
-    samples=_spread_samples,
+    samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],
     form=Window("spread"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
@@ -18,7 +19,7 @@ from ...ops.reduce.reductions import sum as total
 from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import astype, expand_dims
 from ...transforms.control.branches_and_loops import while_loop
-from ..leaves import cast_like, check_count, check_rate, select_if, zero_step_count
+from ..leaves import cast_like, check_rate, select_if, zero_step_count
 from ..rule import Rule, State, wrong_state_error
 
 #: The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
@@ -163,9 +164,8 @@ def strong_wolfe(along: Callable[[Any], tuple[Any, Any]], value: Any, slope: Any
             after[f"{name}low"], after[f"{name}high"] = update_ends(name, new)
         bounded = pointwise.logical_or(s["bounded"], pointwise.logical_or(poor, turns))
         after |= {"bounded": bounded, "done": done, "left": s["left"] - 1}
-        return after | {
-            "t": pointwise.where(done, s["t"], pointwise.where(bounded, _cubic_minimizer(after), 2 * s["t"]))
-        }
+        following = pointwise.where(bounded, _cubic_minimizer(after), 2 * s["t"])
+        return after | {"t": pointwise.where(done, s["t"], following)}
 
     return while_loop(should_continue, trial, state)["low"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
 from ...errors import ShapeError
@@ -12,7 +13,7 @@ from ...ops.contract.matrix_products import matmul
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import matrix_transpose
-from ..leaves import cast_like, check_count, check_setting, require_real, safe_sqrt, zeros_like
+from ..leaves import cast_like, check_setting, require_real, safe_sqrt, zeros_like
 from ..rule import Rule, leafwise_rule
 from ..transformations.scaling import descend_decoupled
 

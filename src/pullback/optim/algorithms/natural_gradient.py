@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of, zeros
 from ...errors import ArgumentError
@@ -13,7 +14,7 @@ from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import sum as total
 from ...transforms.control.branches_and_loops import fori_loop
 from ...transforms.curvature_products import ggnvp
-from ..leaves import cast_like, check_count, check_settings
+from ..leaves import cast_like, check_settings
 from ..rule import Rule
 from ..transformations.scaling import descend
 

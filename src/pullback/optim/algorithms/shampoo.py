@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.backends import namespace_on
 from ...arrays.picklable import picklable
 from ...arrays.spec import spec_of
@@ -13,7 +14,7 @@ from ...ops.linalg.determinants import matrix_power
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import moveaxis
 from ...transforms.control.branches_and_loops import fori_loop
-from ..leaves import cast_like, check_count, check_setting, is_zero, require_real
+from ..leaves import cast_like, check_setting, is_zero, require_real
 from ..rule import Rule, leafwise_rule
 from ..transformations.scaling import descend
 from .momentum import trace

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...arrays.argument_checks import check_count
 from ...arrays.picklable import picklable
 from ...arrays.trees import flatten, map_tree
 from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import all as every_one
-from ..leaves import check_count, select_if, zero_step_count, zeros_like
+from ..leaves import select_if, zero_step_count, zeros_like
 from ..rule import Rule, State, check_state_pair
 
 

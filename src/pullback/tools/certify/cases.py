@@ -71,20 +71,17 @@ class Case:
 
     def cast(self, dtype: Any) -> Case:
         """The same case with the differentiated arguments in another real dtype, or its complex one."""
-        args = tuple(_cast_array(np.asarray(a), dtype) if i in self.moving else a for i, a in enumerate(self.args))
-        return replace(self, args=args)
+        kinds = {"f": dtype, "c": np.result_type(dtype, "complex64")}
+        return self._map_moving(lambda a: a.astype(kinds[a.dtype.kind]))
 
     def rotate_into_complex(self) -> Case:
         """The same case with its real differentiated arguments rotated into the complex plane."""
-        args = tuple(
-            np.asarray(a * np.exp(0.4j) + 0.05j) if i in self.moving and np.asarray(a).dtype.kind == "f" else a
-            for i, a in enumerate(self.args)
-        )
-        return replace(self, args=args, kinds="c")
+        rotated = self._map_moving(lambda a: np.asarray(a * np.exp(0.4j) + 0.05j) if a.dtype.kind == "f" else a)
+        return replace(rotated, kinds="c")
 
-
-def _cast_array(a: Any, dtype: Any) -> Any:
-    return a.astype(np.result_type(dtype, "complex64") if a.dtype.kind == "c" else dtype)
+    def _map_moving(self, change: Callable[[Any], Any]) -> Case:
+        args = tuple(change(np.asarray(a)) if i in self.moving else a for i, a in enumerate(self.args))
+        return replace(self, args=args)
 
 
 #: Complex results without their free phases: only these have a derivative in reverse mode.
@@ -92,12 +89,7 @@ PHASE_INVARIANTS: dict[str, Callable[..., Any]] = {
     "eig": lambda w, v: (w, magnitude(v)),
     "eigh": lambda w, v: (w, magnitude(v)),
     "qr": lambda q, r: (magnitude(q), q[..., : r.shape[-1]], r),
-    "svd": lambda u, s, vh: (
-        magnitude(u),
-        s,
-        magnitude(vh),
-        matmul(u[..., :, : s.shape[-1]], vh[..., : s.shape[-1], :]),
-    ),
+    "svd": lambda u, s, vh: (magnitude(u), s, magnitude(vh), matmul(u[..., : s.shape[-1]], vh[..., : s.shape[-1], :])),
 }
 
 
@@ -141,10 +133,7 @@ def random_like(rng: Any, like: Any) -> Any:
 def random_combination(outs: Any) -> Any:
     """The same random combination of several results each time."""
     rng = np.random.default_rng(7)
-    total: Any = 0.0
-    for out in as_results(outs):
-        total = total + weighted_real_sum(out, random_like(rng, out))
-    return total
+    return sum(weighted_real_sum(out, random_like(rng, out)) for out in as_results(outs))
 
 
 def weighted_real_sum(out: Any, weights: Any) -> Any:

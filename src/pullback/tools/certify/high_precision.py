@@ -42,10 +42,8 @@ def high_precision_error(case: Case) -> tuple[float, str] | None:
             for order, mine, true, size in _compare_derivatives(case, function, args, place):
                 error = abs(mine - true) / (size * _TOLERANCE_FACTOR[order]) if np.isfinite(mine) else np.inf
                 if error > worst:
-                    worst = error
-                    description = (
-                        f"derivative {order} in argument {place} at {args}: rule {mine:.16g}, 40 digits {true:.16g}"
-                    )
+                    found = f"rule {mine:.16g}, 40 digits {true:.16g}"
+                    worst, description = error, f"derivative {order} in argument {place} at {args}: {found}"
     return None if worst < 0 else (worst, description)
 
 

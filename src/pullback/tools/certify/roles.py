@@ -36,7 +36,6 @@ from .edge_cases import edge_cases, reorder_memory
 from .finite_differences import measure_slope
 from .high_precision import high_precision_error
 from .oracles import oracle_of
-from .surrogates import SURROGATES
 
 #: The least size an error by differences is relative to: a part of the largest slope, and of the largest value (in
 #: single precision more of it, since a slope of 1e-3 of the value is lost in its roundoff).
@@ -54,13 +53,16 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One property to check, and the error allowed in double and in single precision (None: not checked there)."""
+    """One property to check, and the error allowed in double and in single precision (None: not checked there). One
+    of derivatives is checked where there are any.
+    """
 
     name: str
     what: str
     check: Callable[[Case], Measurement | None]
     double: float
     single: float | None
+    of_derivatives: bool = False
 
 
 def relative_distance(found: Any, wanted: Any, least: float = 0.0) -> float:
@@ -93,6 +95,11 @@ def scaled_direction(case: Case, seed: int, least: float = 1.0) -> list[Any]:
     return [(v * size).astype(v.dtype) for v, size in zip(direction_in_dtype(case, seed), sizes, strict=True)]
 
 
+def _compare(found: Any, wanted: Any, name: str, other: str, least: float = 0.0) -> Measurement:
+    description = f"{name} {format_values(found)}, {other} {format_values(wanted)}"
+    return Measurement(relative_distance(found, wanted, least), description)
+
+
 def check_value(case: Case) -> Measurement | None:
     oracle = oracle_of(case)
     return None if oracle is None else _compare_with_oracle(oracle, case)
@@ -102,10 +109,7 @@ def check_edges(case: Case) -> Measurement | None:
     """The value under another memory layout, and at edge cases of a sample against the oracle."""
     if case.op is None or case.kinds == "c" or is_low_precision(case):
         return None
-    found, wanted = case.call(*reorder_memory(case).args), case.call(*case.args)
-    worst = Measurement(
-        relative_distance(found, wanted), f"other strides: value {format_values(found)}, before {format_values(wanted)}"
-    )
+    worst = _compare(case.call(*reorder_memory(case).args), case.call(*case.args), "other strides: value", "before")
     for name, relative in edge_cases(case):
         oracle = oracle_of(relative)
         if oracle is not None:
@@ -116,11 +120,10 @@ def check_edges(case: Case) -> Measurement | None:
 
 def _compare_with_oracle(oracle: Callable[[Any], Any], case: Case) -> Measurement:
     """Each result against its oracle, relative to its own size."""
-    found = case.call(*case.args)
     worst = Measurement(0.0, "")
-    for left, right in oracle(found):
-        error = relative_distance(left, right) if np.shape(left) == np.shape(right) else np.inf
-        worst = max(worst, Measurement(error, f"value {format_values(left)}, oracle {format_values(right)}"))
+    for left, right in oracle(case.call(*case.args)):
+        measured = _compare(left, right, "value", "oracle")
+        worst = max(worst, measured if np.shape(left) == np.shape(right) else measured._replace(error=np.inf))
     return worst
 
 
@@ -144,10 +147,7 @@ def check_staged(case: Case) -> Measurement | None:
     program = _try_stage(case) if case.moving else None
     if program is None:
         return None
-    found, wanted = program.run(*case.floats), case.function(*case.floats)
-    return Measurement(
-        relative_distance(found, wanted), f"program {format_values(found)}, eager {format_values(wanted)}"
-    )
+    return _compare(program.run(*case.floats), case.function(*case.floats), "program", "eager")
 
 
 def _try_stage(case: Case) -> Program | None:
@@ -170,15 +170,21 @@ def check_compiled(case: Case) -> Measurement | None:
     xs, v = case.floats, direction_in_dtype(case, 2)
     if _try_stage(case) is None:
         return None
-    rng = np.random.default_rng(3)
-    bars = [np.asarray(random_like(rng, o)).astype(o.dtype) for o in as_results(case.function(*xs))]
+    bars = _random_cotangents(case.function(*xs))
 
     def value_pull_push(xs: Any, bars: Any, v: Any) -> Any:
         out, pull = vjp(case.function, *xs)
-        shares = pull(tuple(bars) if isinstance(out, tuple) else bars[0])
+        shares = pull(bars)
         return [*as_results(out), *shares, *as_results(jvp(case.function, xs, v)[1])]
 
     return _compare_each(jit(value_pull_push)(xs, bars, v), value_pull_push(xs, bars, v))
+
+
+def _random_cotangents(out: Any) -> Any:
+    """Cotangents for results, in their dtypes."""
+    rng = np.random.default_rng(3)
+    bars = [np.asarray(random_like(rng, o)).astype(o.dtype) for o in as_results(out)]
+    return tuple(bars) if isinstance(out, tuple) else bars[0]
 
 
 def _compare_each(found: Any, wanted: Any) -> Measurement:
@@ -187,28 +193,17 @@ def _compare_each(found: Any, wanted: Any) -> Measurement:
     if specs[0] != specs[1]:
         return Measurement(np.inf, f"compiled {specs[0]}, eager {specs[1]}")
     pairs = zip(as_results(found), as_results(wanted), strict=True)
-    return max(
-        (
-            Measurement(relative_distance(f, w), f"compiled {format_values(f)}, eager {format_values(w)}")
-            for f, w in pairs
-        ),
-        default=Measurement(0.0, ""),
-    )
+    return max((_compare(f, w, "compiled", "eager") for f, w in pairs), default=Measurement(0.0, ""))
 
 
-def check_differences(case: Case) -> Measurement | None:
+def check_differences(case: Case) -> Measurement:
     """First and second derivative along a line, against differences; what is short of digits, against double."""
-    if not is_smooth(case):
-        return None
     xs, least = case.floats, _least_movement(case)
     v, w = scaled_direction(case, 1, least), scaled_direction(case, 5, least)
     if any(np.finfo(np.asarray(x).dtype).bits < 64 for x in xs):
         wide = [np.asarray(x, "float64") for x in (*xs, *v)]
         found, wanted = jvp(case.function, xs, v)[1], jvp(case.function, wide[: len(xs)], wide[len(xs) :])[1]
-        return Measurement(
-            relative_distance(found, wanted, 1.0),
-            f"push {format_values(found)}, in double precision {format_values(wanted)}",
-        )
+        return _compare(found, wanted, "push", "in double precision", 1.0)
 
     def push_along(*ys: Any) -> Any:
         return jvp(case.function, ys, v)[1]
@@ -218,14 +213,14 @@ def check_differences(case: Case) -> Measurement | None:
 
     value, slope = _differentiated_function(case, push_along, v)
     sizes = largest_per_result(value(*xs), flat_vector(value(*xs)))
-    found = [
+    worst = max(
         _compare_with_differences(value, xs, v, push_along(*xs), sizes),
         _compare_with_differences(slope, xs, w, second_along(*xs), sizes),
-    ]
+    )
     if slope is push_along:
         with suppress(DtypeError):  # some complex ops have two derivatives and refuse the third by name
-            found += [_compare_with_differences(second_along, xs, v, jvp(second_along, xs, v)[1], sizes)]
-    worst: Measurement = max(found)
+            third = jvp(second_along, xs, v)[1]
+            worst = max(worst, _compare_with_differences(second_along, xs, v, third, sizes))
     return worst
 
 
@@ -236,6 +231,22 @@ def _least_movement(case: Case) -> float:
     slope = measure_slope(along_line(case.function, case.floats, scaled_direction(case, 1)), float(np.finfo(float).eps))
     sure = slope.error <= _SURE * np.maximum(np.abs(slope.value).max(initial=0.0), _OF_VALUE * slope.scale)
     return 1.0 if sure.all() else 0.0
+
+
+def _at_fixed_probability(case: Case) -> Callable[..., Any]:
+    """The logarithm of a gamma variable as its parameter moves and its probability, given by the sample, does not."""
+    from scipy.special import gammainc, gammaincinv
+
+    probability = gammainc(case.floats[0], np.exp(case.call(*case.args)))
+    return lambda a: np.log(gammaincinv(a, probability))
+
+
+#: Ops whose derivative is by definition that of another function: by name, how that is made from a case.
+SURROGATES: dict[str, Callable[[Case], Callable[..., Any]]] = {
+    "stop_gradient": lambda case: lambda x: np.asarray(case.floats[0]),
+    "straight_through_round": lambda case: np.asarray,
+    "log_gamma_draw": _at_fixed_probability,
+}
 
 
 def _differentiated_function(
@@ -296,15 +307,12 @@ def is_smooth(case: Case) -> bool:
     return bool(case.moving) and (case.op is None or case.op.differentiable)
 
 
-def check_transpose(case: Case) -> Measurement | None:
+def check_transpose(case: Case) -> Measurement:
     """<u, J v> = <J^T u, v>, and each cotangent in the shape and dtype of its argument."""
-    if not is_smooth(case):
-        return None
     xs, v = case.floats, direction_in_dtype(case, 2)
     out, tangent = jvp(case.function, xs, v)
-    rng = np.random.default_rng(3)
-    bars = [np.asarray(random_like(rng, o)).astype(o.dtype) for o in as_results(out)]
-    shares = vjp(case.function, *xs)[1](tuple(bars) if isinstance(out, tuple) else bars[0])
+    bars = _random_cotangents(out)
+    shares = vjp(case.function, *xs)[1](bars)
     for x, share in zip(xs, shares, strict=True):
         if (share.shape, share.dtype) != (np.shape(x), np.asarray(x).dtype):
             return Measurement(np.inf, f"cotangent {spec_of(share)} of an argument {spec_of(x)}")
@@ -319,10 +327,8 @@ def _relative_error(gap: Any, size: float) -> float:
     return worst / size if size and worst else worst if np.isfinite(worst) else np.inf
 
 
-def check_second_order(case: Case) -> Measurement | None:
+def check_second_order(case: Case) -> Measurement:
     """v^T H w by forward-forward, forward-reverse, reverse-forward and reverse-reverse."""
-    if not is_smooth(case):
-        return None
     xs, v, w = case.floats, direction_in_dtype(case, 4), direction_in_dtype(case, 5)
     places = tuple(range(len(xs)))
     slopes = grad(case.scalar, places)
@@ -331,10 +337,7 @@ def check_second_order(case: Case) -> Measurement | None:
         return jvp(case.scalar, ys, v)[1]
 
     def pull_along(*ys: Any) -> Any:
-        total: Any = 0.0
-        for slope, d in zip(slopes(*ys), v, strict=True):
-            total = total + weighted_real_sum(slope, d)
-        return total
+        return sum(weighted_real_sum(slope, d) for slope, d in zip(slopes(*ys), v, strict=True))
 
     rows = [grad(f, places)(*xs) for f in (push_along, pull_along)]
     ways = [jvp(push_along, xs, w)[1], jvp(pull_along, xs, w)[1], *(real_inner_product(row, w) for row in rows)]
@@ -350,10 +353,8 @@ def _sum_of_term_sizes(left: Any, right: Any) -> float:
     return float(np.abs(flat_vector(left) * flat_vector(right)).sum())
 
 
-def check_third_order(case: Case) -> Measurement | None:
+def check_third_order(case: Case) -> Measurement:
     """Derivatives to the third order along a line: Taylor mode, forward mode, reverse over forward over forward."""
-    if not is_smooth(case):
-        return None
     xs, v = case.floats, direction_in_dtype(case, 11)
     dtype = np.asarray(xs[0]).real.dtype
 
@@ -388,10 +389,8 @@ def check_batch(case: Case) -> Measurement | None:
     if not args:
         return None
     for axes in _batch_axes(case, len(args), rng):
-        rows = [
-            [a if at is None else vary_argument(case, a, rng) for a, at in zip(args, axes, strict=True)]
-            for _ in range(3)
-        ]
+        pairs = list(zip(args, axes, strict=True))
+        rows = [[a if at is None else vary_argument(case, a, rng) for a, at in pairs] for _ in range(3)]
         columns = zip(args, axes, zip(*rows, strict=True), strict=True)
         stacked = [a if at is None else np.moveaxis(np.stack(column), 0, at) for a, at, column in columns]
         found = vmap(call, axes)(*stacked)
@@ -399,8 +398,7 @@ def check_batch(case: Case) -> Measurement | None:
         wanted = [np.stack([np.asarray(x) for x in results]) for results in zip(*looped, strict=True)]
         if [np.shape(x) for x in as_results(found)] != [x.shape for x in wanted]:
             return Measurement(np.inf, f"axes {axes}: shapes {[np.shape(x) for x in as_results(found)]}")
-        description = f"axes {axes}: vmap {format_values(found)}, a loop {format_values(wanted)}"
-        worst = max(worst, Measurement(relative_distance(found, wanted), description))
+        worst = max(worst, _compare(found, wanted, f"axes {axes}: vmap", "a loop"))
     return worst
 
 
@@ -436,10 +434,10 @@ ROLES = (
     Role("value", "the value against an independent oracle", check_value, 1e-13, 1e-6),
     Role("edges", "the value at ties, infinities, NaN and other strides against the oracle", check_edges, 1e-13, None),
     Role("spec", "shape and dtype inferred without computing", check_spec, 0.0, 0.0),
-    Role("transpose", "jvp against vjp, <u, Jv> = <J^T u, v>", check_transpose, 1e-12, 1e-4),
-    Role("differences", "first and second derivative against differences", check_differences, 1e-8, 1e-3),
-    Role("second", "the four second-order compositions against each other", check_second_order, 1e-12, 1e-3),
-    Role("third", "Taylor mode, forward mode and reverse mode to third order", check_third_order, 1e-11, None),
+    Role("transpose", "jvp against vjp, <u, Jv> = <J^T u, v>", check_transpose, 1e-12, 1e-4, True),
+    Role("differences", "first and second derivative against differences", check_differences, 1e-8, 1e-3, True),
+    Role("second", "the four second-order compositions against each other", check_second_order, 1e-12, 1e-3, True),
+    Role("third", "Taylor mode, forward mode and reverse mode to third order", check_third_order, 1e-11, None, True),
     Role("batch", "vmap against a loop", check_batch, 1e-12, 1e-5),
     Role("staged", "the staged program against the eager call", check_staged, 1e-13, 1e-5),
     Role("compiled", "value, pull and push in compiled form against the eager calls", check_compiled, 1e-12, 1e-3),

@@ -1,4 +1,4 @@
-"""Parameter rows of a gradient report: sizes, zeros, dead units, and the verdict."""
+"""Parameter rows of a gradient report: sizes, zeros, dead units, and the verdict by the limits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import to_host
-from ...arrays.value import Value
 from ...errors import ArgumentError
-from .limits import Limits
 
 #: Parts of a path such as `['conv'][0].weight`.
 _PART = re.compile(r"\['([^']*)'\]|\[([^\]]*)\]|\.?([^.\[]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The thresholds of `gradient_report`.
+
+    A gradient vanishes if its mean size is below `vanishing` times the largest layer's. It explodes if its mean size is
+    above `exploding` times the median layer's and ten times that of the values (the median layer's), so that a step at
+    a rate of 0.1 would replace them, or above `exploding` times that of the values. An element is zero if it is for the
+    share `most` of the examples. An activation is flat where its derivative is below `flat`, a unit of it stuck if it
+    is flat for the share `nearly` of the examples; it is saturated if the share `much` of its units is stuck, dead if
+    the share `much` of them passes no gradient.
+    """
+
+    vanishing: float = 1e-4
+    exploding: float = 1e3
+    most: float = 1.0
+    flat: float = 0.01
+    nearly: float = 0.9
+    much: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("vanishing", "exploding", "most", "flat", "nearly", "much"):
+            number = getattr(self, name)
+            top = 1.0 if name in ("most", "nearly", "much") else math.inf
+            if not 0 < number <= top:
+                raise ArgumentError(f"gradient_report: {name} must be above 0 and at most {top:g}, got {number!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +125,7 @@ def assign_verdicts(rows: Sequence[ParameterRow], limits: Limits) -> tuple[Param
     scale = median(values) if values else 1.0
 
     def verdict(row: ParameterRow) -> str:
-        if not math.isfinite(row.gradient):
-            return "not finite"
-        if row.size and not math.isfinite(row.size):
+        if not math.isfinite(row.gradient) or not math.isfinite(row.size):
             return "not finite"
         if math.prod(row.shape) and row.zeros == 1.0:
             return "dead"
@@ -114,13 +136,3 @@ def assign_verdicts(rows: Sequence[ParameterRow], limits: Limits) -> tuple[Param
         return "partly dead" if row.zeros >= limits.much else ""
 
     return tuple(replace(row, state=verdict(row)) for row in rows)
-
-
-def to_numpy(x: Any) -> Any:
-    """The values as a NumPy array, from any device."""
-    while isinstance(x, Value):
-        inner = getattr(x, "value", None)
-        if inner is None:
-            raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
-        x = inner
-    return to_host(x)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.text import text_table
-from ...errors import ArgumentError
-from ..render.html_page import Page
+from ..render.html_page import Page, write_by_suffix
 from ..render.svg_plots import COLORS, Bar, draw_bars
 from ..render.tables import rich_table
 from .activations import ActivationRow
@@ -19,13 +18,11 @@ from .parameters import ParameterRow
 
 _PARAMETERS = ("parameter", "shape", "gradient norm", "of values", "zero", "dead slices", "finding")
 _ACTIVATIONS = ("activation", "shape", "flat", "stuck units", "dead units", "finding", "line")
-_STATE_COLORS = {
-    "": COLORS[0],
-    "vanishing": COLORS[1],
-    "exploding": COLORS[3],
-    "not finite": COLORS[3],
-    "saturated": COLORS[4],
-}
+_STATE_COLORS = dict(zip(("", "vanishing", "exploding", "not finite", "saturated"), (0, 1, 3, 3, 4), strict=True))
+
+
+def _bar(name: str, number: float, text: str, state: str) -> Bar:
+    return Bar(name, number, f"{text} {state}", COLORS[_STATE_COLORS.get(state, 7)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +82,12 @@ class GradientReport:
 
     def svg(self) -> str:
         """The norms of all gradients as bars on a log scale, colored by finding."""
-        rows = [
-            Bar(r.name, r.norm, f"{r.norm:.1e} {r.state}", _STATE_COLORS.get(r.state, COLORS[7]))
-            for r in self.parameters
-        ]
+        rows = [_bar(r.name, r.norm, f"{r.norm:.1e}", r.state) for r in self.parameters]
         return draw_bars(rows, title="Norm of the gradient", log=True)
 
     def flatness(self) -> str:
         """The share of each activation that is flat, as bars."""
-        rows = [
-            Bar(f"{i} {r.name}", r.flat, f"{r.flat:.0%} {r.state}", _STATE_COLORS.get(r.state, COLORS[7]))
-            for i, r in enumerate(self.activations)
-        ]
+        rows = [_bar(f"{i} {r.name}", r.flat, f"{r.flat:.0%}", r.state) for i, r in enumerate(self.activations)]
         return draw_bars(rows, title="Flat part of each activation")
 
     def html(self) -> str:
@@ -112,8 +103,4 @@ class GradientReport:
 
     def save(self, path: str | Path) -> None:
         """Write to a file, by its suffix: `.html`, `.svg`, `.json` or `.txt`."""
-        writers = {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table}
-        writer = writers.get(Path(path).suffix.lower())
-        if writer is None:
-            raise ArgumentError(f"save: wants a name that ends in {', '.join(writers)}, got {str(path)!r}.")
-        Path(path).write_text(writer(), encoding="utf-8")
+        write_by_suffix(path, {".html": self.html, ".svg": self.svg, ".json": self.json, ".txt": self.table})

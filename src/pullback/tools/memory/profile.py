@@ -24,9 +24,10 @@ from ...instrument import Instrument, OpCall, ProgramCall
 from ...ops.saved_values import SavedValue
 from ...settings import Modes, installed, modes, set_modes
 from ...tape.cotangents import arrays_in
+from ..render.html_page import Page, write_by_suffix
+from ..render.svg_plots import draw_areas
 from ..render.tables import rich_table
 from .event_log import HOLDERS, MemoryEvent, MemoryRow, Origin, TimelinePoint, group_events, replay_events
-from .render import memory_page, timeline_svg
 
 _HEAD = ("bytes", "count", "holder", "op", "line")
 
@@ -230,19 +231,21 @@ class Profile(Instrument):
 
     def svg(self) -> str:
         """The timeline as an SVG picture: live bytes by holder, the backward pass shaded."""
-        return timeline_svg(self.timeline)
+        by_holder = {name: [m.by_holder[i] for m in self.timeline] for i, name in enumerate(HOLDERS)}
+        shaded = [moment.phase == "backward" for moment in self.timeline]
+        return draw_areas(by_holder, shaded, title="Live bytes over events", text=format_bytes)
 
     def html(self) -> str:
         """The timeline and the table as one self-contained page."""
-        return memory_page(self.svg(), self.table(50))
+        page = Page("Memory")
+        page.pictures(self.svg())
+        page.text("Live bytes over events; the backward pass is shaded.")
+        page.code(self.table(50))
+        return page.html()
 
     def save(self, path: str | Path) -> None:
         """Write to a file, by its suffix: `.json`, `.svg`, `.html` or `.txt`."""
-        writers = {".json": self.json, ".svg": self.svg, ".html": self.html, ".txt": self.table}
-        suffix = Path(path).suffix
-        if suffix not in writers:
-            raise ArgumentError(f"save: wants a name that ends in {', '.join(writers)}, got {str(path)!r}.")
-        Path(path).write_text(writers[suffix](), encoding="utf-8")
+        write_by_suffix(path, {".json": self.json, ".svg": self.svg, ".html": self.html, ".txt": self.table})
 
     @property
     def _phase(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+
+from ...errors import ArgumentError
 
 _STYLE = """
 :root{color-scheme:light}
@@ -71,3 +73,11 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.html(), encoding="utf-8")
+
+
+def write_by_suffix(path: str | Path, writers: Mapping[str, Callable[[], str]]) -> None:
+    """Write a report to a file in the form that its suffix names."""
+    writer = writers.get(Path(path).suffix.lower())
+    if writer is None:
+        raise ArgumentError(f"save: wants a name that ends in {', '.join(writers)}, got {str(path)!r}.")
+    Path(path).write_text(writer(), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -46,13 +46,40 @@ def draw_curves(
             ' stroke-dasharray="6 5"' if i and len(series) == 2 else ""
         )  # the first is seen where both are the same
         parts.append(
-            f'<path d="{_curve_path(_downsample_curve(x, y), xs, ys)}" fill="none" '
+            f'<path d="{_curve_path(x, y, xs, ys)}" fill="none" '
             f'stroke="{color}" stroke-width="1.6" '
             f'stroke-linejoin="round"{dashed}><title>{escape(name)}</title></path>'
         )
     if len(series) > 1:
         parts += _draw_legend(list(series))
     return _wrap_svg(_WIDTH, _HEIGHT + 22 * (1 + (len(series) - 1) // 4) * (len(series) > 1), title, parts)
+
+
+def draw_areas(
+    series: Mapping[str, Sequence[float]], shaded: Sequence[bool], *, title: str = "", text: Callable[[float], str]
+) -> str:
+    """Areas one on top of the other, one for each name, over common places; those that are shaded have a background."""
+    rows = list(series.values())
+    totals = [float(sum(column)) for column in zip(*rows, strict=True)]
+    places = _places_of_extremes(totals)
+    xs, ys = AxisScale(0, max(len(places) - 1, 1)), AxisScale(0, max(totals, default=0.0) or 1.0)
+    marks = [(number, text(number)) for number in (0.0, ys.high / 2, ys.high)]
+    parts = [f'<text x="{_LEFT}" y="20" class="title">{escape(title)}</text>']
+    step = _x_pixel(xs, 1) - _x_pixel(xs, 0)
+    parts += [
+        f'<rect x="{_x_pixel(xs, i) - step / 2:.1f}" y="{_TOP}" width="{step:.2f}" '
+        f'height="{_HEIGHT - _TOP - _BOTTOM}" fill="#f0f0e4"/>'
+        for i, place in enumerate(places)
+        if shaded[place]
+    ]
+    floor = [0.0] * len(places)
+    for number, row in enumerate(rows):
+        roof = [below + row[place] for below, place in zip(floor, places, strict=True)]
+        there, back = ([f"{_x_pixel(xs, i):.1f},{_y_pixel(ys, v):.1f}" for i, v in enumerate(e)] for e in (roof, floor))
+        parts.append(f'<polygon points="{" ".join(there + back[::-1])}" fill="{COLORS[number % len(COLORS)]}"/>')
+        floor = roof
+    parts += [_y_mark(ys, number, mark) for number, mark in marks] + _draw_legend(list(series))
+    return _wrap_svg(_WIDTH, _HEIGHT + 22 * (1 + (len(series) - 1) // 4), title, parts)
 
 
 def draw_bars(rows: Sequence[Bar], *, title: str = "", log: bool = False) -> str:
@@ -125,7 +152,7 @@ def _draw_frame(xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label:
     for number, text in ys.ticks():
         y = _y_pixel(ys, number)
         parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e0"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+        parts.append(_y_mark(ys, number, text))
     for number, text in xs.ticks():
         parts.append(f'<text x="{_x_pixel(xs, number):.1f}" y="{floor + 16}" text-anchor="middle">{text}</text>')
     parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="#777"/>')
@@ -136,9 +163,14 @@ def _draw_frame(xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label:
     return parts
 
 
-def _curve_path(points: Sequence[tuple[float, float]], xs: AxisScale, ys: AxisScale) -> str:
+def _y_mark(scale: AxisScale, number: float, text: str) -> str:
+    return f'<text x="{_LEFT - 6}" y="{_y_pixel(scale, number) + 4:.1f}" text-anchor="end">{text}</text>'
+
+
+def _curve_path(across: Sequence[float], up: Sequence[float], xs: AxisScale, ys: AxisScale) -> str:
     path, pen = [], "M"
-    for x, y in points:
+    for i in _places_of_extremes(up):
+        x, y = float(across[i]), float(up[i])
         if xs.can_show(x) and ys.can_show(y):
             path.append(f"{pen}{_x_pixel(xs, x):.1f} {_y_pixel(ys, y):.1f}")
             pen = "L"
@@ -147,16 +179,15 @@ def _curve_path(points: Sequence[tuple[float, float]], xs: AxisScale, ys: AxisSc
     return "".join(path)
 
 
-def _downsample_curve(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
-    points = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-    stretch = math.ceil(2 * len(points) / _POINTS)
-    if len(points) <= _POINTS:
-        return points
-    kept: list[tuple[float, float]] = []
-    for at in range(0, len(points), stretch):
-        part = points[at : at + stretch]
-        ends = {min(range(len(part)), key=lambda i: part[i][1]), max(range(len(part)), key=lambda i: part[i][1])}
-        kept += [part[i] for i in sorted(ends)]
+def _places_of_extremes(numbers: Sequence[float]) -> list[int]:
+    """All places of few numbers; of many, the lowest and the highest in each interval."""
+    if len(numbers) <= _POINTS:
+        return list(range(len(numbers)))
+    stretch = math.ceil(2 * len(numbers) / _POINTS)
+    kept: list[int] = []
+    for start in range(0, len(numbers), stretch):
+        part = range(start, min(start + stretch, len(numbers)))
+        kept += sorted({min(part, key=lambda i: numbers[i]), max(part, key=lambda i: numbers[i])})
     return kept
 
 

@@ -113,9 +113,7 @@ class _Renderer:
         division = self.kernel.division
         limits = [] if division is None else _block_bounds(self.domain)
         extra = ["ptr noalias %scratch", "ptr noalias %status", *(["i64 %block"] if division else [])]
-        body = "\n".join([*self.text.entry, *limits, *self.text.lines])
-        parameters = ", ".join([*given, *extra])
-        text = f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+        text = self.text.render(f"define internal void @NAME({', '.join([*given, *extra])}) noinline", *limits)
         if division is not None:
             text += "\n" + render_block(buffers, division, self.row_scratch.plan.bytes)
         return RenderedKernel(text, buffers, self.text.declared, self.text.functions, self.row_scratch.plan.bytes)
@@ -155,7 +153,6 @@ class _Renderer:
         else:
             place = ElementRef(store.buffer, self.domain.strides(store.strides)[:rows], store.offset, counters)
             self.access.store(builder, builder.cast(value, store.buffer.dtype), place, None)
-        self.text.lines += builder.lines
 
     def _fill_with_identity(self, store: Store) -> None:
         """Fill the target of a fold with its identity."""
@@ -165,7 +162,6 @@ class _Renderer:
         value = builder.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)
         place = ElementRef(store.buffer, [s for _, s in walked], store.offset, list(self.text.counters))
         self.access.store(builder, value, place, None)
-        self.text.lines += builder.lines
         for loop in reversed(loops):
             self.text.close(loop)
 

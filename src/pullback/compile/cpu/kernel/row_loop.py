@@ -143,7 +143,6 @@ class RowWriter:
         for turn, known in enumerate(values):
             for fold in self.folds:
                 fold.take(builder, turn, self._value_of(builder, known, fold.line), mask)
-        self.text.lines += builder.lines
 
     def _value_of(self, builder: IRBuilder, known: dict[int, IRValue], line: KernelLine) -> IRValue:
         return known[id(line)] if id(line) in known else self.values.splat_in_loop(builder, line)
@@ -175,7 +174,6 @@ class RowWriter:
         place = ElementRef(store.buffer, strides, store.offset, self.text.counters[:outer])
         cell = self.values.access.load(builder, place, None)
         self.values.access.store(builder, getattr(builder, store.word)(cell, value), place, None)
-        self.text.lines += builder.lines
 
 
 def emit_store_of(

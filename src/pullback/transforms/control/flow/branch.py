@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....arrays.spec import Spec, spec_of, zeros
+from ....arrays.spec import Spec, spec_of
 from ....errors import DtypeError, IndexingError, ShapeError
 from ....ops import basis
 from ....ops.dispatch import apply
@@ -26,7 +26,7 @@ from .derive import (
     derive,
     derive_batch,
     derive_once,
-    derive_pullback,
+    derive_pull,
     derive_push,
     ensure_batch_axis,
     float_places,
@@ -104,18 +104,7 @@ def _pull(
     if not wanted or not barred:
         return (None,) * (len(args) + 1)
 
-    def pull_through(way: Program) -> Program:
-        back = derive_pullback(way, wanted, barred)
-
-        def shares(*values: Any) -> list[Any]:
-            xs, bars = values[: len(args)], values[len(args) :]
-            found = run(back.code, (*xs, *run(way, xs), *bars))
-            return [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
-
-        shapes = (*specs, *(way.output_specs[i] for i in barred))
-        return derive(way, ("back", wanted, barred), shares, *shapes)
-
-    codes = tuple(pull_through(way) for way in ways)
+    codes = tuple(derive_pull(way, wanted, barred) for way in ways)
     found = apply(branch, which, *args, *(bar[i] for i in barred), ways=codes)
     at = dict(zip(wanted, found, strict=True))
     return (None, *(at.get(i) for i in range(len(args))))

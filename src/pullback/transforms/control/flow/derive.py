@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ....arrays.spec import Spec, make_spec
@@ -11,9 +10,10 @@ from ....arrays.tensor import Tensor
 from ....errors import ArgumentError, ShapeError
 from ....ops.batching import move_batch_first
 from ....ops.statics import Static
-from ....program.ir import Program, Symbol
+from ....program.ir import Equation, Program, Symbol
 from ....program.passes import drop_unused
 from ....program.run import run
+from ....program.split import ForwardBackward, split_forward_backward
 from ....program.stage import hoist, stage
 from ...forward import jvp
 from ...reverse import vjp
@@ -85,92 +85,59 @@ def derive_push(body: Program, moving: tuple[int, ...]) -> Program:
     return derive(body, ("push", moving), push_all, *specs)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramPullback:
-    """The backward of a program: (inputs, its own outputs, cotangents of the `barred` ones) -> cotangents of the
-    `wanted` inputs. Where an output is a residual of the backward pass, it is read from there.
-
-    `residuals` are the inputs and values of the program that the backward uses, outputs or not; `zero` says which
-    cotangents are always zero.
-    """
-
-    code: Program
-    residuals: tuple[Symbol, ...]
-    zero: tuple[bool, ...]
-
-    def used_inputs(self) -> list[bool]:
-        """For each input of the code, whether it is used."""
-        used = {id(a) for e in self.code.equations for a in e.args} | {id(o) for o in self.code.outputs}
-        return [id(s) in used for s in self.code.inputs]
-
-
-def derive_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> ProgramPullback:
-    """The backward from some outputs to some inputs."""
-    return derive_once(body, ("pull", wanted, barred), lambda: _make_pullback(body, wanted, barred))
-
-
-def _make_pullback(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> ProgramPullback:
-    count, results = len(body.inputs), body.output_specs
-    made = [s for e in body.equations for s in e.results]
-    whole = replace(body, outputs=(*body.outputs, *made))
-    reached: list[Any] = []
+def derive_pull(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> Program:
+    """(inputs, cotangents of the `barred` outputs) -> cotangents of the `wanted` inputs."""
+    count = len(body.inputs)
 
     def pull_all(*values: Any) -> list[Any]:
-        xs, bars = values[:count], values[count + len(results) :]
-        if not wanted or not barred:
-            return [0.0] * len(wanted)
+        return _run_with_pull(body, values[:count], wanted, barred)[1](values[count:])
 
-        def outs_of(*moved: Any) -> Any:
-            given = replace_at(xs, wanted, moved)
-            found = run(whole, given)
-            return [found[i] for i in barred], found[len(results) :]
+    return derive(body, ("pull", wanted, barred), pull_all, *_pullback_specs(body, barred))
 
-        _, pull, found = vjp(outs_of, *(xs[i] for i in wanted), has_aux=True)
-        reached.extend(map(_strip_tensor, found))
-        return list(pull(list(bars)))
 
-    # the code traces forward and backward; forward values that the body returns are read from its outputs, and
-    # pruning drops the equations that made them
-    specs = (*body.input_specs, *results, *(results[i] for i in barred))
-    code = stage_derived(pull_all, *specs)
-    origin = {id(new): old for new, old in zip((*code.inputs[:count], *reached), (*body.inputs, *made), strict=False)}
-    residuals = _find_residuals(code, origin)
-    outs = {id(o): new for o, new in zip(body.outputs, code.inputs[count:], strict=False) if isinstance(o, Symbol)}
-    place = {new: outs[id(old)] for new, old in origin.items() if id(old) in outs}
-    lines = tuple(replace(e, args=tuple(place.get(id(a), a) for a in e.args)) for e in code.equations)
-    outputs = tuple(place.get(id(o), o) for o in code.outputs)
-    zero = tuple(not isinstance(o, Symbol) for o in outputs)
-    return ProgramPullback(drop_unused(Program(code.inputs, lines, outputs)), residuals, zero)
+def derive_split(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...], carries: int) -> ForwardBackward:
+    """The body with residuals as more outputs, and the pull from these to the `wanted` inputs."""
+    count = len(body.inputs)
+    own: dict[int, Symbol] = {}  # what the body computes itself
+
+    def pull_whole(*values: Any) -> list[Any]:
+        outs, pull = _run_with_pull(body, values[:count], wanted, barred)
+        own.update((id(s), s) for e in values[0].equations for s in e.results)
+        return [*outs, *pull(values[count:])]
+
+    def is_cheap(e: Equation) -> bool:
+        """What a rule computes besides is recomputed; so is a mere view, and the value itself is the residual."""
+        return id(e.results[0]) not in own or e.op.motion == "rearrange"
+
+    def make() -> ForwardBackward:
+        whole = stage_derived(pull_whole, *_pullback_specs(body, barred))
+        return split_forward_backward(whole, count, len(body.outputs), is_cheap, carries)
+
+    return derive_once(body, ("split", wanted, barred, carries), make)
+
+
+def _pullback_specs(body: Program, barred: Sequence[int]) -> tuple[Spec, ...]:
+    return (*body.input_specs, *(body.output_specs[i] for i in barred))
+
+
+def _run_with_pull(
+    body: Program, xs: Sequence[Any], wanted: Sequence[int], barred: Sequence[int]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """The outputs, and the function from cotangents of some outputs to those of some inputs."""
+    if not wanted or not barred:
+        return run(body, xs), lambda bars: [0.0] * len(wanted)
+
+    def outs_of(*moved: Any) -> Any:
+        outs = run(body, replace_at(xs, wanted, moved))
+        return [outs[i] for i in barred], outs
+
+    _, pull, outs = vjp(outs_of, *(xs[i] for i in wanted), has_aux=True)
+    return [_strip_tensor(x) for x in outs], lambda bars: list(pull(list(bars)))
 
 
 def _strip_tensor(x: Any) -> Any:
     """A value below the tape of the backward pass."""
     return x.value if type(x) is Tensor else x
-
-
-def _find_residuals(code: Program, origin: dict[int, Symbol]) -> tuple[Symbol, ...]:
-    """The residuals: values of the forward pass that the backward uses. A mere view of a value is recomputed, so that
-    the value itself is the residual.
-    """
-    maker = {id(s): e for e in code.equations for s in e.results}
-    found: dict[int, Symbol] = {}
-
-    def add_residual(x: Any) -> None:
-        while id(x) in maker and maker[id(x)].op.motion == "rearrange":
-            moved = [a for a in maker[id(x)].args if isinstance(a, Symbol)]
-            if len(moved) != 1 or moved[0].spec.size > x.spec.size:
-                break
-            x = moved[0]
-        if id(x) in origin:
-            found.setdefault(id(origin[id(x)]), origin[id(x)])
-
-    for e in code.equations:
-        if not all(id(s) in origin for s in e.results):
-            for a in e.args:
-                add_residual(a)
-    for o in code.outputs:
-        add_residual(o)
-    return tuple(found.values())
 
 
 def derive_batch(body: Program, axes: tuple[bool, ...], size: int) -> tuple[Program, tuple[bool, ...]]:

@@ -24,7 +24,7 @@ from ....ops import basis, statics
 from ....ops.dispatch import apply
 from ....ops.forms import Flow
 from ....ops.op import Formula, Op
-from ....program.ir import Program
+from ....program.ir import Program, Symbol
 from ....program.run import run
 from ...custom.rules import make_custom_record
 from .derive import (
@@ -33,12 +33,11 @@ from .derive import (
     derive,
     derive_batch,
     derive_once,
-    derive_pullback,
     derive_push,
+    derive_split,
     ensure_batch_axis,
     float_places,
     stacked_spec,
-    stage_derived,
 )
 
 
@@ -53,14 +52,9 @@ def apply_iterate(body: Program, carry: Sequence[Any], constants: Sequence[Any],
 
 
 def add_residual_outputs(body: Program, carries: int, wanted: tuple[int, ...], barred: tuple[int, ...]) -> Program:
-    """The step with its residuals as more ys. Constants and xs are known anyway."""
-
-    def make() -> Program:
-        there = {id(x) for x in (*body.outputs[carries:], *body.inputs[carries:])}
-        more = [x for x in derive_pullback(body, wanted, barred).residuals if id(x) not in there]
-        return Program(body.inputs, body.equations, (*body.outputs, *more)) if more else body
-
-    return derive_once(body, ("keep", carries, wanted, barred), make)
+    """The step with its residuals as more ys; the step itself if it returns them all."""
+    forward = derive_split(body, wanted, barred, carries).forward
+    return forward if len(forward.outputs) > len(body.outputs) else body
 
 
 def _value(xp: Any, *args: Any, body: Program, carries: int, constants: int, length: int, reverse: bool) -> Any:
@@ -132,56 +126,40 @@ def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], pos
     floats = float_places(specs)
     wanted = tuple(i for i in floats if i < carries or i in position)
     barred = tuple(i for i in float_places(body.output_specs) if i < carries or not isinstance(bar[i], Spec))
-    with_residuals = add_residual_outputs(body, carries, wanted, barred)
-    if with_residuals is not body:  # the forward loop saved no residuals: run it again
-        out = apply_iterate(with_residuals, args[:carries], args[carries:held], args[held:], length, reverse)
-    back = derive_pullback(with_residuals, wanted, barred)
-    count, ends = len(args), len(with_residuals.output_specs)
-    reads = back.used_inputs()
+    forward = add_residual_outputs(body, carries, wanted, barred)
+    if forward is not body:  # the forward loop saved no residuals: run it again
+        out = apply_iterate(forward, args[:carries], args[carries:held], args[held:], length, reverse)
+    parts = derive_split(body, wanted, barred, carries)
+    sources = parts.residual_sources
+    fixed = [k for k, (where, i) in enumerate(sources) if where == "argument" and i < held]
+    rows = [k for k in range(len(sources)) if k not in fixed]
+    zero = [not isinstance(share, Symbol) for share in parts.backward.outputs]
     carried = [i for i in wanted if i < carries]
-    summed = [k for k, i in enumerate(wanted) if carries <= i < held and not back.zero[k]]
-    streamed = [k for k, i in enumerate(wanted) if i >= held and not back.zero[k]]
-    fixed = [i for i in range(carries, held) if reads[i]]
-    moving = [i for i in range(held, count) if reads[i]]
-    stacks = [i for i in range(carries, ends) if reads[count + i]]
-    bars = [i for i in barred if i >= carries]
-    # a carry that the backward uses is itself a stacked residual, so the code never reads the carry inputs
-    assert not any(reads[:carries])
+    summed = [k for k, i in enumerate(wanted) if carries <= i < held and not zero[k]]
+    streamed = [k for k, i in enumerate(wanted) if i >= held and not zero[k]]
+    first, last = len(carried), len(sources) + len(carried)
+    # the cotangents of the carry, the constants, and what comes a row at a time
+    order = [*range(len(sources), last), *fixed, *rows, *range(last, len(parts.backward.inputs))]
+    back = reorder(parts.backward, order, range(len(wanted)))
 
     def step(*values: Any) -> list[Any]:
-        given = iter(values)
-        known: dict[int, Any] = {}
-        bar_at = {i: count + ends + k for k, i in enumerate(barred)}
-        for i in carried:
-            known[bar_at[i]] = next(given)
-        sums = [next(given) for _ in summed]
-        for i in (*fixed, *moving, *(count + i for i in stacks), *(bar_at[i] for i in bars)):
-            known[i] = next(given)
-        # inputs that the code does not use may be anything
-        shares = run(back.code, [known.get(i, 0.0) for i in range(len(back.code.inputs))])
-        cotangents = [shares[k] if not back.zero[k] else zeros(specs[i]) for k, i in enumerate(wanted) if i < carries]
+        sums = values[first : first + len(summed)]
+        shares = run(back, (*values[:first], *values[first + len(summed) :]))
         return [
-            *cotangents,
+            *(zeros(specs[i]) if zero[k] else shares[k] for k, i in enumerate(carried)),
             *(s + shares[k] for s, k in zip(sums, summed, strict=True)),
             *(shares[k] for k in streamed),
         ]
 
-    def make() -> Program:
-        shapes = [
-            *(specs[i] for i in carried), *(specs[wanted[k]] for k in summed), *(specs[i] for i in fixed),
-            *(with_residuals.input_specs[i] for i in moving),
-            *(with_residuals.output_specs[i] for i in (*stacks, *bars)),
-        ]  # fmt: skip
-        return stage_derived(step, *shapes)
-
-    code = derive_once(with_residuals, ("loop back", carries, constants, wanted, barred), make)
+    shapes = (*back.input_specs[:first], *(specs[wanted[k]] for k in summed), *back.input_specs[first:])
+    code = derive(back, ("loop", constants), step, *shapes)
     start = [zeros(bar[i]) if isinstance(bar[i], Spec) else bar[i] for i in carried]
-    sums = [zeros(specs[wanted[k]]) for k in summed]
+    residuals = [args[i] if where == "argument" else out[i] for where, i in sources]
     found = apply_iterate(
-        code, [*start, *sums], [args[i] for i in fixed],
-        [*(args[i] for i in moving), *(out[i] for i in stacks), *(bar[i] for i in bars)], length, not reverse,
+        code, [*start, *(zeros(specs[wanted[k]]) for k in summed)], [residuals[k] for k in fixed],
+        [*(residuals[k] for k in rows), *(bar[i] for i in barred if i >= carries)], length, not reverse,
     )  # fmt: skip
-    shares: list[Any] = [None] * count
+    shares: list[Any] = [None] * len(args)
     places = [*carried, *(wanted[k] for k in summed), *(wanted[k] for k in streamed)]
     for i, share in zip(places, found, strict=True):
         shares[i] = share

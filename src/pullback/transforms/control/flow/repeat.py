@@ -35,7 +35,7 @@ from .derive import (
     derive,
     derive_batch,
     derive_once,
-    derive_pullback,
+    derive_pull,
     derive_push,
     ensure_batch_axis,
     float_places,
@@ -112,16 +112,14 @@ def _pull(
     carried = [i for i in wanted if i < carries]
     if not carried:
         return (None,) * len(args)
-    back = derive_pullback(body, wanted, barred)
+    pull = derive_pull(body, wanted, barred)
     summed = [i for i in wanted if i >= carries]
     starts = [zeros(bar[i]) if isinstance(bar[i], Spec) else bar[i] for i in carried]
     sums = [zeros(specs[i]) for i in summed]
     state, held = list(args[:carries]), list(args[carries:])
 
     def share(now: Sequence[Any], bars: Sequence[Any], sums: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
-        outs = run(body, (*now, *constants))
-        found = run(back.code, (*now, *constants, *outs, *bars))
-        found = [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
+        found = run(pull, (*now, *constants, *bars))
         return [*found[: len(bars)], *(a + b for a, b in zip(sums, found[len(bars) :], strict=True))]
 
     walk = _make_backward_loop(body, carries, specs, len(carried), share, [specs[i] for i in wanted], (wanted, barred))
