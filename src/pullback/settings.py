@@ -6,9 +6,8 @@ import functools
 import inspect
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .instrument import NO_INSTRUMENTS, Instrument, Instruments
 
@@ -16,8 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Modes:
+class Modes(NamedTuple):
     """How ops behave in this context: whether they record, the installed instruments, and a symbol of the program that
     `jit` is tracing, which records ops on captured tensors (`ops/record.py`).
     """
@@ -59,7 +57,7 @@ class override_modes:
             changes = {**changes, "instruments": installed().push(*self._instruments)}
         # often nothing changes, as where `grad` turns recording on, and a new record takes longer than to see that
         if any(getattr(before, name) is not wanted for name, wanted in changes.items()):
-            set_modes(replace(before, **changes))
+            set_modes(before._replace(**changes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -170,11 +168,11 @@ class set_grad_enabled(override_modes):
         self._changes = {"grad": bool(enabled)}
         self._before = []
         self._outside = modes()
-        set_modes(replace(self._outside, grad=bool(enabled)))
+        set_modes(self._outside._replace(grad=bool(enabled)))
 
     def __enter__(self) -> None:
         self._before.append(modes() if self._before else self._outside)
-        set_modes(replace(modes(), **self._changes))
+        set_modes(modes()._replace(**self._changes))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         set_modes(self._outside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ..arrays.spec import Spec, spec_of, zeros
@@ -221,7 +221,7 @@ def _passes_back(op: Op, position: int) -> bool:
 
 def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
     """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
-    with override_modes(**asdict(PLAIN)):
+    with override_modes(**PLAIN._asdict()):
         return stage(function, *specs, shared=True, name="jit")
 
 

@@ -14,14 +14,16 @@ import numpy as np
 from ..arrays.node import Node, depends_on_running_call, propagate_call_site, user_line
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError
+from ..ops.lazy import lazy_function
 from ..settings import installed, override_modes
-from .codegen import plain_step
 from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
 from .pull import freed_graph_error, pull
 from .threads import run_threads
 
 _ndarray = np.ndarray
+#: With the programs that steps are generated from, loaded by the first backward pass.
+_plain_step = lazy_function("codegen", "plain_step", "tape")
 _claim_lock = threading.Lock()
 
 
@@ -237,7 +239,7 @@ class Sweep:
 
 
 def _specialize(rule: Any, kind: int) -> Any:
-    made = rule.plain[kind] = plain_step(rule, kind, accumulate)
+    made = rule.plain[kind] = _plain_step(rule, kind, accumulate)
     return made
 
 

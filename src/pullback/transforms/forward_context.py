@@ -70,6 +70,7 @@ class ForwardContext:
         x = self._lower_value(as_differentiable(primal, "dual"), scope)
         if tangents is not None:
             return Dual(x, self._make_tangents(x, tangents), scope)
+        # A constant is a dual too, so that code need not tell the two apart.
         if tangent is None:
             return Dual(x, None, scope)
         if self._directions.size:

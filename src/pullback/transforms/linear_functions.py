@@ -160,6 +160,7 @@ def _follow_steps(op: Op, along: set[int], out: Any, values: list[Any], static: 
     inside = Scope(scope.name, _lift_constant, _lower_constant)
     with inside:
         given = [LinearVariable(x, True, inside) if i in along else x for i, x in enumerate(values)]
+        # The op's own steps are checked as they run, one level further in.
         linear_in = op.follow(*given, **static)
     return tuple(
         [LinearVariable(x, any(_is_moving(v, inside) for v in on), scope) for x, on in zip(out, linear_in, strict=True)]

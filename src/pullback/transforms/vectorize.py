@@ -187,6 +187,7 @@ def _check_axis(value: Any, axis: Any, structure: Any, number: int) -> int | Non
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
         raise ArgumentError(f"vmap: in_axes holds integers or None, got {axis!r}.")
     rank = spec_of(value).ndim
+    # A number among arrays is most often meant for all elements.
     if rank == 0:
         raise ShapeError(
             f"vmap: argument{leaf_paths(structure)[number][3:]} is {spec_of(value)}, "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from time import perf_counter
 from types import CodeType, TracebackType
 from typing import Any
@@ -76,7 +75,7 @@ class Budget(Instrument):
     def __enter__(self) -> Budget:
         before = modes()
         self._before.setdefault(threading.get_ident(), []).append(before)
-        set_modes(replace(before, instruments=installed().push(self)))
+        set_modes(before._replace(instruments=installed().push(self)))
         return self
 
     def __exit__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ def _in_original_modes(chain: Chain) -> Iterator[None]:
     """Run with the modes of the loop's call, so that a repeated step does the same."""
     now = modes()
     instruments = None if now.instruments is None else now.instruments.without_saving()
-    set_modes(replace(chain.modes, inference=False, instruments=instruments))
+    set_modes(chain.modes._replace(inference=False, instruments=instruments))
     try:
         yield
     finally:

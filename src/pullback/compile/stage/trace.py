@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.backends import is_array
@@ -140,7 +140,7 @@ def _trace_once(
         return [*outs, *(x for leaves in left for x in leaves)]
 
     try:
-        with override_modes(**asdict(PLAIN)):
+        with override_modes(**PLAIN._asdict()):
             program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
         found, leaks = _collect_new_states(seen, scopes[0], states)
     except BaseException:  # also when f raises, nothing of the trace is left behind

@@ -78,7 +78,7 @@ class Profile(Instrument):
             tracemalloc.start()
             tracemalloc.reset_peak()
             self._traced = tracemalloc.get_traced_memory()[0]
-        set_modes(replace(self._before, instruments=installed().push(self)))
+        set_modes(self._before._replace(instruments=installed().push(self)))
         return self
 
     def __exit__(

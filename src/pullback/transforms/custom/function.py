@@ -184,6 +184,7 @@ class _FunctionCall:
 
     def _note(self, layout: _Layout) -> None:
         """What is saved where; a vmap runs forward for each element, and they must agree."""
+        # One layout serves all elements: the rules run once on the whole batch.
         if self._layout is not None and not self._layout.agrees_with(layout):
             raise GraphError(
                 f"{self.name}: what forward saves, or a number it keeps as an attribute of the context, differs by "

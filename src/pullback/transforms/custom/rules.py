@@ -190,6 +190,7 @@ class _Rule(NamedTuple):
 
 def guard_argument(x: Any) -> Any:
     """A value as user code gets it: arrays it cannot write to, and its own tensors."""
+    # Several results, or the arguments of a variadic op.
     if isinstance(x, tuple):
         return tuple(map(guard_argument, x))
     return read_only_view(x) if is_array(x) else alias(x)

@@ -66,6 +66,7 @@ class GradientTape:
     def __enter__(self) -> GradientTape:
         if self._inside:
             raise GraphError("GradientTape: this tape is recording already; a second `with` needs a second tape.")
+        # A second `with` on a tape that was queried records anew.
         if self._consumed:
             self.reset()
         self._open = self._inside = True
@@ -120,10 +121,12 @@ class GradientTape:
         if not self._open:
             raise GraphError("watch: the `with` block of this tape is over.\n  Watch inside of it, or start another.")
         leaves, structure = flatten(tensors)
+        # All are checked before any is watched: a refused call changes nothing.
         for i, x in enumerate(leaves):
             check_watchable(x, LeafPlace("watch: x", structure, i))
         for x in leaves:
             known = self._mark_of(x)
+            # A tensor that was rebound to a constant since is watched anew, in its new value.
             if known is None or not known.open or known.current_node() is None:
                 if known is not None:
                     known.remove_mark()

@@ -184,6 +184,7 @@ def _estimate_hessian(
     inside = inputs if way[1] == "f" else outputs
     alone = 2 * outline.peak if way == "ff" else outline.back + 2 * given + (outline.kept if way == "rf" else 0)
     shared = 0 if way[1] == "f" else outline.kept
+    # The inner batch gets what the tape leaves of the budget, and the outer one is made of whole inner ones.
     inner = _chunk_size(None if budget is None else max(budget - shared, 1), alone, inside)
     chunk = _chunk_size(budget, shared + inner * alone, directions)
     runs = -(-directions // chunk) * -(-max(inside, 1) // inner)

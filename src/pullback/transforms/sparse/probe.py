@@ -110,6 +110,7 @@ def unit_sources(
         own = own + strides[a] * coordinate(out_shape, b).astype(np.intp)
     own = own.reshape(-1)
     results, sources = [], []
+    # A one at each place of the free axes, at all places of the linked ones together.
     for place in np.ndindex(*(shape[a] for a in free)):
         unit = np.zeros(tuple(shape))
         unit[tuple(place[free.index(a)] if a in free else slice(None) for a in range(len(shape)))] = 1.0

@@ -203,6 +203,7 @@ def _map_results(out: Any, function: Callable[[Any], Any]) -> Any:
 
 def _identity(x: Any) -> Any:
     """Numbers are the same if type and value are, other things only if they are one object."""
+    # By repr, since 0.0 == -0.0 and nan != nan.
     return (type(x), repr(x)) if type(x) in _SCALARS else id(x)
 
 
