@@ -1,7 +1,7 @@
 """A whole training step of a small convolutional network: forward, backward and update, float32, batch 32.
 
 Images of 28x28, 3x3 convolutions of 32 and 64 channels, each with relu and 2x2 max pooling, a dense layer to 10
-classes, softmax cross-entropy, SGD. The parameters are given away (donated) in both compilers; all get them in the
+classes, softmax cross-entropy, SGD. The parameters are donated in both compilers; all get them in the
 layouts they like best. `torch.compile` takes part where it finds a C++ compiler.
 """
 

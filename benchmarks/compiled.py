@@ -1,7 +1,7 @@
 """Compiled work: training steps of small networks, a chain of tanh, cross-entropy and layer norm with gradients.
 
 float32. `jit` against `jax.jit`, PyTorch eager and `torch.compile` (where a C++ compiler is installed); the parameters
-of the steps are given away (donated) in the first two. The first call of each compiler is timed too.
+of the steps are donated in the first two. The first call of each compiler is timed too.
 """
 
 import shutil

@@ -5,7 +5,7 @@ The gradient of 50 layers tanh(h W + b) by all W and b, float32, width 512, batc
 place (`donate_argnums`): as it is, with checkpoints, and within budgets. `predicted` are arguments, results, arena and
 constants; `measured` is by how much the resident set grew at its peak (VmHWM) from before the arrays were made until
 after three calls. A first process compiles, and the second, which is measured, finds the code on disk: LLVM takes tens
-of MiB while it compiles, and how many of them the allocator gives back or uses again is nobody's plan. The limits:
+of MiB while it compiles, and how many of them the allocator gives back or uses again is not planned. The limits:
 predicted within 5% of measured, and at most the budget. The time is the best of the calls, of the processor.
 """
 

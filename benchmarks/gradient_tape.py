@@ -1,7 +1,7 @@
 """A hundred ops on eight floats: `tape.gradient` against `.backward()` on the same graph, PyTorch's beside them.
 
 Recording costs a tape nothing. What it adds is a fixed cost for each question, and one walk over the graph to see
-whether somebody else may differentiate the answer again. The limit: a third more than `.backward()`.
+whether the result may be differentiated again. The limit: a third more than `.backward()`.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The way back through one op on 1,000 x 1,000 arrays: pullback, NumPy by hand, PyTorch, HIPS autograd.
+"""The backward pass through one op on 1,000 x 1,000 arrays: pullback, NumPy by hand, PyTorch, HIPS autograd.
 
 The graph is built once; what is timed is one pass back. The last line is what a call with keywords costs over NumPy.
 """

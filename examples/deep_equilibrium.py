@@ -2,7 +2,7 @@
 
 Such a layer is as deep as it needs to be, and training it takes the memory of one step: what goes back is the
 derivative of the equation. W is kept a contraction, so there is one answer and it can be found. The step is compiled:
-the search for z, the linear solve of the way back and the optimiser are one native program, loops included.
+the search for z, the linear solve of the backward pass and the optimiser are one native program, loops included.
 
 Run it with: python examples/deep_equilibrium.py
 """

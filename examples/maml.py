@@ -2,7 +2,7 @@
 
 Each task is a sine wave seen at ten points. The inner learner is an optimiser of `pb.optim`, and its rules are made of
 ops: so the loss after five of its steps has a gradient by the weights it started from, and by its learning rates, which
-are learnt as well. `vmap` runs all tasks of a batch together, `jit` makes inner training, the way back through
+are learnt as well. `vmap` runs all tasks of a batch together, `jit` makes inner training, the backward pass through
 it and the outer step one native call.
 
 Run it with: python examples/maml.py

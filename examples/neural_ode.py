@@ -38,13 +38,13 @@ def step(i, y, *weights, n):
 
 
 def checkpointed(y, *weights, n):
-    """The state at the END; on the way back, steps are taken again from five snapshots."""
+    """The state at the END; in the backward pass, steps are taken again from five snapshots."""
     return pb.checkpoint_loop(lambda i, y, *weights: step(i, y, *weights, n=n), y, n, *weights, snapshots=5)
 
 
 @pb.custom_op
 def adjoint(y, w, b, v, c, *, n):
-    """The same state at the END, with a rule of its own for the way back."""
+    """The same state at the END, with a rule of its own for the backward pass."""
     return pb.fori_loop(0, n, lambda i, y: step(i, y, w, b, v, c, n=n), y)
 
 

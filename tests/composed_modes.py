@@ -14,7 +14,7 @@ import numpy as np
 from composed_programs import Program
 
 import pullback as pb
-from pullback.compile.cpu import executable
+from pullback.compile.cpu import runner
 from pullback.compile.cpu.runtime import callbacks
 from pullback.compile.jit import jit
 
@@ -44,10 +44,10 @@ def poisoned(byte):
         return a
 
     try:
-        executable.np = callbacks.np = _Poison(empty=empty)
+        runner.np = callbacks.np = _Poison(empty=empty)
         yield
     finally:
-        executable.np = callbacks.np = np
+        runner.np = callbacks.np = np
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import numpy as np
 from pullback.compile.cpu.kernel.render import render_kernel
 from pullback.compile.cpu.math.functions import FUNCTIONS
 from pullback.compile.cpu.runtime.link import link, vector_bytes
+from pullback.compile.cpu.target import cpu_limits
 from pullback.compile.loop_ir import Buffer, Kernel, KernelLine, Store
 
 assert FUNCTIONS
@@ -35,7 +36,7 @@ def _compiled(word, count, dtype, size, out, width):
         "apply", out, frozenset((0,)), args=tuple(loads), compute_dtype=dtype, kernel=lambda k, *x: getattr(k, word)(*x)
     )
     kernel = Kernel((size,), 0, [*loads, line], [Store(line, buffers[-1], (1,))])
-    rendered = render_kernel(kernel, width)
+    rendered = render_kernel(kernel, cpu_limits(width))
     text = rendered.text.replace("internal void @NAME", "void @word")
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width * 8}" }}'
     module = "\n".join([*sorted(rendered.declared), *rendered.functions.values(), text, attributes])

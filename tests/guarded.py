@@ -76,13 +76,13 @@ class Numpy:
 
 def build_for(machine):
     """Have code made for another processor than this one."""
-    from pullback.compile.cpu import executable
+    from pullback.compile.cpu import target
     from pullback.compile.cpu.runtime import link
 
     cpu, width = MACHINES[machine]
     if cpu is None:
         return
-    executable.vector_bytes = link.vector_bytes = lambda: width
+    target.vector_bytes = link.vector_bytes = lambda: width
 
     def other(llvm):
         return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)
@@ -149,7 +149,7 @@ def products():
 def main(place, machine, first, step, count):
     from test_compiled import same
 
-    from pullback.compile.cpu import executable
+    from pullback.compile.cpu import runner
     from pullback.compile.jit import jit
     from pullback.compile.lower import fuse
 
@@ -164,12 +164,12 @@ def main(place, machine, first, step, count):
         print(what, flush=True)
         args = [np.asarray(a) for a in args]
         wanted = f(*args)
-        executable.np = Numpy(empty=guarded.empty)
+        runner.np = Numpy(empty=guarded.empty)
         fuse.np = Numpy(ascontiguousarray=guarded.ascontiguousarray)
         entry = jit(f).lower(*args)
         entry.captured = [guarded.copy(c) for c in entry.captured]
         found = entry.run([guarded.copy(a) for a in args])
-        executable.np = fuse.np = np
+        runner.np = fuse.np = np
         single = any(np.asarray(a).dtype == np.float32 for a in args)
         same(found, wanted if isinstance(wanted, (tuple, list)) else [wanted], 3e-4 if single else 1e-9)
         del entry, found

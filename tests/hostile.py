@@ -24,11 +24,11 @@ from pullback.arrays.dtypes import NAMES, as_dtype
 from pullback.arrays.spec import make_spec, spec_of
 from pullback.arrays.trees import flatten
 from pullback.errors import PullbackError
-from pullback.graph.encoding import closed_scope
-from pullback.graph.text import format_graph
 from pullback.ops import load_all_ops
 from pullback.ops.index.normalize import SLOT
-from pullback.ops.specialize import Equation, Symbol
+from pullback.program.encoding import closed_scope
+from pullback.program.ir import Equation, Symbol
+from pullback.program.text import format_program
 
 WHOLE = [-1, 0, 1, 2, 3, 4, 5, 7, 8, 64, 1000, 10**8, 2**31, 2**40, 2**62, 10**19, -2, -3, -1000, -(10**9), -(2**63)]
 OTHERS = [None, True, False, 1.5, float("nan"), float("inf"), "", "left", "ij", "zz", (), (0,), (0, 0), [], 1j, {}]
@@ -128,7 +128,7 @@ def graph_of(op, specs, static, otherwise):
         made = (otherwise,)
     inputs = tuple(Symbol(s, scope, [], {}) for s in specs)
     results = tuple(Symbol(s, scope, [], {}) for s in made)
-    return pb.Graph(inputs, (Equation(results, op, inputs, static),), results)
+    return pb.Program(inputs, (Equation(results, op, inputs, static),), results)
 
 
 CASES = cases(lambda op: op.spec is not None)
@@ -187,32 +187,32 @@ def read(seed):
     """The graph of a seed as the reader gives it back, or None where it is refused with an error of ours."""
     if seed % 8 == 7:
         try:
-            return pb.Graph.from_json(mutated_json(seed))
+            return pb.Program.from_json(mutated_json(seed))
         except PullbackError:
             return None
     graph = hostile_graph(seed)
     try:
-        text = format_graph(graph) if seed % 2 else graph.to_json()
+        text = format_program(graph) if seed % 2 else graph.to_json()
     except (PullbackError, ValueError, OverflowError):  # what no writer writes, such as an integer of 64 digits
         return None
     try:
-        return pb.Graph.parse(text) if seed % 2 else pb.Graph.from_json(text)
+        return pb.Program.parse(text) if seed % 2 else pb.Program.from_json(text)
     except PullbackError:
         return None
 
 
 def run_native(graph, args, guarded):
-    from pullback.compile.cpu import executable
+    from pullback.compile.cpu import runner
     from pullback.compile.lower import fuse
 
-    executable.np = Numpy(empty=guarded.empty)
+    runner.np = Numpy(empty=guarded.empty)
     fuse.np = Numpy(ascontiguousarray=guarded.ascontiguousarray)
     try:
         entry = pb.jit(lambda *a: graph.run(*a)).lower(*args)
         entry.captured = [guarded.copy(c) for c in entry.captured]
         return [np.array(x) for x in entry.run([guarded.copy(a) for a in args])]
     finally:
-        executable.np = fuse.np = np
+        runner.np = fuse.np = np
         guarded.free()
 
 

@@ -238,7 +238,7 @@ TAKERS = [
     Taker("optimizer", optimizer, "reverse", modes=("value",)),
     Taker("graph_gradients", graph_gradients, "reverse"),
     Taker("graph_jvp", graph_jvp, "forward", like="graph_gradients"),
-    Taker("builder", builder, "reverse", modes=("value",), covers=("GraphBuilder", "GraphValue")),
+    Taker("builder", builder, "reverse", modes=("value",), covers=("Graph", "GraphValue")),
     Taker(
         "builder_step", builder_step, "reverse", modes=("value",), compiled=True, covers=("GraphStep",), like="builder"
     ),

@@ -170,11 +170,11 @@ def staged(f: Program) -> Program:
 
 
 def through_text(f: Program) -> Program:
-    return lambda x: pb.Graph.parse(pb.stage(f)(pb.spec_of(x)).text())(x)
+    return lambda x: pb.Program.parse(pb.stage(f)(pb.spec_of(x)).text())(x)
 
 
 def through_json(f: Program) -> Program:
-    return lambda x: pb.Graph.from_json(pb.stage(f)(pb.spec_of(x)).to_json())(x)
+    return lambda x: pb.Program.from_json(pb.stage(f)(pb.spec_of(x)).to_json())(x)
 
 
 def compiled_graph(f: Program) -> Program:

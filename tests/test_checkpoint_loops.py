@@ -27,6 +27,7 @@ from pullback.checkpoint.loops.revolve import (
 )
 from pullback.checkpoint.offload import disk, offload_to_disk
 from pullback.errors import ArgumentError, DtypeError, GraphError, RecomputeError, ShapeError, StorageError
+from pullback.instrument import Instrument
 
 X0, A = np.array([0.3, 0.7]), np.array([1.1, 0.9])
 
@@ -325,12 +326,12 @@ def test_third_order_and_the_tape_at_any_order():
 def test_second_order_repeats_steps_and_keeps_no_graph_of_them():
     alive = []
 
-    class Watched(pb.ops.saved_values.Keeper):
-        def keep(self, op, position, value):
-            alive.append(op.name)
+    class Watched(Instrument):
+        def hold(self, value, slot):
+            alive.append(slot.name)
             return value
 
-    with pb.settings.override_modes(keeper=Watched()):
+    with pb.settings.override_modes(Watched()):
         pb.grad(lambda x: norm(pb.grad(lambda y: looped(40, snapshots=3)(y, A))(x)))(X0)
     assert "sin" not in alive
 

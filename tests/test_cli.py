@@ -13,8 +13,8 @@ from rich.console import Console
 from pullback import cli
 from pullback.compile import cache as code
 from pullback.data import digits
-from pullback.graph.passes import PASSES
 from pullback.ops import load_all_ops
+from pullback.program.passes import PASSES
 from pullback.tools.compile_stages import parse_arguments
 
 

@@ -110,7 +110,7 @@ def test_words_beyond_the_vocabulary_are_computed_by_the_array_library():
 
     x, n = np.arange(5), np.array([0, 1, 2, 3, 2])
     np.testing.assert_array_equal(jit(f)(x, n), f(x, n))
-    assert any(type(s).__name__ == "Host" for s in jit(f).lower(x, n).code.steps.steps)
+    assert any(type(s).__name__ == "Host" for s in jit(f).lower(x, n).code.compilation.steps.steps)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from machines import cpu_with
 from random_programs import program
 from test_random_graphs import roles
 
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile.cpu.runtime import link
+from pullback.compile.cpu.target import cpu_target
 from pullback.compile.loop_ir import Host, Kernel, Product
 from pullback.compile.schedule import division
 from pullback.compile.schedule.arena import plan_arena
@@ -321,9 +323,9 @@ def test_a_budget_between_two_that_are_kept_is_kept(less, monkeypatch):
 
     ws, f = [W * (i + 1) for i in range(4)], pb.grad(loss)
     plain = pb.jit(f).lower(ws, W)
-    shared = sum(estimate_nanoseconds(s) for s in plain.code.steps.steps if division._is_divisible(s))
-    for name, number in (("MIN_STEP_NS", 0), ("MIN_BLOCK_NS", 20), ("MIN_PROGRAM_NS", int(shared) + 1)):
-        monkeypatch.setattr(division, name, number)
+    found = plain.code.compilation
+    shared = sum(estimate_nanoseconds(s, found.target.costs) for s in found.steps.steps if division._is_divisible(s))
+    cpu_with(monkeypatch, min_step_ns=0, min_block_ns=20, min_program_ns=int(shared) + 1)
     limit = plain.memory().peak - less
     jitted = pb.jit(f, memory_budget=limit)
     assert same(jitted(ws, W), pb.jit(f)(ws, W))
@@ -383,7 +385,7 @@ def test_derivatives_of_a_compiled_function_have_its_budget():
     memory = pb.jit(pb.grad(layers)).lower(W, X).memory()
     f = pb.jit(layers, memory_budget=int(memory.peak * 0.7))
     np.testing.assert_allclose(pb.grad(f)(W, X), pb.grad(layers)(W, X), rtol=1e-10, atol=1e-12)
-    assert f.last._pull((0,)).last.memory().peak <= int(memory.peak * 0.7)
+    assert f.last.as_op.pull_to((0,)).last.memory().peak <= int(memory.peak * 0.7)
 
 
 def test_a_budget_around_a_call_is_kept_at_compile_time():
@@ -413,7 +415,8 @@ def test_loops_are_left_as_they_are():
 
 
 def test_programs_that_the_array_library_runs_have_no_budget(monkeypatch):
-    monkeypatch.setattr("pullback.compile.cpu.executable.has_llvm", lambda: False)
+    monkeypatch.setattr("pullback.compile.cpu.target.has_llvm", lambda: False)
+    monkeypatch.setattr("pullback.compile.cpu.target.warn_without_llvm", lambda: None)
     assert same(pb.jit(pb.grad(loss(pb.checkpoint)))(W, X), pb.grad(PLAIN)(W, X))
     with pytest.raises(MemoryBudgetError, match="falls back to NumPy"):
         pb.jit(PLAIN, memory_budget="1 MiB")(W, X)
@@ -449,11 +452,11 @@ def test_ops_of_the_user_run_once():
 
 
 def steps_of(f, *args):
-    return pb.jit(f).lower(*args).code.steps.steps
+    return pb.jit(f).lower(*args).code.compilation.steps.steps
 
 
 def test_recipes_read_only_what_is_there():
-    program = StepUsage(steps_of(pb.grad(layers), W, X))
+    program = StepUsage(steps_of(pb.grad(layers), W, X), cpu_target())
     assert len(program.recipes) > 15
     for buffer, recipe in program.recipes.items():
         assert buffer.kind == "arena"
@@ -466,8 +469,9 @@ def test_recipes_read_only_what_is_there():
 @pytest.mark.parametrize("part", [0.9, 0.5, 0.3])
 def test_every_value_is_written_before_it_is_read(part):
     steps = steps_of(pb.grad(layers), W, X)
-    found = fit_steps(steps, int(plan_arena(list(steps)) * part), lambda steps: plan_arena(list(steps)))
-    assert found.arena <= plan_arena(list(steps)) * part
+    whole = plan_arena(list(steps), 64)
+    found = fit_steps(steps, int(whole * part), cpu_target(), lambda steps: plan_arena(list(steps), 64))
+    assert found.arena <= whole * part
     assert found.cost > 0
     written = set()
     for step in found.steps:

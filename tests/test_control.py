@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import pullback as pb
 from pullback import errors
-from pullback.graph import stage
 from pullback.transforms.control import batch_masks
 from pullback.transforms.control.associative_scan import associative_scan
 from pullback.transforms.control.branches_and_loops import cond, fori_loop, switch, while_loop
 from pullback.transforms.control.scan import map as map_in_turn
 from pullback.transforms.control.scan import scan
+from pullback.transforms.stage import stage
 from pullback.transforms.taylor.jet import jet
 
 

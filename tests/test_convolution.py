@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machines import cpu_with
 
 import pullback as pb
 from pullback.errors import ArgumentError, ShapeError
@@ -221,9 +222,7 @@ def test_compiled_equals_eager(x_shape, w_shape, how, dtype):
 
 def test_compiled_in_several_blocks(monkeypatch):
     """With little room for patches each image is a block of its own."""
-    from pullback.compile.lower import convolution
-
-    monkeypatch.setattr(convolution, "PATCH_BYTES", 1)
+    cpu_with(monkeypatch, patch_bytes=1)
     x, w, bar = normal(5, 2, 6, 6), normal(3, 2, 3, 3, seed=1), normal(5, 3, 6, 6, seed=2)
     f = pb.jit(lambda x, w, bar: pb.vjp(lambda x, w: pb.nn.conv2d(x, w, padding=1), x, w)[1](bar))
     assert "5 blocks" in f.lower(x, w, bar).explain()

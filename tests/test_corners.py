@@ -10,8 +10,8 @@ import pullback as pb
 from pullback import errors, jvp, ops
 from pullback.arrays.spec import spec_of
 from pullback.ops.op import OPS
-from pullback.ops.shape.reshaping import any_to
-from pullback.tape.cotangent_masks import propagate_mask
+from pullback.ops.reduce.reductions import any_to
+from pullback.tape.cotangent_masks import RuleCall, propagate_mask
 
 INF, NAN = math.inf, math.nan
 
@@ -428,7 +428,7 @@ def test_a_mask_moves_as_its_product_with_ones_does(op):
             mask = rng.uniform(size=op.spec_of(specs, static).shape) < density
             for i, spec in enumerate(specs):
                 share = rule.share(i, mask.astype(float), None, [np.ones(s.shape) for s in specs], specs, static)
-                found = propagate_mask(mask, rule, i, None, list(args), specs, static)
+                found = propagate_mask(RuleCall(rule, None, list(args), specs, static), mask, i)
                 assert np.array_equal(_reduced(found, spec.shape), _reduced(np.asarray(share) != 0, spec.shape))
 
 

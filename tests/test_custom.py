@@ -14,7 +14,7 @@ import scipy.special
 import pullback as pb
 from pullback import errors
 from pullback.arrays.scope import current_scope
-from pullback.graph import stage
+from pullback.transforms.stage import stage
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import pullback as pb
 from pullback import cli, demo
-from pullback.compile.cpu import executable
+from pullback.compile.cpu import target as cpu_target
 from pullback.compile.cpu.runtime import link
 from pullback.demo import peers
 from pullback.demo.network import BATCH, init_parameters, iter_batches, load_shuffled_digits, loss
@@ -125,7 +125,8 @@ def test_the_page_opens_in_a_browser(ran, tmp_path):
 
 
 def test_without_llvm_the_array_library_runs_it(console, tmp_path, monkeypatch):
-    monkeypatch.setattr(executable, "has_llvm", lambda: False)
+    monkeypatch.setattr(cpu_target, "has_llvm", lambda: False)
+    monkeypatch.setattr(cpu_target, "warn_without_llvm", lambda: None)
     found = demo.main(steps=3, console=console, report=tmp_path / "page.html", peers=False)
     assert not found.native
     assert found.memory["compiled"].predicted is None

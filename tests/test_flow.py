@@ -8,7 +8,7 @@ import pytest
 import pullback as pb
 from pullback import errors
 from pullback.arrays.trees import flatten
-from pullback.graph import stage
+from pullback.transforms.stage import stage
 
 RNG = np.random.default_rng(5)
 W, XS = RNG.normal(size=(3, 3)) / 2, RNG.normal(size=(5, 3))
@@ -129,8 +129,8 @@ def test_staged_control_flow_is_that_of_python(f, args, role):
     assert batches or any(e.op.name in ("iterate", "repeat", "branch") for e in graph.equations)
     wanted = role(f)(*args)
     agree(graph.verify().run(*args), wanted)
-    again = pb.Graph.parse(graph.text())
-    assert again.text() == graph.text() == pb.Graph.from_json(graph.to_json()).text()
+    again = pb.Program.parse(graph.text())
+    assert again.text() == graph.text() == pb.Program.from_json(graph.to_json()).text()
     agree(again.run(*args), wanted)
 
 
@@ -260,13 +260,13 @@ def test_mistakes_in_staged_control_flow_are_named(f, kind, text):
         pb.jit(f)(np.array(1.0))
 
 
-def test_a_routine_that_does_not_fit_is_refused():
+def test_a_program_that_does_not_fit_is_refused():
     graph = stage(root)(np.array(2.0))
     text = graph.text().replace("carries=1", "carries=2")
     with pytest.raises(errors.PullbackError):
-        pb.Graph.parse(text)
-    with pytest.raises(errors.PullbackError, match="must be a routine"):
-        pb.Graph.parse(graph.text().replace("body=r1", "body=3"))
+        pb.Program.parse(text)
+    with pytest.raises(errors.PullbackError, match="must be a program"):
+        pb.Program.parse(graph.text().replace("body=r1", "body=3"))
 
 
 @pytest.mark.parametrize("numbers", [(2.0, 0.5), (np.array(2.0), 0.5), (2.0, np.array(0.5))])

@@ -18,12 +18,13 @@ from records import cases, flat_vector, name
 import pullback as pb
 from pullback.checkpoint.recompute.arguments import CHECKPOINT_CALL
 from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, LeakError, PullbackError, ShapeError
-from pullback.graph import passes, stage
-from pullback.graph.encoding import closed_scope, ops_by_name
-from pullback.graph.ir import Equation, Graph, Symbol
 from pullback.ops.dispatch import apply
 from pullback.ops.op import Op
+from pullback.program import passes
+from pullback.program.encoding import closed_scope, ops_by_name
+from pullback.program.ir import Equation, Program, Symbol
 from pullback.transforms.custom.custom_op import CustomOp
+from pullback.transforms.stage import stage
 
 
 def mixed(x):
@@ -36,9 +37,9 @@ EXAMPLE = {"a": np.array([0.5, 1.0, 2.0]), "b": (np.float32(2.0), np.ones((2, 2)
 def again(graph, **options):
     """The graph by text and by JSON, which must say the same as it does."""
     text = graph.text()
-    read = pb.Graph.parse(text, **options)
+    read = pb.Program.parse(text, **options)
     assert read.text() == text
-    kept = pb.Graph.from_json(graph.to_json(), **options)
+    kept = pb.Program.from_json(graph.to_json(), **options)
     assert kept.text() == text
     assert kept.to_json() == graph.to_json() == read.to_json()
     return read, kept
@@ -118,7 +119,7 @@ def test_untracked_tensors_are_constants_and_tracked_ones_stay_on_the_tape():
     assert w.grad.tolist() == [3.0, 4.0]
     assert "<Tensor" in graph.text()
     with pytest.raises(ArgumentError, match="could not be serialized"):
-        pb.Graph.parse(graph.text())
+        pb.Program.parse(graph.text())
     with pytest.raises(ArgumentError, match="equation 0, multiply: an object of class Tensor"):
         graph.to_json()
 
@@ -143,7 +144,7 @@ def test_run_checks_before_anything_runs():
     with pytest.raises(ArgumentError, match="wants arguments"):
         graph.run(EXAMPLE, 1.0)
     with pytest.raises(ArgumentError, match="wants 1 inputs"):
-        Graph(graph.inputs[:1], (), ()).run()
+        Program(graph.inputs[:1], (), ()).run()
 
 
 def test_graphs_replay_on_every_kind_of_value():
@@ -178,12 +179,12 @@ def test_custom_ops_are_named_and_given():
     cube.def_spec(lambda x: x)
     graph = stage(cube)(np.ones(2))
     with pytest.raises(ArgumentError, match=r"no op 'cube'.*\n.*ops="):
-        pb.Graph.parse(graph.text())
+        pb.Program.parse(graph.text())
     for ops in ([cube], {"cube": cube}, cube):
         for read in again(graph, ops=ops):
             assert read.run(np.array([2.0, 3.0])).tolist() == [8.0, 27.0]
     with pytest.raises(ArgumentError, match="wants ops"):
-        pb.Graph.parse(graph.text(), ops=[len])
+        pb.Program.parse(graph.text(), ops=[len])
 
 
 def test_control_flow_and_other_transforms_stage():
@@ -269,7 +270,7 @@ def test_text_is_readable():
 
 
 def test_text_by_hand_may_name_things_as_it_likes():
-    graph = pb.Graph.parse(
+    graph = pb.Program.parse(
         """
         graph(weights: float64[2], x: float64[2]) from (({"x": x, "w": weights},), {})
 
@@ -349,7 +350,7 @@ GOOD = """graph(x0: float64[3])
 def test_bad_text_is_refused_with_its_line(old, new, message):
     assert old in GOOD
     with pytest.raises(PullbackError, match=message):
-        pb.Graph.parse(GOOD.replace(old, new, 1))
+        pb.Program.parse(GOOD.replace(old, new, 1))
 
 
 def test_text_cut_or_changed_anywhere_never_escapes():
@@ -365,10 +366,10 @@ def test_text_cut_or_changed_anywhere_never_escapes():
             )
         changed = "".join(letters)
         try:
-            graph = pb.Graph.parse(changed)
+            graph = pb.Program.parse(changed)
         except PullbackError:
             continue
-        assert pb.Graph.parse(graph.text()).text() == graph.text()
+        assert pb.Program.parse(graph.text()).text() == graph.text()
 
 
 # JSON
@@ -383,10 +384,10 @@ def test_json_cut_or_changed_anywhere_never_escapes():
             at = int(rng.integers(len(letters)))
             letters[at] = rng.choice(["", "(", "]", ",", "0", "9", "-", '"', "x", "[", "{", "}", "null", ":"])
         try:
-            graph = pb.Graph.from_json("".join(letters))
+            graph = pb.Program.from_json("".join(letters))
         except PullbackError:
             continue
-        assert pb.Graph.from_json(graph.to_json()).text() == graph.text()
+        assert pb.Program.from_json(graph.to_json()).text() == graph.text()
 
 
 def test_every_part_of_the_json_replaced_by_anything_never_escapes():
@@ -422,7 +423,7 @@ def test_every_part_of_the_json_replaced_by_anything_never_escapes():
                 inner = inner[key]
             inner[path[-1]] = new
         with contextlib.suppress(PullbackError):
-            pb.Graph.from_json(json.dumps(changed)).text()
+            pb.Program.from_json(json.dumps(changed)).text()
 
 
 @pytest.mark.parametrize(
@@ -448,20 +449,20 @@ def test_bad_json_is_refused(change, message):
     data = json.loads(stage(pb.sin)(np.ones(3)).to_json())
     change(data)
     with pytest.raises(PullbackError, match=message):
-        pb.Graph.from_json(json.dumps(data))
+        pb.Program.from_json(json.dumps(data))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "1" * 10_000, "null", "[]", b"\xff\xfe", None])
 def test_what_is_no_json_is_refused(text):
     with pytest.raises(ArgumentError, match="from_json"):
-        pb.Graph.from_json(text)
+        pb.Program.from_json(text)
 
 
 def test_indices_of_absurd_shape_take_no_memory():
     text = """graph(x0: float64[5], x1: int64[1000000, 1000000])
   t0: float64[1000000, 1000000] = getitem(x0, x1, index=(SLOT,))
   return t0"""
-    assert pb.Graph.parse(text).text() == text
+    assert pb.Program.parse(text).text() == text
 
 
 class Pair(NamedTuple):
@@ -474,7 +475,7 @@ def test_containers_that_cannot_be_written_are_said_so():
     assert graph.run(Pair(np.ones(2), np.full(2, 3.0))).x.tolist() == [3.0, 3.0]
     assert "Pair" in graph.text()
     with pytest.raises(ArgumentError, match="could not be serialized"):
-        pb.Graph.parse(graph.text())
+        pb.Program.parse(graph.text())
     with pytest.raises(ArgumentError, match="only tuples, lists, dicts"):
         graph.to_json()
 
@@ -512,12 +513,12 @@ def test_the_verifier_finds_each_kind_of_damage():
     assert graph.verify() is graph
     for message, parts in damaged.items():
         with pytest.raises(PullbackError, match=message):
-            Graph(*parts).verify()
+            Program(*parts).verify()
 
 
 def test_a_pass_that_breaks_a_graph_is_found(monkeypatch):
     def forgetful(graph):
-        return Graph(graph.inputs, graph.equations[1:], graph.outputs)
+        return Program(graph.inputs, graph.equations[1:], graph.outputs)
 
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, forgetful))
     with pytest.raises(GraphError, match="no input and no earlier result"):
@@ -963,7 +964,11 @@ def test_base64_of_the_table_is_what_it_says():
 )
 def test_ops_that_change_derivatives_are_read_back(f):
     graph, x = pb.stage(f)(np.zeros(3)), np.array([-0.3, 0.2, 2.0])
-    for read in (pb.Graph.parse(graph.text()), pb.Graph.from_json(graph.to_json()), pickle.loads(pickle.dumps(graph))):
+    for read in (
+        pb.Program.parse(graph.text()),
+        pb.Program.from_json(graph.to_json()),
+        pickle.loads(pickle.dumps(graph)),
+    ):
         assert read.text() == graph.text()
         np.testing.assert_array_equal(pb.grad(lambda x, g=read: pb.sum(g(x)))(x), pb.grad(lambda x: pb.sum(f(x)))(x))
         pb.jit(read)(x)
@@ -985,7 +990,7 @@ def test_ops_that_change_derivatives_are_read_back(f):
 def test_what_those_ops_are_given_is_checked_when_it_is_read(wrong):
     text = f"graph(x0: float64[3])\n  t0: float64[3] = {wrong}\n  return t0"
     with pytest.raises(GraphError, match=f"equation 0, {wrong.split('(', 1)[0]}"):
-        pb.Graph.parse(text)
+        pb.Program.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -1005,7 +1010,7 @@ def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom
         with pytest.raises(
             ArgumentError, match=r"line \d+: what stands in <angle brackets> could not be serialized.*\n.*stage it"
         ):
-            pb.Graph.parse(graph.text())
+            pb.Program.parse(graph.text())
         with pytest.raises(ArgumentError, match=r"equation \d+, \w+, \w+: an object of class \w+ cannot be serialized"):
             graph.to_json()
     with pytest.raises(ArgumentError, match=f"equation 0, {op}, "):
@@ -1014,8 +1019,8 @@ def test_ops_with_functions_in_them_are_refused_by_name_and_not_taken_for_custom
 
 #: Ops of the package that hold functions of Python, or come only beside such ones where roots and solves are compiled.
 WITHOUT_TEXT = {
-    "attention_bands", "checkpoint_loop", "checkpoint_loop_pull", "custom_root", "dense_solve", "least_squares_fit",
-    "linear_settled", "linear_solve", "power_near", "root", "settled",
+    "attention_bands", "checkpoint_loop", "checkpoint_loop_pull", "custom_root", "dense_solve", "dense_fit",
+    "check_solution", "linear_solve", "power_near", "root", "check_root",
 }  # fmt: skip
 
 

@@ -257,9 +257,9 @@ def fuzz_graphs(seeds):
         rng = random.Random(seed)
         try:
             if seed % 2:
-                pb.Graph.from_json(mutate(as_json, rng))
+                pb.Program.from_json(mutate(as_json, rng))
             else:
-                pb.Graph.parse(mutate(text.encode(), rng).decode("utf-8", "replace"))
+                pb.Program.parse(mutate(text.encode(), rng).decode("utf-8", "replace"))
             read += 1
         except PullbackError:
             pass

@@ -47,7 +47,7 @@ BROKEN = {
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_refused_when_read(text):
     with pytest.raises(PullbackError):
-        pb.Graph.parse(text)
+        pb.Program.parse(text)
 
 
 def test_an_index_array_over_an_empty_axis_is_refused_by_compiled_code():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -1473,10 +1474,10 @@ def test_arrays_written_to_later_do_not_change_a_derivative():
     ],
 )
 def test_memory_that_a_program_reuses_is_nobody_elses(function):
-    from pullback.implicit.equation.closed_program import stage_with_captures
+    from pullback.transforms.stage import stage_with_captures
 
     x, c = np.array([0.3, -0.2, 0.5, 0.1]), np.array([[0.4, 0.2], [0.1, 0.3]])
-    program, found = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
+    program, found, _ = stage_with_captures(lambda x: pb.reshape(function(x, c), (4,)), x)
     before = x.copy(), c.copy()
     for _ in range(2):
         np.testing.assert_array_equal(program(x, *found), np.reshape(function(x, c), (4,)))
@@ -1598,8 +1599,7 @@ def test_higher_orders_start_from_the_solutions_of_lower_ones(adjoint, monkeypat
 
 
 def test_a_start_of_another_matrix_does_no_harm():
-    from pullback.implicit.linear.operator import LinearOperator, solve_operator
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import LinearOperator, SolutionCache, solve_operator
 
     memory = SolutionCache()
     b = np.array([1.0, 2.0, 3.0])
@@ -1609,7 +1609,7 @@ def test_a_start_of_another_matrix_does_no_harm():
 
 
 def test_what_is_kept_of_solved_systems():
-    from pullback.implicit.linear.solution_cache import SolutionCache
+    from pullback.implicit.linear.operator import SolutionCache
 
     memory = SolutionCache()
     assert memory.initial_guess(False, np.ones(2)) is None
@@ -1733,3 +1733,47 @@ def test_the_jacobian_of_an_equation_by_rows_can_be_differentiated():
 def test_the_push_of_an_equation_has_a_transpose():
     (found,) = pb.linear_transpose(pb.linearize(_settling, AT)[1], np.zeros(3))(np.ones(3))
     np.testing.assert_allclose(found, pb.grad(lambda x: pb.sum(_settling(x)))(AT), rtol=1e-9)
+
+
+# A derivative policy is an object that solves the problem itself.
+
+
+@pytest.mark.parametrize("policy", [implicit.Unrolled(3), implicit.OneStep(), implicit.PhantomGradient()], ids=repr)
+@pytest.mark.parametrize("form", [root, argmin, least_squares])
+def test_only_a_fixed_point_has_steps_to_differentiate(form, policy):
+    with pytest.raises(errors.ArgumentError, match=rf"{form.__name__}: derivative must be .*{type(policy).__name__}"):
+        form(lambda x: x * x, 1.0, derivative=policy)
+
+
+def test_any_policy_may_solve_a_problem():
+    from pullback.implicit.derivative_policies import DerivativePolicy
+
+    class Halved(DerivativePolicy):
+        def solve(self, problem):
+            found = implicit.Implicit().solve(problem)
+            return implicit.Solution(pb.stop_gradient(found.value) * 0.5 + found.value * 0.5, found.report)
+
+    def solved(b, policy):
+        return fixed_point(lambda x, b: 0.5 * x + b, 0.0, b, derivative=policy)
+
+    close(solved(3.0, Halved()), 6.0, atol=1e-8)
+    close(pb.grad(solved)(3.0, Halved()), 1.0, atol=1e-8)
+    with pytest.raises(errors.ArgumentError, match="derivative must be"):
+        solved(3.0, Halved)
+
+
+@pytest.mark.parametrize("form", [fixed_point, root, argmin, least_squares])
+def test_an_unknown_option_is_named(form):
+    with pytest.raises(TypeError, match=f"{form.__name__}: unknown option patience"):
+        form(lambda x: x, 0.0, patience=3)
+
+
+def test_no_two_ops_of_solvers_have_one_name():
+    from pullback.ops.op import Op
+
+    spaces = [vars(module) for name, module in sys.modules.items() if name.startswith("pullback.implicit")]
+    found = {id(x): x.name for space in spaces for x in space.values() if type(x) is Op}
+    names = sorted(found.values())
+    assert "dense_solve" in names
+    # the linear solve has a twin that is not expanded in compiled programs
+    assert [name for name in set(names) if names.count(name) > 1] == ["linear_solve"]

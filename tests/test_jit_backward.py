@@ -6,9 +6,9 @@ import pytest
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile.cpu.runtime import link
-from pullback.compile.stage.residuals import split_forward_backward
-from pullback.graph.ir import Graph
-from pullback.ops.specialize import stage_equations
+from pullback.compile.stage.residuals import is_cheap
+from pullback.program.split import split_forward_backward
+from pullback.program.stage import stage
 
 pytest.importorskip("llvmlite")
 RNG = np.random.default_rng(0)
@@ -34,8 +34,7 @@ def split_up(f, *args):
         return [out, *pull(symbols[-1])]
 
     specs = [pb.spec_of(a) for a in args]
-    inputs, equations, outputs = stage_equations(both, *specs, pb.spec_of(f(*args)))
-    return split_forward_backward(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(args), 1)
+    return split_forward_backward(stage(both, *specs, pb.spec_of(f(*args))), len(args), 1, is_cheap)
 
 
 def names(graph):

@@ -14,8 +14,7 @@ import pullback as pb
 from pullback.errors import GraphError, LeakError
 
 pytest.importorskip("llvmlite")
-jit_module = importlib.import_module("pullback.compile.jit")
-executables = importlib.import_module("pullback.compile.cpu.executable")
+cpu_target = importlib.import_module("pullback.compile.cpu.target")
 X = np.array([1.0, 2.0, 3.0])
 BATCH = np.random.default_rng(0).normal(size=(5, 3)).astype("f") * 3 + 1
 
@@ -593,9 +592,8 @@ def test_compiled_functions_are_pickled_by_name_or_with_their_function():
 
 
 def test_without_llvm_a_warning_says_so_once(monkeypatch):
-    monkeypatch.setattr(jit_module, "has_llvm", lambda: False)
-    monkeypatch.setattr(executables, "has_llvm", lambda: False)
-    jit_module.warn_without_llvm.cache_clear()
+    monkeypatch.setattr(cpu_target, "has_llvm", lambda: False)
+    cpu_target.warn_without_llvm.cache_clear()
     f = pb.jit(lambda x: x * 2)
     with pytest.warns(RuntimeWarning, match="llvmlite"):
         close(f(X), 2 * X)

@@ -14,8 +14,9 @@ import pullback
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
-    ["public_names"], ["errors"], ["settings"], ["arrays"], ["ops"], ["tape"], ["transforms"], ["checkpoint"],
-    ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"], ["interop"],
+    ["public_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"], ["tape"],
+    ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"],
+    ["interop"],
     ["data", "demo", "cli", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -119,6 +120,60 @@ def test_what_is_imported_by_name_is_an_optional_package(module):
     assert [name for name in named if name.split(".")[0] not in allowed] == []
 
 
+def module_named(name):
+    """The module that an absolute name of this package lies in; None for other packages."""
+    parts = name.split(".")[1:] if name.split(".")[0] == "pullback" else []
+    while parts:
+        found = next((m for m in (".".join(parts), ".".join([*parts, "__init__"])) if m in MODULES), None)
+        if found:
+            return found
+        parts.pop()
+    return None
+
+
+def lazy_imports_in(module):
+    """What a module names in `lazy_function("place", "name")`, and so imports at the first call."""
+    calls = (n for n in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(n, ast.Call) and n.args)
+    return [f"pullback.ops.{c.args[0].value}" for c in calls if getattr(c.func, "id", "") == "lazy_function"]
+
+
+def modules_used_by(module):
+    """The modules that a module imports: at its top, inside functions, or at a first call."""
+    named = [name for name, _, _, typing in imports_in(module) if not typing] + lazy_imports_in(module)
+    return {found for name in named if (found := module_named(name)) not in (None, module)}
+
+
+def find_cycle(uses):
+    """A path that ends where it began, in a graph given by its edges; None if there is none."""
+    order, path = {}, []
+
+    def visit(start):
+        if order.get(start) == "done":
+            return None
+        if start in path:
+            return [*path[path.index(start) :], start]
+        path.append(start)
+        for other in sorted(uses[start]):
+            if cycle := visit(other):
+                return cycle
+        path.pop()
+        order[start] = "done"
+        return None
+
+    return next((cycle for start in sorted(uses) if (cycle := visit(start))), None)
+
+
+def test_no_module_imports_itself_by_any_path():
+    assert find_cycle({module: modules_used_by(module) for module in MODULES}) is None
+
+
+def test_a_cycle_is_found():
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert "ops.protocol.__init__" in modules_used_by("ops.operators")  # by its name, at the first call
+    assert "ops.shape.reshaping" in modules_used_by("ops.reduce.reductions")
+
+
 def names_in_the_stub(package):
     """(name, level, module, name there) for each public name, in the order of the stub."""
     found, homes = [], {}
@@ -182,6 +237,14 @@ def test_importing_the_package_loads_only_what_it_must():
     loaded = {m.split(".")[0] for m in done.stdout.split()}
     others = {m for m in loaded if m not in sys.stdlib_module_names and not m.startswith("_")}
     assert others <= AT_ONCE
+
+
+def test_importing_the_package_loads_no_slow_module_of_the_standard_library():
+    """Each takes one to five milliseconds, where the whole package takes forty."""
+    program = "import numpy, sys; before = set(sys.modules); import pullback; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    slow = {"pathlib", "urllib", "ipaddress", "string", "ctypes", "json", "tempfile", "importlib.resources", "asyncio"}
+    assert slow.isdisjoint(done.stdout.split())
 
 
 def test_rules_and_engine_do_not_name_numpy_functions():

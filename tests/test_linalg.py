@@ -12,7 +12,7 @@ import scipy.linalg
 import pullback as pb
 from pullback import linalg
 from pullback.errors import ArgumentError, GaugeError, PullbackError, ShapeError, SingularError
-from pullback.graph import stage
+from pullback.transforms.stage import stage
 
 INF = math.inf
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pullback as pb
 from pullback.errors import ArgumentError, ConvergenceError
-from pullback.implicit.linear.methods import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
+from pullback.implicit import CG, GMRES, LSMR, MINRES, Auto, BiCGStab, Dense, Neumann, Sparse
 from pullback.implicit.linear.operator import LinearOperator, LinearSystem, solve_operator
 
 EVERY = (

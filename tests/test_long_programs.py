@@ -9,6 +9,7 @@ import pytest
 import pullback as pb
 from pullback.compile.cpu.kernel.render import find_overlapping_buffers, kernel_key, render_kernel
 from pullback.compile.cpu.program.render import MAX_STEPS_PER_FUNCTION
+from pullback.compile.cpu.target import cpu_limits
 from pullback.compile.loop_ir import Buffer, Host, Kernel, KernelLine, Store, contiguous_layout
 from pullback.compile.schedule import arena
 
@@ -34,7 +35,7 @@ X, V = (np.random.default_rng(i).normal(size=20) for i in range(2))
 @pytest.mark.parametrize("length", [1, 6, 7, 8, 9, 150])
 def test_second_derivatives_of_long_chains(length):
     entry = pb.jit(product(length)).lower(X, V)
-    assert (len(entry.code.steps.steps) > MAX_STEPS_PER_FUNCTION) == (length == 150)
+    assert (len(entry.code.compilation.steps.steps) > MAX_STEPS_PER_FUNCTION) == (length == 150)
     np.testing.assert_allclose(pb.jit(product(length))(X, V), product(length)(X, V), rtol=1e-9, atol=1e-12)
 
 
@@ -45,7 +46,7 @@ def sizes(length):
     try:
         Kernel._find_live_lines = lambda self: looked.append(self) or original(self)
         entry = pb.jit(product(length)).lower(X, V)
-        steps = entry.code.steps.steps  # lowered when it is asked for
+        steps = entry.code.compilation.steps.steps  # lowered when it is asked for
     finally:
         Kernel._find_live_lines = original
     return len(steps), len(re.findall("define internal void @kernel", entry.llvm)), len(looked)
@@ -104,7 +105,8 @@ def test_a_result_over_its_argument_is_not_said_to_lie_apart():
         buffer.offset = offset
     assert find_overlapping_buffers([a, b, c]) == {a, b}
     assert kernel_key(kernel_of((a, b)))[0] != kernel_key(kernel_of((a, c)))[0]
-    assert [f"ptr noalias %b{i}" in render_kernel(product_of(a, x), 32).text for x in (b, c) for i in (0, 1)] == [
+    texts = [render_kernel(product_of(a, x), cpu_limits(32)).text for x in (b, c)]
+    assert [f"ptr noalias %b{i}" in text for text in texts for i in (0, 1)] == [
         False, False, True, True,
     ]  # fmt: skip
     b.offset, c.offset = 60, 100
@@ -150,11 +152,11 @@ def test_buffers_that_live_together_lie_apart(seed):
     starts = rng.integers(0, 40, 120)
     lifetimes = [(int(rng.integers(0, 1000)), int(s), int(s + rng.integers(0, 12))) for s in starts]
     steps, made = steps_of(lifetimes)
-    total = arena.plan_arena(steps)
+    total = arena.plan_arena(steps, 64)
     assert total == first_fit(made)
     for i, (a, first, last) in enumerate(made):
         assert 0 <= a.offset <= total - a.nbytes
-        assert a.offset % arena.ALIGNMENT == 0
+        assert a.offset % 64 == 0
         for b, begin, end in made[i + 1 :]:
             together = begin <= last and first <= end and a.nbytes and b.nbytes
             assert not together or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
@@ -167,7 +169,7 @@ def test_a_place_that_is_taken_over_stays_taken():
         Host("more", max, (), (contiguous_layout(d, (8,)),)),
         Host("end", max, tuple(contiguous_layout(x, (8,)) for x in (c, d)), ()),
     ]  # fmt: skip
-    assert arena.plan_arena(steps) == 128
+    assert arena.plan_arena(steps, 64) == 128
     assert a.offset == b.offset == c.offset != d.offset
 
 

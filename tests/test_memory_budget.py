@@ -10,7 +10,7 @@ import pytest
 import pullback as pb
 from pullback.checkpoint.budget.value_recipes import EvictableValue, ValueRecipe
 from pullback.errors import ArgumentError, GraphError, MemoryBudgetError
-from pullback.settings import PLAIN, modes
+from pullback.settings import PLAIN, installed, modes
 
 N = 20_000
 SIZE = 8 * N
@@ -418,7 +418,7 @@ def test_budgets_nest_and_modes_come_back():
     with pb.memory_budget("1 GiB") as outer:
         with pb.memory_budget(20 * SIZE) as inner:
             chain(x, w).backward()
-        assert modes().keeper is outer
+        assert installed().innermost(type(outer)) is outer
     assert inner.report().recomputations > 0
     assert outer.report().peak > 0
     assert modes() is PLAIN

@@ -206,7 +206,7 @@ def test_no_grad_in_a_compiled_function_cuts_its_gradient():
 
 def test_a_graph_read_back_records_as_little():
     graph = pb.stage(simple)(X)
-    for read in (pb.Graph.parse(graph.text()), pb.Graph.from_json(graph.to_json())):
+    for read in (pb.Program.parse(graph.text()), pb.Program.from_json(graph.to_json())):
         np.testing.assert_allclose(pb.grad(lambda x, read=read: read.run(x))(X), 2 * X)
 
 

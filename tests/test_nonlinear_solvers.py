@@ -5,27 +5,26 @@ import pytest
 
 import pullback as pb
 from pullback.errors import ArgumentError, ConvergenceError
-from pullback.implicit.equation.implicit_equation import ImplicitEquation, find_root
-from pullback.implicit.equation.solver_problem import SolverProblem
-from pullback.implicit.linear.methods import Dense
-from pullback.implicit.solve_report import Report
-from pullback.implicit.solvers.descent_methods import (
+from pullback.implicit import (
     BFGS,
     LBFGS,
-    GaussNewton,
-    GradientDescent,
-    LevenbergMarquardt,
-)
-from pullback.implicit.solvers.fixed_point_methods import Anderson, Picard
-from pullback.implicit.solvers.method_loop import run_method
-from pullback.implicit.solvers.root_methods import (
+    Anderson,
     Bisection,
     Broyden,
     Chord,
+    Dense,
+    GaussNewton,
+    GradientDescent,
+    LevenbergMarquardt,
     Newton,
     NewtonKrylov,
-    solve_dense,
+    Picard,
+    Report,
 )
+from pullback.implicit.equation.implicit_equation import ImplicitEquation
+from pullback.implicit.equation.root_op import find_root
+from pullback.implicit.solvers.method_loop import SolverProblem, run_method
+from pullback.implicit.solvers.method_tools import fit_dense
 
 ROOTS = [Newton(), NewtonKrylov(), Broyden(), Chord()]
 FIXED = [Picard(), Anderson()]
@@ -425,10 +424,10 @@ def test_an_element_that_diverges_harms_no_other(method):
 
 def test_a_singular_matrix_harms_no_other():
     matrices = np.array([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0], [1.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
-    found = pb.vmap(solve_dense, (0, None))(matrices, np.array([2.0, 2.0]))
+    found = pb.vmap(fit_dense, (0, None))(matrices, np.array([2.0, 2.0]))
     np.testing.assert_allclose(found[:2], [[1, 0.5], [1, 1]], atol=1e-12)
     assert np.isnan(found[2]).any()
-    np.testing.assert_allclose(solve_dense(np.zeros((2, 2)), np.ones(2)), [0, 0])
+    np.testing.assert_allclose(fit_dense(np.zeros((2, 2)), np.ones(2)), [0, 0])
 
 
 # What does not converge says so.
@@ -479,7 +478,7 @@ def test_newton_does_not_take_a_least_residual_for_a_root():
 
 
 def test_a_method_stays_at_its_last_good_point():
-    problem = SolverProblem(lambda x: pb.where(x > 1.5, np.nan, x - 1.4), 1, np.dtype(float), 1e-12, None)
+    problem = SolverProblem(lambda x: pb.where(x > 1.5, np.nan, x - 1.4), 1, np.dtype(float), 1e-12)
     state, _ = run_method(Newton(), problem, np.array([0.0]), 100)
     np.testing.assert_allclose(Newton().value(state), [1.4])
 

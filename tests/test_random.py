@@ -12,8 +12,8 @@ from scipy import stats
 import pullback as pb
 from pullback import random
 from pullback.errors import GraphError
-from pullback.graph import stage
 from pullback.ops.random.threefry import threefry
+from pullback.transforms.stage import stage
 
 KEY = random.key(20260101)
 
@@ -455,4 +455,4 @@ def test_a_compiled_discrete_draw_has_derivatives_by_everything_but_its_paramete
 
 def test_an_order_of_no_axis_is_refused_when_a_program_is_read():
     with pytest.raises(GraphError, match=r"random_order: wants words along an axis, got uint64\[\]"):
-        pb.Graph.parse("graph(x: uint64[])\n  y: int64[] = random_order(x)\n  return y")
+        pb.Program.parse("graph(x: uint64[])\n  y: int64[] = random_order(x)\n  return y")

@@ -234,8 +234,6 @@ def test_value_dependent_indices_follow_x():
 def test_an_unknown_op_reads_everything():
     op = general(
         "sparse_test_fold",
-        args=("x", "y"),
-        doc="",
         value=lambda xp, x, y: xp.cumsum(x) * y,
         spec=lambda x, y: x,
         pulls={"x": lambda bar, y: bar * y, "y": lambda bar, x: bar * pb.cumsum(x)},
@@ -267,7 +265,7 @@ def test_a_linear_op_with_signs_is_run_element_by_element():
     weights = np.array([[1.0, -1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
     op = linear(
         "sparse_test_signs",
-        doc="",
+        motion="",
         value=lambda xp, x: weights @ x,
         spec=lambda x: x,
         transpose=lambda bar: pb.matmul(weights.T, bar),

@@ -12,9 +12,9 @@ from records import Case, cases, flat_vector, name
 import pullback as pb
 from pullback import grad, jvp, linearize, vjp, vmap
 from pullback.errors import ArgumentError, ConversionError, DtypeError, GraphError, LeakError, ShapeError
-from pullback.graph import stage
 from pullback.ops import Op
 from pullback.ops.dispatch import apply
+from pullback.transforms.stage import stage
 from pullback.transforms.taylor.jet import jet
 from pullback.transforms.vector_calculus import divergence, laplacian
 

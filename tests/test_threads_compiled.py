@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from machines import IN_BLOCKS, cpu_with
 from records import cases, name
 
 import pullback as pb
@@ -17,7 +18,6 @@ from pullback import errors
 from pullback.arrays.trees import flatten
 from pullback.compile.cpu.runtime import blas
 from pullback.compile.cpu.runtime.pool import POOL
-from pullback.compile.schedule import division
 from pullback.ops.dispatch import apply
 
 pytest.importorskip("llvmlite")
@@ -36,9 +36,7 @@ def as_before():
 @pytest.fixture
 def in_blocks(monkeypatch):
     """Every kernel that can be cut is cut, however short."""
-    monkeypatch.setattr(division, "MIN_PROGRAM_NS", 0.0)
-    monkeypatch.setattr(division, "MIN_STEP_NS", 0.0)
-    monkeypatch.setattr(division, "MIN_BLOCK_NS", 1e-9)
+    cpu_with(monkeypatch, **IN_BLOCKS)
 
 
 def normal(*shape, dtype="f"):

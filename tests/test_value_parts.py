@@ -7,31 +7,23 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.arrays.scope import Scope
 from pullback.arrays.spec import spec_of
 from pullback.arrays.tensor import Tensor
 from pullback.arrays.trees import flatten
 from pullback.arrays.value import SymbolicValue, Value, unwrap_array
 from pullback.errors import GraphError
 from pullback.graph.builder_lines import GraphValue
-from pullback.ops.specialize import Symbol
-from pullback.tools.memory.predict import SizedValue
+from pullback.program.ir import Symbol
 from pullback.transforms.custom.rules import UnknownTangent
 from pullback.transforms.forward import Dual
-from pullback.transforms.jacobian.cost_model import Sketch, SketchLedger
 from pullback.transforms.linear_functions import LinearVariable
+from pullback.transforms.sized_values import SizedValue
 from pullback.transforms.sparse.pattern import TracedValue
 from pullback.transforms.taylor.series import Series
 from pullback.transforms.vectorize import Batched
 
 POINT = np.array([1.0, 2.0, 3.0])
 SPEC = spec_of(POINT)
-
-
-def _sketch(f: Callable[[Any], Any]) -> None:
-    with Scope("planning", lambda scope, x: Sketch(spec_of(x), scope, ledger), lambda x: x) as scope:
-        ledger = SketchLedger([])
-        f(Sketch(SPEC, scope, ledger))
 
 
 def _build(f: Callable[[Any], Any]) -> None:
@@ -48,7 +40,6 @@ TRANSFORMS: dict[type[Value], Callable[[Callable[[Any], Any]], Any]] = {
     LinearVariable: lambda f: pb.linear_transpose(f, POINT)(POINT),
     Symbol: lambda f: pb.jit(f)(POINT),
     GraphValue: _build,
-    Sketch: _sketch,
     SizedValue: lambda f: pb.memory.predict(f, POINT),
     UnknownTangent: lambda f: f(UnknownTangent(SPEC, GraphError("unknown"))),
 }

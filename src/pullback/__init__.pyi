@@ -26,9 +26,7 @@ from .checkpoint.recompute.save_policies import (
 )
 from .compile.jit import jit as jit
 from .compile.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
-from .graph import (
-    Graph as Graph, GraphBuilder as GraphBuilder, GraphStep as GraphStep, GraphValue as GraphValue, stage as stage,
-)
+from .graph import Graph as Graph, GraphStep as GraphStep, GraphValue as GraphValue
 from .implicit import (
     argmin as argmin, fixed_point as fixed_point, least_squares as least_squares, linear_solve as linear_solve,
     root as root,
@@ -162,12 +160,14 @@ from .ops.shape.stack_split import (
 from .ops.window.sliding_window import (
     as_strided as as_strided, im2col as im2col, sliding_window_view as sliding_window_view, unfold as unfold,
 )
+from .program.ir import Program as Program
 from .saving.checkpoints import Checkpoints as Checkpoints
 from .saving.save_load import load as load, load_metadata as load_metadata, save as save
 from .settings import (
-    detect_anomaly as detect_anomaly, enable_grad as enable_grad, inference_mode as inference_mode,
+    enable_grad as enable_grad, inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
+from .tape.anomaly import detect_anomaly as detect_anomaly
 from .tape.backward import gradients as gradients
 from .tape.hooks import register_multi_grad_hook as register_multi_grad_hook
 from .tools import memory as memory
@@ -198,6 +198,7 @@ from .transforms.sparse import (
     hessian_diagonal as hessian_diagonal, jacobian_diagonal as jacobian_diagonal, sparse_hessian as sparse_hessian,
     sparse_jacobian as sparse_jacobian, SparsePlan as SparsePlan, sparsity as sparsity,
 )
+from .transforms.stage import stage as stage
 from .transforms.taylor.jet import jet as jet
 from .transforms.vector_calculus import divergence as divergence, laplacian as laplacian
 from .transforms.vectorize import vmap as vmap

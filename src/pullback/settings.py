@@ -1,4 +1,4 @@
-"""The modes of a context (recording, inference, anomaly detection): one immutable record in one context variable."""
+"""The modes of a context (recording, inference, instruments): one immutable record in one context variable."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from .instrument import NO_INSTRUMENTS, Instrument, Instruments
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """How ops behave in this context: whether they record, the keeper that decides what nodes save and the watcher of a
-    run's side effects (both in `ops/saved_values.py`), the observer of values (`ops/observers.py`), and a
-    symbol of the program that `jit` is tracing, which records ops on captured tensors (`ops/record.py`).
+    """How ops behave in this context: whether they record, the installed instruments, and a symbol of the program that
+    `jit` is tracing, which records ops on captured tensors (`ops/record.py`).
     """
 
     grad: bool = True
     inference: bool = False
-    anomaly: bool = False
-    nan_only: bool = False
-    keeper: Any = None
-    watcher: Any = None
-    observer: Any = None
+    instruments: Instruments | None = None
     tracing: Any = None
 
 
@@ -37,64 +34,75 @@ _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
 
 
+def installed() -> Instruments:
+    """The instruments of this context."""
+    return modes().instruments or NO_INSTRUMENTS
+
+
 def set_modes(wanted: Modes) -> None:
     """Make `wanted` the modes of this context; restore by calling it with the previous modes."""
     _current.set(PLAIN if wanted == PLAIN else wanted)
 
 
 class override_modes:
-    """Context manager and decorator that changes some modes and restores the previous ones."""
+    """Context manager and decorator that installs instruments, changes some modes, and restores the previous ones."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, *instruments: Instrument, **changes: Any) -> None:
+        self._instruments = instruments
         self._changes = changes
         self._before: list[Modes] = []
 
     def __enter__(self) -> None:
-        before = modes()
+        before, changes = modes(), self._changes
         self._before.append(before)
-        set_modes(replace(before, **self._changes))
+        if self._instruments:
+            changes = {**changes, "instruments": installed().push(*self._instruments)}
+        # often nothing changes, as where `grad` turns recording on, and a new record takes longer than to see that
+        if any(getattr(before, name) is not wanted for name, wanted in changes.items()):
+            set_modes(replace(before, **changes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        set_modes(self._before.pop())
+        _current.set(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        changes = self._changes
+        # each call has a context manager of its own: calls may overlap
+        fresh = functools.partial(override_modes, *self._instruments, **self._changes)
         if inspect.isgeneratorfunction(function):
-            return _wrap_generator(function, changes)
+            return _wrap_generator(function, fresh)
         if inspect.iscoroutinefunction(function):
-            return _wrap_coroutine(function, changes)
+            return _wrap_coroutine(function, fresh)
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with override_modes(**changes):
+            with fresh():
                 return function(*args, **kwargs)
 
         return wrapped
 
 
-def _wrap_coroutine(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
+def _wrap_coroutine(function: Callable[P, Any], fresh: Callable[[], override_modes]) -> Callable[P, Any]:
     @functools.wraps(function)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        with override_modes(**changes):
+        with fresh():
             return await function(*args, **kwargs)
 
     return wrapped
 
 
-def _wrap_generator(function: Callable[P, Any], changes: dict[str, Any]) -> Callable[P, Any]:
+def _wrap_generator(function: Callable[P, Any], fresh: Callable[[], override_modes]) -> Callable[P, Any]:
     """A generator runs in pieces: the modes hold inside each piece and never leak to the code that resumes it."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
-        with override_modes(**changes):
+        with fresh():
             generator = function(*args, **kwargs)
         reply: Any = None
         resume = generator.send
         while True:
             try:
-                with override_modes(**changes):
+                with fresh():
                     item = resume(reply)
             except StopIteration as done:
                 return done.value
@@ -102,7 +110,7 @@ def _wrap_generator(function: Callable[P, Any], changes: dict[str, Any]) -> Call
                 reply = yield item
                 resume = generator.send
             except GeneratorExit:
-                with override_modes(**changes):
+                with fresh():
                     generator.close()
                 raise
             except BaseException as error:
@@ -158,6 +166,7 @@ class set_grad_enabled(override_modes):
     """
 
     def __init__(self, enabled: bool) -> None:
+        self._instruments = ()
         self._changes = {"grad": bool(enabled)}
         self._before = []
         self._outside = modes()
@@ -182,17 +191,3 @@ def inference_mode() -> override_modes:
     True
     """
     return override_modes(grad=False, inference=True)
-
-
-def detect_anomaly(*, nan_only: bool = False) -> override_modes:
-    """Stop at the first NaN or infinity of a backward pass, naming the op and the line that made it.
-
-    >>> import pullback as pb
-    >>> x = pb.tensor(0.0, requires_grad=True)
-    >>> with pb.detect_anomaly():
-    ...     pb.sqrt(x).backward()
-    Traceback (most recent call last):
-    pullback.errors.AnomalyError: backward: the rule of sqrt returned inf for argument x.
-    ...
-    """
-    return override_modes(anomaly=True, nan_only=nan_only)

@@ -17,6 +17,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,10 @@ import numpy as np
 import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile import cache
-from pullback.compile.cpu import executable
+from pullback.compile.cpu.runner import CpuRunner
 from pullback.compile.cpu.runtime import link
+from pullback.compile.reference.checked_runner import CheckedRunner
+from pullback.compile.schedule import arena
 from pullback.compile.stage.arguments import flatten_into, plan_arguments, static_key
 from pullback.compile.stage.closure import _is_library
 from pullback.compile.stage.fingerprint import fingerprint
@@ -38,11 +41,12 @@ from pullback.compile.stage.locations import (
     Location,
     SlotLocation,
 )
-from pullback.compile.stage.residuals import split_forward_backward
+from pullback.compile.stage.residuals import is_cheap
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
-from pullback.graph.ir import Graph
-from pullback.graph.passes import merge_equal, replace_full_scatters
-from pullback.ops.specialize import Equation, stage_equations
+from pullback.program.ir import Program
+from pullback.program.passes import merge_equal, replace_full_scatters
+from pullback.program.split import split_forward_backward
+from pullback.program.stage import stage
 
 __all__ = ["calls"]
 
@@ -207,20 +211,19 @@ def _keys_of_constants() -> None:
     assert all((a == b) == (i == j) for (i, a), (j, b) in itertools.product(enumerate(keys), repeat=2))
     assert _key_with(one.copy()) == _key_with(one)
     assert _key_with(np.array([object()])) is _key_with(object()) is None
-    strange, _, _ = _traced(lambda x: [x + 1], X)
-    assert fingerprint(Graph(strange, *_traced(lambda x: [x + 1], X)[1:])) is None
+    keys_inside: list[Any] = []  # of a program that captured a value of another one
+    _traced(lambda x: [keys_inside.append(fingerprint(_traced(lambda y: [y + x], X)))], X)
+    assert keys_inside == [None]
 
 
 def _key_with(value: Any) -> Any:
-    inputs, equations, outputs = _traced(lambda x: [x + 1], X)
-    lines = tuple(Equation(e.results, e.op, e.args, {"setting": value}) for e in equations)
-    return fingerprint(Graph(inputs, lines, outputs))
+    program = _traced(lambda x: [x + 1], X)
+    lines = tuple(replace(e, static={"setting": value}) for e in program.equations)
+    return fingerprint(replace(program, equations=lines))
 
 
-def _traced(f: Callable[..., list[Any]], *args: Any) -> tuple[Any, Any, Any]:
-    """Inputs, equations and outputs of a program."""
-    inputs, equations, outputs = stage_equations(f, *map(pb.spec_of, args))
-    return tuple(inputs), tuple(equations), tuple(outputs)
+def _traced(f: Callable[..., list[Any]], *args: Any) -> Program:
+    return stage(f, *map(pb.spec_of, args))
 
 
 class _Slotted:
@@ -552,7 +555,7 @@ def _scattered_wholly() -> None:
     for index, whole in indices:
         bar = np.cos(x[index])
         program = lambda bar, index=index: list(pb.vjp(lambda x: x[index], x)[1](bar))  # noqa: E731
-        graph = replace_full_scatters(Graph(*_traced(program, bar)))
+        graph = replace_full_scatters(_traced(program, bar))
         assert ("scatter" not in [e.op.name for e in graph.equations]) == whole
         wanted = np.zeros((2, 3))
         wanted[index] = bar
@@ -565,7 +568,7 @@ def _equal_equations() -> None:
     other[1500] = 1.0
     x = np.ones(3000)
     lines = lambda x: [x + one, x + other, x + one, x + 1, x + 1.0, x + np.float32(1)]  # noqa: E731
-    graph = Graph(*_traced(lines, x))
+    graph = _traced(lines, x)
     merged = merge_equal(graph)
     assert len(merged.equations) == len(graph.equations) - 1
     for found, wanted in zip(merged.run(x), lines(x), strict=True):
@@ -621,11 +624,11 @@ def _captured_duals() -> None:
 def _checked_code() -> None:
     """`check=True` runs the reference beside native code, and nothing else does."""
     plain, checked = pb.jit(pb.sin), pb.jit(pb.sin, check=True)
-    for f, kind in ((plain, executable.NativeExecutable), (checked, executable.CheckedExecutable)):
+    for f, kind in ((plain, CpuRunner), (checked, CheckedRunner)):
         _close(f(X), np.sin(X))
         assert type(f.last.code) is kind
     with _environment(PULLBACK_CHECK="1"):
-        assert type(pb.jit(pb.sin).lower(X).code) is executable.CheckedExecutable
+        assert type(pb.jit(pb.sin).lower(X).code) is CheckedRunner
 
 
 def _kept_for_backward() -> None:
@@ -643,17 +646,17 @@ def _kept_for_backward() -> None:
             out, pull = pb.vjp(f, *symbols[:-1])
             return [out, *pull(symbols[-1])]
 
-        parts = split_forward_backward(Graph(*_traced(both, *args, f(*args))), len(args), 1)
+        parts = split_forward_backward(_traced(both, *args, f(*args)), len(args), 1, is_cheap)
         assert set(parts.residual_sources) == held
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
 
 
 def _arena() -> None:
     """A mistake in planning memory is seen before the code runs."""
-    real = executable.plan_arena
+    real = arena.plan_arena
 
-    def wrong(steps: Any) -> int:
-        size: int = real(steps)
+    def wrong(steps: Any, alignment: int) -> int:
+        size: int = real(steps, alignment)
         for step in steps:
             for buffer in step.writes():
                 buffer.offset = 0
@@ -662,7 +665,7 @@ def _arena() -> None:
     f = lambda x, w: pb.sum((x @ w) * (x @ w.T), axis=0) @ w  # noqa: E731
     x, w = np.ones((4, 3)), np.eye(3)
     _close(pb.jit(f)(x, w), f(x, w))
-    with _set(executable, "plan_arena", wrong):
+    with _set(arena, "plan_arena", wrong):
         assert "share bytes of the arena" in _raises(MiscompiledError, lambda: pb.jit(f)(x, w))
 
 

@@ -408,7 +408,7 @@ _PLANS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool, str, int | No
 def _is_planned(name: str) -> None:
     f, args, donated, steps, arena = _PLANS[name]
     lowered = pb.jit(f, donate_argnums=0 if donated else ()).lower(*(np.array(a) for a in args))
-    assert " ".join(_kinds(lowered.code.steps)) == steps
+    assert " ".join(_kinds(lowered.code.compilation.steps)) == steps
     assert arena is None or lowered.memory().arena == arena
 
 

@@ -6,6 +6,8 @@ The right results are NumPy's, or numbers that follow from the steps alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from guarded import Guarded, Numpy
 
 import pullback as pb
-from pullback.compile.cpu import executable
-from pullback.compile.cpu.isolation import _run_native as run_natively
+from pullback.compile import pipeline
+from pullback.compile.cpu import runner
 from pullback.compile.cpu.kernel.render import find_overlapping_buffers
-from pullback.compile.cpu.memory_budget import _arena_bytes as arena_of
-from pullback.compile.cpu.memory_budget import fit_memory_budget
 from pullback.compile.cpu.runtime.blas import blas_thread_functions
-from pullback.compile.cpu.runtime.link import vector_bytes
-from pullback.compile.inspect import memory_of
+from pullback.compile.cpu.target import cpu_target, make_cpu_target
 from pullback.compile.loop_ir import (
     Blocks,
     Buffer,
@@ -37,9 +36,11 @@ from pullback.compile.loop_ir import (
     Store,
     contiguous_layout,
 )
+from pullback.compile.reference.checked_runner import run_alone
 from pullback.compile.schedule import division
 from pullback.compile.schedule.arena import find_reused_buffers
 from pullback.compile.schedule.cost import estimate_nanoseconds
+from pullback.compile.schedule.memory_budget import fit_memory_budget, memory_of
 from pullback.compile.schedule.recompute_recipes import StepUsage, rename_buffers
 from pullback.compile.schedule.rematerialize import fit_steps
 from pullback.errors import IndexingError, MemoryBudgetError
@@ -66,11 +67,11 @@ def _close(found: Any, wanted: Any, tolerance: float = 1e-9) -> None:
 @contextlib.contextmanager
 def _memory(empty: Callable[..., Any]) -> Iterator[None]:
     """Results and arenas of programs come from elsewhere."""
-    executable.np = Numpy(empty=empty)  # type: ignore[assignment]
+    runner.np = Numpy(empty=empty)  # type: ignore[assignment]
     try:
         yield
     finally:
-        executable.np = np
+        runner.np = np
 
 
 def _dirty(shape: Any, dtype: Any = np.float64) -> Any:
@@ -100,7 +101,7 @@ def _check_values_that_are_one_for_the_row_are_folded_at_every_point() -> None:
         source, target = _buffers(x, out)
         line = _load(source, *[0] * len(extents))
         store = Store(line, target, (0,) * len(extents), word="add", points=n)
-        assert run_natively(Kernel(extents, min(1, len(extents)), [line], [store]), {source: x, target: out}, False)
+        run_alone(Kernel(extents, min(1, len(extents)), [line], [store]), {source: x, target: out}, cpu_target())
         _close(out, [2.5 * n])
 
 
@@ -110,7 +111,7 @@ def _check_a_long_row_whose_fold_is_folded_at_every_point() -> None:
     line = _load(source, 1)
     fold = _total(line)
     kernel = Kernel((_LONG,), 1, [line, fold], [Store(fold, target, (0,), word="add", points=_LONG)])
-    assert run_natively(kernel, {source: x, target: out}, False)
+    run_alone(kernel, {source: x, target: out}, cpu_target())
     _close(out, [np.sum(x) * _LONG], 1e-7)
 
 
@@ -120,7 +121,7 @@ def _check_a_long_row_with_a_number_stored_all_along_it() -> None:
     line, number = _load(buffers[0], 1), _load(buffers[1], 0)
     fold = _total(line)
     kernel = Kernel((_LONG,), 1, [line, number, fold], [Store(fold, buffers[2], (0,)), Store(number, buffers[3], (1,))])
-    assert run_natively(kernel, dict(zip(buffers, (x, y, out, along), strict=True)), False)
+    run_alone(kernel, dict(zip(buffers, (x, y, out, along), strict=True)), cpu_target())
     _close(out, [np.sum(x)], 1e-8)
     _close(along, np.full(_LONG, 2.5))
 
@@ -131,10 +132,10 @@ def _check_rows_of_one_element_in_blocks() -> None:
     line = _load(source, 1, 0)
     fold = _total(line, 1)
     kernel = Kernel((_LONG, 1), 1, [line, fold], [Store(fold, target, (1, 0))])
-    cut = division.divide_steps([kernel], vector_bytes())[0]
+    cut = division.divide_steps([kernel], cpu_target())[0]
     assert isinstance(cut, Kernel)
     assert cut.division is not None
-    assert run_natively(kernel, {source: x, target: out}, False)
+    run_alone(kernel, {source: x, target: out}, cpu_target())
     _close(out, x)
 
 
@@ -143,7 +144,7 @@ def _check_a_long_fold_into_a_part_of_memory_leaves_the_rest() -> None:
     source, target = _buffers(x, out)
     line = _load(source, 3, 1)
     store = Store(line, target, (0, 1), word="add", points=x.size)
-    assert run_natively(Kernel(x.shape, 0, [line], [store]), {source: x, target: out}, False)
+    run_alone(Kernel(x.shape, 0, [line], [store]), {source: x, target: out}, cpu_target())
     _close(out, [*x.sum(axis=0), 3.0, 4.0], 1e-8)
 
 
@@ -279,27 +280,23 @@ def _check_budgets_are_kept_up_to_the_last_byte() -> None:
             x = pb.softmax(pb.tanh(x @ w), axis=1)
         return pb.sum(x**2)
 
-    code = pb.jit(pb.grad(loss)).lower(ws, x).code
-    steps, rendered = code.steps, code.native
-    whole = memory_of(steps, rendered.arena)
+    steps, here = pb.jit(pb.grad(loss)).lower(ws, x).code.compilation.steps, cpu_target()
+    shared = sum(estimate_nanoseconds(s, here.costs) for s in steps.steps if division._is_divisible(s))
+    rows = dataclasses.replace(here.limits, min_step_ns=0, min_block_ns=20, min_program_ns=int(shared) + 1)
+    whole = memory_of(steps, pipeline._place(steps, here).workspace)
     rest = whole.peak - whole.arena
-    before = division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS
-    shared = sum(estimate_nanoseconds(s) for s in steps.steps if division._is_divisible(s))
-    try:
-        for division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS in (before, (0, 20, int(shared) + 1)):
-            assert fit_memory_budget(whole.peak, steps, rendered, False) == (steps, rendered)
-            assert "Arguments and results alone" in _refused(
-                lambda: fit_memory_budget(rest - 1, steps, rendered, False)
-            )
-            said = _refused(lambda: fit_memory_budget(rest, steps, rendered, False))
-            least = int(said.split("Raise it to ")[1].split(" bytes")[0])
-            planned = arena_of(steps.steps)
-            exact = whole.peak - planned + fit_steps(steps.steps, planned - 1, arena_of).arena
-            for limit in (least, exact, whole.peak - 3072):
-                found, native_code = fit_memory_budget(limit, steps, rendered, False)
-                assert memory_of(found, native_code.arena).peak <= limit
-    finally:
-        division.MIN_STEP_NS, division.MIN_BLOCK_NS, division.MIN_PROGRAM_NS = before
+    for machine in (here, make_cpu_target(rows)):
+        place = functools.partial(pipeline._place, target=machine)
+        fit = lambda limit, t=machine, place=place: fit_memory_budget(limit, steps, t, place)  # noqa: E731
+        peak = lambda found, place=place: memory_of(found, place(found).workspace).peak  # noqa: E731
+        assert fit(whole.peak) is steps
+        assert "Arguments and results alone" in _refused(lambda fit=fit: fit(rest - 1))
+        said = _refused(lambda fit=fit: fit(rest))
+        least = int(said.split("Raise it to ")[1].split(" bytes")[0])
+        smallest = lambda s, place=place: place(dataclasses.replace(steps, steps=s)).workspace  # noqa: E731
+        exact = rest + fit_steps(steps.steps, whole.arena - 1, machine, smallest).arena
+        for limit in (least, exact, whole.peak - 3072):
+            assert peak(fit(limit)) <= limit
     budget = pb.jit(pb.grad(loss), memory_budget=whole.peak - 2048)
     for a, b in zip(budget(ws, x), pb.grad(loss)(ws, x), strict=True):
         _close(a, b)
@@ -348,7 +345,7 @@ def _check_how_memory_is_filled_once_more() -> None:
     x, y = (Buffer("input", 4, _F8, i) for i in range(2))
     result = Buffer("output", 4, _F8, 0)
     p, q, r, s = _arena()
-    known = StepUsage([_copy(x, p, result), _copy(p, q), _copy(y, x), _copy(q, r)]).recipes
+    known = StepUsage([_copy(x, p, result), _copy(p, q), _copy(y, x), _copy(q, r)], cpu_target()).recipes
     assert [step.writes() for step in known[p].steps] == [[p]]  # the result beside it stays as it is
     assert known[p].side_writes == ()
     assert (known[p].sources, known[p].until) == ((x,), 2)
@@ -356,7 +353,7 @@ def _check_how_memory_is_filled_once_more() -> None:
     assert result not in known
     fill = Kernel((4,), 0, [], [Store(KernelLine("number", _F8, frozenset(), number=0), p, (1,))])
     square = [contiguous_layout(b, (1, 2, 2)) for b in (p, x, y)]
-    summed = StepUsage([fill, Product(*square, beta=1.0), _copy(p, q)]).recipes[p]
+    summed = StepUsage([fill, Product(*square, beta=1.0), _copy(p, q)], cpu_target()).recipes[p]
     assert len(summed.steps) == 2
     assert summed.sources == (x, y)
     both = Host(
@@ -366,15 +363,17 @@ def _check_how_memory_is_filled_once_more() -> None:
         (contiguous_layout(p, (4,)), contiguous_layout(q, (4,))),
         True,
     )
-    assert StepUsage([both, _copy(p, r), _copy(y, q), _copy(q, s)]).recipes[p].side_writes == (q,)
-    taken = StepUsage([both, _copy(y, q), both, _copy(p, r), _copy(q, s)]).recipes
+    assert StepUsage([both, _copy(p, r), _copy(y, q), _copy(q, s)], cpu_target()).recipes[p].side_writes == (q,)
+    taken = StepUsage([both, _copy(y, q), both, _copy(p, r), _copy(q, s)], cpu_target()).recipes
     assert p not in taken  # between its two writers another one writes beside it
     shown = Host("both", both.call, both.args, (contiguous_layout(p, (4,)), contiguous_layout(result, (4,))), True)
-    assert p not in StepUsage([shown, _copy(p, r)]).recipes  # a result is not written twice
+    assert p not in StepUsage([shown, _copy(p, r)], cpu_target()).recipes  # a result is not written twice
     unsteady = Host("once", both.call, both.args, both.outs)
-    assert p not in StepUsage([unsteady, _copy(p, r)]).recipes
-    assert p not in StepUsage([_copy(x, p), _copy(p, r), _copy(y, p)]).recipes  # read before it is complete
-    rooted = StepUsage([unsteady, _copy(p, r), _copy(r, s)]).recipes
+    assert p not in StepUsage([unsteady, _copy(p, r)], cpu_target()).recipes
+    assert (
+        p not in StepUsage([_copy(x, p), _copy(p, r), _copy(y, p)], cpu_target()).recipes
+    )  # read before it is complete
+    rooted = StepUsage([unsteady, _copy(p, r), _copy(r, s)], cpu_target()).recipes
     assert rooted[s].roots == rooted[r].roots == {p}
 
 

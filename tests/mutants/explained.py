@@ -8,12 +8,12 @@ __all__ = ["EXPLAINED", "OPEN"]
 
 #: The beginning of a mutant's description (module function: kind: text), and the reason.
 EXPLAINED: dict[str, str] = {
-    "graph.passes optimize: left out: seen.append(graph)": (
+    "program.passes optimize: left out: seen.append(program)": (
         "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
     ),
-    "graph.passes hoist_scalars": "the order of equations that do not depend on each other",
+    "program.passes hoist_scalars": "the order of equations that do not depend on each other",
     "compile.lower.fuse Fuser.new_layout": "in which order later kernels walk over their axes",
-    "compile.schedule.split split_kernel: operand dropped: sum(": (
+    "compile.schedule.split split_kernel: operand dropped: not several": (
         "with fewer than two costly functions nothing is cut anyway"
     ),
     "compile.schedule.split _find_cuts: ": "where a chain of functions is cut: each cut computes the same",
@@ -30,10 +30,8 @@ EXPLAINED: dict[str, str] = {
     "compile.lower.pooling _find_own_argmax: operand dropped: maker is not None": (
         "said for the type checker: `same` says so"
     ),
-    "compile.stage.residuals _is_cheap": "what is kept for the backward pass, and what is computed again",
-    "compile.stage.residuals _choose_recomputed: operand dropped: not _is_cheap(e)": (
-        "what is kept, and what is computed again"
-    ),
+    "compile.stage.residuals is_cheap": "what is kept for the backward pass, and what is computed again",
+    "program.split _choose_recomputed: operand dropped: not is_cheap(e)": ("what is kept, and what is computed again"),
     "compile.schedule.index_checks _check_on_input: operand dropped: buffer is None": (
         "said for the type checker: a load has a buffer"
     ),
@@ -46,7 +44,7 @@ EXPLAINED: dict[str, str] = {
     "compile.cpu.kernel.row_loop RowWriter._write_vectors: comparison: sum(line.weight for line in self.needed) > 40": (
         "whether LLVM may unroll a loop"
     ),
-    "compile.schedule.division divide_steps: operand dropped: t >= MIN_STEP_NS": (
+    "compile.schedule.division divide_steps: negated: t >= target.limits.min_step_ns": (
         "from which length on a program is divided"
     ),
     "compile.schedule.division _is_divisible": "from which length on a program is divided",
@@ -55,12 +53,11 @@ EXPLAINED: dict[str, str] = {
     ),
     "compile.cpu.runtime.link _optimize: left out: passes.run": "how fast the code is",
     "compile.cache _user_cache_directory": "other systems than the one at hand",
-    "compile.jit warn_without_llvm": "only said where llvmlite is not installed",
     "compile.jit Jitted._find_specialization: comparison: len(self.entries) > _KINDS": (
         "one kind of arguments more or less is remembered"
     ),
-    "compile.cpu.kernel.row_scratch phase_targets": "what is kept of a row, and what is computed again",
-    "compile.cpu.kernel.row_scratch RowScratch._choose_lines": "what is kept of a row, and what is computed again",
+    "compile.schedule.row_plan phase_targets": "what is kept of a row, and what is computed again",
+    "compile.schedule.row_plan plan_rows": "what is kept of a row, and what is computed again",
     "compile.schedule.split split_kernel: negated: cuts": (
         "whether a chain of functions is cut: each piece computes the same"
     ),

@@ -7,9 +7,8 @@ EXPLAINED_CALLS: dict[str, str] = {
     "compile.cpu.runtime.link load_code: left out: engine.finalize_object()": (
         "what llvmlite asks for; LLVM does it by itself when an address is asked for"
     ),
-    "compile.stage.residuals _choose_recomputed: negated: i not in found": "what is kept, and what is computed again",
-    "compile.jit Specialization.run: operand dropped: self.limit is None": "what is kept, and what is computed again",
-    "compile.jit Specialization.run: comparison: self.limit is None": "what is kept, and what is computed again",
+    "program.split _choose_recomputed: negated: i not in found": "what is kept, and what is computed again",
+    "compile.jit Specialization.as_op: comparison: self.limit is None": "what is kept, and what is computed again",
     "compile.jit Specialization.run: operand dropped: ()": (
         "said for the type checker: the state of a current form can be read"
     ),

@@ -43,22 +43,16 @@ EXPLAINED_NATIVE: dict[str, str] = {
     "compile.cpu.kernel.access BufferAccess.load: operand dropped: place.lane_stride != 1": (
         "how fast elements side by side are loaded"
     ),
-    "compile.cpu.kernel.access emit_store: left out: builder.declared.add(": (
+    "compile.cpu.builder.memory _emit_masked_load: left out: builder.declared.add(": (
         "LLVM declares intrinsics that it knows by itself"
     ),
-    "compile.cpu.kernel.access _emit_scatter: left out: builder.declared.add(": (
-        "LLVM declares intrinsics that it knows by itself"
-    ),
-    "compile.cpu.kernel.access emit_load: left out: builder.declared.add(": (
-        "LLVM declares intrinsics that it knows by itself"
-    ),
-    "compile.cpu.kernel.access emit_gather: left out: builder.declared.add(": (
+    "compile.cpu.builder.memory _emit_masked_store: left out: builder.declared.add(": (
         "LLVM declares intrinsics that it knows by itself"
     ),
     "compile.cpu.kernel.line_values LineValues._emit_gather: operand dropped: not same": (
         "how fast lanes load from one place"
     ),
-    "compile.cpu.memory_budget fit_memory_budget: comparison: least.peak <= limit": (
-        "what fits is planned and rendered once more"
+    "compile.schedule.memory_budget fit_memory_budget: comparison: least.peak <= limit": (
+        "what fits is planned once more"
     ),
 }

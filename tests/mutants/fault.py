@@ -25,8 +25,8 @@ from pairs_run import FEATURES
 import pullback as pb
 from pullback.compile import legality
 from pullback.compile.cpu.kernel import render, row_loop
-from pullback.compile.cpu.kernel import row_scratch as kept
 from pullback.compile.loop_ir import Store
+from pullback.compile.schedule import row_plan
 
 __all__ = ["JUDGES", "reintroduce"]
 
@@ -42,12 +42,12 @@ def _old_render(self: Any, number: int) -> None:
         number,
         [line for line in self.used if line.kind == "fold" and line.phase == number],
         [s for s in stores if self._is_stored_along_row(s)],
-        [line for line in self.used if line in self.row_scratch and line.phase == number],
+        [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
     )
     once = [s for s in stores if not self._is_stored_along_row(s)]
     for line in (line for store in once for line in (store.line, *store.args)):
         self.values.row_scalar(line)
-    if phase.folds or phase.stores or phase.kept:
+    if phase.folds or phase.stores or phase.saved:
         row_loop.RowWriter(self.values, self.row_scratch, phase, self.used).write()
     for store in (*once, *(s for s in self.kernel.stores if s.line.kind == "fold" and s.line.phase == number)):
         self._store_once(store)
@@ -63,7 +63,7 @@ def reintroduce(legal: bool) -> None:
     """Compile as it was before the fault was mended; `legal` leaves the check of legality in its place."""
     Store.phase = property(_old_phase)  # type: ignore[assignment, method-assign]
     render._Renderer._render_phase = _old_render  # type: ignore[method-assign]
-    kept.phase_targets = row_loop.phase_targets = _old_targets  # type: ignore[attr-defined]
+    row_plan.phase_targets = _old_targets
     if not legal:
         legality._problems = lambda kernel, placed: iter(())
 

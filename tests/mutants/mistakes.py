@@ -21,18 +21,20 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
-    "graph.passes", "compile.lower.equations", "compile.lower.fuse", "compile.schedule.split",
+    "program.passes", "compile.lower.equations", "compile.lower.fuse", "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
-    "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
+    "compile.lower.views", "compile.lower.control_flow", "program.split", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.locations", "compile.stage.trace",
-    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.stage.captures", "compile.cache",
+    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.as_op", "compile.stage.captures",
+    "compile.cache",
     "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
     "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",
-    "compile.cpu.program.render", "compile.cpu.executable", "compile.cpu.memory_budget",
-    "compile.cpu.program.block_loop", "compile.cpu.kernel.access", "compile.cpu.runtime.link",
+    "compile.cpu.program.render", "compile.cpu.runner", "compile.schedule.memory_budget", "compile.schedule.row_plan",
+    "compile.pipeline",
+    "compile.cpu.kernel.access", "compile.cpu.builder.memory", "compile.cpu.runtime.link",
 )  # fmt: skip
 
 _SWAPPED = {

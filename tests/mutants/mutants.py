@@ -241,8 +241,14 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="K/N: every N-th mutant, from the K-th on")
     parser.add_argument("--every", type=int, default=1, help="of judges with many checks only one in so many")
     parser.add_argument("--only", default=None, help="a file of the keys of mutants to plant")
+    parser.add_argument("--stale", action="store_true", help="list explanations of what is no mutant, and end")
     parser.add_argument("--judges", nargs="*", default=list(battery.JUDGES))
     asked = parser.parse_args()
+    if asked.stale:
+        keys = [m.key for m in every_mutant()]
+        stale = [place for place in (*EXPLAINED, *OPEN) if not any(key.startswith(place) for key in keys)]
+        print(*stale, sep="\n")
+        sys.exit(bool(stale))
     prepare()
     first, step = map(int, asked.part.split("/"))
     mutants = [m for m in every_mutant(asked.most, asked.seed) if not asked.modules or m.module in asked.modules]

@@ -13,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ..errors import ArgumentError, ArgumentTypeError, IndexingError
-from ..settings import modes
+from ..settings import installed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,9 +148,7 @@ class Node:
         if call.hooks is None:
             call.hooks = Hooks()
         handle = Handle(call.hooks, kind, hook)
-        watcher = modes().watcher
-        if watcher is not None:
-            watcher.on_hook_registered(handle)
+        installed().registers_hook(handle)
         return handle
 
     def forget(self, tensor: Any) -> bool:

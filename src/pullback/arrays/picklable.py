@@ -80,6 +80,9 @@ class Transformed(functools.partial):  # type: ignore[type-arg]
     def __reduce__(self) -> Any:
         return name_of(self) or (call_maker, tuple(self.maker_call))
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)
+
     def __repr__(self) -> str:
         return f"<{self.maker_call.maker.__name__} of {self.func.__name__}>"
 
@@ -87,10 +90,8 @@ class Transformed(functools.partial):  # type: ignore[type-arg]
 @attach_maker.register(FunctionType)
 def _transformed(made: FunctionType, maker_call: MakerCall) -> Transformed:
     found = Transformed(made)
-    vars(found).update(
-        vars(made), maker_call=maker_call, __module__=made.__module__, __name__=made.__name__, __doc__=made.__doc__,
-        __qualname__=made.__qualname__,
-    )  # fmt: skip
+    found.maker_call = maker_call
+    found.__module__, found.__doc__ = made.__module__, made.__doc__  # the class has its own; others are looked up
     return found
 
 

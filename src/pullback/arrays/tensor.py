@@ -18,7 +18,7 @@ from ..errors import (
     PullbackError,
     ShapeError,
 )
-from ..settings import modes
+from ..settings import installed, modes
 from .backends import as_array, device_context, device_of, is_array, namespace_on, to_host
 from .conversion_advice import advise_on_conversion
 from .dtypes import NAMES, as_dtype
@@ -155,9 +155,7 @@ class Tensor(Value):
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
-        watcher = modes().watcher
-        if watcher is not None:
-            watcher.before_grad_write(self)
+        installed().writes_gradient(self)
         if wanted is None:
             self._grad = None
             return
@@ -210,9 +208,7 @@ class Tensor(Value):
         for scope in enclosing_scopes():
             if scope.rebindings is not None:
                 scope.rebindings.append((self, self.value, self.spec, self.node, self.status))
-        watcher = modes().watcher
-        if watcher is not None:
-            watcher.before_rebind(self)
+        installed().rebinds(self)
         was_retained = self.node is not None and self.node.forget(self)
         is_parameter = self.is_leaf and self.node is not None and not modes().grad
         if not is_parameter:  # an update of a parameter keeps its leaf
@@ -241,12 +237,14 @@ class Tensor(Value):
                 f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
             )
 
-    def _require_readable(self, what: str) -> None:
+    def _readable_array(self, what: str) -> Any:
         """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`
         what the function computes is differentiated, and a bare number would not be part of it.
         """
         if self.node is not None and depends_on_running_call(self.node):
             self._require_untracked(what)
+        self.note_numbers()
+        return wrap(self.value, self.spec)._bare_array(what)
 
     def _bare_array(self, what: str) -> Any:
         self._require_untracked(what)
@@ -298,15 +296,11 @@ class Tensor(Value):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
-        self._require_readable("item()")
-        self.note_numbers()
-        return _constant_alias(self)._bare_array("item()").item()
+        return self._readable_array("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        self._require_readable("tolist()")
-        self.note_numbers()
-        return _constant_alias(self)._bare_array("tolist()").tolist()
+        return self._readable_array("tolist()").tolist()
 
     def _single_element(self, what: str) -> Any:
         if self.size != 1:
@@ -411,11 +405,6 @@ def alias(x: Any) -> Any:
         symbol = scope.lift(scope, x)
         return wrap(symbol, symbol.spec)
     return copy_variable(x)
-
-
-def _constant_alias(x: Tensor) -> Tensor:
-    """A short-lived constant of the same value."""
-    return wrap(x.value, x.spec)
 
 
 def value_of(x: Tensor) -> Any:

@@ -1,41 +1,19 @@
-"""What `explain()`, `memory()` and `kernels` show of a compiled program: its steps, their bytes and operations."""
+"""What `explain()` and `kernels` show of a compiled program: its steps, their bytes and operations."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ..arrays.text import format_bytes, text_table
 from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
+from .pipeline import STEPS
+from .target import Compilation
 
 
-@dataclass(frozen=True, slots=True)
-class CallMemory:
-    """The bytes of a call: of its arguments, of its results, of the arena between them, and of constants."""
-
-    inputs: int
-    outputs: int
-    arena: int
-    constants: int
-
-    @property
-    def peak(self) -> int:
-        """The sum of all four, known before the program runs."""
-        return self.inputs + self.outputs + self.arena + self.constants
-
-
-def memory_of(steps: Steps, arena: int) -> CallMemory:
-    new = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
-    used = {id(b): b for step in _all_steps(steps) for b in step.reads() if b.kind == "constant"}
-    return CallMemory(
-        sum(b.nbytes for b in steps.inputs), sum(new.values()), arena, sum(b.nbytes for b in used.values())
-    )
-
-
-def _all_steps(steps: Steps) -> list[Step]:
-    """All steps, those of nested programs too."""
-    inside = [s for step in steps.steps if isinstance(step, Loop) for p in step.programs for s in _all_steps(p)]
-    return [*steps.steps, *inside]
+def explain(compilation: Compilation) -> str:
+    """A table of the steps, and the pipeline that made them."""
+    pipeline = ", ".join(step.__name__ for step in STEPS)
+    return f"{explain_steps(compilation.steps)}\ncompiled for {compilation.target.name}: {pipeline}"
 
 
 def explain_steps(steps: Steps) -> str:

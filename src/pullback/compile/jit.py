@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 import functools
-import operator
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
-from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor
+from ..arrays.spec import spec_of
 from ..arrays.text import parse_bytes
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
-from ..graph.ir import Graph
-from ..graph.passes import optimize
-from ..ops.dispatch import apply, as_value
-from ..ops.elementwise import pointwise
-from ..ops.op import UNKNOWN, Op, as_formula
-from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
-from ..settings import PLAIN, modes, override_modes
+from ..instrument import ProgramCall
+from ..ops.dispatch import as_value
+from ..ops.op import Op
+from ..program.constants import is_unchanged
+from ..program.ir import Symbol
+from ..program.passes import optimize
+from ..settings import installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
-from ..transforms.forward import Dual, jvp
-from ..transforms.reverse import vjp
-from ..transforms.vectorize import vmap
-from .cpu.executable import Executable, NativeExecutable, make_executable
-from .cpu.runtime.link import compile_assembly, has_llvm
-from .inspect import CallMemory, explain_steps, format_steps, memory_of
+from .as_op import CompiledOp
+from .inspect import explain, format_steps
 from .lazy import lazy
-from .reference.check import CHECK, is_variable_set
+from .pipeline import is_variable_set
+from .reference.check import CHECK
+from .schedule.memory_budget import CallMemory, memory_of
 from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot, snapshot_closure
 from .stage.fingerprint import fingerprint
-from .stage.residuals import split_forward_backward
 from .stage.trace import refuse_side_effects, trace_function
+from .target import Compilation, Options, Runner
+from .targets import make_runner
 
 _ndarray = np.ndarray
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
@@ -133,7 +128,7 @@ class Jitted:
         self.limit = limit
         self.check = check
         self.entries: dict[Any, list[Specialization]] = {}
-        self.codes: dict[Any, Executable] = {}
+        self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +138,7 @@ class Jitted:
             last is not None
             and not kwargs
             and last.has_fast_path
-            and (mode := modes()).keeper is mode.observer is mode.tracing is None
+            and (mode := modes()).instruments is mode.tracing is None
         ):
             leaves: list[Any] = []
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
@@ -248,8 +243,8 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
 
 def ambient_memory_limit() -> int | None:
     """The bytes of the enclosing `pb.memory_budget`, if there is one."""
-    keeper = modes().keeper
-    return keeper.limit if isinstance(keeper, Budget) else None
+    budget = installed().innermost(Budget)
+    return None if budget is None else budget.limit
 
 
 def _as_argument(x: Any, f: Any) -> Any:
@@ -317,16 +312,23 @@ class Specialization:
         self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pair_donations(donated)
-        self.batched_forms: dict[tuple[Any, ...], Jitted] = {}
-        self.pull_forms: dict[tuple[int, ...], Jitted] = {}
-        self.push_forms: dict[tuple[int, ...], Jitted] = {}
-        self.recording_ops: dict[tuple[int, ...], tuple[Op, list[Any]]] = {}
         self.plan = ArgumentPlan(tuple, None, 0, None)
         self.flat: bool | None = None
         self.has_fast_path = False
         self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
+
+    @lazy
+    def as_op(self) -> CompiledOp:
+        """What a tape or a transform sees. Within a budget nothing is saved for the backward pass."""
+        compute = functools.partial(self.compute, keep=True)  # the memory of tensors never changes
+        compile_alike = functools.partial(Jitted, fast=self.fast, limit=self.limit, check=self.check)
+        return CompiledOp(self.name, self.staged, compute, compile_alike, self.limit is None)
+
+    @property
+    def op(self) -> Op:
+        return self.as_op.op
 
     def is_current(self) -> bool:
         """Whether nothing that f read when it was traced has changed."""
@@ -352,29 +354,28 @@ class Specialization:
         return all(map(is_unchanged, self.captured, other.captured))
 
     @lazy
-    def code(self) -> Executable:
+    def code(self) -> Runner:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
-        found = self._find_executable()
-        native = isinstance(found, NativeExecutable)  # only native code checks its arguments
+        found = self._find_runner()
+        checked = found.compilation is not None  # only compiled code checks its arguments
         prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
         self.has_fast_path = (
-            bool(self.flat) and native and prepared and self.ambient_limit is None and not self.states
+            bool(self.flat) and checked and prepared and self.ambient_limit is None and not self.states
             and all(s.weak is None for s in self.specs)
         )  # fmt: skip
         return found
 
-    def _find_executable(self) -> Executable:
-        """The code of an equal program, such as that from before a captured array was overwritten; else new code."""
-        if not has_llvm():
-            warn_without_llvm()
+    def _find_runner(self) -> Runner:
+        """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
+        options = Options(self.donated, self.fast, self.limit)
         key = fingerprint(self.graph)
         if key is None:
-            return make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            return make_runner(self.graph, options, self.lines)
         whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
         if whole not in self.codes:
             if len(self.codes) >= _KINDS:
                 self.codes.clear()
-            self.codes[whole] = make_executable(self.graph, self.donated, self.fast, self.limit, self.lines)
+            self.codes[whole] = make_runner(self.graph, options, self.lines)
         return self.codes[whole]
 
     def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
@@ -393,16 +394,7 @@ class Specialization:
         every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
         if not any(isinstance(v, Value) for v in every):
             return self._store_states(self.compute(*every))
-        needs = self._tracked_arguments(every)
-        saves = needs and self.limit is None  # within a budget nothing is saved for the backward pass
-        op, more = self._recording_op(needs) if saves else (self.op, [])
-        outs = apply(op, *every, *more)
-        found = list(outs)[: len(self.graph.outputs)] if isinstance(outs, tuple) else [outs]
-        tracked = sum(1 << i for i, v in enumerate(every) if _is_tracked(v))
-        each = zip(found, self.reaches, self.moves, strict=True)
-        return self._store_states(
-            [x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each]
-        )
+        return self._store_states(self.as_op.apply(every))
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""
@@ -411,34 +403,6 @@ class Specialization:
             state.write(outs[at : at + state.count])
             at += state.count
         return outs[: self.count]
-
-    @functools.cached_property
-    def reaches(self) -> list[int]:
-        """The inputs that a cotangent of each output reaches, one bit for each: none for comparisons, and for what is
-        held fixed.
-        """
-        return self._find_reach(_passes_back)
-
-    @functools.cached_property
-    def moves(self) -> list[int]:
-        """The inputs whose tangents each output moves with: those too that `no_grad` hides from cotangents."""
-        return self._find_reach(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
-
-    def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
-        bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
-        for e in self.staged.equations:
-            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]
-            reach = functools.reduce(operator.or_, found, 0)
-            bits |= {id(s): reach for s in e.results if s.spec.inexact}
-        return [bits.get(id(o), 0) for o in self.staged.outputs]
-
-    def _tracked_arguments(self, values: Sequence[Any]) -> tuple[int, ...]:
-        """The arguments that a tape at the top will ask for cotangents."""
-        level = max(v.level for v in values if isinstance(v, Value))
-        if not modes().grad or not any(spec_of(o).inexact for o in self.graph.outputs):
-            return ()
-        tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
-        return tuple(i for i in tensors if self.specs[i].inexact)
 
     def compute(self, *values: Any, keep: bool = False) -> list[Any]:
         """The results on bare arrays of the right kind, whatever their layout. With `keep`, donated arrays are copied
@@ -451,11 +415,14 @@ class Specialization:
             if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
                 arrays[number] = arrays[number].copy()
             taken.add(id(arrays[number]))
-        found = self.code.run(arrays)
+        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
+        return installed().run_program(call, functools.partial(self._run_code, arrays))
+
+    def _run_code(self, arrays: list[Any]) -> list[Any]:
+        with override_modes(instruments=None):  # a program is one step, also where NumPy runs it op by op
+            found = self.code.run(arrays)
         if found is None:
             raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
-        if (observer := modes().observer) is not None:
-            observer.on_program_run(f"jit {self.name}", arrays, found, self.code.workspace)
         return found
 
     # Inspection
@@ -467,188 +434,37 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
+        compiled for cpu: lower, order, split, fit, divide, plan_memory, verify, render, link
         """
-        return explain_steps(self._native().steps)
+        return explain(self._compilation())
 
     def memory(self) -> CallMemory:
         """The bytes a call works with, known before it runs."""
-        native = self._native()
-        return memory_of(native.steps, native.native.arena)
+        found = self._compilation()
+        return memory_of(found.steps, found.planned.workspace)
 
     @property
     def kernels(self) -> str:
         """The loops as text of the loop IR, which names no machine."""
-        return format_steps(self._native().steps)
+        return format_steps(self._compilation().steps)
 
     @property
     def llvm(self) -> str:
         """The LLVM text before it is optimised."""
-        return self._native().text
+        return self._compilation().runner.text  # type: ignore[no-any-return]
 
     @property
     def assembly(self) -> str:
         """The machine code as text."""
-        return compile_assembly(self._native().text)
+        disassemble = self._compilation().target.disassemble
+        if disassemble is None:
+            raise ArgumentError(f"jit: the target {self._compilation().target.name} shows no assembly.")
+        return disassemble(self.llvm)
 
-    def _native(self) -> NativeExecutable:
-        if not isinstance(self.code, NativeExecutable):
+    def _compilation(self) -> Compilation:
+        if self.code.compilation is None:
             raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
-        return self.code
-
-    # Seen from a tape or a transform: an op like any other, whose rules are compiled functions too
-
-    @lazy
-    def op(self) -> Op:
-        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
-        one = len(self.graph.outputs) == 1
-
-        def value(xp: Any, *xs: Any) -> Any:
-            found = self.compute(*xs, keep=True)  # the memory of tensors never changes
-            return found[0] if one else tuple(found)
-
-        def joint(bar: Any, xs: Any, position: Any) -> Any:
-            bars = [bar] if one else list(bar)
-            given = [zeros(b) if isinstance(b, Spec) else b for b in bars]
-            wanted = tuple(i for i in position if self.specs[i].inexact)
-            shares = self._pull(wanted)(list(xs), [given[i] for i in outs])
-            found: list[Any] = [None] * len(xs)
-            for i, share in zip(wanted, shares, strict=True):
-                found[i] = share
-            return tuple(found)
-
-        def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-            moving = tuple(i for i, t in enumerate(tangents) if t is not None and self.specs[i].inexact)
-            found = self._push(moving)(list(primals), [tangents[i] for i in moving])
-            every: list[Any] = [None] * len(self.graph.outputs)
-            for i, tangent in zip(outs, found, strict=True):
-                every[i] = tangent
-            return every[0] if one else tuple(every)
-
-        def batch(op: Any, size: int, args: Any, axes: Any, static: Any) -> Any:
-            found = self._batch(tuple(axes))(*args)
-            return (found[0], 0) if one else (tuple(found), (0,) * len(found))
-
-        specs = tuple(spec_of(o) for o in self.graph.outputs)
-        return Op(
-            name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
-            spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=as_formula(joint), push=push, batch=batch,
-            samples=lambda rng: [], effects=UNKNOWN,
-        )  # fmt: skip
-
-    def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
-        """The op that a tape records, and constants that are its last arguments: it returns the results and the
-        residuals of the backward pass to some arguments. As results of an op, residuals have derivatives too.
-        """
-        if needs not in self.recording_ops:
-            self.recording_ops[needs] = self._build_recording_op(needs)
-        return self.recording_ops[needs]
-
-    def _build_recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
-        xs, outs = self.staged.inputs, [spec_of(o) for o in self.staged.outputs]
-        bars = [s for s in outs if s.inexact]
-
-        # results and cotangents in one program, so that the split finds what the two share
-        def both(*symbols: Any) -> list[Any]:
-            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
-            found, pull = vjp(self._as_function_of(given, needs), *(given[i] for i in needs))
-            floats, every = iter(found), found if len(bars) == len(outs) else self.replay(*given)
-            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
-            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
-
-        inputs, equations, outputs = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(Graph(tuple(inputs), tuple(equations), tuple(outputs)), len(xs), len(outs))
-        run_forward, run_backward = (
-            Jitted(_as_function(g, self.name), fast=self.fast, check=self.check)
-            for g in (parts.forward, parts.backward)
-        )
-        forward = Specialization(run_forward, (), flatten((list(xs), {}))[1], xs, ())
-        pull_forward = forward.op.joint
-        assert pull_forward is not None
-
-        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
-            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
-            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
-                return pull_forward.function(bar, xs, position)
-            residuals = [xs[i] if where == "argument" else out[i] for where, i in parts.residual_sources]
-            given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
-            found: list[Any] = [None] * len(xs)
-            for i, share in zip(needs, run_backward(*residuals, *given), strict=True):
-                found[i] = share
-            return found
-
-        return replace(forward.op, name=f"jit {self.name}", joint=as_formula(joint), rules={}), forward.captured
-
-    def replay(self, *xs: Any) -> list[Any]:
-        """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
-        found = self.staged.run(*xs)
-        return list(found) if isinstance(found, tuple) else [found]
-
-    def _as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
-        """The floating results as a function of some inputs, the others held fixed."""
-        outs = [i for i, o in enumerate(self.graph.outputs) if spec_of(o).inexact]
-
-        def float_results(*moving: Any) -> list[Any]:
-            every = list(xs)
-            for i, x in zip(some, moving, strict=True):
-                every[i] = x
-            found = self.replay(*every)
-            return [found[i] for i in outs]
-
-        return float_results
-
-    def _pull(self, some: tuple[int, ...]) -> Jitted:
-        """The pull to some arguments. The others are constants, which a program may want of them."""
-        if some not in self.pull_forms:
-
-            def pull(xs: list[Any], bars: list[Any]) -> Any:
-                return list(vjp(self._as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
-
-            self.pull_forms[some] = Jitted(pull, fast=self.fast, limit=self.limit, check=self.check)
-        return self.pull_forms[some]
-
-    def _push(self, some: tuple[int, ...]) -> Jitted:
-        if some not in self.push_forms:
-
-            def push(xs: list[Any], dots: list[Any]) -> Any:
-                return jvp(self._as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
-
-            self.push_forms[some] = Jitted(push, fast=self.fast, limit=self.limit, check=self.check)
-        return self.push_forms[some]
-
-    def _batch(self, axes: tuple[Any, ...]) -> Jitted:
-        if axes not in self.batched_forms:
-            self.batched_forms[axes] = Jitted(
-                vmap(self.replay, in_axes=axes), fast=self.fast, limit=self.limit, check=self.check
-            )
-        return self.batched_forms[axes]
-
-
-@functools.cache
-def warn_without_llvm() -> None:
-    """Warn once that there is no compiler: the results are the same, the speed is not."""
-    warnings.warn(
-        "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
-        'themselves.\n  Install it: pip install "pullback[jit]".',
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-def _without_gradient(x: Any, moves: int) -> Any:
-    """A result that no cotangent comes back from; it has a tangent if it `moves`."""
-    if type(x) is Dual:
-        return x if moves else _without_gradient(x.primal, moves)
-    return x.detach() if type(x) is Tensor else x
-
-
-def _is_tracked(x: Any) -> bool:
-    """Whether a value may carry a derivative of its own transform; the graph of a tensor is not searched."""
-    return x.node is not None if type(x) is Tensor else isinstance(x, Value)
-
-
-def _passes_back(op: Op, position: int) -> bool:
-    """Whether a cotangent of the op's result reaches an argument."""
-    return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
+        return self.code.compilation
 
 
 def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
@@ -660,21 +476,3 @@ def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
     if structure == flatten([0] * count)[1]:
         return lambda found: found
     return functools.partial(unflatten, structure)
-
-
-def _stage_in_plain_modes(
-    function: Callable[..., Any], specs: Sequence[Spec]
-) -> tuple[list[Symbol], list[Equation], Any]:
-    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
-    with override_modes(**asdict(PLAIN)):
-        return stage_equations(function, *specs, shared=True, name="jit")
-
-
-def _as_function(graph: Graph, name: str) -> Callable[..., list[Any]]:
-    """A graph as a named function."""
-
-    def run(*values: Any) -> list[Any]:
-        return replay(graph.inputs, graph.equations, graph.outputs, values)
-
-    run.__name__ = name
-    return run

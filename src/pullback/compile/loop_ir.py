@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..ops.specialize import Symbol
+from ..program.ir import Symbol
 
 
 @dataclass(eq=False, slots=True)
@@ -262,6 +262,20 @@ class Host:
     def writes(self) -> list[Buffer]:
         return [out.buffer for out in self.outs]
 
+    def run(self, flat_array: Callable[[Buffer], Any]) -> None:
+        """Run the op, on flat arrays of its buffers."""
+
+        def as_array(layout: Layout) -> Any:
+            dtype = layout.buffer.dtype
+            if not layout.size:
+                return np.empty(layout.shape, dtype)
+            strides = tuple(s * dtype.itemsize for s in layout.strides)
+            return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
+
+        found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
+        for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):
+            as_array(layout)[...] = value
+
 
 @dataclass(eq=False, slots=True)
 class Blocks:
@@ -285,9 +299,31 @@ Step = Kernel | Product | Loop | Host | Blocks
 
 @dataclass(slots=True)
 class Steps:
-    """The steps of a program in order, its buffers, and the layouts of values in memory."""
+    """The steps of a program, its buffers, and the layouts of values in memory."""
 
     steps: list[Step]
     inputs: list[Buffer]
     outputs: list[Buffer]
     places: list[tuple[Symbol, Layout]] = field(default_factory=list)
+    #: Until they are ordered: steps that fill memory before others use it, and those that overwrite arguments.
+    fills: list[Step] = field(default_factory=list)
+    updates: list[Step] = field(default_factory=list)
+    #: Once memory is planned: the bytes of the buffers in the arena (None: each has separate memory), where the memory
+    #: of nested programs starts after them and the kernels' scratch memory, and the bytes of all that.
+    arena: int | None = None
+    nested: int = 0
+    workspace: int = 0
+
+    @property
+    def new_outputs(self) -> list[Buffer]:
+        """The buffers of results that overwrite no input."""
+        return [b for b in self.outputs if b.kind == "output"]
+
+
+def map_programs(steps: Steps, change: Callable[[Steps], Steps]) -> Steps:
+    """Steps changed, after the programs nested in them."""
+    inner = [
+        replace(s, programs=tuple(map_programs(p, change) for p in s.programs)) if isinstance(s, Loop) else s
+        for s in steps.steps
+    ]
+    return change(replace(steps, steps=inner))

@@ -1,4 +1,4 @@
-"""The scalar vocabulary of op kernels: its words, the dtypes they support, and what they weigh."""
+"""The scalar vocabulary of op kernels: its words, the kinds of dtype they are defined for, and what they weigh."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 
-#: Dtypes that compiled code computes in; ops on others fall back to NumPy.
-NATIVE_DTYPES = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
-)
 #: What a value may weigh to be computed again rather than stored.
 MAX_RECOMPUTE_WEIGHT = 3
 #: The identity of each fold.
@@ -29,7 +25,7 @@ _LIGHT = frozenset((
     "rotate_left",
 ))  # fmt: skip
 
-#: Every word, with the kinds of dtype it supports; an op whose kernel needs more falls back to NumPy.
+#: Every word, with the kinds of dtype it is defined for; an op whose kernel needs more falls back to NumPy.
 VOCABULARY: dict[str, str] = {
     **dict.fromkeys((
         "add", "multiply", "positive", "abs", "maximum", "minimum", "select", "conj", "real", "imag", "stop_gradient",
@@ -82,20 +78,9 @@ def _weigh_kernel(op: Op, count: int) -> Weigher:
     return k
 
 
-@functools.lru_cache(maxsize=256)
-def is_native(dtype: np.dtype[Any]) -> bool:
-    return dtype.name in NATIVE_DTYPES
-
-
-@functools.lru_cache(maxsize=4096)
-def is_supported(op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
-    """Whether an op's kernel uses only words that support the dtype it computes in."""
-    if op.kernel is None:
-        return False
-    kind = computation_dtype(args, out).kind
-    if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
-        return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
-    return all(kind in VOCABULARY.get(word, "") for word in _weigh_kernel(op, len(args)).words)
+def words_of(op: Op, count: int) -> set[str]:
+    """The words that an op's kernel uses."""
+    return _weigh_kernel(op, count).words
 
 
 def computation_dtype(specs: Sequence[Spec], out: Spec) -> np.dtype[Any]:

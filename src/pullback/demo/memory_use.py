@@ -50,5 +50,5 @@ def measure_compiled_memory(way: CompiledTrainer, images: Any, labels: Any) -> M
             tracemalloc.stop()
     if not way.is_native:
         return MemoryUse(None, arguments + allocated)
-    held = entry.code.arena.nbytes + sum(c.nbytes for c in entry.code.native.constants)
+    held = sum(a.nbytes for a in entry.code.workspace)
     return MemoryUse(entry.memory().peak, arguments + held + allocated)

@@ -13,7 +13,6 @@ import numpy as np
 
 import pullback as pb
 from pullback.arrays.trees import map_tree
-from pullback.compile.cpu.executable import NativeExecutable
 
 from .network import RATE, Digits, iter_batches, loss, scores
 
@@ -112,7 +111,7 @@ class CompiledTrainer(Trainer):
     @property
     def is_native(self) -> bool:
         """Whether there is machine code; without LLVM NumPy runs the program."""
-        return self.call.last is not None and isinstance(self.call.last.code, NativeExecutable)
+        return self.call.last is not None and self.call.last.code.compilation is not None
 
 
 def accuracy(params: Any, images: Any, labels: Any) -> float:

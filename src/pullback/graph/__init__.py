@@ -1,9 +1,7 @@
-"""The program as data: functions are traced on symbols and staged as equations."""
+"""Graphs built by hand, of placeholders, variables and ops on them; drawings of programs."""
 
-from .builder import GraphBuilder
+from .builder import Graph
 from .builder_lines import GraphValue
 from .builder_step import GraphStep
-from .ir import Graph
-from .stage import stage
 
-__all__ = ["Graph", "GraphBuilder", "GraphStep", "GraphValue", "stage"]
+__all__ = ["Graph", "GraphStep", "GraphValue"]

@@ -1,4 +1,4 @@
-"""`GraphBuilder`: a graph built by hand of placeholders, variables and ops on them; its steps are fed by name.
+"""`Graph`: a graph built by hand of placeholders, variables and ops on them; its steps are fed by name.
 
 Ops on the builder's values are recorded in order. Gradients are recorded as one line and derived when the sizes are
 known, so that no rule has to guess. A step is one compiled function of (variables, fed arrays).
@@ -22,18 +22,17 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, GraphError, LeakError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.op import OPS, Op
-from ..ops.routine import Routine
+from ..program.ir import Program
+from ..program.passes import drop_unused, merge_equal
+from ..program.text import format_spec
+from ..transforms.stage import stage
 from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
 from .builder_sizes import shape_with_unknowns
 from .builder_step import GraphStep, StepPlan
-from .ir import Graph, _builder_slot
-from .passes import drop_unused, merge_equal
-from .stage import stage
-from .text import format_spec
 
 
-class GraphBuilder:
-    """A graph to be built by hand; `pb.Graph()` makes an empty one.
+class Graph:
+    """A graph to be built by hand, empty at first.
 
     An unknown size is None, the same one wherever it stands, or has a name.
 
@@ -174,8 +173,8 @@ class GraphBuilder:
         """
         return GraphStep(self, fetches, tuple(updates))
 
-    def stage(self, fetches: Any, sizes: Mapping[Any, int] | None = None) -> Graph:
-        """The graph of some fetches as data, for given unknown sizes: a function of placeholders and variables by name.
+    def stage(self, fetches: Any, sizes: Mapping[Any, int] | None = None) -> Program:
+        """The program of some fetches, for given unknown sizes: a function of placeholders and variables by name.
 
         >>> import pullback as pb
         >>> g = pb.Graph()
@@ -244,7 +243,7 @@ def _convert_feed(array: Any, spec: Spec, name: str) -> Any:
 def _check_static(op: Op, name: str, value: Any) -> None:
     """A nested program was staged for fixed sizes, so none may be unknown."""
     for r in value if type(value) is tuple else (value,):
-        if isinstance(r, Routine) and any(has_unknowns(s.shape) for s in (*r.specs, *r.results)):
+        if isinstance(r, Program) and any(has_unknowns(s.shape) for s in (*r.input_specs, *r.output_specs)):
             raise GraphError(
                 f"{op.name}: {name} works on an array whose size is not known yet.\n"
                 "  Give the placeholder its whole shape."
@@ -253,6 +252,3 @@ def _check_static(op: Op, name: str, value: Any) -> None:
 
 def _refuse_lift(scope: Scope, x: Any) -> Any:
     raise GraphError("a tape cannot start on values of a graph that is being built; use g.gradients.")
-
-
-_builder_slot.append(GraphBuilder)

@@ -1,4 +1,4 @@
-"""The parts of a `GraphBuilder`: values, and the lines that define them."""
+"""The parts of a `Graph`: values, and the lines that define them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..ops.op import Op
 from .builder_sizes import show_shape
 
 if TYPE_CHECKING:
-    from .builder import GraphBuilder
+    from .builder import Graph
 
 
 class GraphValue(SymbolicValue):
@@ -25,7 +25,7 @@ class GraphValue(SymbolicValue):
     level: int
     scope: Scope
 
-    def __init__(self, builder: GraphBuilder, spec: Spec, name: str = "") -> None:
+    def __init__(self, builder: Graph, spec: Spec, name: str = "") -> None:
         self.builder = builder
         self.spec = spec.as_guarded()
         self.name = name

@@ -1,4 +1,4 @@
-"""Shapes with unknown sizes in a `GraphBuilder`: named, shown, and checked when they are known."""
+"""Shapes with unknown sizes in a `Graph`: named, shown, and checked when they are known."""
 
 from __future__ import annotations
 

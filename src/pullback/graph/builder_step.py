@@ -1,8 +1,7 @@
-"""A callable step of a `GraphBuilder`: its lines replayed on values, as one compiled function."""
+"""A callable step of a `Graph`: its lines replayed on values, as one compiled function."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,15 @@ from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import apply, as_value
 from ..ops.index.normalize import SLOT
+from ..ops.lazy import lazy_function
 from ..transforms.reverse import grad
 from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
 from .builder_sizes import check_guards, check_shape
 
 if TYPE_CHECKING:
-    from .builder import GraphBuilder
+    from .builder import Graph
+
+_jit = lazy_function("jit", "jit", "compile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class EvaluationRange:
 class StepPlan:
     """What a step computes: its fetches and new values, and which placeholders and variables they need."""
 
-    def __init__(self, builder: GraphBuilder, fetches: Sequence[Any], updates: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, builder: Graph, fetches: Sequence[Any], updates: Sequence[tuple[str, Any]]) -> None:
         self.builder = builder
         self.fetches = [builder.check_own(v, "fetches") for v in fetches]
         self.updates = updates
@@ -145,9 +147,9 @@ class StepPlan:
 
 
 class GraphStep:
-    """A compiled step of a `GraphBuilder`. Call it with a dict of arrays by name, or by keyword."""
+    """A compiled step of a `Graph`. Call it with a dict of arrays by name, or by keyword."""
 
-    def __init__(self, builder: GraphBuilder, fetches: Any, updates: Sequence[tuple[Any, Any]]) -> None:
+    def __init__(self, builder: Graph, fetches: Any, updates: Sequence[tuple[Any, Any]]) -> None:
         leaves, self.structure = flatten(fetches)
         self.builder = builder
         self.plan = StepPlan(builder, leaves, _check_updates(builder, updates))
@@ -176,11 +178,10 @@ class GraphStep:
 
         # No donation: an index out of range is found only after the step ran, when variables must be unchanged.
         donated = () if self.plan.has_index_arrays else (0,)
-        # the compiler is a lower layer; the package resolves it lazily
-        return sys.modules["pullback"].jit(step, donate_argnums=donated)
+        return _jit(step, donate_argnums=donated)
 
 
-def _check_updates(builder: GraphBuilder, updates: Sequence[Any]) -> list[tuple[str, Any]]:
+def _check_updates(builder: Graph, updates: Sequence[Any]) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for pair in updates:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

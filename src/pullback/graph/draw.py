@@ -1,21 +1,19 @@
-"""Drawings of graphs, or of cards with edges: SVG text, or a self-contained HTML page around it."""
+"""Drawings of programs, or of cards with edges: SVG text, or a self-contained HTML page around it."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arrays.backends import is_array
 from ..arrays.spec import spec_of
+from ..arrays.value import Value
 from ..errors import ArgumentError
-from ..ops.specialize import Symbol
+from ..program.ir import Program, Symbol
+from ..program.text import format_program, format_spec
 from .draw_layout import Box, DrawingLayout, lay_out
-from .text import format_graph, format_spec
-
-if TYPE_CHECKING:
-    from .ir import Graph
 
 _HEIGHT, _LAYER_STEP, _MARGIN, _CHARACTER_WIDTH = 38.0, 78.0, 20.0, 6.7
 _COLORS = {
@@ -65,10 +63,10 @@ class DrawingCard:
         return max(60.0, _CHARACTER_WIDTH * 1.1 * max(len(self.label), 0.85 * len(self.below)) + 16)
 
 
-def draw_graph(graph: Graph, form: str) -> str:
-    """A graph as "svg", or as "html" with its text beside."""
-    cards, edges = _make_cards(graph)
-    return draw_cards(cards, edges, format_graph(graph, data=False), form)
+def draw_program(program: Program, form: str) -> str:
+    """A program as "svg", or as "html" with its text beside."""
+    cards, edges = _make_cards(program)
+    return draw_cards(cards, edges, format_program(program, data=False), form)
 
 
 def draw_cards(cards: list[DrawingCard], edges: list[tuple[int, int]], text: str, form: str) -> str:
@@ -77,32 +75,32 @@ def draw_cards(cards: list[DrawingCard], edges: list[tuple[int, int]], text: str
     return picture if form == "svg" else _HTML_PAGE.format(svg=picture, text=html.escape(text))
 
 
-def save_drawing(graph: Graph, path: str | Path | None) -> str:
+def save_drawing(program: Program, path: str | Path | None) -> str:
     """The drawing's text; written to a `.svg` or `.html` file if a path is given."""
     ending = ".svg" if path is None else Path(path).suffix.lower()
     if ending not in (".svg", ".html", ".htm"):
         raise ArgumentError(f"draw: writes .svg or .html files, got {str(path)!r}.")
-    picture = draw_graph(graph, "svg" if ending == ".svg" else "html")
+    picture = draw_program(program, "svg" if ending == ".svg" else "html")
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture
 
 
-def _make_cards(graph: Graph) -> tuple[list[DrawingCard], list[tuple[int, int]]]:
+def _make_cards(program: Program) -> tuple[list[DrawingCard], list[tuple[int, int]]]:
     cards: list[DrawingCard] = []
     edges: list[tuple[int, int]] = []
     makers: dict[int, int] = {}
-    lines = format_graph(graph, data=False).split("\n")
-    for i, s in enumerate(graph.inputs):
+    lines = format_program(program, data=False).split("\n")
+    for i, s in enumerate(program.inputs):
         makers[id(s)] = len(cards)
         cards.append(DrawingCard(f"input {i}", format_spec(s.spec), format_spec(s.spec), "input"))
-    for e, line in zip(graph.equations, lines[1:], strict=False):
+    for e, line in zip(program.equations, lines[1:], strict=False):
         number = len(cards)
         edges += _edges_to(e.args, makers, number)
         makers |= {id(s): number for s in e.results}
         made = ", ".join(format_spec(s.spec) for s in e.results)
         cards.append(DrawingCard(_op_label(e.op.name, e.args), made, line.strip(), e.op.family))
-    for i, o in enumerate(graph.outputs):
+    for i, o in enumerate(program.outputs):
         edges += _edges_to((o,), makers, len(cards))
         shown = "" if isinstance(o, Symbol) else _format_constant(o)
         cards.append(DrawingCard(f"output {i}", format_spec(spec_of(o)), shown or format_spec(spec_of(o)), "output"))
@@ -122,7 +120,7 @@ def _op_label(name: str, args: tuple[Any, ...]) -> str:
 
 
 def _format_constant(a: Any) -> str:
-    if is_array(a) or hasattr(a, "spec"):
+    if is_array(a) or isinstance(a, Value):
         return f"{a.item():.6g}" if is_array(a) and not a.ndim and a.dtype.kind == "f" else format_spec(spec_of(a))
     return f"{a:.6g}" if isinstance(a, float) else str(a)[:20]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.trees import flatten, unflatten
@@ -15,11 +16,10 @@ from ..ops.elementwise import pointwise
 from ..ops.op import Formula, Op
 from ..transforms.boundary import as_array_leaf
 from ..transforms.custom.rules import as_bare_results, is_tracked, make_custom_record
-from ..transforms.forward import jvp
-from .derivative_policies import check_tolerance, checked_method
 from .equation.implicit_equation import ImplicitEquation
 from .linear.methods import Auto
-from .linear.operator import norm, pull_parameters
+from .linear.operator import norm
+from .option_checks import check_method, check_tolerance
 from .solve_report import Report
 from .solvers.method_loop import largest_over_batches
 from .vector_layout import VectorLayout
@@ -44,7 +44,7 @@ def custom_root(F: Function, *, adjoint: Any = None, tol: float = 1e-6) -> Calla
 
     check_functions("custom_root", F)
     check_tolerance(tol, "custom_root: tol")
-    adjoint = Auto() if adjoint is None else checked_method(adjoint, "custom_root: adjoint", "GMRES()")
+    adjoint = Auto() if adjoint is None else check_method(adjoint, "custom_root: adjoint", "GMRES()")
 
     def decorate(solver: Function) -> Function:
         @functools.wraps(solver)
@@ -78,30 +78,24 @@ def custom_fixed_point(T: Function, *, adjoint: Any = None, tol: float = 1e-6) -
     return custom_root(equation, adjoint=adjoint, tol=tol)
 
 
+@dataclass(eq=False)
 class _ExternalSolver:
     """A solver of which nothing is known but the equation that its solutions fulfil."""
 
-    what = "custom_root"
-
-    def __init__(self, F: Function, solver: Function, structure: Any, adjoint: Any, tol: float) -> None:
-        self._F = F
-        self._solver = solver
-        self._structure = structure
-        self._adjoint = adjoint
-        self._tol = tol
-        self._layout: VectorLayout | None = None
-
-    @property
-    def layout(self) -> VectorLayout:
-        """The layout of x as a vector; known once the solver has run."""
-        assert self._layout is not None
-        return self._layout
+    F: Function
+    solver: Function
+    structure: Any
+    adjoint: Any
+    tol: float
+    #: That of x as a vector, known once the solver has run.
+    layout: VectorLayout = field(init=False)
+    what: ClassVar[str] = "custom_root"
 
     def run(self, p: tuple[Any, ...]) -> Any:
         """The solution of the solver as a vector, checked."""
-        answer = self._solver(*unflatten(self._structure, p))
-        self._layout, leaves = VectorLayout.from_tree(answer, self.what)
-        x = as_bare_results(self._layout.join_leaves(leaves), self.what)
+        found = self.solver(*unflatten(self.structure, p))
+        self.layout, leaves = VectorLayout.from_tree(found, self.what)
+        x = as_bare_results(self.layout.join_leaves(leaves), self.what)
         posed = self.make_equation()
         residual = posed.residual(x, *p)
         if is_tracked(residual):
@@ -113,7 +107,7 @@ class _ExternalSolver:
         posed.report.residual, posed.report.converged = left, left <= posed.tolerance
         if not posed.report.converged:
             raise ConvergenceError(f"{self.what}: the solver's result does not fulfil the equation.\n{posed.report}",
-                                   posed.report, self._layout.to_tree(x))  # fmt: skip
+                                   posed.report, self.layout.to_tree(x))  # fmt: skip
         return x
 
     def make_equation(self) -> ImplicitEquation:
@@ -121,24 +115,20 @@ class _ExternalSolver:
         layout = self.layout
 
         def on_vectors(x: Any, *q: Any) -> Any:
-            return layout.to_vector(self._F(layout.to_tree(x), *unflatten(self._structure, q)), self.what)
+            return layout.to_vector(self.F(layout.to_tree(x), *unflatten(self.structure, q)), self.what)
 
-        tolerance = self._tol * math.sqrt(max(layout.size, 1))
+        tolerance = self.tol * math.sqrt(max(layout.size, 1))
         return ImplicitEquation(
-            on_vectors, None, self._adjoint, tolerance, 1e-10, 1000, self.what, Report("solver", tolerance)
+            on_vectors, None, self.adjoint, tolerance, 1e-10, 1000, self.what, Report("solver", tolerance)
         )
 
 
 def _pull_external_solve(bar: Any, out: Any, xs: tuple[Any, ...], equation: _ExternalSolver) -> list[Any]:
-    posed = equation.make_equation()
-    y = posed.solve_transposed(bar, out, *xs)
-    return pull_parameters(posed.residual, out, xs, pointwise.negative(y))
+    return equation.make_equation().pull(bar, out, xs)
 
 
 def _push_external_solve(tangents: tuple[Any, ...], out: Any, xs: tuple[Any, ...], equation: _ExternalSolver) -> Any:
-    posed = equation.make_equation()
-    _, moved = jvp(lambda *q: posed.residual(out, *q), xs, tangents)
-    return posed.solve_forward(pointwise.negative(moved), out, *xs)
+    return equation.make_equation().push(tangents, out, xs)
 
 
 _external_solve_op: Op = make_custom_record(

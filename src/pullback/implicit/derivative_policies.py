@@ -2,66 +2,32 @@
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
-import numpy as np
-
-from ..arrays.argument_checks import short_repr
+from ..arrays.trees import unflatten
+from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
 from ..errors import ArgumentError
+from ..ops.elementwise import pointwise
+from .equation.problem import Problem
+from .linear.methods import Auto
+from .option_checks import check_method, check_positive_count, check_relative_tolerance, check_share
+from .solve_report import Report, Solution
+from .vector_layout import VectorLayout
 
 
-def check_tolerance(value: Any, what: str) -> float:
-    """A positive number, or an error."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 < value < math.inf:
-        raise ArgumentError(f"{what} must be a positive number, got {value!r}.")
-    return float(value)
+class DerivativePolicy(ABC):
+    """Solves a problem such that its solution has the derivatives of the policy."""
+
+    @abstractmethod
+    def solve(self, problem: Problem) -> Solution:
+        """The solution and its report."""
 
 
-def check_relative_tolerance(value: Any, what: str) -> float:
-    """A positive number below 1, or an error: with 1 and more, zero would count as a solution."""
-    found = check_tolerance(value, what)
-    if found >= 1:
-        raise ArgumentError(f"{what} is relative and must be below 1, got {value!r}.")
-    return found
-
-
-def check_max_steps(max_steps: Any, what: str) -> int:
-    """A positive number of steps, or an error."""
-    if not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 1:
-        raise ArgumentError(f"{what}: max_steps must be a positive integer, got {max_steps!r}.")
-    return int(max_steps)
-
-
-def checked_method(method: Any, what: str, example: str) -> Any:
-    """A method, which has what a solve asks it for, or an error."""
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("init", "step", "done", "value")):
-        raise ArgumentError(f"{what} must be one of pb.implicit, such as {example}, got {short_repr(method)}.")
-    return method
-
-
-def default_tolerance(dtype: Any) -> float:
-    """The default tolerance of a solve."""
-    return 1e-10 if np.dtype(dtype).itemsize >= 8 else 1e-5
-
-
-def adjoint_tolerance(tol: float | None, dtype: Any) -> float:
-    """The default tolerance of the linear systems of derivatives, relative to their right sides: an absolute one may be
-    any number, a relative one of 1 would accept zero as a solution.
-    """
-    coarsest = 1e-6 if np.dtype(dtype).itemsize >= 8 else 1e-4
-    return default_tolerance(dtype) if tol is None else min(float(tol), coarsest)
-
-
-def check_positive_count(value: Any, what: str) -> None:
-    """Raise unless a parameter is a positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ArgumentError(f"{what} must be a positive integer, got {value!r}.")
-
-
+@final
 @dataclass(frozen=True)
-class Implicit:
+class Implicit(DerivativePolicy):
     """By the implicit function theorem: exact, in memory that does not depend on the number of steps.
 
     `adjoint` solves the linear system, `tol` is that of its residual relative to the right side, below 1. Without one,
@@ -79,13 +45,17 @@ class Implicit:
 
     def __post_init__(self) -> None:
         if self.adjoint is not None:
-            checked_method(self.adjoint, "Implicit: adjoint", "GMRES()")
+            check_method(self.adjoint, "Implicit: adjoint", "GMRES()")
         if self.tol is not None:
             check_relative_tolerance(self.tol, "Implicit: tol")
 
+    def solve(self, problem: Problem) -> Solution:
+        return problem.solve(self.adjoint or Auto(), self.tol)
 
+
+@final
 @dataclass(frozen=True)
-class Unrolled:
+class Unrolled(DerivativePolicy):
     """By the backward pass of `steps` steps of the map from the start, as a loop on the tape. Its error is that of the
     iteration after so many steps. Memory grows with them, or with `checkpoints` only: then so many states are
     saved, and the rest recomputed in the backward pass (`pb.checkpoint_loop`).
@@ -104,9 +74,18 @@ class Unrolled:
         if self.checkpoints is not None:
             check_positive_count(self.checkpoints, "Unrolled: checkpoints")
 
+    def solve(self, problem: Problem) -> Solution:
+        _require_map(problem, self)
+        layout, leaves = VectorLayout.from_tree(problem.x0, problem.what)
+        report = Report("Unrolled", problem.tolerance(layout), steps=self.steps)
+        report.note = "steps of the map from the start; their residual was not computed"
+        start = unflatten(layout.structure, leaves)
+        return Solution(_apply_map(problem, start, self.steps, 1.0, self.checkpoints), report)
 
+
+@final
 @dataclass(frozen=True)
-class OneStep:
+class OneStep(DerivativePolicy):
     """By one step of the map at the fixed point: cheap, and wrong by the factor that the map contracts with.
 
     >>> import pullback as pb
@@ -115,9 +94,13 @@ class OneStep:
     array(1.)
     """
 
+    def solve(self, problem: Problem) -> Solution:
+        return _solve_and_step(problem, self, 1, 1.0)
 
+
+@final
 @dataclass(frozen=True)
-class PhantomGradient:
+class PhantomGradient(DerivativePolicy):
     """By a few damped steps at the fixed point: the sum of the first terms of the Neumann series, for training that can
     do with a direction of descent.
 
@@ -132,5 +115,37 @@ class PhantomGradient:
 
     def __post_init__(self) -> None:
         check_positive_count(self.steps, "PhantomGradient: steps")
-        if not 0 < self.damping <= 1:
-            raise ArgumentError(f"PhantomGradient: damping must be in (0, 1], got {self.damping!r}.")
+        check_share(self.damping, "PhantomGradient: damping")
+
+    def solve(self, problem: Problem) -> Solution:
+        return _solve_and_step(problem, self, self.steps, self.damping)
+
+
+def _solve_and_step(problem: Problem, policy: DerivativePolicy, steps: int, damping: float) -> Solution:
+    """The fixed point, and steps of the map from there, which alone are differentiated."""
+    _require_map(problem, policy)
+    found = Implicit().solve(problem)
+    return Solution(_apply_map(problem, found.value, steps, damping), found.report)
+
+
+def _require_map(problem: Problem, policy: DerivativePolicy) -> None:
+    """Only a fixed point has a map to take steps of."""
+    if not problem.is_map:
+        raise ArgumentError(f"{problem.what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
+
+
+def _apply_map(problem: Problem, tree: Any, steps: int, damping: float, checkpoints: int | None = None) -> Any:
+    """Steps of the map from a point that counts as a constant, on the tape, or with so many snapshots of them."""
+    layout, leaves = VectorLayout.from_tree(tree, problem.what)
+    x = layout.join_leaves([pointwise.stop_gradient(leaf) for leaf in leaves])
+    mapped = problem.functions["equation"]
+
+    def step(i: Any, x: Any, *params: Any) -> Any:
+        after = mapped(x, layout, *params)
+        return after if damping == 1.0 else pointwise.add(x * (1 - damping), after * damping)
+
+    if checkpoints is not None:
+        return layout.to_tree(checkpoint_loop(step, x, steps, *problem.params, snapshots=checkpoints))
+    for i in range(steps):
+        x = step(i, x, *problem.params)
+    return layout.to_tree(x)

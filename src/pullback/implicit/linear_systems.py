@@ -17,12 +17,11 @@ from ..ops.dispatch import as_value, shape
 from ..ops.shape.reshaping import astype
 from ..transforms.custom.custom_op import CustomOp, custom_op
 from ..transforms.linear_functions import refuse_offset
+from ..transforms.stage import stage_with_captures
 from ..transforms.vectorize import vmap
-from .derivative_policies import check_max_steps, check_relative_tolerance, checked_method, default_tolerance
-from .equation.closed_program import stage_with_captures
 from .linear.methods import Auto
 from .linear.operator import LinearOperator, solve_operator
-from .solve_report import Report, Solution
+from .option_checks import check_method, check_positive_count, check_relative_tolerance, default_tolerance
 from .vector_layout import VectorLayout
 
 
@@ -51,32 +50,22 @@ def linear_solve(
     >>> np.round(pb.linear_solve(lambda v: A @ v, np.array([3.0, 4.0])), 6)
     array([1., 1.])
     """
-    return solve_linear(A, b, method, tol, max_steps, symmetric, definite, preconditioner, strict=True).value
-
-
-def solve_linear(
-    A: Any, b: Any, method: Any, tol: float | None, max_steps: int, symmetric: bool, definite: bool,
-    preconditioner: Callable[[Any], Any] | None, *, strict: bool,
-) -> Solution:  # fmt: skip
-    """`linear_solve` with the report; it raises only if `strict`."""
-    method = Auto() if method is None else checked_method(method, "linear_solve: method", "GMRES()")
+    method = Auto() if method is None else check_method(method, "linear_solve: method", "GMRES()")
     if preconditioner is not None:
         check_functions("linear_solve: preconditioner", preconditioner)
     known = {"symmetric": symmetric or definite, "definite": definite, "precondition": preconditioner}
-    latest: list[Report] = []
 
     def operator(multiply: Callable[..., Any], dtype: Any) -> LinearOperator:
         return LinearOperator(
-            multiply, method, _parse_tolerance(tol, dtype), check_max_steps(max_steps, "linear_solve"),
-            "linear_solve", known, reports=latest, strict=strict,
+            multiply, method, _parse_tolerance(tol, dtype), check_positive_count(max_steps, "linear_solve: max_steps"),
+            "linear_solve", known,
         )  # fmt: skip
 
     if _is_sparse(A):
         A = _sparse_product(A)
-    value = (
-        _solve_with_function(A, b, operator) if callable(A) else _solve_with_matrix(as_value(A), as_value(b), operator)
-    )
-    return Solution(value, latest[-1] if latest else Report("nothing to solve", 0.0, 0.0, converged=True))
+    if callable(A):
+        return _solve_with_function(A, b, operator)
+    return _solve_with_matrix(as_value(A), as_value(b), operator)
 
 
 def _solve_with_matrix(A: Any, b: Any, operator: Callable[..., LinearOperator]) -> Any:
@@ -108,7 +97,7 @@ def _solve_with_function(multiply: Callable[[Any], Any], b: Any, operator: Calla
         return layout.to_vector(multiply(layout.to_tree(v)), "linear_solve")
 
     refuse_offset(on_vectors(zeros(spec_of(right))), "linear_solve")  # 2 v + 1 is no product with a matrix
-    function, found = stage_with_captures(on_vectors, right) or (on_vectors, [])
+    function, found, _ = stage_with_captures(on_vectors, right) or (on_vectors, [], False)
     return layout.to_tree(solve_operator(operator(function, layout.dtype), right, *found))
 
 

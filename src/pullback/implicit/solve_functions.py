@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.spec import spec_of
-from ..arrays.trees import flatten, unflatten
-from ..checkpoint.loops.checkpoint_loop import checkpoint_loop
-from ..errors import ArgumentError
+from ..arrays.trees import flatten
+from ..errors import ArgumentError, ArgumentTypeError
 from ..ops.elementwise import pointwise
 from ..ops.reduce import reductions
 from ..transforms.boundary import as_array_leaf
 from ..transforms.reverse import grad, vjp
-from .derivative_policies import OneStep, PhantomGradient, Unrolled
-from .equation.solve_problem import SolveOptions, solve_problem, tolerance_of
-from .solve_report import Report, Solution
-from .solvers.descent_methods import BFGS, LBFGS, LevenbergMarquardt
+from .derivative_policies import DerivativePolicy, Implicit
+from .equation.problem import Problem, SolveOptions
+from .solve_report import Solution
+from .solvers.descent_methods import BFGS, LBFGS
 from .solvers.fixed_point_methods import Accelerated
+from .solvers.least_squares_methods import LevenbergMarquardt
 from .solvers.root_methods import Newton, NewtonKrylov
 from .vector_layout import VectorLayout
 
@@ -28,23 +29,25 @@ Function = Callable[..., Any]
 _MAX_DENSE_UNKNOWNS = 200
 
 
-def fixed_point(
-    f: Function,
-    x0: Any,
-    *params: Any,
-    solver: Any = None,
-    derivative: Any = None,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    callback: Callable[[int, Any], None] | None = None,
-) -> Any:
+class SolveKeywords(TypedDict, total=False):
+    """What every form takes by name; `fixed_point` says what it means."""
+
+    solver: Any
+    derivative: Any
+    tol: float | None
+    max_steps: int
+    callback: Callable[[int, Any], None] | None
+
+
+def fixed_point(f: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
     """x with f(x, *params) = x, found from x0. Derivatives with respect to the parameters, and to whatever f closes
     over, are those of the equation: of any order, in both modes, in memory that does not depend on the steps. x0 has
     none.
 
-    x and the parameters are trees of arrays. `tol` is that of the root mean square of f(x) - x (1e-10, or 1e-5 in
-    single precision); if it is missed after `max_steps`, or in a solve for a derivative, `ConvergenceError` is raised.
-    `callback(step, residual)` is called after each step. Solvers and ways to differentiate are in `pb.implicit`.
+    x and the parameters are trees of arrays. Options: `tol` is that of the root mean square of f(x) - x (1e-10, or
+    1e-5 in single precision); if it is missed after `max_steps` (1000), or in a solve for a derivative,
+    `ConvergenceError` is raised. `callback(step, residual)` is called after each step. `solver` and `derivative` are
+    objects of `pb.implicit`: how to search, and how to differentiate.
 
     >>> import numpy as np, pullback as pb
     >>> x = pb.fixed_point(lambda x, b: 0.5 * x + b, 0.0, 3.0)
@@ -52,77 +55,10 @@ def fixed_point(
     >>> float(np.round(x, 8)), float(np.round(slope, 8))
     (6.0, 2.0)
     """
-    return _solve_fixed_point(f, x0, params, SolveOptions(solver, derivative, tol, max_steps, callback, True)).value
+    return _solve(_FIXED_POINT, True, f, x0, *params, **options).value
 
 
-def _check_functions(what: str, f: Any, options: SolveOptions) -> None:
-    check_functions(what, f)
-    if options.callback is not None:
-        check_functions(f"{what}: callback", options.callback)
-
-
-def _solve_fixed_point(f: Function, x0: Any, params: tuple[Any, ...], options: SolveOptions) -> Solution:
-    _check_functions("fixed_point", f, options)
-    policy = options.derivative
-    if isinstance(policy, Unrolled):
-        return _solve_unrolled(f, x0, params, policy, options)
-
-    def apply_map(x: Any, layout: VectorLayout, *p: Any) -> Any:
-        return layout.to_vector(f(layout.to_tree(x), *p), "fixed_point")
-
-    found = solve_problem(apply_map, x0, params, options, "fixed_point", lambda n: Accelerated())
-    if isinstance(policy, OneStep):
-        return _apply_steps(f, found, params, 1, 1.0)
-    return (
-        _apply_steps(f, found, params, policy.steps, policy.damping) if isinstance(policy, PhantomGradient) else found
-    )
-
-
-def _solve_unrolled(f: Function, x0: Any, params: tuple[Any, ...], policy: Unrolled, options: SolveOptions) -> Solution:
-    layout, leaves = VectorLayout.from_tree(x0, "fixed_point")
-    start = unflatten(layout.structure, leaves)
-    empty = Solution(start, Report("Unrolled", tolerance_of(options, layout)))
-    found = _apply_steps(f, empty, params, policy.steps, 1.0, policy.checkpoints)
-    found.report.steps, found.report.note = (
-        policy.steps,
-        "steps of the map from the start; their residual was not computed",
-    )
-    return found
-
-
-def _apply_steps(
-    f: Function,
-    found: Solution,
-    params: tuple[Any, ...],
-    steps: int,
-    damping: float,
-    checkpoints: int | None = None,
-) -> Solution:
-    """Steps of the map from a point that counts as a constant, on the tape, or with so many snapshots of them."""
-    layout, leaves = VectorLayout.from_tree(found.value, "fixed_point")
-    x = layout.join_leaves([pointwise.stop_gradient(leaf) for leaf in leaves])
-
-    def step(i: Any, x: Any, *params: Any) -> Any:
-        after = layout.to_vector(f(layout.to_tree(x), *params), "fixed_point")
-        return after if damping == 1.0 else pointwise.add(x * (1 - damping), after * damping)
-
-    if checkpoints is not None:
-        return Solution(layout.to_tree(checkpoint_loop(step, x, steps, *params, snapshots=checkpoints)), found.report)
-    for i in range(steps):
-        x = step(i, x, *params)
-    return Solution(layout.to_tree(x), found.report)
-
-
-def root(
-    f: Function,
-    x0: Any,
-    *params: Any,
-    solver: Any = None,
-    derivative: Any = None,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    callback: Callable[[int, Any], None] | None = None,
-) -> Any:
+def root(f: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
     """x with f(x, *params) = 0, found from x0; f returns a tree like x. See `fixed_point` for what the rest means.
 
     >>> import numpy as np, pullback as pb
@@ -130,18 +66,7 @@ def root(
     >>> float(np.round(square_root(4.0), 8)), float(np.round(pb.grad(square_root)(4.0), 8))
     (2.0, 0.25)
     """
-    return _solve_root(f, x0, params, SolveOptions(solver, derivative, tol, max_steps, callback, True)).value
-
-
-def _solve_root(f: Function, x0: Any, params: tuple[Any, ...], options: SolveOptions) -> Solution:
-    _check_functions("root", f, options)
-
-    def equation(x: Any, layout: VectorLayout, *p: Any) -> Any:
-        return layout.to_vector(f(layout.to_tree(x), *p), "root")
-
-    return solve_problem(
-        equation, x0, params, options, "root", lambda n: Newton() if n <= _MAX_DENSE_UNKNOWNS else NewtonKrylov()
-    )
+    return _solve(_ROOT, True, f, x0, *params, **options).value
 
 
 def argmin(
@@ -149,13 +74,9 @@ def argmin(
     x0: Any = None,
     /,
     *params: Any,
-    solver: Any = None,
-    derivative: Any = None,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    callback: Callable[[int, Any], None] | None = None,
     axis: int | None = None,
     keepdims: bool = False,
+    **options: Unpack[SolveKeywords],
 ) -> Any:
     """Of a function, x at which the scalar f(x, *params) is least, near x0: where its gradient is zero. See
     `fixed_point` for what the rest means.
@@ -171,37 +92,10 @@ def argmin(
     """
     if not callable(f):
         return reductions.argmin(f, x0 if axis is None else axis, keepdims=keepdims)
-    return _solve_argmin(f, x0, params, SolveOptions(solver, derivative, tol, max_steps, callback, True)).value
+    return _solve(_ARGMIN, True, f, x0, *params, **options).value
 
 
-def _solve_argmin(f: Function, x0: Any, params: tuple[Any, ...], options: SolveOptions) -> Solution:
-    _check_functions("argmin", f, options)
-
-    def objective(x: Any, layout: VectorLayout, *p: Any) -> Any:
-        return f(layout.to_tree(x), *p)
-
-    def equation(x: Any, layout: VectorLayout, *p: Any) -> Any:
-        return grad(lambda y: objective(y, layout, *p))(x)
-
-    return solve_problem(
-        equation, x0, params, options, "argmin", _choose_descent_method, objective=objective, symmetric=True
-    )
-
-
-def _choose_descent_method(size: int) -> Any:
-    return BFGS() if size <= _MAX_DENSE_UNKNOWNS else LBFGS()
-
-
-def least_squares(
-    residual: Function,
-    x0: Any,
-    *params: Any,
-    solver: Any = None,
-    derivative: Any = None,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    callback: Callable[[int, Any], None] | None = None,
-) -> Any:
+def least_squares(residual: Function, x0: Any, *params: Any, **options: Unpack[SolveKeywords]) -> Any:
     """x at which the sum of squares of residual(x, *params) is least, near x0. See `fixed_point`.
 
     >>> import numpy as np, pullback as pb
@@ -209,14 +103,50 @@ def least_squares(
     >>> np.round(pb.least_squares(lambda w, y: w[0] + w[1] * t - y, np.zeros(2), y), 6)
     array([1., 2.])
     """
-    return _solve_least_squares(
-        residual, x0, params, SolveOptions(solver, derivative, tol, max_steps, callback, True)
-    ).value
+    return _solve(_LEAST_SQUARES, True, residual, x0, *params, **options).value
 
 
-def _solve_least_squares(residual: Function, x0: Any, params: tuple[Any, ...], options: SolveOptions) -> Solution:
-    _check_functions("least_squares", residual, options)
+class _ProblemKind(NamedTuple):
+    """What tells one kind of problem from another: its functions (x, layout, *params) on vectors, made of the user's
+    on trees; its default method for so many unknowns; and whether the Jacobian of its equation is symmetric.
+    """
 
+    what: str
+    pose: Callable[[Function], dict[str, Function]]
+    choose_method: Callable[[int], Any]
+    symmetric: bool
+
+
+def _solve(kind: _ProblemKind, strict: bool, f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
+    if unknown := options.keys() - SolveKeywords.__optional_keys__:
+        raise ArgumentTypeError(f"{kind.what}: unknown option {', '.join(sorted(unknown))}.")
+    chosen = SolveOptions(**options, strict=strict)
+    check_functions(kind.what, f)
+    if chosen.callback is not None:
+        check_functions(f"{kind.what}: callback", chosen.callback)
+    policy = Implicit() if chosen.derivative is None else chosen.derivative
+    if not isinstance(policy, DerivativePolicy):
+        raise ArgumentError(f"{kind.what}: derivative must be pb.implicit.Implicit(...), got {policy!r}.")
+    return policy.solve(
+        Problem(kind.what, kind.pose(f), x0, params, chosen, kind.choose_method, kind.symmetric, kind is _FIXED_POINT)
+    )
+
+
+def _pose_equation(what: str, f: Function) -> dict[str, Function]:
+    return {"equation": lambda x, layout, *p: layout.to_vector(f(layout.to_tree(x), *p), what)}
+
+
+def _pose_minimum(f: Function) -> dict[str, Function]:
+    def objective(x: Any, layout: VectorLayout, *p: Any) -> Any:
+        return f(layout.to_tree(x), *p)
+
+    def equation(x: Any, layout: VectorLayout, *p: Any) -> Any:
+        return grad(lambda y: objective(y, layout, *p))(x)
+
+    return {"equation": equation, "objective": objective}
+
+
+def _pose_least_squares(residual: Function) -> dict[str, Function]:
     def inner(x: Any, layout: VectorLayout, *p: Any) -> Any:
         leaves = [as_array_leaf(r, "least_squares") for r in flatten(residual(layout.to_tree(x), *p))[0]]
         return VectorLayout(None, [spec_of(r) for r in leaves]).join_leaves(leaves)
@@ -228,10 +158,20 @@ def _solve_least_squares(residual: Function, x0: Any, params: tuple[Any, ...], o
         value, pull = vjp(lambda y: inner(y, layout, *p), x)
         return pull(value)[0]
 
-    return solve_problem(
-        equation, x0, params, options, "least_squares", lambda n: LevenbergMarquardt(), objective=objective,
-        inner=inner, symmetric=True,
-    )  # fmt: skip
+    return {"equation": equation, "objective": objective, "inner": inner}
+
+
+_FIXED_POINT = _ProblemKind(
+    "fixed_point", functools.partial(_pose_equation, "fixed_point"), lambda size: Accelerated(), False
+)
+_ROOT = _ProblemKind(
+    "root",
+    functools.partial(_pose_equation, "root"),
+    lambda size: Newton() if size <= _MAX_DENSE_UNKNOWNS else NewtonKrylov(),
+    False,
+)
+_ARGMIN = _ProblemKind("argmin", _pose_minimum, lambda size: BFGS() if size <= _MAX_DENSE_UNKNOWNS else LBFGS(), True)
+_LEAST_SQUARES = _ProblemKind("least_squares", _pose_least_squares, lambda size: LevenbergMarquardt(), True)
 
 
 class solve:
@@ -243,30 +183,7 @@ class solve:
     (False, 5)
     """
 
-    @staticmethod
-    def fixed_point(f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-        """`pb.fixed_point` without raising."""
-        return _solve_fixed_point(f, x0, params, _parse_options(options, "fixed_point"))
-
-    @staticmethod
-    def root(f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-        """`pb.root` without raising."""
-        return _solve_root(f, x0, params, _parse_options(options, "root"))
-
-    @staticmethod
-    def argmin(f: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-        """`pb.argmin` without raising."""
-        return _solve_argmin(f, x0, params, _parse_options(options, "argmin"))
-
-    @staticmethod
-    def least_squares(residual: Function, x0: Any, *params: Any, **options: Any) -> Solution:
-        """`pb.least_squares` without raising."""
-        return _solve_least_squares(residual, x0, params, _parse_options(options, "least_squares"))
-
-
-def _parse_options(options: dict[str, Any], what: str) -> SolveOptions:
-    known = {"solver": None, "derivative": None, "tol": None, "max_steps": 1000, "callback": None}
-    unknown = options.keys() - known.keys()
-    if unknown:
-        raise ArgumentError(f"{what}: unknown option {', '.join(sorted(unknown))}.")
-    return SolveOptions(**(known | options), strict=False)
+    fixed_point = staticmethod(functools.partial(_solve, _FIXED_POINT, False))
+    root = staticmethod(functools.partial(_solve, _ROOT, False))
+    argmin = staticmethod(functools.partial(_solve, _ARGMIN, False))
+    least_squares = staticmethod(functools.partial(_solve, _LEAST_SQUARES, False))

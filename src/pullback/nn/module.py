@@ -20,7 +20,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shape.reshaping import astype
-from ..settings import modes, no_grad
+from ..settings import installed, no_grad
 from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
 from .module_template import (
     ContainerTemplate,
@@ -98,14 +98,12 @@ class Module:
             if scope.name in DRY_RUNS:
                 return
             value = unwrap_attribute(self, name, value, scope)
-        if (watcher := modes().watcher) is not None:
-            watcher.before_setattr(self, name)
+        installed().sets_attribute(self, name)
         object.__setattr__(self, name, value)
         vars(self).pop(_SHAPE, None)
 
     def __delattr__(self, name: str) -> None:
-        if (watcher := modes().watcher) is not None:
-            watcher.before_setattr(self, name)
+        installed().sets_attribute(self, name)
         object.__delattr__(self, name)
         vars(self).pop(_SHAPE, None)
 

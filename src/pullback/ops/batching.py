@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from . import basis
-from .dispatch import apply, ndim, run, shape
+from .dispatch import ndim, run, shape
 from .op import Op
 
 Axes = Sequence[int | None]
@@ -36,6 +36,13 @@ def batch_pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: 
     return run(op, args, static), 0
 
 
+def batch_stacks(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, Any]:
+    """For stacks of matrices: the batch axis in front of the other stack axes; those of several arguments broadcast."""
+    rank = max(ndim(x) - (axis is not None) for x, axis in zip(args, axes, strict=True))
+    out = run(op, [align_rank(x, axis, rank) for x, axis in zip(args, axes, strict=True)], static)
+    return out, (0,) * len(out) if type(out) is tuple else 0
+
+
 def align_rank(x: Any, axis: int | None, rank: int) -> Any:
     """The batch axis in front, then ones until `rank` axes follow it."""
     if axis is None:
@@ -45,23 +52,19 @@ def align_rank(x: Any, axis: int | None, rank: int) -> Any:
     return x if len(rest) == rank else basis.reshape(x, (size, *(1,) * (rank - len(rest)), *rest))
 
 
-def shift_statics(**how: str) -> Callable[..., tuple[Any, int]]:
-    """Batch axis first, and each static parameter adjusted: "axis" (one or many, counted from the front) grows
-    by one, an "order" of axes too, with the batch axis in front, and "shape" gets the batch size in front.
+def batch_in_front(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, Any]:
+    """Batch axis first, and each static parameter adjusted as its kind says: an axis grows by one, an order of axes
+    too, with the batch axis in front, and a shape gets the batch size in front.
     """
-
-    def batch(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, int]:
-        moved = {name: _shift_static(value, how.get(name), size) for name, value in static.items()}
-        return apply(op, *(move_batch_first(x, axis, size) for x, axis in zip(args, axes, strict=True)), **moved), 0
-
-    return batch
+    kinds = op.statics or {}
+    shifted = {name: _shift_static(value, kinds[name].batching, size) for name, value in static.items()}
+    out = run(op, [move_batch_first(x, axis, size) for x, axis in zip(args, axes, strict=True)], shifted)
+    return out, (0,) * len(out) if type(out) is tuple else 0
 
 
-def _shift_static(value: Any, how: str | None, size: int) -> Any:
+def _shift_static(value: Any, how: str, size: int) -> Any:
     if how == "axis":
         return value + 1 if isinstance(value, int) else tuple(a + 1 for a in value)
     if how == "order":
         return (0, *(a + 1 for a in value))
-    if how == "shape":
-        return (size, *value)
-    return value
+    return (size, *value) if how == "shape" else value

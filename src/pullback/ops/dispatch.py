@@ -14,6 +14,8 @@ from ..arrays.size import has_unknowns, recorder_of
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, PullbackError
+from ..instrument import OpCall
+from ..settings import modes
 from .op import Op
 
 _SCALARS = frozenset((bool, int, float, complex))
@@ -38,13 +40,16 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
             found = x.level
             if found > level:
                 top, level = x, found
-    if top is None:
+    if top is not None:
+        return top.interpret(op, args, static)
+    instruments = modes().instruments
+    if instruments is None or not instruments.sees(op):
         return compute(op, args, static)
-    return top.interpret(op, args, static)
+    return instruments.compute(OpCall(op, args, list(args), static, 0, False), compute)
 
 
 def compute(op: Op, arrays: Sequence[Any], static: dict[str, Any]) -> Any:
-    """The value on bare arrays. Results are arrays, also where NumPy would return a scalar."""
+    """The value on bare arrays, unseen by instruments. Results are arrays, also where NumPy would return a scalar."""
     xp = np if "cupy" not in _modules else namespace_of(arrays)
     if "ml_dtypes" in _modules and not _SCALARS.isdisjoint(map(type, arrays)):
         arrays = convert_weak_scalars(xp, arrays)

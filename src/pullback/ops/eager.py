@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.node import Node
+from ..arrays.size import Size
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
@@ -25,13 +26,13 @@ _ndarray = np.ndarray
 _asarray = np.asarray
 
 
-def public_function(op: Op) -> Any:
+def public_function(op: Op, doc: str = "") -> Any:
     """The public function of an elementwise op."""
     public = (
         _unary_function(op) if len(op.args) == 1 else _binary_function(op) if len(op.args) == 2 else _n_ary_function(op)
     )
     public.__name__ = public.__qualname__ = op.name
-    public.__doc__ = op.doc
+    public.__doc__ = doc
     public.__module__ = "pullback"
     public.op = op
     return public
@@ -87,7 +88,7 @@ def operator_function(op: Op) -> Any:
 
 def is_operand(x: Any) -> bool:
     """Whether our operators accept this as the other operand."""
-    known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple)
+    known = (Value, _ndarray, np.generic, bool, int, float, complex, list, tuple, Size)
     return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
 
 
@@ -163,6 +164,8 @@ def _binary_function(op: Op, as_operator: bool = False) -> Any:
 
 def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     """The value on bare arrays, most often in a rule; if NumPy raises, the general path raises the proper error."""
+    if modes().instruments is not None:
+        return apply(op, *arrays)
     try:
         value = ufunc(*arrays)
     except (TypeError, ValueError):

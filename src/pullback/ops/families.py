@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..arrays.size import Size
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from . import basis, batching, op_samples
-from .dispatch import apply, promotion_argument, run
+from .dispatch import promotion_argument, run
 from .eager import public_function
 from .op import PURE, Effects, Formula, MaskedCotangent, Op, as_formula, register
 
@@ -29,15 +30,12 @@ def elementwise(
     samples: FormulaFunction | None = None,
     push: FormulaFunction | None = None,
     conjugate: bool = True,
-    example: tuple[str, str] | None = None,
-    home: str = "pb",
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
 
     For complex arguments the cotangent is multiplied by the conjugate partial; `conjugate=False`: the
     formula already is the whole pull (for functions that are not holomorphic, which then state `push` too).
-    `home` is the namespace its example calls it in.
     """
     ufunc = value if isinstance(value, str) else name if value is None else None
     args = tuple(partials)
@@ -52,56 +50,80 @@ def elementwise(
         batch=batching.batch_pointwise,
         kernel=None if kernel is no_kernel else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
         samples=samples or op_samples.reals(len(args)),
-        doc=_add_example(f"{home}.{name}", args, ufunc, doc, example),
         ufunc=ufunc,
         motion="pointwise",
         statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
-    return public_function(register(op))
+    return public_function(register(op), _add_example(name, args, ufunc, doc))
+
+
+def elementwise_op(partials: Mapping[str, FormulaFunction | None], **options: Any) -> Callable[[FormulaFunction], Any]:
+    """A decorator of a declaration, which gives an elementwise op its name, its arguments and its docstring; partials
+    and options as in `elementwise`.
+    """
+    return lambda declared: elementwise(declared.__name__, partials, doc=declared.__doc__ or "", **options)
 
 
 def no_kernel(k: Any, *scalars: Any) -> Any:
     """The kernel of an op that only NumPy or CuPy computes: there is none."""
 
 
+def same_spec(x: Spec, *others: Spec, **static: Any) -> Spec:
+    """The spec of an op whose result is like its first argument."""
+    return x
+
+
 def linear(
     name: str,
     *,
-    doc: str,
     value: FormulaFunction,
-    spec: FormulaFunction,
-    transpose: FormulaFunction,
-    batch: FormulaFunction,
+    transpose: FormulaFunction | Mapping[str, FormulaFunction],
     samples: FormulaFunction,
-    motion: str = "",
-    args: tuple[str, ...] = ("x",),
+    spec: FormulaFunction = same_spec,
+    batch: FormulaFunction = batching.batch_in_front,
+    motion: str = "rearrange",
     form: Any = None,
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
 ) -> Op:
-    """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics)."""
-    pull = as_formula(transpose)
+    """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
+    a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
+    copies, drops or adds up elements; where a weight may be negative or complex, `motion=""`.
+    """
+    args = _argument_names(value, statics)
+    pulls = transpose if isinstance(transpose, Mapping) else {args[-1]: transpose}
+    moving = len(pulls) if isinstance(transpose, Mapping) else None
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         if len(tangents) == 1 and tangents[0] is not None:
             return run(op, tangents, static)
         if all(t is None for t in tangents):
             return None
-        filled = [zeros(spec_of(x)) if t is None else t for t, x in zip(tangents, primals, strict=True)]
-        return apply(op, *filled, **static)
+        pairs = zip(tangents[:moving], primals, strict=False)
+        filled = [zeros(spec_of(x)) if t is None else t for t, x in pairs]
+        return run(op, [*filled, *primals[len(filled) :]], static)
 
     op = Op(
-        name=name, family="linear", args=args, value=value, spec=spec, pulls={args[-1]: pull}, push=push,
-        batch=batch, samples=samples, doc=doc, motion=motion, form=form, effects=effects, statics=statics or {},
+        name=name, family="linear", args=args, value=value, spec=spec,
+        pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
+        samples=samples, motion=motion, form=form, effects=effects, statics=statics or {},
     )  # fmt: skip
     return register(op)
+
+
+def _argument_names(value: FormulaFunction, statics: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The names of a value's arrays: its parameters without `xp` and the static ones."""
+    code = value.__code__
+    names = tuple(n for n in code.co_varnames[1 : code.co_argcount] if n not in (statics or ()))
+    if not code.co_flags & inspect.CO_VARARGS:
+        return names
+    return (*names, "*" + code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
 
 
 def contraction(
     name: str,
     *,
-    doc: str,
     value: FormulaFunction,
     spec: FormulaFunction,
     pull: Mapping[str, FormulaFunction],
@@ -124,7 +146,7 @@ def contraction(
 
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value), spec=spec,
-        pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples, doc=doc,
+        pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
         motion="contract", form=form, statics=statics or {},
     )  # fmt: skip
     return register(op)
@@ -147,15 +169,14 @@ def _compute_wide(value: FormulaFunction) -> FormulaFunction:
 def general(
     name: str,
     *,
-    doc: str,
-    args: tuple[str, ...],
     value: FormulaFunction,
-    spec: FormulaFunction,
-    batch: FormulaFunction,
     samples: FormulaFunction,
+    spec: FormulaFunction = same_spec,
     pulls: Mapping[str, FormulaFunction | None] | None = None,
     joint: FormulaFunction | None = None,
     push: FormulaFunction | None = None,
+    args: tuple[str, ...] = (),
+    batch: FormulaFunction = batching.batch_in_front,
     family: str = "general",
     motion: str = "",
     form: Any = None,
@@ -163,30 +184,29 @@ def general(
     meet: Callable[..., None] | None = None,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
-    of several arguments share work, one `joint` formula computes them all.
+    of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
+    parameters of `value` do not.
     """
     if (pulls is None and joint is None) != (push is None):
         raise ArgumentError(f"op {name!r} must state pulls and push, or neither.")
     op = Op(
-        name=name, family=family, args=args, value=value, spec=spec,
+        name=name, family=family, args=args or _argument_names(value, statics), value=value, spec=spec,
         pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
-        push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples, doc=doc,
+        push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples,
         differentiable=push is not None, motion=motion, joint=None if joint is None else as_formula(joint), form=form,
         statics=statics or {}, meet=meet,
     )  # fmt: skip
     return register(op)
 
 
-def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str, example: tuple[str, str] | None) -> str:
-    """The docstring with a doctest: the given example, or a comparison with NumPy's function."""
-    if not doc:
+def _add_example(name: str, args: tuple[str, ...], ufunc: str | None, doc: str) -> str:
+    """The docstring with a doctest: its own, or a comparison with NumPy's function."""
+    if not doc or ">>>" in doc or ufunc is None:
         return doc
-    if example:
-        return f"{doc}\n\n    >>> import pullback as pb\n    >>> {name}({example[0]})\n    {example[1]}\n    "
     call = ", ".join("x" for _ in args)
     return (
         f"{doc}\n\n    >>> import numpy as np, pullback as pb\n    >>> x = np.array([0.25, 0.5])\n"
-        f"    >>> np.array_equal({name}({call}), np.{ufunc}({call}))\n    True\n    "
+        f"    >>> np.array_equal(pb.{name}({call}), np.{ufunc}({call}))\n    True\n    "
     )
 
 

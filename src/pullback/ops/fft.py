@@ -17,15 +17,20 @@ from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
-from . import batching, statics
-from .axes import as_integer, normalize_axes, normalize_axis
+from . import statics
+from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
 from .elementwise import pointwise
 from .families import is_complex, linear
 from .index.normalize import namespace_for
 from .op import Op
-from .op_samples import join_samples, normal_sample
+from .op_samples import normal_samples
 from .shape import arrange, reshaping
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+    "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 #: Where the factor 1/n goes; the transpose of a transform has it on the other side.
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -59,17 +64,16 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
 # The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the unscaled inverse transform.
 _fft: Op = linear(
     "fft",
+    motion="",
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
-    doc="The discrete Fourier transform over axes, complex to complex.",
     value=_fft_value,
     spec=_fft_spec,
     transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
-    batch=batching.shift_statics(axes="axis"),
-    samples=join_samples(
-        normal_sample(4, axes=(0,), inverse=False, norm="backward"),
-        normal_sample(2, 3, axes=(0, 1), inverse=True, norm="forward"),
-        normal_sample(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
-        normal_sample(0, 2, axes=(1,), inverse=False, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 3), (3, 2, 2), (0, 2)],
+        axes=[(0,), (0, 1), (1,), (1,)],
+        inverse=[False, True, True, False],
+        norm=["backward", "forward", "ortho", "backward"],
     ),
 )
 
@@ -107,18 +111,15 @@ def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
 
 _rfft: Op = linear(
     "rfft",
+    motion="",
     statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
-    doc="The half of the spectrum of a real signal that determines the rest.",
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
     transpose=_rfft_transpose,
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(4, axis=0, norm="backward"),
-        normal_sample(2, 5, axis=1, norm="ortho"),
-        normal_sample(3, 2, axis=0, norm="forward"),
-        normal_sample(1, axis=0, norm="backward"),
-        normal_sample(0, 3, axis=1, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 5), (3, 2), (1,), (0, 3)],
+        axis=[0, 1, 0, 0, 1],
+        norm=["backward", "ortho", "forward", "backward", "backward"],
     ),
 )
 
@@ -136,17 +137,16 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 
 _irfft: Op = linear(
     "irfft",
+    motion="",
     statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
-    doc="The real signal of half a spectrum.",
     value=_irfft_value,
     spec=_irfft_spec,
     transpose=_irfft_transpose,
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(3, n=4, axis=0, norm="backward"),
-        normal_sample(2, 3, n=5, axis=1, norm="ortho"),
-        normal_sample(2, 2, n=2, axis=0, norm="forward"),
-        normal_sample(1, n=1, axis=0, norm="backward"),
+    samples=normal_samples(
+        [(3,), (2, 3), (2, 2), (1,)],
+        n=[4, 5, 2, 1],
+        axis=[0, 1, 0, 0],
+        norm=["backward", "ortho", "forward", "backward"],
     ),
 )
 
@@ -178,8 +178,7 @@ def _axes_and_lengths(x: Any, s: Any, axes: Any, what: str) -> tuple[list[int], 
     if axes is None:
         chosen = list(range(rank)) if s is None else list(range(rank - len(tuple(s)), rank))
     else:
-        given = axes if isinstance(axes, (tuple, list)) else (axes,)
-        chosen = [normalize_axis(a, rank, what) for a in given]
+        chosen = list(axes_tuple(axes, rank, what))
     if any(a < 0 for a in chosen):
         raise ShapeError(f"{what}: s {s} has more lengths than the {rank} axes.")
     if s is None:

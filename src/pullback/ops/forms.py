@@ -45,7 +45,7 @@ class Expand(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Routines run repeatedly, or one of several: `kind` is "iterate", "repeat" or "branch"."""
+    """Programs run repeatedly, or one of several: `kind` is "iterate", "repeat" or "branch"."""
 
     kind: str
 

@@ -7,20 +7,21 @@ from importlib import import_module
 from typing import Any
 
 
-def load_module(name: str) -> Any:
-    """A module of ops by its name."""
-    return import_module(f"pullback.ops.{name}")
+def load_module(name: str, layer: str = "ops") -> Any:
+    """A module of a layer by its name."""
+    place = f"{layer}.{name}"
+    return import_module(f"pullback.{place}")
 
 
-def lazy_function(place: str, name: str) -> Callable[..., Any]:
-    """A function of a module of ops imported at its first call, so that `import pullback` stays fast."""
+def lazy_function(place: str, name: str, layer: str = "ops") -> Callable[..., Any]:
+    """A function imported at its first call: so that `import pullback` stays fast, or since its layer comes later."""
 
     found: Any = None
 
     def function(*args: Any, **kwargs: Any) -> Any:
         nonlocal found
         if found is None:
-            found = getattr(load_module(place), name)
+            found = getattr(load_module(place, layer), name)
         return found(*args, **kwargs)
 
     function.__name__ = function.__qualname__ = name

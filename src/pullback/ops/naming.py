@@ -6,36 +6,26 @@ from typing import Any
 
 from ..arrays.node import attributed_to_caller
 from ..errors import ArgumentError
-from . import batching, statics
+from . import statics
 from .dispatch import apply, as_value
 from .families import linear
 from .forms import Recompute
 from .op import Effects
-from .op_samples import join_samples, normal_sample
+from .op_samples import normal_samples
 
 _name = linear(
     "name",
     statics={"name": statics.text},
-    doc="The value itself, under a name.",
     value=lambda xp, x, name: xp.asarray(x),
-    spec=lambda x, name: x,
     transpose=lambda bar: bar,
-    batch=batching.shift_statics(),
-    samples=join_samples(
-        normal_sample(3, name="a"), normal_sample(2, 2, name="b"), normal_sample(name="c"), normal_sample(0, name="d")
-    ),
-    motion="rearrange",
+    samples=normal_samples([(3,), (2, 2), (), (0,)], name=["a", "b", "c", "d"]),
 )
 
 _again = linear(
     "again",
-    doc="The value itself, at the start of a recomputation.",
     value=lambda xp, x: xp.asarray(x),
-    spec=lambda x: x,
     transpose=lambda bar: bar,
-    batch=batching.shift_statics(),
-    samples=join_samples(normal_sample(3), normal_sample(2, 2), normal_sample(), normal_sample(0)),
-    motion="rearrange",
+    samples=normal_samples([(3,), (2, 2), (), (0,)]),
     form=Recompute(),
     effects=Effects(merge=False),
 )

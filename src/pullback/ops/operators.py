@@ -28,7 +28,7 @@ from .shape import arrange, reshaping
 _BINARY = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
-    "xor": pointwise.bitwise_xor,
+    "xor": pointwise.bitwise_xor, "pow": pointwise.power_operator,
     "floordiv": lazy_function("elementwise.arithmetic", "floor_divide"),
     "mod": lazy_function("elementwise.arithmetic", "remainder"),
     "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
@@ -144,16 +144,6 @@ def _set_wrapper_item(self: Value, index: Any, value: Any) -> None:
     _rebind_wrapper(self, indexing.set_at(self, index, value), "x[index] = value")
 
 
-@attributed_to_caller
-def power(x: Any, y: Any) -> Any:
-    """x ** y, with the square, the root and the reciprocal by their own ops."""
-    if type(y) is int and y == 2:
-        return pointwise.square(x)
-    if type(y) is float and y == 0.5:
-        return pointwise.sqrt(x)
-    return pointwise.power(x, y)
-
-
 def _reshape(self: Any, *shape: Any) -> Any:
     """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
     return as_view(reshaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
@@ -193,52 +183,37 @@ def _refuse_lost_write(x: Value) -> None:
         )
 
 
-def _count_temporary_references() -> int:
-    """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v; 0 where
-    this interpreter does not count a variable's reference, so that nothing is refused by mistake.
+class _Probe:
+    """Counts the references to itself where it is written to, and where it is updated in place."""
+
+    written = updated = 0
+
+    def __getitem__(self, index: Any) -> _Probe:
+        return _Probe()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _Probe.written = sys.getrefcount(self)
+
+    def __iadd__(self, other: Any) -> _Probe:
+        _Probe.updated = sys.getrefcount(self)
+        return self
+
+
+def _count_references() -> tuple[int, int]:
+    """How many references a tensor has inside `__setitem__` when no variable holds it, as in x[0][1] = v, and the slice
+    in `x[i] += v` inside `__iadd__`; 0 where this interpreter does not count a variable's reference, so that nothing is
+    refused by mistake.
     """
-
-    class Probe:
-        count = 0
-
-        def __setitem__(self, index: Any, value: Any) -> None:
-            Probe.count = sys.getrefcount(self)
-
-    [Probe()].pop()[0] = None
-    alone = Probe.count
-    variable = Probe()
+    _Probe()[0] += None
+    [_Probe()].pop()[0] = None
+    written, updated = _Probe.written, _Probe.updated
+    variable = _Probe()
     variable[0] = None
-    return alone if Probe.count > alone else 0
-
-
-_REFERENCES_TO_TEMPORARY = _count_temporary_references()
-
-
-def _count_update_references() -> int:
-    """The same inside `__iadd__`, for the slice in `x[i] += v`."""
-
-    class Probe:
-        count = 0
-
-        def __iadd__(self, other: Any) -> Probe:
-            Probe.count = sys.getrefcount(self)
-            return self
-
-    class Box:
-        def __getitem__(self, index: Any) -> Probe:
-            return Probe()
-
-        def __setitem__(self, index: Any, value: Any) -> None:
-            pass
-
-    Box()[0] += None
-    alone = Probe.count
-    variable = Probe()
     variable += None
-    return alone if Probe.count > alone else 0
+    return written if _Probe.written > written else 0, updated if _Probe.updated > updated else 0
 
 
-_REFERENCES_IN_UPDATE = _count_update_references()
+_REFERENCES_TO_TEMPORARY, _REFERENCES_IN_UPDATE = _count_references()
 
 
 def _fill(self: Tensor, value: Any) -> Tensor:
@@ -274,9 +249,8 @@ def install() -> None:
     for name, function in _METHODS.items():
         setattr(Value, name, function if hasattr(function, "op") else _make_method(function))
     given: dict[str, Any] = {
-        "__pow__": _left_operator(power), "__rpow__": _right_operator(power), "__neg__": pointwise.negative,
-        "__pos__": functions.copy_value, "__abs__": pointwise.abs, "__invert__": pointwise.bitwise_invert,
-        "__getitem__": indexing.getitem, "__iter__": _iterate,
+        "__neg__": pointwise.negative, "__pos__": functions.copy_value, "__abs__": pointwise.abs,
+        "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,
         "__divmod__": _left_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "__rdivmod__": _right_operator(lazy_function("elementwise.arithmetic", "divmod")),
         "reshape": _reshape,
@@ -286,17 +260,11 @@ def install() -> None:
         "flatten": _flatten, "ravel": _as_view_function(_flatten), "transpose": _transpose,
         "detach": pointwise.stop_gradient, "copy": reshaping.writable_copy, "__array_namespace__": _array_namespace,
         "__array_ufunc__": _array_ufunc, "__array_function__": _array_function,
-        "__setitem__": _set_wrapper_item, "__ipow__": _in_place_wrapper_operator(power, "pow"),
+        "__setitem__": _set_wrapper_item,
     }  # fmt: skip
     for name, function in given.items():
         setattr(Value, name, function)
-    own = {
-        "__setitem__": _set_item,
-        "__ipow__": _in_place_operator(power, "pow"),
-        "fill_": _fill,
-        "copy": functions.copy_value,
-        "__copy__": functions.copy_value,
-    }
+    own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copy_value, "__copy__": functions.copy_value}
     for name, function in own.items():
         setattr(Tensor, name, function)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ..arrays.node import Node, NodeCall, set_call_site
@@ -13,6 +12,7 @@ from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import GraphError
+from ..instrument import OpCall, SavedSlot
 from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
 from .op import OUT, Op
@@ -38,21 +38,12 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 shared = True
         else:
             values.append(x)
-    intercepted = mode.watcher is not None and mode.watcher.intercepts_results
-    if level > 1 or mode.observer is None:
-        out = (
-            mode.watcher.compute_watched(op, values, static, level) if intercepted
-            else run(op, values, static) if level > 1
-            else compute(op, values, static)
-        )  # fmt: skip
+    tracked = bool(needs) and mode.grad and op.differentiable
+    evaluate = run if level > 1 else compute
+    if mode.instruments is None or not mode.instruments.sees(op):
+        out = evaluate(op, values, static)
     else:
-        tracked = bool(needs) and mode.grad and op.differentiable
-        below = (
-            partial(mode.watcher.compute_watched, op, values, static, 1)
-            if intercepted
-            else partial(compute, op, values, static)
-        )
-        out = mode.observer.compute_observed(op, args, values, static, tracked, below)
+        out = mode.instruments.compute(OpCall(op, args, values, static, level, tracked), evaluate)
     if level > 1 and type(out) is not tuple and (not isinstance(out, Value) or out.level < level - 1):
         return out  # a comparison of transformed values has a lower level, and keeps it
     if type(out) is tuple:
@@ -62,7 +53,7 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
         result.mark("inference")
     elif shared and _may_share_memory(out, values):
         result.mark("shared")
-    if needs and mode.grad and op.differentiable and result.spec.inexact:
+    if tracked and result.spec.inexact:
         result.node = _make_node(op, args, values, out, result.spec, static, tuple(needs), mode, shared)
     return result
 
@@ -94,18 +85,18 @@ def _make_node(
     node.rule = rule
     node.parents = tuple([args[i].node for i in needs])
     node.order = max([parent.order for parent in node.parents]) + 1
+    set_call_site(node, _getframe(2))
     kept = _lock_views(out, values) if shared and OUT in rule.keeps else out
-    node.kept = tuple([_keep(op, k, args, values, kept, mode) for k in rule.keeps])
+    node.kept = tuple([_keep(node, k, args, values, kept, mode) for k in rule.keeps])
     node.spec = spec
     node.call = NodeCall(tuple([spec_of(x) for x in args]), static)
     node.bar = None
-    set_call_site(node, _getframe(2))
-    if mode.observer is not None:
-        mode.observer.on_node_made(node, out)
+    if mode.instruments is not None:
+        mode.instruments.node_made(node)
     return node
 
 
-def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
+def _keep(node: Node, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
     """One value to save for the backward pass, protected from later writes."""
     if position == OUT:
         value, given = out, None
@@ -116,21 +107,23 @@ def _keep(op: Op, position: int, args: Sequence[Any], values: list[Any], out: An
                 return value
             if given.is_inference and not mode.inference:
                 raise GraphError(
-                    f"{op.name}: backward would have to save a tensor made under inference_mode.\n"
+                    f"{node.name}: backward would have to save a tensor made under inference_mode.\n"
                     "  Copy it first: pb.tensor(x)."
                 )
             if given.status == "shared":
                 value = lock_array(value)
         else:
             value = value.alias() if isinstance(value, Value) else as_immutable(value)
-    keeper = mode.keeper
-    if keeper is None or isinstance(value, (bool, int, float, complex)):
+    instruments = mode.instruments
+    if instruments is None or not instruments.savers or isinstance(value, (bool, int, float, complex)):
         return value
-    if type(value) is tuple:
-        return tuple([keeper.keep(op, position, part) for part in value])
+    op, leaf = node.rule.op, None
     if type(given) is Tensor and given.node is not None and given.node.rule is None and not given.status:
-        return keeper.keep_leaf(op, position, value, given.node)
-    return keeper.keep(op, position, value)
+        leaf = given.node
+    slot = SavedSlot(op.name, op.args, position, (node.code, node.lasti), leaf)
+    if type(value) is tuple:
+        return tuple([instruments.hold(part, slot) for part in value])
+    return instruments.hold(value, slot)
 
 
 def _record_many(

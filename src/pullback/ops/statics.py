@@ -7,10 +7,8 @@ form on. A graph read from text or JSON bypasses the public functions, so each k
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,17 +22,21 @@ MAX_ELEMENTS = 1 << 48
 #: Elements that padding may add to those of arguments and results, as scratch memory.
 _MAX_PADDING = 1 << 24
 
+#: What names the axes of a contraction. Spelled out: the module `string` takes a millisecond to import.
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 Statics = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Static:
-    """One kind of static parameter: a description, and a predicate of (value, specs, all statics).
-    A predicate that raises (because another parameter is malformed) counts as false.
+class Static(NamedTuple):
+    """One kind of static parameter: a description, a predicate of (value, specs, all statics), and how a batch axis in
+    front changes it: an "axis" moves on, an "order" of axes too, a "shape" grows. A predicate that raises
+    (because another parameter is malformed) counts as false.
     """
 
     wanted: str
     holds: Callable[[Any, Sequence[Spec], Statics], bool]
+    batching: str = ""
 
 
 def check_statics(op: Op, specs: Sequence[Spec], static: Statics) -> None:
@@ -90,7 +92,7 @@ def _is_shape(v: Any) -> bool:
 
 
 def _are_letters(v: Any) -> bool:
-    return isinstance(v, str) and all(c in string.ascii_letters for c in v) and len(set(v)) == len(v)
+    return isinstance(v, str) and all(c in LETTERS for c in v) and len(set(v)) == len(v)
 
 
 def _are_contracted(result: str, static: Statics) -> bool:
@@ -110,23 +112,26 @@ floating_dtype = Static(
     "a dtype of real floating-point numbers",
     lambda v, specs, static: isinstance(v, np.dtype) and v.name in ("float64", "float32", "float16", "bfloat16"),
 )
-shape = Static("a shape", lambda v, specs, static: _is_shape(v))
-axis = Static(
-    "an axis of the argument, counted from the front",
-    lambda v, specs, static: is_integer_between(v, 0, specs[0].ndim - 1),
+shape = Static("a shape", lambda v, specs, static: _is_shape(v), "shape")
+
+
+def _axes_kind(wanted: str, holds: Callable[[Any, int], bool], batching: str = "axis") -> Static:
+    """A kind that depends on the number of axes of the first argument."""
+    return Static(wanted, lambda v, specs, static: holds(v, specs[0].ndim), batching)
+
+
+axis = _axes_kind("an axis of the argument, counted from the front", lambda v, rank: is_integer_between(v, 0, rank - 1))
+axes = _axes_kind("different axes of the argument", _are_axes)
+axes_in_order = _axes_kind(
+    "different axes of the argument, in rising order", lambda v, rank: _are_axes(v, rank) and list(v) == sorted(v)
 )
-axes = Static("different axes of the argument", lambda v, specs, static: _are_axes(v, specs[0].ndim))
-axes_in_order = Static(
-    "different axes of the argument, in rising order",
-    lambda v, specs, static: _are_axes(v, specs[0].ndim) and list(v) == sorted(v),
-)
-permutation = Static(
-    "each axis of the argument once",
-    lambda v, specs, static: _are_axes(v, specs[0].ndim) and len(v) == specs[0].ndim,
+permutation = _axes_kind(
+    "each axis of the argument once", lambda v, rank: _are_axes(v, rank) and len(v) == rank, "order"
 )
 axes_with_repeats = Static(
     "axes of the argument, one for each shift",
     lambda v, specs, static: _are_integers(v, 0, specs[0].ndim - 1) and len(v) == len(static["shift"]),
+    "axis",
 )
 shifts = Static("a tuple of integers", lambda v, specs, static: _are_integers(v, -MAX_ELEMENTS))
 places = Static(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from ..arrays.backends import as_array, namespace_on
 from ..arrays.node import Node, propagate_call_site, user_line
@@ -16,10 +15,9 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
-from ..settings import modes, override_modes
+from ..settings import installed
 from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call
-from .threads import run_threads
 
 _gradient_lock = threading.Lock()
 
@@ -46,13 +44,17 @@ def backward(
     >>> x.grad.tolist()
     [3.0, 12.0]
     """
+    # inside a function that `grad` runs, the caller will differentiate what this pass computes
     create_graph = create_graph or is_in_running_call([_root_node(self)])
     start = check_seed(self, seed, create_graph)
+    # an input that is given twice receives its gradient once
     only = None if inputs is None else list(dict.fromkeys(_input_tensors(inputs)))
-    log = _GradientLog(only, create_graph)
     targets = None if only is None else frozenset(_require_node(t, i) for i, t in enumerate(only))
+    log = _GradientLog(only, create_graph)
     try:
-        sweep([(_root_node(self), start)], targets, log.receive, log.add, retain_graph, create_graph, workers)
+        Sweep(log, targets, retain=retain_graph, create_graph=create_graph, workers=workers).run(
+            [(_root_node(self), start)]
+        )
         log.check_all_reached(targets)
     except BaseException:
         log.undo()
@@ -85,97 +87,65 @@ def gradients(
         raise ArgumentError(f"gradients: got {len(given)} seeds for {len(roots)} outputs.")
     create_graph = create_graph or is_in_running_call([_root_node(t) for t in roots])
     starts = [(_root_node(t), check_seed(t, s, create_graph)) for t, s in zip(roots, given, strict=True)]
-    nodes = [_require_node(t, i) for i, t in enumerate(wanted)]
-    found: dict[Node, Any] = {}
+    found = _Collector(wanted)
+    # the gradients refer to what the graph saved
     retain = create_graph if retain_graph is None else retain_graph
-    sweep(starts, frozenset(nodes), found.__setitem__, _ignore_gradient, retain, create_graph, workers)
-    return _collect_gradients(wanted, nodes, found, allow_unused)
+    Sweep(found, found.targets, retain=retain, create_graph=create_graph, workers=workers).run(starts)
+    return found.gradients(allow_unused)
 
 
 def gradients_of_call(output: Tensor, inputs: list[Tensor], retain: bool) -> tuple[tuple[Tensor | None, ...], bool]:
     """The gradients of one real number with respect to the variables of a call that is over, and whether they can be
     differentiated again: only if other leaves took part. The saved values are released otherwise.
     """
-    nodes = [_require_node(t, i) for i, t in enumerate(inputs)]
-    found: dict[Node, Any] = {}
-    starts = [(_root_node(output), ones(output.spec))]
-    has_graph = sweep(starts, frozenset(nodes), found.__setitem__, _ignore_gradient, retain, None, 1)
-    return _collect_gradients(inputs, nodes, found, True), has_graph
+    found = _Collector(inputs)
+    has_graph = Sweep(found, found.targets, retain=retain).run([(_root_node(output), ones(output.spec))])
+    return found.gradients(True), has_graph
 
 
-def _collect_gradients(
-    wanted: list[Tensor], nodes: list[Node], found: dict[Node, Any], allow_unused: bool
-) -> tuple[Tensor | None, ...]:
-    delivery = GradientDelivery()
-    return tuple(
-        _collect_gradient(t, n, found, i, allow_unused, delivery)
-        for i, (t, n) in enumerate(zip(wanted, nodes, strict=True))
-    )
+class _Collector:
+    """Collects the gradients of some inputs; no `.grad` is touched."""
 
+    __slots__ = ("_found", "_inputs", "_nodes", "targets")
 
-def sweep(
-    starts: list[tuple[Node, Any]],
-    targets: frozenset[Node] | None,
-    sink: Any,
-    retain_grad: Any,
-    retain: bool,
-    create_graph: bool | None,
-    workers: int,
-) -> bool:
-    """Run a pass; whether it created a graph. With `create_graph` None the pass decides."""
-    if not isinstance(workers, int) or workers < 1:
-        raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
-    observer = modes().observer
-    if observer is not None:
-        observer.on_backward_start()
-    has_graph = True
-    try:
-        has_graph = _run_sweep(starts, targets, sink, retain_grad, retain, create_graph, workers)
-    finally:
-        if observer is not None:
-            observer.on_backward_end(not has_graph and not retain)
-    return has_graph
+    def __init__(self, inputs: list[Tensor]) -> None:
+        self._inputs, self._nodes = inputs, [_require_node(t, i) for i, t in enumerate(inputs)]
+        self.targets = frozenset(self._nodes)
+        self._found: dict[Node, Any] = {}
 
+    def receive(self, node: Node, bar: Any) -> Sequence[Tensor]:
+        self._found[node] = bar
+        return ()
 
-def _run_sweep(
-    starts: list[tuple[Node, Any]],
-    targets: frozenset[Node] | None,
-    sink: Any,
-    retain_grad: Any,
-    retain: bool,
-    create_graph: bool | None,
-    workers: int,
-) -> bool:
-    with np.errstate(all="ignore"):  # infinite gradients are valid; detect_anomaly finds them
-        one_pass = Sweep(
-            starts, targets, sink, retain_grad, retain=retain, create_graph=create_graph, alone=workers == 1
+    def retain(self, tensor: Tensor, bar: Any) -> None:
+        """`gradients` writes no `.grad`, retained or not."""
+
+    def gradients(self, allow_unused: bool) -> tuple[Tensor | None, ...]:
+        """The gradient of each input; None, or an error, for one that was not reached."""
+        delivery = GradientDelivery()
+        return tuple(
+            self._gradient(i, t, n, allow_unused, delivery)
+            for i, (t, n) in enumerate(zip(self._inputs, self._nodes, strict=True))
         )
-        if not one_pass.create_graph:
-            _run_order(one_pass, workers)
-            return False
-        with override_modes(grad=True):
-            _run_order(one_pass, workers)
-        return True
 
-
-def _ignore_gradient(tensor: Tensor, bar: Any) -> None:
-    """`gradients` writes no `.grad`, retained or not."""
-
-
-def _run_order(one_pass: Sweep, workers: int) -> None:
-    if workers == 1:
-        one_pass.run(one_pass.order)
-    else:
-        run_threads(one_pass, workers)
+    def _gradient(self, i: int, tensor: Tensor, node: Node, allow_unused: bool, delivery: GradientDelivery) -> Any:
+        if node not in self._found:
+            if allow_unused:
+                return None
+            raise _unused_input_error(node, i, "Pass allow_unused=True to get None for it.")
+        bar = self._found[node]
+        bar = delivery.owned_copy(zeros(tensor.spec) if bar is None else bar)
+        return bar if isinstance(bar, Tensor) else wrap(bar, spec_of(bar))
 
 
 class _GradientLog:
     """Writes gradients to tensors and saves the old ones, so that a failed backward restores them."""
 
-    __slots__ = ("_before", "_create_graph", "_delivery", "_only", "_seen")
+    __slots__ = ("_announce", "_before", "_create_graph", "_delivery", "_only", "_seen")
 
     def __init__(self, only: list[Tensor] | None, create_graph: bool) -> None:
         self._before: list[tuple[Tensor, Tensor | None]] = []
+        self._announce = installed().writes_gradient
         self._delivery = GradientDelivery()
         self._create_graph = create_graph
         self._only = only
@@ -186,7 +156,7 @@ class _GradientLog:
         self._seen.add(node)
         tensors = self._receivers(node)
         for tensor in tensors:
-            self.add(tensor, zeros(tensor.spec) if bar is None else bar)
+            self.retain(tensor, zeros(tensor.spec) if bar is None else bar)
         return tensors
 
     def _receivers(self, node: Node) -> list[Tensor]:
@@ -195,13 +165,12 @@ class _GradientLog:
         tensor = node.kept()
         return [] if tensor is None else [tensor]
 
-    def add(self, tensor: Tensor, bar: Any) -> None:
+    def retain(self, tensor: Tensor, bar: Any) -> None:
         """tensor.grad += bar, in owned memory."""
+        # two passes may add to one tensor
         with _gradient_lock:
             old = tensor.grad
-            watcher = modes().watcher
-            if watcher is not None:
-                watcher.before_grad_write(tensor)
+            self._announce(tensor)
             self._before.append((tensor, old))
             total = bar if old is None else pointwise.add(old if self._create_graph else old.value, strip_mask(bar))
             total = self._delivery.owned_copy(total)
@@ -216,6 +185,7 @@ class _GradientLog:
                 raise _unused_input_error(_require_node(tensor, i), i)
 
     def undo(self) -> None:
+        # the oldest entry of a tensor is written last
         for tensor, old in reversed(self._before):
             tensor._grad = old
 
@@ -268,6 +238,7 @@ def check_seed(tensor: Any, seed: Any, create_graph: bool) -> Any:
     spec = tensor.spec
     if seed is None:
         return _default_seed(tensor, create_graph)
+    # a pass without a graph computes one level below the tape
     if isinstance(seed, Tensor) and not create_graph and seed.level == tensor.level:
         value = seed.value
     else:
@@ -312,18 +283,6 @@ def _default_seed(tensor: Tensor, create_graph: bool) -> Any:
     if spec.dtype.kind == "c":
         raise DtypeError(f"backward: the output is {spec.dtype}; only a real one has a default seed.\n  Pass a seed.")
     return wrap(ones(spec), spec) if create_graph and tensor.level == 1 else ones(spec)
-
-
-def _collect_gradient(
-    tensor: Tensor, node: Node, found: dict[Node, Any], i: int, allow_unused: bool, delivery: GradientDelivery
-) -> Tensor | None:
-    if node not in found:
-        if allow_unused:
-            return None
-        raise _unused_input_error(node, i, "Pass allow_unused=True to get None for it.")
-    bar = found[node]
-    bar = delivery.owned_copy(zeros(tensor.spec) if bar is None else bar)
-    return bar if isinstance(bar, Tensor) else wrap(bar, spec_of(bar))
 
 
 def _unused_input_error(node: Node, i: int, advice: str = "Leave it out of inputs.") -> GraphError:

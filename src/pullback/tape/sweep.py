@@ -5,93 +5,138 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..arrays.node import Node, depends_on_running_call, propagate_call_site, user_line
-from ..ops.specialize import plain_step
-from ..settings import modes
+from ..arrays.tensor import Tensor
+from ..errors import ArgumentError
+from ..settings import installed, override_modes
+from .codegen import plain_step
 from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
-from .pull import check_finite, freed_graph_error, pull
+from .pull import freed_graph_error, pull
+from .threads import run_threads
 
 _ndarray = np.ndarray
 _claim_lock = threading.Lock()
 
 
+class Receiver(Protocol):
+    """What takes the gradients of a pass."""
+
+    def receive(self, node: Node, bar: Any) -> Sequence[Tensor]:
+        """The whole cotangent of a leaf or target, None for zero; returns the tensors whose `.grad` received it."""
+
+    def retain(self, tensor: Tensor, bar: Any) -> None:
+        """The gradient of an intermediate tensor that is to be retained."""
+
+
 class Sweep:
     """One backward pass: the nodes that take part, deepest first, and what to do at each.
 
-    `sink(node, bar)` receives the whole cotangent of every leaf, or of every node in `targets` if there are any, and
-    returns the tensors whose `.grad` received it.
-    A pass claims its nodes and adds their cotangents up in `node.bar`, which holds the mark `waiting` until the
-    first share arrives. If another pass (in another thread, or around a hook that started this one) has claimed
-    one of them, or if `alone` is False, cotangents are added up in `table` instead, which is slower.
+    The receiver gets the whole cotangent of every leaf, or of every node in `targets` if there are any.
     With `create_graph` the cotangents can be differentiated again; None means: if a live leaf other than the targets
     takes part, whose owner may differentiate them.
+
+    A pass claims its nodes and adds their cotangents up in `node.bar`, which holds the mark `waiting` until the
+    first share arrives. If another pass (in another thread, or around a hook that started this one) has claimed
+    one of them, or if there are several workers, cotangents are added up in `table` instead, which is slower.
     """
 
     __slots__ = (
-        "_anomaly", "_line", "_nan_only", "_observer", "claimed", "create_graph", "hooks", "order", "retain",
-        "retain_grad", "sink", "table", "targets", "waiting", "wanted",
+        "_instruments", "_line", "_watched", "_workers", "claimed", "create_graph", "hooks", "order", "receiver",
+        "retain", "table", "targets", "waiting", "wanted",
     )  # fmt: skip
 
     def __init__(
         self,
-        seeds: Sequence[tuple[Node, Any]],
-        targets: frozenset[Node] | None,
-        sink: Callable[[Node, Any], Any],
-        retain_grad: Callable[[Any, Any], None],
+        receiver: Receiver,
+        targets: frozenset[Node] | None = None,
         *,
-        retain: bool,
-        create_graph: bool | None,
-        alone: bool,
+        retain: bool = False,
+        create_graph: bool | None = None,
+        workers: int = 1,
     ) -> None:
-        self.targets, self.sink, self.retain_grad = targets, sink, retain_grad
-        mode = modes()
-        self._anomaly, self._nan_only, self._observer = mode.anomaly, mode.nan_only, mode.observer
+        if not isinstance(workers, int) or workers < 1:
+            raise ArgumentError(f"workers must be a positive integer, got {workers!r}.")
+        self.receiver, self.targets, self._workers = receiver, targets, workers
+        self.retain, self.create_graph = retain, create_graph
         self.waiting = object()
         self.table: dict[Node, Any] = {}
-        roots = [node for node, _ in seeds]
-        floor = min((n.order for n in targets), default=0) if targets is not None and create_graph is None else 0
-        mine = claim(roots, self.waiting, floor) if alone else None
-        self.claimed = mine is not None
-        order = order_deepest_first(roots, floor) if mine is None else mine
-        if create_graph is None:
-            create_graph = floor > 0 or has_foreign_leaves(order, targets or frozenset())
-        self.create_graph = create_graph
-        self.retain = retain or self.create_graph
-        self._line = user_line(sys._getframe(1)) if self.create_graph else None
+        self._instruments = installed()
+        self._watched = self._instruments.sees_pulls
+
+    def run(self, seeds: Sequence[tuple[Node, Any]]) -> bool:
+        """The whole pass, from the cotangents of the roots; whether it created a graph of itself."""
+        released = False
+        # before anything is claimed, so that what fails below is still reported as ended
+        self._instruments.backward_begins()
         try:
-            self._prepare(seeds, order)
+            with np.errstate(all="ignore"):  # infinite gradients are valid; detect_anomaly finds them
+                self._prepare(seeds)
+                if self.create_graph:
+                    with override_modes(grad=True):
+                        self._run_order()
+                else:
+                    self._run_order()
+            released = not self.retain
+        finally:
+            self._instruments.backward_ends(released)
+        return bool(self.create_graph)
+
+    def _run_order(self) -> None:
+        if self._workers == 1:
+            self.run_nodes(self.order)
+        else:
+            run_threads(self, self._workers)
+
+    def _prepare(self, seeds: Sequence[tuple[Node, Any]]) -> None:
+        """Claim the nodes and order them, decide whether to create a graph, store the seeds."""
+        roots, targets = [node for node, _ in seeds], self.targets
+        # where the pass decides itself, nodes less deep than every target are not even visited
+        floor = min((n.order for n in targets), default=0) if targets is not None and self.create_graph is None else 0
+        mine = claim(roots, self.waiting, floor) if self._workers == 1 else None
+        self.claimed = mine is not None
+        self.order = order_deepest_first(roots, floor) if mine is None else mine
+        # whatever raises before the first visit, claimed nodes must not stay claimed
+        try:
+            if self.create_graph is None:
+                self.create_graph = floor > 0 or has_foreign_leaves(self.order, targets or frozenset())
+            self.retain = self.retain or self.create_graph
+            self._line = user_line(sys._getframe(1)) if self.create_graph else None
+            self.wanted = None if targets is None else self._drop_unwanted(targets)
+            # a node of the fast path has no call, and so no hooks
+            hooked = [n for n in self.order if n.call is not None and n.call.hooks is not None]
+            self.hooks = HookRun(hooked, self.create_graph)
+            if self.hooks.entries:
+                self.order = move_leaves_early(self.order, self.hooks)
+            for node, seed in seeds:
+                if self.wanted is None or node in self.wanted:
+                    self.add(node, seed)
         except BaseException:
             if self.claimed:
-                release(order)
+                release(self.order)
             raise
 
-    def _prepare(self, seeds: Sequence[tuple[Node, Any]], order: list[Node]) -> None:
-        """Drop nodes without a path to a target, look up the hooks, store the seeds."""
-        targets, create_graph = self.targets, self.create_graph
-        self.wanted = None
-        if targets is not None:
-            self.wanted = nodes_leading_to(targets, order)
-            for node in targets:
-                node.leave_fast_path()
-        if self.wanted is not None:
+    def _drop_unwanted(self, targets: frozenset[Node]) -> set[Node] | None:
+        """Drop nodes without a path to a target; those with one, None if all have."""
+        # their cotangents are delivered, which the generated steps would not do
+        for node in targets:
+            node.leave_fast_path()
+        wanted = nodes_leading_to(targets, self.order)
+        if wanted is not None:
             if self.claimed:
-                release(n for n in order if n not in self.wanted)
-            order = [n for n in order if n in self.wanted]
-        self.hooks = HookRun([n for n in order if n.call is not None and n.call.hooks is not None], create_graph)
-        self.order = move_leaves_early(order, self.hooks) if self.hooks.entries else order
-        for node, seed in seeds:
-            if self.wanted is None or node in self.wanted:
-                self.add(node, seed)
+                release(n for n in self.order if n not in wanted)
+            self.order = [n for n in self.order if n in wanted]
+        return wanted
 
-    def run(self, order: Sequence[Node]) -> None:
+    def run_nodes(self, order: Sequence[Node]) -> None:
         """For each node: take its cotangent, pull it back, add the shares to its parents'."""
+        # another pass holds some of the nodes, so cotangents lie in the table
         if not self.claimed:
             for node in order:
                 self.visit(node, self.table.pop(node, None))
@@ -105,7 +150,8 @@ class Sweep:
     def _run_claimed(self, order: Sequence[Node]) -> None:
         """The plain case has its own loop, which is most of the cost of a small backward."""
         retain, waiting = self.retain, self.waiting
-        plain = not self.create_graph and not self._anomaly and self.wanted is None and self._observer is None
+        # read once: the loop below runs a few hundred nanoseconds a node
+        plain = not self.create_graph and self.wanted is None and not self._watched
         for node in order:
             bar = node.bar
             node.bar = None
@@ -113,6 +159,7 @@ class Sweep:
                 kept = node.kept
                 if kept is None:
                     raise freed_graph_error(node)
+                # one generated function a rule and kind of spec: pull and accumulation in a few NumPy calls
                 rule, kind = node.rule, node.spec.plain
                 (rule.plain[kind] or _specialize(rule, kind))(kept, node.parents, bar, waiting)
                 if not retain:
@@ -121,7 +168,7 @@ class Sweep:
                 self.visit(node, None if bar is waiting else bar)
 
     def visit(self, node: Node, bar: Any) -> None:
-        """One node, with hooks, checks and observers."""
+        """One node whose cotangent is complete."""
         bar = self.arrive(node, bar)
         if bar is not None and node.rule is not None:
             for parent, share in zip(node.parents, self.shares(node, bar), strict=True):
@@ -140,52 +187,52 @@ class Sweep:
 
     def sum(self, held: Any, share: Any) -> Any:
         """Two shares of one cotangent, added."""
+        # never in place: a share may be a saved value, or another parent's cotangent
         total = accumulate(held, share)
-        self._set_call_site(total)
-        if self._observer is not None:
-            self._observer.after_pull(None, (total,))
+        self._attribute(total)
+        if self._watched:
+            self._instruments.summed(total)
         return total
 
-    def _set_call_site(self, bar: Any) -> None:
-        """Attribute the graph that a pass creates to the line that started it."""
+    def _attribute(self, bar: Any) -> None:
+        """The graph that a pass creates belongs to the line that started it."""
         if self._line is not None:
             propagate_call_site(getattr(strip_mask(bar), "node", None), self._line)
 
     def arrive(self, node: Node, bar: Any) -> Any:
-        """A node's cotangent is complete: hooks run on it, then the sink receives it."""
+        """A node's cotangent is complete: hooks run on it, then it is delivered."""
         hooked = node in self.hooks.entries
         if hooked:
-            bar = self.hooks.run_gradient_hooks(node, bar, self.retain_grad)
+            bar = self.hooks.run_gradient_hooks(node, bar, self.receiver.retain)
         if node.rule is None if self.targets is None else node in self.targets:
-            took = self.sink(node, bar)
-            if self._observer is not None:
-                self._observer.on_grads_accumulated(took or ())
+            tensors = self.receiver.receive(node, bar)
+            if self._watched:
+                self._instruments.delivered(tensors)
             for hook in self.hooks.hooks_of(node, "post_accumulate") if hooked else ():
-                for tensor in took or ():
+                for tensor in tensors:
                     hook(tensor)
         return bar
 
     def shares(self, node: Node, bar: Any) -> tuple[Any, ...]:
-        """One step of the chain rule: hooks before, the rule, checks, hooks after."""
+        """One step of the chain rule, with the hooks and instruments beside it."""
         hooked = node in self.hooks.entries
         if hooked:
             bar = self.hooks.run_pre_hooks(node, bar)
-        if self._observer is not None:
-            self._observer.before_pull(node, bar)
-        wanted = None if self.wanted is None else self.wanted.__contains__
+        if self._watched:
+            self._instruments.pull_begins(node, bar)
         try:
-            shares = pull(node, bar, wanted, self.create_graph, self._observer is not None)
+            shares = pull(node, bar, None if self.wanted is None else self.wanted.__contains__, bool(self.create_graph))
+        # NumPy's own message says nothing of the user's line
         except Exception as error:
             error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
             raise
         if not self.retain:
             node.kept = None
-        if self._observer is not None:
-            self._observer.after_pull(node, shares)
-        for share in shares:
-            self._set_call_site(share)
-        if self._anomaly:
-            check_finite(node, shares, self._nan_only)
+        if self.create_graph:
+            for share in shares:
+                self._attribute(share)
+        if self._watched:
+            self._instruments.pulled(node, shares)
         return self.hooks.run_post_hooks(node, shares, bar) if hooked else shares
 
 
@@ -201,6 +248,7 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
     source = Node()  # a child of all roots, so that they are visited like any parent
     source.parents = tuple(roots)
     found = [source]
+    # two passes that claim at once would each get a part
     with _claim_lock:
         for node in found:  # grows during the loop
             for parent in filter_by_depth(floor, node.parents) if floor else node.parents:
@@ -208,6 +256,7 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
                 if bar is None:
                     parent.bar = waiting
                     found.append(parent)
+                # claimed by another pass: leave all to it
                 elif bar is not waiting:
                     release(found)
                     return None
@@ -256,8 +305,7 @@ def has_foreign_leaves(order: list[Node], except_for: Set[Node | None]) -> bool:
 
 def replay_decision(found: bool) -> bool:
     """A recomputation must decide as the first run did: calls that ran then may have finished."""
-    watcher = modes().watcher
-    return found if watcher is None else bool(watcher.resolve_decision(found))
+    return installed().decide(found)
 
 
 def is_in_running_call(roots: Iterable[Node]) -> bool:
@@ -269,6 +317,7 @@ def nodes_leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] |
     """The nodes on a path to a target, in one pass from the leaves; None if all are."""
     if order and order[-1].order == 0 and all(n in targets for n in leaves_of(order)):
         return None
+    # from the leaves up, a node is wanted if one of its parents is
     wanted: set[Node] = set()
     for node in reversed(order):
         if node in targets or any(parent in wanted for parent in node.parents):
@@ -278,6 +327,7 @@ def nodes_leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] |
 
 def move_leaves_early(order: list[Node], hooks: HookRun) -> list[Node]:
     """Leaves with hooks right after the last node that adds to them, so that a hook may use and drop a gradient."""
+    # leaves come last otherwise, when all gradients are in memory at once
     waiting = {n for n in order if n.rule is None and n in hooks.entries}
     last = {parent: node for node in order for parent in node.parents if parent in waiting}
     after: dict[Node, list[Node]] = {}

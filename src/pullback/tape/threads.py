@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays.node import Node
-from .sweep import Sweep
+
+if TYPE_CHECKING:
+    from .sweep import Sweep
 
 #: Handing a node to another thread costs some 50 microseconds, about what pulling this many elements takes.
 _MIN_THREAD_ELEMENTS = 1 << 17
@@ -28,8 +30,9 @@ def is_large(node: Node) -> bool:
 
 def run_threads(sweep: Sweep, workers: int) -> None:
     """Run alone up to the first large node, then with helpers."""
+    # small nodes cost less than handing them over
     first = next((i for i, node in enumerate(sweep.order) if is_large(node)), len(sweep.order))
-    sweep.run(sweep.order[:first])
+    sweep.run_nodes(sweep.order[:first])
     if first < len(sweep.order):
         _Workers(sweep, sweep.order[first:], workers).run_all()
 
@@ -40,6 +43,7 @@ class _Workers:
     def __init__(self, sweep: Sweep, order: list[Node], workers: int) -> None:
         self._sweep = sweep
         self._position = {node: i for i, node in enumerate(order)}
+        # how many children must still send their shares
         self._waiting = Counter(parent for node in order for parent in node.parents if parent in self._position)
         self._ready = [node for node in reversed(order) if not self._waiting[node]]
         self._shares: dict[Node, list[tuple[int, int, Any]]] = {}
@@ -63,6 +67,7 @@ class _Workers:
             self._fail(error)
         for thread in threads:
             thread.join()
+        # an error in one thread ends all
         failure, self._error = self._error, None
         try:
             if failure is not None:
@@ -73,6 +78,7 @@ class _Workers:
     def _run_worker(self) -> None:
         while (node := self._take_ready()) is not None:
             try:
+                # outside the lock: this is where NumPy works
                 shares = self._pull(node)
             except BaseException as error:
                 self._fail(error)
@@ -90,6 +96,7 @@ class _Workers:
     def _pull(self, node: Node) -> tuple[Any, ...]:
         with self._changed:
             bar = self._sweep.table.pop(node, None)
+            # in the order of one thread, since floating-point sums depend on it
             for _, _, share in sorted(self._shares.pop(node, ()), key=lambda entry: entry[:2]):
                 bar = share if bar is None else self._sweep.sum(bar, share)
             bar = self._sweep.arrive(node, bar)

@@ -18,9 +18,9 @@ import numpy as np
 from ..arrays.dtypes import NAMES, as_dtype
 from ..compile.jit import Jitted, Specialization
 from ..errors import ArgumentError
-from ..graph.encoding import WEAK_TYPES
-from ..graph.passes import PASSES
-from ..graph.verify import verify_graph
+from ..program.encoding import WEAK_TYPES
+from ..program.passes import PASSES
+from ..program.verify import verify_program
 
 
 def load_function(target: str) -> Callable[..., Any]:
@@ -133,7 +133,7 @@ def _passes_applied_text(entry: Specialization) -> str:
     graph = entry.staged
     shown = [f"staged: {len(graph.equations)} equations", str(graph)]
     for run in PASSES:
-        graph = verify_graph(run(graph))
+        graph = verify_program(run(graph))
         shown += ["", f"{run.__name__}: {len(graph.equations)} equations", str(graph)]
     return "\n".join(shown)
 

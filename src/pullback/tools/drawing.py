@@ -11,12 +11,12 @@ from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
 from ..compile.jit import Jitted, Specialization
 from ..errors import ArgumentError
-from ..graph.draw import DrawingCard, draw_cards, draw_graph
-from ..graph.ir import Graph
-from ..graph.stage import stage
-from ..graph.text import format_graph, format_spec
+from ..graph.draw import DrawingCard, draw_cards, draw_program
 from ..ops.record import PartRule
+from ..program.ir import Program
+from ..program.text import format_program, format_spec
 from ..tape.sweep import order_deepest_first
+from ..transforms.stage import stage
 
 
 def draw(
@@ -46,7 +46,7 @@ def draw(
         picture = _draw_tape(x, form, names or {})
     else:
         graph = _graph_of(x, args)
-        picture = format_graph(graph, data=False) if form == "text" else draw_graph(graph, form)
+        picture = format_program(graph, data=False) if form == "text" else draw_program(graph, form)
     if path is not None:
         Path(path).write_text(picture, encoding="utf-8")
     return picture
@@ -63,9 +63,9 @@ def _resolve_format(path: str | Path | None, form: str | None) -> str:
     return form
 
 
-def _graph_of(x: Any, args: tuple[Any, ...]) -> Graph:
-    if isinstance(x, (Graph, Specialization)):
-        return x if isinstance(x, Graph) else x.graph
+def _graph_of(x: Any, args: tuple[Any, ...]) -> Program:
+    if isinstance(x, (Program, Specialization)):
+        return x if isinstance(x, Program) else x.graph
     if isinstance(x, Jitted):
         if args:
             return x.lower(*args).graph

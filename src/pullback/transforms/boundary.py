@@ -26,6 +26,7 @@ def as_array_leaf(leaf: Any, what: str) -> Any:
         raise
     except Exception:
         raise ArgumentError(f"{what}: arguments are trees of arrays, got a {type(leaf).__name__}.") from None
+    # By an op, so that a number becomes an array in the dtype that promotion gives it.
     if type(value) in (int, float, complex):
         return pointwise.positive(value)
     if spec_of(value).dtype.kind in "OSU":
@@ -43,6 +44,14 @@ def as_differentiable(leaf: Any, what: str, structure: Any = None, number: int =
             "  Convert it first, or leave it out of argnums."
         )
     return value
+
+
+def check_paired(what: str, primals: Any, given: Any, noun: str) -> None:
+    """The primals of a function and what goes with them (`noun`) are tuples of one length."""
+    if not isinstance(primals, (tuple, list)) or not isinstance(given, (tuple, list)):
+        raise ArgumentError(f"{what}: primals and {noun} are tuples, with one entry for each argument of the function.")
+    if len(primals) != len(given):
+        raise ArgumentError(f"{what}: got {len(primals)} primals and {noun} for {len(given)} arguments.")
 
 
 def split_aux(out: Any, what: str) -> tuple[Any, Any]:
@@ -70,6 +79,7 @@ def has_leaves(node: Node | None, except_for: Set[Node | None]) -> bool:
     """
     if node is None:
         return False
+    # Leaves have order zero: variables above that lie on tracked values, which others may differentiate.
     floor = min((n.order for n in except_for if n is not None), default=0)
     return floor > 0 or has_foreign_leaves(order_deepest_first([node]), except_for)
 
@@ -94,9 +104,11 @@ def _live_leaves(node: Node | None) -> list[Any]:
 
 def unwrap_to_level(x: Any, scope: Scope) -> Any:
     """A result of the user's function, at the level of the scope that ran it or below."""
+    # Levels above the scope's are those of tapes and transforms that began inside the function.
     while isinstance(x, Value) and x.level > scope.level:
         if not isinstance(x, Tensor):
             raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")
+        # A tape inside the function may be dropped, unless a leaf that is still held would lose its gradient.
         if leaves := _live_leaves(x.node):
             updated = any(tensor is note[0] for tensor in leaves for note in scope.rebindings or ())
             raise GraphError(

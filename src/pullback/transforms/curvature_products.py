@@ -10,7 +10,7 @@ from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError
 from ..ops.dispatch import as_value
-from .boundary import restrict_arguments
+from .boundary import check_paired, restrict_arguments
 from .forward import jvp
 from .reverse import grad, vjp
 
@@ -27,6 +27,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     """
     check_functions("hvp", f)
     floats = _float_positions(primals, tangents, "hvp")
+    # Forward over reverse: one tangent through the gradient, no matrix.
     product = jvp(grad(f, floats), primals, tangents)[1]
     return _restore_positions(product, floats, len(primals))
 
@@ -56,10 +57,7 @@ def ggnvp(
 
 def _float_positions(primals: Any, tangents: Any, what: str) -> tuple[int, ...]:
     """The arguments to differentiate: those with a tangent, and all that could have one."""
-    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise ArgumentError(f"{what}: primals and tangents are tuples, with one entry for each argument.")
-    if len(primals) != len(tangents):
-        raise ArgumentError(f"{what}: got {len(primals)} primals and {len(tangents)} tangents.")
+    check_paired(what, primals, tangents, "tangents")
     floats = tuple(i for i, x in enumerate(primals) if tangents[i] is not None or _is_inexact(x))
     if not floats:
         raise ArgumentError(f"{what}: all tangents are None.")

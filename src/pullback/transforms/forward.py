@@ -12,14 +12,16 @@ from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
-from ..arrays.trees import flatten, leaves_matching, unflatten
+from ..arrays.trees import flatten, leaves_matching, map_tree, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ConversionError, DtypeError, ShapeError
 from ..ops.dispatch import as_value, run
 from ..ops.op import Op
 from ..ops.shape.reshaping import astype, broadcast_checked, expand_dims
-from ..ops.specialize import Symbol, replay, stage_equations
-from .boundary import as_array_leaf, as_differentiable, owned_copy, split_aux, unwrap_to_level
+from ..program.ir import Symbol
+from ..program.run import run as run_program
+from ..program.stage import stage
+from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
 from .vectorize import unbatch
 
 
@@ -34,6 +36,7 @@ class Dual(Value):
     def __init__(self, primal: Any, along: Any, scope: Scope) -> None:
         self.primal = primal
         self.along = along
+        # Guarded: tensors over duals stay off the fast path, which knows bare arrays alone.
         spec = spec_of(primal)
         self.spec: Spec = spec.guarded_twin or spec.as_guarded()
         self.scope = scope
@@ -80,6 +83,7 @@ class Dual(Value):
         tangents: list[Any] = []
         constant = True
         for x in args:
+            # A dual of another level is a constant here, so that perturbations are never confused.
             if type(x) is Dual and x.level == level:
                 primals.append(x.primal)
                 tangents.append(x.along)
@@ -88,8 +92,10 @@ class Dual(Value):
                 primals.append(x)
                 tangents.append(None)
         out = run(op, primals, static)
+        # What a comparison returns has no tangent, and decides branches like any array.
         if not op.differentiable:
             return out
+        # None is zero until the result leaves: constants cost no arithmetic.
         pushed = None if constant else op.push(tangents, out, primals, static)
         if type(out) is tuple:
             pushed = (None,) * len(out) if pushed is None else pushed
@@ -123,6 +129,7 @@ def _make_dual(primal: Any, tangent: Any, scope: Scope) -> Any:
         return Dual(primal, None, scope)
     found = spec_of(tangent)
     if found.shape != spec.shape:
+        # Rules leave broadcasting out; most tangents are added up before they need their full shape.
         tangent = broadcast_checked(tangent, spec.shape)
     return Dual(primal, tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype), scope)
 
@@ -171,11 +178,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     (array(1.81859485), array(0.07700375))
     """
     check_functions("jvp", f)
-    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise ArgumentError("jvp: primals and tangents are tuples, with one entry for each argument of the function.")
-    if len(primals) != len(tangents):
-        raise ArgumentError(f"jvp: got {len(primals)} primals and {len(tangents)} tangents.")
+    check_paired("jvp", primals, tangents, "tangents")
     scope = forward_scope("jvp")
+    # Inside the scope, since leaves that f makes must lie above its duals.
     with scope:
         inputs = [_make_duals(p, t, scope) for p, t in zip(primals, tangents, strict=True)]
         out = f(*inputs)
@@ -188,19 +193,17 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 
 def _lower_aux(aux: Any, scope: Scope) -> Any:
     """The aux of a function: the primals of duals, anything else unchanged."""
-    leaves, structure = flatten(aux)
-    return unflatten(
-        structure, [_split_dual(unwrap_to_level(x, scope), scope)[0] if isinstance(x, Value) else x for x in leaves]
-    )
+    return map_tree(lambda x: _split_dual(unwrap_to_level(x, scope), scope)[0] if isinstance(x, Value) else x, aux)
 
 
 def _make_duals(primal: Any, tangent: Any, scope: Scope) -> Any:
     """One argument as duals, leaf by leaf."""
-    leaves, structure = flatten(primal)
     if tangent is None:
-        return unflatten(structure, [alias(as_value(x)) for x in leaves])
+        return map_tree(lambda x: alias(as_value(x)), primal)
+    leaves, structure = flatten(primal)
     duals = []
     for i, (x, t) in enumerate(zip(leaves, leaves_matching(structure, tangent, "jvp"), strict=True)):
+        # An alias: f may rebind its own variables, not the caller's.
         x = alias(as_differentiable(x, "jvp", structure, i))
         duals.append(Dual(x, alias(check_tangent(x, t, "jvp")), scope))
     return unflatten(structure, duals)
@@ -238,12 +241,12 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         found["value"] = value
         return outs
 
-    inputs, equations, outs = stage_equations(push_flat, *map(spec_of, values), name="linearize")
+    program = stage(push_flat, *map(spec_of, values), name="linearize")
 
     def push(*tangents: Any) -> Any:
         given = leaves_matching(structure, tangents, "linearize")
         checked = [check_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(shape, [owned_copy(x) for x in replay(inputs, equations, outs, checked)])
+        return unflatten(shape, [owned_copy(x) for x in run_program(program, checked)])
 
     shape = found.pop("structure")
     return found.pop("value"), Bound(push)

@@ -40,6 +40,7 @@ class ForwardContext:
     __slots__ = ("_directions", "_scope", "_single")
 
     def __init__(self) -> None:
+        # Its size is that of the first dual with several directions.
         self._directions = batch_scope(0)
         self._scope: Scope | None = None
         self._single = False
@@ -82,6 +83,7 @@ class ForwardContext:
             return as_immutable(x)
         if isinstance(x, Dual) and x.scope is scope:
             raise ArgumentError("dual: this is a dual of this context already.")
+        # Duals hold lower values only: a leaf above them would see none of their tangents.
         if isinstance(x, Tensor) and x.node is not None and x.level > scope.level:
             raise GraphError(
                 "dual: a leaf that was made inside the context lies above its duals.\n"

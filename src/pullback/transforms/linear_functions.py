@@ -66,6 +66,7 @@ def transpose_linear(
     to this tape and is differentiated below it.
     """
     scope = Scope(what, _lift_constant, _lower_constant)
+    # At zero a step may well compute 0 * inf, which says nothing against it.
     with scope, np.errstate(all="ignore"):
         pullback = Pullback(f, [LinearVariable(zeros(spec), True, scope) for spec in specs], scope)
     scope.open = True  # its values stay on the tape, to be pulled back later
@@ -96,6 +97,7 @@ class LinearVariable(Value):
         along = {i for i, (x, mine) in enumerate(zip(args, own, strict=True)) if mine and x.moves}
         out = run(op, values, static)
         moves = bool(along)
+        # A probe follows what moves through a rule, which need not be linear.
         if along and scope.name is not _PROBE_NAME:
             if op.follow is not None:
                 return _follow_steps(op, along, out, values, static, scope)
@@ -144,6 +146,7 @@ def _check_linear_step(op: Op, along: set[int], out: Any, values: list[Any], sta
     if not op.differentiable or not all(spec_of(x).inexact for x in outs):
         raise _not_linear_error(what, op.name)
     rule = op.rule(tuple(sorted(along)), len(values))
+    # A joint rule names all arguments, so ask what it computes; other formulas name what they depend on.
     if op.joint is not None:
         if _depends_on_variables(op, along, out, values, static):
             raise _not_linear_error(what, op.name)
@@ -172,6 +175,7 @@ def _depends_on_variables(op: Op, along: set[int], out: Any, values: list[Any], 
         bar: Any = tuple([ones(spec_of(x)) for x in out])
     else:
         result, bar = LinearVariable(out, True, scope), ones(spec_of(out))
+    # Ones for cotangents: only which values move is looked at, never the numbers.
     order = sorted(along)
     specs = tuple([spec_of(x) for x in values])
     with scope:  # transforms inside of the rule lie above it

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.argument_checks import check_argnums, check_functions
-from ..arrays.node import DifferentiatedCall, Node, propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Node, is_package_code, propagate_call_site, user_line
 from ..arrays.picklable import Bound, picklable
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope, current_scope
@@ -183,6 +183,8 @@ def _check_scalar(out: Any, what: str) -> Any:
 
 def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
     """The arguments that `argnums` names, counted from the front."""
+    if type(argnums) is int and 0 <= argnums < count:  # the common case
+        return (argnums,)
     named = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     for i in named:
         if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
@@ -211,9 +213,11 @@ class Pullback:
             given = [_make_variable(x, scope, call) for x in xs]
             self._inputs = [alias(x) for x in given]  # f may rebind its own
             self.outs: list[Any] = f(*given)
-        for out in self.outs:  # f may be one of our own ops
-            propagate_call_site(out.node if isinstance(out, Tensor) else None, user_line(sys._getframe(2)))
+        for out in self.outs:
+            if isinstance(out, Tensor) and out.node is not None and is_package_code(out.node.code):
+                propagate_call_site(out.node, user_line(sys._getframe(2)))  # f is one of our own ops
         level = max((x.level for x in self._inputs), default=0)
+        # whatever else f returned is no function of the variables
         self._tracked = [_is_tracked(out, level) for out in self.outs]
         self._own_nodes = {x.node for x in self._inputs}
         self._uses_foreign: bool | None = None
@@ -232,7 +236,7 @@ class Pullback:
 
     def gradient(self, retain: bool) -> list[Any]:
         """The gradients of the one real number that f returned; its graph is freed, unless `retain`."""
-        found: Sequence[Tensor | None] = [None] * len(self._xs)
+        found: Sequence[Tensor | None] = [None] * len(self._xs)  # which stands for zeros
         if self._tracked[0] and self._inputs:
             found, self._uses_foreign = gradients_of_call(self.outs[0], self._inputs, retain)
         return [self._return_gradient(g, x) for g, x in zip(found, self._xs, strict=True)]
@@ -252,6 +256,7 @@ class Pullback:
             level = max(x.level for x in inputs)  # a cotangent of a lower level is a constant of this tape
             tracked = any(isinstance(bar, Tensor) and bar.node is not None and bar.level >= level for bar in seeds)
             create_graph = (tracked or self.uses_foreign_leaves) if create_graph is None else create_graph
+            # what was recorded when f ran is recorded here too, though the caller may pull under `no_grad`
             with enable_grad() if self.recording and not modes().grad else nullcontext():
                 found = gradients(roots, inputs, seeds, create_graph=create_graph, retain_graph=True, allow_unused=True)
         return [self._return_gradient(g, x) for g, x in zip(found, xs, strict=True)]
@@ -296,7 +301,7 @@ class Pullback:
 def _lower_below(value: Any, scope: Scope) -> Any:
     """The value that a constant of the scope stands for; also inside a batch of a later vmap that it was pulled in."""
     if type(value) is Batched and value.level > scope.level:
-        return Batched(_lower_below(value.value, scope), value.axis, value.scope, value.made_by)
+        return value.with_parts(_lower_below(value.value, scope))
     return scope.lower(value)
 
 
@@ -326,11 +331,12 @@ def _is_tracked(out: Any, level: int) -> bool:
 
 def _make_variable(x: Any, scope: Scope | None, call: DifferentiatedCall) -> Tensor:
     """A tensor that this call alone differentiates: a leaf over a value, a new node over a tensor that has one."""
+    # a tape inside a transform lies above the transform's values, so lower ones are lifted first
     if scope is not None and (not isinstance(x, Value) or x.level < scope.level):
         x = scope.lift(scope, x if isinstance(x, Value) else as_immutable(x))
     elif not isinstance(x, Tensor):
         x = x.alias() if isinstance(x, Value) else as_immutable(x)  # the caller may write to it before pulling back
-    if isinstance(x, Tensor) and x.node is not None:
+    if isinstance(x, Tensor) and x.node is not None:  # the enclosing tape sees how it is used
         variable: Tensor = pointwise.positive(x)
     else:
         value = x.value if isinstance(x, Tensor) else x

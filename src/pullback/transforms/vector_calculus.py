@@ -82,6 +82,7 @@ def _sum_over_directions(
         x = _as_real_array(x, what)
         total = None
         for first, directions in _unit_directions(spec_of(x), batch_size):
+            # One batch of directions: the function's own values are computed once for all of them.
             rows = vmap(lambda direction: derive(lambda y: f(y, *rest, **kwargs), x, direction))(directions)
             total = add_or_none(total, summed(select(rows, first), axis=0))
         return total
@@ -100,6 +101,7 @@ def _as_real_array(x: Any, what: str) -> Any:
     if flatten(x)[1] is not LEAF:
         raise ArgumentError(f"{what}: the argument is a {type(x).__name__}, wanted one array.")
     x = as_differentiable(x, what)
+    # A complex number moves in two directions, and a trace has one entry for it.
     if spec_of(x).dtype.kind == "c":
         raise DtypeError(f"{what}: the argument is {spec_of(x)}, wanted real numbers.")
     return x

@@ -39,6 +39,7 @@ class Batched(Value):
         self.value = value
         self.axis = axis
         spec = spec_of(value)
+        # The first axis is the usual one: the spec of an element is cached with that of the whole.
         if axis == 0:
             self.spec: Spec = spec.element or spec.element_spec()
         else:
@@ -80,6 +81,7 @@ class Batched(Value):
             else:
                 values.append(x)
                 axes.append(None)
+        # No argument differs by element: compute once for all of them.
         if constant:
             out = run(op, values, static)
             axis: Any = (None,) * len(out) if type(out) is tuple else None
@@ -152,6 +154,7 @@ def vmap(
         whole = (args, kwargs) if kwargs else (args,)
         leaves, structure = flatten(whole)
         values = [as_array_leaf(leaf, "vmap") for leaf in leaves]
+        # `in_axes` cannot name keyword arguments, so these are batched along their first axis.
         asked = _axes_per_argument(in_axes, args) + [0] * (len(leaves) - len(flatten(args)[0]))
         axes = [_check_axis(v, a, structure, i) for i, (v, a) in enumerate(zip(values, asked, strict=True))]
         scope = batch_scope(_batch_size(values, axes, structure, axis_size))
@@ -161,6 +164,7 @@ def vmap(
             given = unflatten(structure, inputs)  # inside: modules rebuilt here are the transform's own
             out = f(*given[0], **(given[1] if kwargs else {}))
             results, shape = flatten(out)
+            # After the call, since only then the structure of the result is known.
             wanted = broadcast_prefix(out_axes, out, "vmap: out_axes")
             pairs = zip(results, wanted, strict=True)
             return unflatten(shape, [owned_copy(unbatch(x, scope, axis)) for x, axis in pairs])
@@ -223,6 +227,7 @@ def unbatch(out: Any, scope: Scope, out_axis: int | None) -> Any:
                 "  Give the axis its elements should lie along."
             )
         return value
+    # The same for all elements, but the caller wants one for each.
     if axis is None:
         value, axis = broadcast_to(value, (scope.size, *spec_of(value).shape)), 0
     wanted = normalize_axis(out_axis, spec_of(value).ndim, "vmap")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from types import CodeType, TracebackType
@@ -22,11 +22,9 @@ from ...arrays.memory_ledger import Ledger
 from ...arrays.node import Node, user_line
 from ...arrays.text import format_bytes, parse_bytes
 from ...errors import MemoryBudgetError
+from ...instrument import Instrument, OpCall, SavedSlot
 from ...ops.dispatch import compute
-from ...ops.observers import Observer, join_observers
-from ...ops.op import Op
-from ...ops.saved_values import Keeper
-from ...settings import Modes, modes, set_modes
+from ...settings import Modes, installed, modes, set_modes
 from ...tape.cotangents import arrays_in
 from .budget_report import BudgetReport, PinnedMemory
 from .eviction import EvictionQueue
@@ -55,8 +53,12 @@ def memory_budget(limit: int | str) -> Budget:
     return Budget(parse_bytes(limit, "memory_budget: limit"))
 
 
-class Budget(Observer, Keeper):
-    """A running budget: observes ops, holds what they save, evicts and recomputes. Made by `memory_budget`."""
+class Budget(Instrument):
+    """A running budget: sees ops, holds what they save, evicts and recomputes. Made by `memory_budget`. What another
+    instrument packs is not its to evict, so it is asked last.
+    """
+
+    measures = holds_last = True
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -74,9 +76,7 @@ class Budget(Observer, Keeper):
     def __enter__(self) -> Budget:
         before = modes()
         self._before.setdefault(threading.get_ident(), []).append(before)
-        mine = before.keeper is None or isinstance(before.keeper, Budget)  # another keeper keeps packing its values
-        observer = join_observers(before.observer, self)
-        set_modes(replace(before, observer=observer, keeper=self if mine else before.keeper))
+        set_modes(replace(before, instruments=installed().push(self)))
         return self
 
     def __exit__(
@@ -95,28 +95,25 @@ class Budget(Observer, Keeper):
                 pinned=self._find_pinned(),
             )  # fmt: skip
 
-    def compute_observed(
-        self,
-        op: Op,
-        args: Sequence[Any],
-        values: list[Any],
-        static: dict[str, Any],
-        tracked: bool,
-        compute: Callable[[], Any],
-    ) -> Any:
+    def compute(self, call: OpCall, below: Callable[[], Any]) -> Any:
         """Make room, run the op, record the recipes of its results."""
-        line = user_line(sys._getframe(2))
+        if call.level > 1:
+            return below()
+        op, args, values, static = call.op, call.args, call.values, call.static
+        line = user_line(sys._getframe(1))
         with self._guard:
             inside = threading.get_ident() in self._reserved  # of a rule, whose values die with it
-            recipe = tracked or (modes().grad and not inside and self._registry.has_any_recipe(values))
+            recipe = call.tracked or (modes().grad and not inside and self._registry.has_any_recipe(values))
+            # a recipe runs the op again
             recipe = recipe and op.is_repeatable(static)
             if recipe:
                 protect_inputs(args, values)
             inputs = tuple([self._recipe_of(v, line) if is_array(v) else v for v in values])
+            # room is made before the op runs, when nothing of it can be evicted yet
             size = result_nbytes(op, args, static)
             self._make_room(0 if op.family == "linear" else size, size + workspace_nbytes(op, values))
         start = perf_counter()
-        out = compute()
+        out = below()
         seconds = perf_counter() - start
         with self._guard:
             for index, array in enumerate(out) if type(out) is tuple else ((None, out),):
@@ -126,15 +123,11 @@ class Budget(Observer, Keeper):
             self._make_room(0)
         return out
 
-    def keep(self, op: Op, position: int, value: Any) -> Any:
+    def hold(self, value: Any, slot: SavedSlot) -> Any:
         """What a node holds for a value: the value itself where it cannot be recomputed."""
-        if not is_array(value):
-            with self._guard:
-                for array in arrays_in(value):
-                    self._ledger.track(array, user_line(sys._getframe(1)))
-            return value
         with self._guard:
-            self._ledger.track(value, user_line(sys._getframe(1)))
+            for array in arrays_in(value):
+                self._ledger.track(array, slot.line)
             recipe = self._registry.recipe_of(value)
             if recipe is None or value.nbytes < _MIN_EVICTABLE_BYTES:
                 return value
@@ -146,16 +139,7 @@ class Budget(Observer, Keeper):
                 held.array = value
             return held
 
-    def on_node_made(self, node: Node, out: Any) -> None:
-        """Nothing to do: what a node saves went through `keep`."""
-
-    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
-        """A program is compiled to stay within the budget by itself; its results on a tape are seen as an op's."""
-
-    def on_backward_start(self) -> None:
-        """Nothing changes when a pass begins."""
-
-    def before_pull(self, node: Node, bar: Any) -> None:
+    def pull_begins(self, node: Node, bar: Any) -> None:
         """Make room for the sums of shares; the ops of the rule make their own."""
         specs = [p.spec for p in node.parents]
         nbytes = sum(s.nbytes for spec in specs for s in (spec if isinstance(spec, tuple) else (spec,)))
@@ -163,17 +147,20 @@ class Budget(Observer, Keeper):
             self._reserved[threading.get_ident()] = nbytes
             self._make_room(0)
 
-    def after_pull(self, node: Node | None, shares: tuple[Any, ...]) -> None:
+    def pulled(self, node: Node, shares: tuple[Any, ...]) -> None:
         with self._guard:
-            if node is not None:
-                self._reserved.pop(threading.get_ident(), None)
+            self._reserved.pop(threading.get_ident(), None)
             self._account_for(shares)
 
-    def on_grads_accumulated(self, tensors: Iterable[Any]) -> None:
+    def summed(self, total: Any) -> None:
+        with self._guard:
+            self._account_for(total)
+
+    def delivered(self, tensors: Sequence[Any]) -> None:
         with self._guard:
             self._account_for([t.grad for t in tensors])
 
-    def on_backward_end(self, released: bool) -> None:
+    def backward_ends(self, released: bool) -> None:
         """Drop the recipes of values that outlive their graph, lest they keep the whole past alive."""
         with self._guard:
             self._reserved.clear()
@@ -193,18 +180,22 @@ class Budget(Observer, Keeper):
 
     def _recompute(self, wanted: ValueRecipe) -> Any:
         order, arrays = plan_recompute(wanted)
+        # a profile sees what is computed again; the budget itself does its own accounting
+        others = installed().without(Budget)
+        # values in between are freed as soon as the last op has read them
         last_use = {id(x): i for i, m in enumerate(order) for x in m.inputs if type(x) is ValueRecipe}
         for i, m in enumerate(order):
             if m.op is None:
                 raise AssertionError("a value without a recipe is never evicted")
             self._make_room(0 if m.op.family == "linear" else m.spec.nbytes, m.spec.nbytes)
             start = perf_counter()
-            out = compute(m.op, [arrays[id(x)] if type(x) is ValueRecipe else x for x in m.inputs], m.static)
+            values = [arrays[id(x)] if type(x) is ValueRecipe else x for x in m.inputs]
+            out = others.compute(OpCall(m.op, values, values, m.static, 0, False), compute)
             self._seconds += perf_counter() - start
             self._recomputations += 1
             array = arrays[id(m)] = out if m.index is None else out[m.index]
             self._note_restored(m, array)
-            del out, array
+            del out, array, values
             for x in m.inputs:
                 if type(x) is ValueRecipe and last_use[id(x)] == i:
                     arrays.pop(id(x), None)
@@ -221,9 +212,11 @@ class Budget(Observer, Keeper):
     def _make_room(self, hard: int, soft: int = 0) -> None:
         """Evict values until `soft` bytes more fit besides what is reserved; raise if `hard` do not."""
         ledger = self._ledger
+        # what a running rule will return is not allocated yet, but will be
         wanted = ledger.remove_freed() + max(hard, soft) + sum(self._reserved.values()) - self.limit
         if wanted > 0:
             self._eviction.free(wanted)
+            # what an op needs inside is a wish; its result is not
             if ledger.remove_freed() + hard > self.limit:
                 raise self._budget_error(hard)
             self._check_pages()
@@ -237,6 +230,7 @@ class Budget(Observer, Keeper):
         recipe, new = self._registry.find_or_add(array, line)
         if new:
             block, first = self._ledger.track(array, line)
+            # made outside, so the process had it before
             self._foreign_bytes += block.nbytes if first else 0
         return recipe
 
@@ -245,6 +239,7 @@ class Budget(Observer, Keeper):
 
     def _find_pinned(self) -> tuple[PinnedMemory, ...]:
         """Live memory that cannot be evicted, largest first."""
+        # memory of evictable values, also where only a part of it is theirs
         ours = set(self._eviction.held_by_memory())
         rest = [block for key, block in self._ledger.blocks.items() if key not in ours]
         rest.sort(key=lambda block: -block.nbytes)

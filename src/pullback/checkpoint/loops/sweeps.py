@@ -13,7 +13,7 @@ from ...arrays.protect import as_immutable
 from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...errors import GraphError
-from ...ops.replay.rehearsal import UndoWatcher, undo_on_exit
+from ...ops.replay.rehearsal import undo_on_exit
 from ...settings import modes, set_modes
 from ...transforms.custom.rules import is_tracked
 from ...transforms.reverse import Pullback
@@ -28,7 +28,7 @@ def sweep_forward(chain: Chain, leaves: Sequence[Any]) -> tuple[Any, ...]:
     with (
         _in_original_modes(chain),
         chain.streams.replay_from_start(),
-        undo_on_exit(chain.objects, UndoWatcher()) if chain.is_replay else contextlib.nullcontext(),
+        undo_on_exit(chain.objects) if chain.is_replay else contextlib.nullcontext(),
     ):
         state, run = _ForwardSweep(chain, leaves).run()
         chain.watched.check()
@@ -40,6 +40,7 @@ def sweep_backward(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any,
     leaves, bars = rest[: chain.width], rest[chain.width :]
     chain.watched.check()
     with repeating(chain):
+        # a second backward pass finds the snapshots used up, and starts over
         left = take_run(ticket)
         if left is None:
             left = _ForwardSweep(chain, leaves).run_without_value()
@@ -49,7 +50,7 @@ def sweep_backward(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any,
 @contextlib.contextmanager
 def repeating(chain: Chain) -> Iterator[None]:
     """Steps that ran before run as they did then, and leave no trace."""
-    with _in_original_modes(chain), chain.streams.replay_from_start(), undo_on_exit(chain.objects, UndoWatcher()):
+    with _in_original_modes(chain), chain.streams.replay_from_start(), undo_on_exit(chain.objects):
         yield
 
 
@@ -57,7 +58,8 @@ def repeating(chain: Chain) -> Iterator[None]:
 def _in_original_modes(chain: Chain) -> Iterator[None]:
     """Run with the modes of the loop's call, so that a repeated step does the same."""
     now = modes()
-    set_modes(replace(chain.modes, keeper=None, inference=False, anomaly=now.anomaly, nan_only=now.nan_only))
+    instruments = None if now.instruments is None else now.instruments.without_saving()
+    set_modes(replace(chain.modes, inference=False, instruments=instruments))
     try:
         yield
     finally:
@@ -128,6 +130,7 @@ class _ForwardSweep:
         depths = {step: depth for depth, step in enumerate((0, *first_snapshots(steps, chain.tiers.count)))}
         fast = in_memory_depths(chain, steps)
         for i in range(steps):
+            # the backward pass begins there
             if i == steps - 1:
                 self._at_hand = self._take_snapshot(i)
             if i in depths:
@@ -140,6 +143,7 @@ class _ForwardSweep:
         levels, i = OnlineSchedule(self._chain.tiers.count), 0
         while self._has_step(i):
             dropped, waiting = levels.reach(i), self._at_hand
+            # the one at hand was never on the shelf
             if dropped is not None and (waiting is None or dropped != waiting.step):
                 self._shelf.drop(dropped)
             if waiting is not None and dropped != waiting.step:
@@ -190,9 +194,11 @@ class _BackwardSweep:
             here = self._reach(self._end - 1)
             self._at_hand = None
             self._end -= 1
+            # its state is at hand now, and no earlier step starts from there
             if self._shelf.last.step == self._end:
                 self._shelf.drop(self._end)
             found = self._pull_step(here, bars)
+            # the state may be large, and is not needed while the cotangents are added up
             del here
             bars, shares = found[:states], found[states:]
             for total, share in zip(totals, shares, strict=True):
@@ -206,6 +212,7 @@ class _BackwardSweep:
             here = self._at_hand if self._at_hand is not None and self._at_hand.step >= last.step else last
             if here.step == step:
                 return here
+            # without room for more, the steps in between are repeated each time
             free = self._chain.tiers.count - len(self._shelf)
             if not free:
                 return self._advance_to(here, step)
@@ -226,6 +233,7 @@ class _BackwardSweep:
         """The cotangents of the active leaves of one step."""
         chain = self._chain
         leaves = [wrap(x, spec_of(x)) for x in (*here.leaves(), *self._params)]
+        # the step draws what it drew then
         chain.streams.rewind(here.states)
 
         def step(*moving: Any) -> list[Any]:
@@ -237,5 +245,6 @@ class _BackwardSweep:
                 self._trail.check_state(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
             return [outs[k] for k in chain.active_states]
 
+        # a tape of one step: that is all the memory the backward pass takes
         pullback = Pullback(step, [leaves[k] for k in chain.active], None)
         return [x.value for x in pullback.pull(bars, create_graph=False)]

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...arrays.spec import Spec, spec_of
 from ...arrays.text import parse_bytes
-from ...ops.op import Op
-from ...ops.saved_values import Keeper, SavedValue
+from ...instrument import Instrument, SavedSlot
+from ...ops.saved_values import SavedValue
 from ...settings import override_modes
 from .disk import Disk, DiskSlot, is_dense
 
@@ -38,12 +38,10 @@ def offload_to_disk(directory: Any = None, *, at_least: int | str = "1 MiB") -> 
     >>> y.backward(); x.grad[0].item() / np.e
     2.0
     """
-    return override_modes(
-        keeper=_DiskOffloader(Disk(directory), parse_bytes(at_least, "offload_to_disk: at_least", least=0))
-    )
+    return override_modes(_DiskOffloader(Disk(directory), parse_bytes(at_least, "offload_to_disk: at_least", least=0)))
 
 
-class _DiskOffloader(Keeper):
+class _DiskOffloader(Instrument):
     """Sends large arrays to disk, each once however many nodes save it."""
 
     __slots__ = ("_at_least", "_disk", "_known", "_last", "_writer")
@@ -54,13 +52,15 @@ class _DiskOffloader(Keeper):
         self._last: weakref.ref[_StoredArray] | None = None
         self._writer = _BackgroundWriter()
 
-    def keep(self, op: Op, position: int, value: Any) -> Any:
+    def hold(self, value: Any, slot: SavedSlot) -> Any:
         if type(value) is not np.ndarray or value.nbytes < max(self._at_least, 1) or not is_dense(value):
             return value
+        # ids are reused, so the entry must still be of this very array
         stored = self._known.get(id(value))
         if stored is None or not stored.is_copy_of(value):
             stored = _StoredArray(value, self._disk.allocate(value), self._last)
             self._known[id(value)] = stored
+            # a chain from the last one stored back to the first: the order of the backward pass
             self._last = weakref.ref(stored)
             self._writer.write(stored)
         return _OffloadedValue(stored, spec_of(value))
@@ -87,6 +87,7 @@ class _StoredArray:
 
     def value(self) -> Any:
         """The array; those stored just before it are needed next, so they are read ahead."""
+        # weak references: what the pass has released is skipped
         before = self._before
         for _ in range(_READ_AHEAD):
             earlier = before() if before is not None else None
@@ -132,6 +133,7 @@ class _BackgroundWriter:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._write_all, name="pullback-offload", daemon=True)
                 self._thread.start()
+            # weakly: an array whose graph is gone need not be written
             self._waiting.put(weakref.ref(stored))
 
     def _write_all(self) -> None:

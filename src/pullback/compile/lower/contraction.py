@@ -9,12 +9,12 @@ from typing import Any
 from ...arrays.spec import Spec, spec_of
 from ...ops.elementwise import pointwise
 from ...ops.forms import Contract
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
 from .fuse import Fuser
 
 
-def can_lower_contraction(e: Equation) -> bool:
+def can_lower_contraction(f: Fuser, e: Equation) -> bool:
     dtype = e.results[0].spec.dtype
     arrays = all(spec_of(a).weak is None for a in e.args)
     return (
@@ -123,7 +123,7 @@ def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple
             if any(_rearranged_from(a, f.producer) in given for a in product.args):
                 continue  # another update may overwrite what this product reads
             same = product.results[0].spec == inputs[number].spec
-            if same and can_lower_contraction(product) and _is_in_product_order(product):
+            if same and can_lower_contraction(f, product) and _is_in_product_order(product):
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
                 f.views.pop(id(f.outputs[output]), None)
     return found

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
-from ...graph.ir import Graph
-from ...graph.passes import optimize
-from ...ops.routine import Routine
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Program, Symbol
+from ...program.passes import optimize
 from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
 from .fuse import Fuser
 
-Lower = Callable[..., Steps]
+Lower = Callable[[Program, dict[int, int]], Steps]
 
 
 def lower_control_flow(f: Fuser, e: Equation, lower: Lower) -> None:
@@ -24,7 +22,7 @@ def lower_control_flow(f: Fuser, e: Equation, lower: Lower) -> None:
 
 
 def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
-    body: Routine = e.static["body"]
+    body: Program = e.static["body"]
     carries, constants, length = e.static["carries"], e.static["constants"], e.static["length"]
     changed = _changed_carries(body, carries)
     fixed = [i for i in range(carries + constants) if i not in changed]
@@ -63,7 +61,7 @@ def _lower_repeat(f: Fuser, e: Equation, lower: Lower) -> None:
 
 
 def _lower_branch(f: Fuser, e: Equation, lower: Lower) -> None:
-    branches: tuple[Routine, ...] = e.static["ways"]
+    branches: tuple[Program, ...] = e.static["ways"]
     wanted = [i for i, s in enumerate(e.results) if _is_used(f, s)]
     order = list(range(len(branches[0].inputs)))
     programs = [_lower_body(branch, order, wanted, 0, lower) for branch in branches]
@@ -74,7 +72,7 @@ def _lower_branch(f: Fuser, e: Equation, lower: Lower) -> None:
     _bind_results(f, e, wanted, made)
 
 
-def _changed_carries(body: Routine, carries: int) -> list[int]:
+def _changed_carries(body: Program, carries: int) -> list[int]:
     """Carries that a round changes; the others are loop-invariant."""
     return [i for i in range(carries) if body.outputs[i] is not body.inputs[i]]
 
@@ -88,14 +86,14 @@ def _is_used(f: Fuser, s: Symbol) -> bool:
     return id(s) in f.used
 
 
-def _lower_body(code: Routine, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps:
-    """The steps of a routine with its inputs in an order and some of its outputs; the first `carried` outputs
+def _lower_body(code: Program, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps:
+    """The steps of a program with its inputs in an order and some of its outputs; the first `carried` outputs
     overwrite the first inputs.
     """
     outputs = [code.outputs[i] for i in wanted]
     outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
-    graph = optimize(Graph(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
-    return lower(graph.inputs, graph.equations, graph.outputs, {i: i for i in range(carried)})
+    program = optimize(Program(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
+    return lower(program, {i: i for i in range(carried)})
 
 
 def _initialize_carry(f: Fuser, x: Any) -> Layout:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
-from ...ops.specialize import Equation
 from ...ops.window.patches import Pairs, Sizes
+from ...program.ir import Equation
 from ..loop_ir import (
     Blocks,
     Buffer,
@@ -33,11 +33,8 @@ from ..loop_ir import (
 from .fuse import Fuser
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout, store_value
 
-#: Bytes of patches that are laid out at a time: half of the L2 cache.
-PATCH_BYTES = 1 << 19
 
-
-def can_lower_convolution(e: Equation) -> bool:
+def can_lower_convolution(f: Fuser, e: Equation) -> bool:
     """Whether the convolution has a native form."""
     specs = [spec_of(a) for a in e.args]
     dtype = e.results[0].spec.dtype
@@ -58,6 +55,7 @@ class _Geometry:
     padding: Pairs
     dilation: Sizes
     dtype: np.dtype[Any]
+    patch_bytes: int
 
     @property
     def depth(self) -> int:
@@ -71,20 +69,20 @@ class _Geometry:
     @property
     def images(self) -> int:
         """Images of a block: as many as fit in the cache and divide the number of images."""
-        most = max(1, PATCH_BYTES // (self.rows * self.depth * self.dtype.itemsize))
+        most = max(1, self.patch_bytes // (self.rows * self.depth * self.dtype.itemsize))
         return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
 
 
-def _geometry_of(e: Equation) -> _Geometry:
+def _geometry_of(e: Equation, patch_bytes: int) -> _Geometry:
     shapes = {e.op.form.result: e.results[0].spec.shape}
     shapes |= {name: spec_of(a).shape for name, a in zip(e.op.args, e.args, strict=True)}
     x, w, y = shapes["x"], shapes["w"], shapes["y"]
     how = (e.static["stride"], e.static["padding"], e.static["dilation"])
-    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype)
+    return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype, patch_bytes)
 
 
 def lower_convolution(f: Fuser, e: Equation) -> None:
-    g, (first, second) = _geometry_of(e), e.args
+    g, (first, second) = _geometry_of(e, f.limits.patch_bytes), e.args
     if e.op.form.result == "y":
         layout = _lower_forward(f, g, first, second)
     elif e.op.form.result == "w":

@@ -1,8 +1,8 @@
-"""Graph in, steps out: each equation is lowered by the form of its op."""
+"""Program in, steps out: each equation is lowered by the form of its op."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,10 @@ from ...ops.forms import (
     Window,
     Write,
 )
-from ...ops.specialize import Equation, Symbol
-from ..legality import check_legality
-from ..loop_ir import Host, Kernel, KernelLine, Layout, Steps, phase_after
-from ..schedule.order import order_steps
-from ..schedule.split import split_kernel
-from ..vocabulary import computation_dtype, is_native, is_supported
+from ...program.ir import Equation, Program, Symbol
+from ..loop_ir import Host, KernelLine, Layout, Steps, phase_after
+from ..target import Target
+from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
 from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
@@ -40,54 +38,32 @@ from .pooling import can_lower_pooling, lower_pooling
 from .views import axes_of_view, is_view
 
 
-def lower_program(
-    inputs: Sequence[Symbol], equations: Sequence[Equation], outputs: Sequence[Any], donated: dict[int, int]
-) -> Steps:
+def lower_program(program: Program, target: Target, donated: dict[int, int]) -> Steps:
     """The steps of a program. `donated` maps outputs (by number) to the inputs whose memory they overwrite."""
-    f = Fuser(inputs, equations, outputs, donated)
-    f.updates = find_in_place_updates(f, inputs)
-    for equation in equations:
+    f = Fuser(program, target, donated)
+    f.updates = find_in_place_updates(f, program.inputs)
+    for equation in program.equations:
         lower_equation(f, equation)
-    results = [place_output(f, i, x) for i, x in enumerate(outputs)]
+    results = [place_output(f, i, x) for i, x in enumerate(program.outputs)]
     write_donated_outputs(f)
     written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
-    steps = order_steps(f.first, written, f.last)
-    pieces = [piece for s in steps for piece in (split_kernel(s) if isinstance(s, Kernel) else (s,))]
-    check_legality(pieces)
-    places = [(s, f.places[id(s)]) for e in equations for s in e.results if id(s) in f.places]
-    return Steps(pieces, f.inputs, results, places)
+    places = [(s, f.places[id(s)]) for e in program.equations for s in e.results if id(s) in f.places]
+    return Steps(written, f.inputs, results, places, f.first, f.last)
 
 
 def lower_equation(f: Fuser, e: Equation) -> None:
+    """Add an equation to the steps. One whose form has no rule, or does not meet its condition, may still be a view;
+    else NumPy executes it.
+    """
     if id(e) in f.updates:
         return
-    # a form may match and still not be supported: such an equation reaches the test for views, then NumPy
-    form = e.op.form
     given, made = tuple([spec_of(a) for a in e.args]), [s.spec for s in e.results]
-    if not all(map(is_native, {s.dtype for s in (*given, *made)})) or exceeds_dtype(e):
+    if not all(map(f.target.computes_in, {s.dtype for s in (*given, *made)})) or exceeds_dtype(e):
         lower_on_host(f, e)
-    elif isinstance(form, Flow):
-        lower_control_flow(f, e, lower_program)
-    elif isinstance(form, Cast) or (e.op.family == "elementwise" and is_supported(e.op, given, made[0])):
+    elif e.op.family == "elementwise" and f.target.supports(e.op, given, made[0]):
         lower_elementwise(f, e)
-    elif isinstance(form, Reduce) and e.results[0].spec.size and spec_of(e.args[0]).size:
-        lower_fold(f, e)
-    elif isinstance(form, Contract) and can_lower_contraction(e):
-        lower_contraction(f, e)
-    elif isinstance(form, Convolve) and can_lower_convolution(e):
-        lower_convolution(f, e)
-    elif isinstance(form, Window) and can_lower_pooling(f, e):
-        lower_pooling(f, e)
-    elif isinstance(form, Join):
-        lower_join(f, e)
-    elif isinstance(form, Recompute):
-        lower_recompute_fence(f, e)
-    elif isinstance(form, Gather) and len(e.args) > 1 and e.results[0].spec.size:
-        lower_gather(f, e)
-    elif isinstance(form, ScatterAdd):
-        lower_place(f, e)
-    elif isinstance(form, Write):
-        lower_write(f, e)
+    elif (rule := RULES.get(type(e.op.form))) is not None and rule[0](f, e):
+        rule[1](f, e)
     elif is_view(e) and isinstance(e.args[0], Symbol):
         lower_view(f, e)
     else:
@@ -233,3 +209,35 @@ def lower_on_host(f: Fuser, e: Equation) -> None:
     for s, layout in zip(e.results, outs, strict=True):
         f.places[id(s)] = layout
         f.note(len(f.steps) - 1, layout.buffer)
+
+
+def lower_flow(f: Fuser, e: Equation) -> None:
+    lower_control_flow(f, e, lambda body, donated: lower_program(body, f.target, donated))
+
+
+def always(f: Fuser, e: Equation) -> bool:
+    return True
+
+
+def has_elements(f: Fuser, e: Equation) -> bool:
+    return bool(e.results[0].spec.size and spec_of(e.args[0]).size)
+
+
+def indexes_by_arrays(f: Fuser, e: Equation) -> bool:
+    return len(e.args) > 1 and bool(e.results[0].spec.size)
+
+
+#: How an equation is lowered, by the form of its op: under a condition, by a rule. Elementwise ops need no form.
+RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equation], None]]] = {
+    Flow: (always, lower_flow),
+    Cast: (always, lower_elementwise),
+    Reduce: (has_elements, lower_fold),
+    Contract: (can_lower_contraction, lower_contraction),
+    Convolve: (can_lower_convolution, lower_convolution),
+    Window: (can_lower_pooling, lower_pooling),
+    Join: (always, lower_join),
+    Recompute: (always, lower_recompute_fence),
+    Gather: (indexes_by_arrays, lower_gather),
+    ScatterAdd: (always, lower_place),
+    Write: (always, lower_write),
+}

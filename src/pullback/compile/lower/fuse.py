@@ -18,7 +18,7 @@ from ...arrays.backends import is_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...ops.op import Op
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import (
     Buffer,
     Kernel,
@@ -31,15 +31,11 @@ from ..loop_ir import (
     phase_after,
     row_major_strides,
 )
-from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher, computation_dtype
+from ..target import Target
+from ..vocabulary import Weigher, computation_dtype
 from .views import view_layouts
 
 Axes = tuple[int | None, ...]
-#: A kernel whose lines weigh more than this is full: registers run out, and the compiler slows down. Measured
-#: on chains of tanh with gradients, 48 runs a fifth faster than 90 and compiles in half the time.
-MAX_KERNEL_WEIGHT = 48
-#: The same for a kernel that folds rows: what is cut off from it has to iterate over them again.
-MAX_ROW_KERNEL_WEIGHT = 90
 
 
 @dataclass(slots=True)
@@ -54,13 +50,10 @@ class KernelValue:
 class Fuser:
     """The steps of one program while it is lowered: which kernel computes which value, and where values are stored."""
 
-    def __init__(
-        self,
-        inputs: Sequence[Symbol],
-        equations: Sequence[Equation],
-        outputs: Sequence[Any],
-        donated: dict[int, int],
-    ) -> None:
+    def __init__(self, program: Program, target: Target, donated: dict[int, int]) -> None:
+        self.target = target
+        self.limits = target.limits
+        inputs, equations, outputs = program.inputs, program.equations, program.outputs
         self.equations = equations
         self.outputs = outputs
         self.donated = donated
@@ -157,7 +150,8 @@ class Fuser:
         return step, tuple(None if n == 1 else order.index(i) for i, n in enumerate(shape))
 
     def has_room(self, step: int) -> bool:
-        return self.weights.get(step, 0) < (MAX_ROW_KERNEL_WEIGHT if self.kernel(step).inner else MAX_KERNEL_WEIGHT)
+        full = self.limits.max_row_kernel_weight if self.kernel(step).inner else self.limits.max_kernel_weight
+        return self.weights.get(step, 0) < full
 
     def order(self, shape: tuple[int, ...], args: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[int, ...]:
         """The axes of a value from the outermost to the innermost: row by row, unless a step chose another order for an
@@ -306,7 +300,7 @@ class Fuser:
                 continue
             e = self.producer[id(base)]
             weight += self.cost(e)
-            if weight > MAX_RECOMPUTE_WEIGHT or len(leaves) > 1:
+            if weight > self.limits.max_recompute_weight or len(leaves) > 1:
                 return False
             stack.extend(e.args)
         return len(leaves) <= 1
@@ -317,7 +311,7 @@ class Fuser:
         if found is None:
             found = Weigher.weigh(e.op, len(e.args)) if e.op.kernel is not None else 1
             if e.op.family != "elementwise" and not isinstance(e.op.form, Cast):
-                found = MAX_RECOMPUTE_WEIGHT + 1
+                found = self.limits.max_recompute_weight + 1
             self.costs[id(e)] = found
         return found
 

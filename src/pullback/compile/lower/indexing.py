@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays.spec import spec_of
 from ...ops.index.normalize import SLOT, axes_before, has_separated_arrays
-from ...ops.specialize import Equation
+from ...program.ir import Equation
 from ..loop_ir import KernelLine, Layout, Store, phase_after
 from .fuse import Axes, Fuser, strides_on_domain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arrays.spec import spec_of
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ..loop_ir import (
     Buffer,
     Host,
@@ -18,7 +18,6 @@ from ..loop_ir import (
     row_major_strides,
     visits_once,
 )
-from ..vocabulary import NATIVE_DTYPES
 from .contraction import lower_contraction
 from .fuse import Axes, Fuser, KernelValue, strides_on_domain
 
@@ -39,7 +38,7 @@ def place_output(f: Fuser, number: int, x: Any) -> Buffer:
         layout.buffer.kind, layout.buffer.number = "output", number
         return layout.buffer
     buffer = Buffer("output", spec.size, spec.dtype, number)
-    if spec.dtype.name not in NATIVE_DTYPES:
+    if not f.target.computes_in(spec.dtype):
         f.steps.append(copy_on_host(x if layout is None else layout, contiguous_layout(buffer, spec.shape)))
     elif spec.size:
         step = f.new_kernel(spec.shape)
@@ -76,7 +75,7 @@ def write_donated_outputs(f: Fuser) -> None:
         else:
             f.final_copies.append((f.layout_of(x), target))
     for source, target in f.final_copies:
-        if target.buffer.dtype.name not in NATIVE_DTYPES:
+        if not f.target.computes_in(target.buffer.dtype):
             f.last.append(copy_on_host(source, target))
             continue
         f.last.append(_copy_kernel(source, target))
@@ -94,7 +93,7 @@ def _copy_kernel(source: Layout, target: Layout) -> Kernel:
 
 def copy_any_dtype(f: Fuser, source: Layout) -> Layout:
     """A copy of a layout, whatever its dtype."""
-    if source.buffer.dtype.name in NATIVE_DTYPES:
+    if f.target.computes_in(source.buffer.dtype):
         return f.copy_layout(source)
     target = contiguous_layout(Buffer("arena", source.size, source.buffer.dtype), source.shape)
     f.steps.append(copy_on_host(source, target))

@@ -10,19 +10,17 @@ import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
 from ...ops.forms import Window
-from ...ops.specialize import Equation, Symbol
 from ...ops.window.patches import are_windows_disjoint, first_unpadded_place, window_slices
+from ...program.ir import Equation, Symbol
 from ..loop_ir import KernelLine, Store, phase_after
 from .fuse import Axes, Fuser, strides_on_domain
 from .padding import fill_kernel, interior_layout, padded_layout, window_place_layout
 
-#: Windows of more places fall back to NumPy: each place is unrolled in the kernel.
-MAX_PLACES = 64
-
 
 def can_lower_pooling(f: Fuser, e: Equation) -> bool:
     """Whether the pooling has a native form."""
-    many = math.prod(e.static["window"]) <= MAX_PLACES and bool(e.results[0].spec.size)
+    # each place of a window is unrolled in the kernel
+    many = math.prod(e.static["window"]) <= f.limits.max_window_places and bool(e.results[0].spec.size)
     if isinstance(e.op.form, Window) and e.op.form.kind == "take":
         return many and (_find_own_argmax(f, e) is not None or not any(map(any, e.static["padding"])))
     return many

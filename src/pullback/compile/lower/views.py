@@ -13,7 +13,7 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...ops.forms import Gather, View
 from ...ops.op import Op
-from ...ops.specialize import Equation
+from ...program.ir import Equation
 from ..loop_ir import Layout, row_major_strides
 
 

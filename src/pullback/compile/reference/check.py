@@ -7,7 +7,6 @@ arena at their offsets; native code is rendered from these.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,37 +16,27 @@ import numpy as np
 from ...arrays.node import format_line
 from ...arrays.spec import Spec, spec_of
 from ...errors import MiscompiledError, PullbackError
-from ...graph.ir import Graph
 from ...ops.dispatch import compute
-from ...ops.specialize import Equation, Symbol
-from ..loop_ir import Layout, Step, Steps
-from .interpreter import Interpreter, StepPlan, describe, element_indices
+from ...program.ir import Equation, Program, Symbol
+from ..loop_ir import Layout, Steps
+from .interpreter import Interpreter, describe, element_indices
 from .noise import TOLERANCE
 from .poisoned_memory import PoisonedMemory, region_of
 from .recording import record_hosts
 
-#: Environment variables: check every compiled program against the reference; verify the steps of every program.
-CHECK, VERIFY = "PULLBACK_CHECK", "PULLBACK_VERIFY"
-
-
-def is_variable_set(variable: str) -> bool:
-    return os.environ.get(variable, "0") not in ("", "0")
-
-
-def without_arena(steps: Steps) -> tuple[Sequence[Step], None]:
-    """The steps as they are, each buffer in separate memory."""
-    return steps.steps, None
+#: The environment variable that has every compiled program checked against the reference.
+CHECK = "PULLBACK_CHECK"
 
 
 class Judge:
-    """Compares a program's calls: it has the graph, the steps after fusion, and the plan of its arena."""
+    """Compares a program's calls: it has the graph, the steps after fusion, and those that are placed in the arena."""
 
-    def __init__(self, program: Graph, steps: Steps, final: Steps, plan: StepPlan, lines: dict[int, Any]) -> None:
+    def __init__(self, program: Program, steps: Steps, planned: Steps, lines: dict[int, Any]) -> None:
         self.program = program
         self.lines = lines
-        self.stages = (("after fusion", steps, without_arena), ("in the arena", final, plan))
+        self.stages = (("after fusion", steps), ("in the arena", planned))
         self.makers = {id(s): e for e in program.equations for s in e.results}
-        self.recorded = record_hosts((steps, final))
+        self.recorded = record_hosts((steps, planned))
         made = {layout.buffer: op for host, op in self.recorded.items() for layout in host.outs}
         #: Ops that run once, by the symbol of their first result.
         self.once = {
@@ -101,25 +90,21 @@ class Judge:
                     known[id(s)] = _as_argument(np.asarray(value, s.spec.dtype), s.spec)
         return {key: np.asarray(x) for key, x in known.items()}
 
-    def _run_stage(
-        self, name: str, steps: Steps, plan: StepPlan, given: Sequence[Any], wanted: dict[int, Any]
-    ) -> list[Any]:
+    def _run_stage(self, name: str, steps: Steps, given: Sequence[Any], wanted: dict[int, Any]) -> list[Any]:
         """Run the steps of a stage; each value is compared as soon as it is complete. The results and their noise."""
-        machine = Interpreter(plan)
-        memory = machine.new_memory(steps)
+        memory = PoisonedMemory(steps.arena)
         for i, (buffer, array) in enumerate(zip(steps.inputs, given, strict=True)):
             memory.bind(buffer, region_of(array, f"argument {i}"))
-        running = plan(steps)[0]
-        complete = _values_complete_after(steps, running)
+        complete = _values_complete_after(steps)
 
         def after(number: int, memory: PoisonedMemory) -> None:
             for symbol, layout in complete.get(number, ()):
                 found, noise = memory[layout.buffer].read(element_indices(layout))
-                where = f"step {number} ({describe(running[number])})"
+                where = f"step {number} ({describe(steps.steps[number])})"
                 self._compare(found, wanted[id(symbol)], noise, symbol, f"{where} differs {name}")
 
         try:
-            machine.run(steps, memory, after)
+            Interpreter().run(steps, memory, after)
         except MiscompiledError as error:
             raise _with_stage(name, error) from None
         return [self._check_result(name, i, memory, steps, wanted) for i in range(len(self.program.outputs))]
@@ -172,11 +157,11 @@ def _format_equation(e: Equation) -> str:
     return f"{', '.join(str(s.spec) for s in e.results)} = {e.op.name}({args}{static})"
 
 
-def _values_complete_after(steps: Steps, running: Sequence[Step]) -> dict[int, list[tuple[Symbol, Layout]]]:
+def _values_complete_after(steps: Steps) -> dict[int, list[tuple[Symbol, Layout]]]:
     """Which values are complete after which step: the last that writes their buffer. Those in the memory of arguments
     are excluded, since a donated one may be overwritten.
     """
-    last = {buffer: number for number, step in enumerate(running) for buffer in step.writes()}
+    last = {buffer: number for number, step in enumerate(steps.steps) for buffer in step.writes()}
     found: dict[int, list[tuple[Symbol, Layout]]] = {}
     for symbol, layout in steps.places:
         if layout.buffer in last and layout.buffer.kind in ("arena", "output"):

@@ -14,15 +14,9 @@ from .kernels import Regions, offset_regions, run_kernel
 from .noise import machine_epsilon, noise_of_product
 from .poisoned_memory import MemoryRegion, PoisonedMemory
 
-#: Steps in, those to run and the bytes of the arena they share out; None if each buffer has separate memory.
-StepPlan = Callable[[Steps], tuple[Sequence[Step], int | None]]
-
 
 class Interpreter:
-    """Runs programs; `plan` returns for each, also for those inside loops, its steps and the size of its arena."""
-
-    def __init__(self, plan: StepPlan) -> None:
-        self.plan = plan
+    """Runs programs; each buffer has separate memory unless the arena is planned, also in programs inside loops."""
 
     def run(
         self,
@@ -31,15 +25,12 @@ class Interpreter:
         after: Callable[[int, PoisonedMemory], None] = lambda number, memory: None,
     ) -> None:
         """Run a program whose inputs are bound in `memory`; `after` sees the memory after each step."""
-        for number, step in enumerate(self.plan(steps)[0]):
+        for number, step in enumerate(steps.steps):
             try:
                 self.run_step(step, memory.__getitem__)
             except MiscompiledError as error:
                 raise MiscompiledError(f"step {number} ({describe(step)}): {error}") from None
             after(number, memory)
-
-    def new_memory(self, steps: Steps) -> PoisonedMemory:
-        return PoisonedMemory(self.plan(steps)[1])
 
     def run_step(self, step: Step, regions: Regions) -> None:
         if isinstance(step, Kernel):
@@ -79,7 +70,7 @@ class Interpreter:
         while True:
             memory = self._bind_inputs(step, test, regions, 0)
             self.run(test, memory)
-            (truth,) = (b for b in test.outputs if b.kind == "output")
+            (truth,) = test.new_outputs
             if not memory[truth].read(np.zeros(1, np.int64))[0][0]:
                 break
             self._run_inner(step, body, regions, 0)
@@ -89,13 +80,12 @@ class Interpreter:
     def _run_inner(self, step: Loop, program: Steps, regions: Regions, number: int) -> None:
         """One round of a nested program. Its new results are in the memory of the enclosing program."""
         memory = self._bind_inputs(step, program, regions, number)
-        new = [b for b in program.outputs if b.kind == "output"]
-        for buffer, layout, by in zip(new, step.outputs, step.shifts, strict=True):
+        for buffer, layout, by in zip(program.new_outputs, step.outputs, step.shifts, strict=True):
             memory.bind(buffer, _region_at(layout, regions).offset_by(number * by))
         self.run(program, memory)
 
     def _bind_inputs(self, step: Loop, program: Steps, regions: Regions, number: int) -> PoisonedMemory:
-        memory = self.new_memory(program)
+        memory = PoisonedMemory(program.arena)
         for buffer, layout, by in zip(program.inputs, step.inputs, step.moves, strict=True):
             memory.bind(buffer, _region_at(layout, regions).offset_by(number * by))
         return memory

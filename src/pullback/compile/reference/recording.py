@@ -41,7 +41,7 @@ def record_hosts(programs: Sequence[Steps]) -> dict[Host, RecordedCall]:
     """Record the results of those ops in some programs that must not run twice; copies of a step share them."""
     found: dict[Host, RecordedCall] = {}
     known: dict[int, RecordedCall] = {}
-    for host in (host for program in programs for host in _find_hosts(program.steps)):
+    for host in (host for program in programs for host in find_hosts(program.steps)):
         if not host.is_repeatable and host not in found:
             made = (
                 host.call
@@ -52,6 +52,7 @@ def record_hosts(programs: Sequence[Steps]) -> dict[Host, RecordedCall]:
     return found
 
 
-def _find_hosts(steps: Sequence[Step]) -> list[Host]:
-    inside = [h for s in steps if isinstance(s, Loop) for program in s.programs for h in _find_hosts(program.steps)]
+def find_hosts(steps: Sequence[Step]) -> list[Host]:
+    """The ops that NumPy executes, those of nested programs too."""
+    inside = [h for s in steps if isinstance(s, Loop) for program in s.programs for h in find_hosts(program.steps)]
     return [*(s for s in steps if isinstance(s, Host)), *inside]

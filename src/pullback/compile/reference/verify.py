@@ -98,7 +98,7 @@ class _WrittenElements:
         for buffer, layout, by in inputs:
             for number in rounds if by else range(1):
                 self.require_written(_part_layout(layout, number * by, buffer.size), moves)
-        new = [b for b in step.programs[-1].outputs if b.kind == "output"]
+        new = step.programs[-1].new_outputs
         for buffer, layout, by in zip(new, step.outputs, step.shifts, strict=False):
             for number in rounds:
                 self.mark_written(_part_layout(layout, number * by, buffer.size), moves)

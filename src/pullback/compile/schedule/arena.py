@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from dataclasses import replace
 
-from ..loop_ir import Buffer, Kernel, Step, visits_once
+from ..loop_ir import Blocks, Buffer, Kernel, Loop, Step, Steps, visits_once
+from ..target import Target
 
-ALIGNMENT = 64
+
+def plan_memory(steps: Steps, target: Target) -> Steps:
+    """A program whose nested programs are planned, with the offsets of its buffers and the bytes that it works in."""
+    arena = plan_arena(steps.steps, target.limits.alignment)
+    own = arena + max((_scratch_bytes(step, target) for step in steps.steps), default=0)
+    inner = [program.workspace for step in steps.steps if isinstance(step, Loop) for program in step.programs]
+    nested = round_up(own, target.limits.alignment)
+    return replace(steps, arena=arena, nested=nested, workspace=nested + max(inner) if inner else own)
 
 
-def plan_arena(steps: list[Step]) -> int:
+def _scratch_bytes(step: Step, target: Target) -> int:
+    """The memory that a step needs beside its buffers; several blocks of a kernel may run at the same time."""
+    if isinstance(step, Blocks):
+        return max(_scratch_bytes(inner, target) for inner in step.steps)
+    if not isinstance(step, Kernel):
+        return 0
+    return target.scratch_bytes(step) * (1 if step.division is None else step.division.blocks)
+
+
+def plan_arena(steps: list[Step], alignment: int) -> int:
     """Assign the arena's buffers their offsets; returns the bytes the arena needs."""
     first, last = _lifetimes(steps)
     shares = _find_in_place(steps, first, last)
@@ -23,8 +41,9 @@ def plan_arena(steps: list[Step]) -> int:
             continue
         while leaving and leaving[0][0] < first[buffer]:
             free.give(*heapq.heappop(leaving)[1:])
-        buffer.offset = free.take(padded_size(buffer))
-        heapq.heappush(leaving, (ends[buffer], buffer.offset, padded_size(buffer)))
+        size = round_up(buffer.nbytes or 1, alignment)
+        buffer.offset = free.take(size)
+        heapq.heappush(leaving, (ends[buffer], buffer.offset, size))
     return free.top
 
 
@@ -66,9 +85,8 @@ class _FreeList:
         self.gaps.insert(at, (start, end))
 
 
-def padded_size(buffer: Buffer) -> int:
-    """The bytes a buffer takes in the arena."""
-    return -(-max(buffer.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+def round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def find_reused_buffers(steps: list[Step]) -> dict[Buffer, Buffer]:

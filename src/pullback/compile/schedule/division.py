@@ -14,40 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu.matmul.panels import is_tiled
-from ..cpu.runtime.blas import blas_thread_functions
-from ..cpu.runtime.pool_code import MAX_BLOCKS
 from ..loop_ir import Buffer, Division, Kernel, KernelLine, Product, Step, Store, load_line, phase_after
+from ..target import Limits, Target
+from .arena import round_up
 from .cost import estimate_nanoseconds
 from .domain import Domain
 
-#: Programs with less than this to share are not divided, nor in others steps of less than `MIN_STEP_NS`; a block
-#: takes at least `MIN_BLOCK_NS`. Once the threads are awake, a short kernel whose data another thread's cache would
-#: have to fetch again costs more than it saves.
-MIN_PROGRAM_NS, MIN_STEP_NS, MIN_BLOCK_NS = 40_000, 8_000, 4_000
-#: Pieces of different blocks are in different cache lines, against false sharing.
-CACHE_LINE_BYTES = 64
-#: A tiled product is cut into at most so many parts, each a multiple of so many columns or rows.
-MAX_PRODUCT_PARTS, PRODUCT_PART_MULTIPLE = 4, 32
-#: A matrix product of more nanoseconds is left to several threads of the BLAS.
-MAX_BATCH_PRODUCT_NS = 500_000
 
-
-def divide_steps(steps: Sequence[Step], vector_bytes: int) -> list[Step]:
+def divide_steps(steps: Sequence[Step], target: Target) -> list[Step]:
     """The same steps, with long kernels in blocks."""
-    steps = [_split_product(step, vector_bytes) if isinstance(step, Product) else step for step in steps]
-    times = [estimate_nanoseconds(step) for step in steps]
-    if (
-        sum(t for t, step in zip(times, steps, strict=True) if t >= MIN_STEP_NS and _is_divisible(step))
-        < MIN_PROGRAM_NS
-    ):
+    steps = [_split_product(step, target) if isinstance(step, Product) else step for step in steps]
+    times = [estimate_nanoseconds(step, target.costs) if _is_divisible(step) else 0.0 for step in steps]
+    # once threads are awake, a short kernel whose data another cache would have to fetch costs more than it saves
+    if sum(t for t in times if t >= target.limits.min_step_ns) < target.limits.min_program_ns:
         return list(steps)
     found: list[Step] = []
-    for step in steps:
+    for step, time in zip(steps, times, strict=True):
         if isinstance(step, Kernel):
-            found += _divide_kernel(step, vector_bytes)
+            found += _divide_kernel(step, time, target.limits)
         else:
-            found.append(_divide_batch(step) if isinstance(step, Product) else step)
+            found.append(_divide_batch(step, time, target) if isinstance(step, Product) else step)
     return found
 
 
@@ -55,17 +41,19 @@ def _is_divisible(step: Step) -> bool:
     return isinstance(step, Kernel) or (isinstance(step, Product) and step.out.shape[0] > 1)
 
 
-def _split_product(step: Product, vector_bytes: int) -> Product:
-    """A long tiled product as a batch of several, by columns (or else rows) of the result. Each element is summed in
+def _split_product(step: Product, target: Target) -> Product:
+    """A long product as a batch of several, by columns (or else rows) of the result. Each element is summed in
     the same order as before.
     """
     _, rows, columns = step.out.shape
-    count = min(_block_count(estimate_nanoseconds(step)), MAX_PRODUCT_PARTS)
-    if count == 1 or step.out.shape[0] > 1 or not is_tiled(step, vector_bytes):
+    limits = target.limits
+    count = min(_block_count(estimate_nanoseconds(step, target.costs), limits), limits.max_product_parts)
+    if count == 1 or step.out.shape[0] > 1 or not target.can_cut_product(step):
         return step
-    while count > 1 and columns % (count * PRODUCT_PART_MULTIPLE) and rows % (count * PRODUCT_PART_MULTIPLE):
+    unit = limits.product_part_multiple
+    while count > 1 and columns % (count * unit) and rows % (count * unit):
         count //= 2
-    along = columns % (count * PRODUCT_PART_MULTIPLE) == 0
+    along = columns % (count * unit) == 0
     wide, tall = (columns // count, rows) if along else (columns, rows // count)
     out, left, right = step.out, step.left, step.right
     by = wide if along else tall * out.strides[1]
@@ -79,47 +67,47 @@ def _split_product(step: Product, vector_bytes: int) -> Product:
     return replace(step, out=parts[0], left=parts[1], right=parts[2])
 
 
-def _divide_batch(step: Product) -> Product:
-    """A batch of products in blocks, where the BLAS can be limited to the calling thread. Large matrices are left to
-    the BLAS's own threads, one after the other.
+def _divide_batch(step: Product, time: float, target: Target) -> Product:
+    """A batch of products in blocks, where the target can run them side by side. Large matrices are left to the
+    library's own threads, one after the other.
     """
-    time, batch = estimate_nanoseconds(step), step.out.shape[0]
+    batch, limits = step.out.shape[0], target.limits
     disjoint = all(step.out.buffer is not x.buffer for x in (step.left, step.right)) and step.out.strides[0] != 0
     if (
         batch == 1
-        or time < MIN_STEP_NS
-        or time / batch > MAX_BATCH_PRODUCT_NS
+        or time < limits.min_step_ns
+        or time / batch > limits.max_batch_product_ns
         or not disjoint
-        or blas_thread_functions() is None
+        or not target.can_divide_batches()
     ):
         return step
-    return replace(step, blocks=min(_block_count(time), batch))
+    return replace(step, blocks=min(_block_count(time, limits), batch))
 
 
-def _block_count(time: float) -> int:
+def _block_count(time: float, limits: Limits) -> int:
     """A power of two, so that a thread's share in one kernel is its share in the next: its caches hold it."""
-    return min(MAX_BLOCKS, 1 << max(1, int(time / MIN_BLOCK_NS)).bit_length() - 1)
+    return min(limits.max_blocks, 1 << max(1, int(time / limits.min_block_ns)).bit_length() - 1)
 
 
-def _divide_kernel(kernel: Kernel, vector_bytes: int) -> list[Step]:
-    time = estimate_nanoseconds(kernel)
-    if time < MIN_STEP_NS or any(s.args or s.accumulates for s in kernel.stores):  # two blocks may share a place
+def _divide_kernel(kernel: Kernel, time: float, limits: Limits) -> list[Step]:
+    if time < limits.min_step_ns or any(s.args or s.accumulates for s in kernel.stores):  # two blocks may share a place
         return [kernel]
-    domain = Domain(kernel, vector_bytes)
+    domain = Domain(kernel, limits)
     folds = [line for line in kernel.live_lines() if line.kind == "fold"]
     later = _find_postponed_stores(kernel) if folds and not domain.rows else []
     if later is None:
         return [kernel]
     stores = [s for s in kernel.stores if s not in later]
     count = domain.rows if folds and domain.rows else len(domain.sizes)
-    wanted = _block_count(time)
+    wanted = _block_count(time, limits)
     possible = [
         g for g in range(count) if _max_blocks(domain, g) > 1 and _are_blocks_independent(kernel, domain, stores, g)
     ]
     if not possible or wanted == 1:
         return [kernel]
     group = _choose_group(domain, possible, wanted)
-    return _build_blocks(kernel, domain, group, min(wanted, _max_blocks(domain, group)), stores, later)
+    blocks = min(wanted, _max_blocks(domain, group))
+    return _build_blocks(kernel, domain, group, blocks, stores, later, limits.cache_line_bytes)
 
 
 def _max_blocks(domain: Domain, group: int) -> int:
@@ -157,13 +145,14 @@ def _has_partial_results(kernel: Kernel, store: Store) -> bool:
 
 
 def _build_blocks(
-    kernel: Kernel, domain: Domain, group: int, blocks: int, stores: list[Store], later: list[Store]
+    kernel: Kernel, domain: Domain, group: int, blocks: int, stores: list[Store], later: list[Store], cache_line: int
 ) -> list[Step]:
     """The kernel in blocks along a group, and the kernels that combine the blocks' partial folds."""
     piece_strides: dict[Buffer, int] = {}
 
     def new_pieces(dtype: np.dtype[Any], size: int) -> Buffer:
-        step = -(-size * dtype.itemsize // CACHE_LINE_BYTES) * CACHE_LINE_BYTES // dtype.itemsize
+        # pieces of different blocks are in different cache lines, against false sharing
+        step = round_up(size * dtype.itemsize, cache_line) // dtype.itemsize
         buffer = Buffer("arena", blocks * step, dtype)
         piece_strides[buffer] = step
         return buffer

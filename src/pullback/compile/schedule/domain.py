@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 
 from ..loop_ir import Kernel, KernelLine
-
-#: The largest unroll factor of a row's loop, in vectors.
-MAX_UNROLL = 4
+from ..target import Limits
 
 
 class Domain:
     """The axes of a kernel in groups, with a size each; the groups from `rows` on are the row."""
 
-    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+    def __init__(self, kernel: Kernel, limits: Limits) -> None:
         self.kernel = kernel
+        self.max_unroll = limits.max_unroll
         self.groups, self.in_row = _collapse_axes(kernel)
         self.sizes = [math.prod(kernel.extents[a] for a in g) for g in self.groups]
         self.group_of = {a: i for i, g in enumerate(self.groups) for a in g}
         self.rows = len(self.groups) - self.in_row
-        self.lanes = self._choose_lanes(vector_bytes)
+        self.lanes = self._choose_lanes(limits.vector_bytes)
         #: The group along which the domain is divided into blocks; -1 for none.
         self.divided_group = self.group_of[kernel.division.axis] if kernel.division is not None else -1
 
@@ -38,23 +37,7 @@ class Domain:
 
     def block_multiple(self, group: int) -> int:
         """Blocks along a group start at multiples of this: along vectors, an unrolled iteration is not cut."""
-        return MAX_UNROLL * self.lanes if self.in_row and group == len(self.sizes) - 1 else 1
-
-    def block_bounds_lines(self) -> list[str]:
-        """The LLVM lines that compute the range of block `%block`: `%lo`, `%hi`, and whether it is the `%last`."""
-        assert self.kernel.division is not None
-        blocks, unit = self.kernel.division.blocks, self.block_multiple(self.divided_group)
-        size = self.sizes[self.divided_group]
-        return [
-            f"  %last = icmp eq i64 %block, {blocks - 1}",
-            f"  %lo.a = mul nuw nsw i64 %block, {size // unit}",
-            f"  %lo.b = udiv i64 %lo.a, {blocks}",
-            f"  %lo = mul nuw nsw i64 %lo.b, {unit}",
-            f"  %hi.a = add nuw nsw i64 %lo.a, {size // unit}",
-            f"  %hi.b = udiv i64 %hi.a, {blocks}",
-            f"  %hi.c = mul nuw nsw i64 %hi.b, {unit}",
-            f"  %hi = select i1 %last, i64 {size}, i64 %hi.c",
-        ]
+        return self.max_unroll * self.lanes if self.in_row and group == len(self.sizes) - 1 else 1
 
     @property
     def row(self) -> int:

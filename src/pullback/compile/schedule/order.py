@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..loop_ir import Buffer, Step
+from ..loop_ir import Buffer, Step, Steps
 
 
-def order_steps(first: Sequence[Step], steps: Sequence[Step], last: Sequence[Step]) -> list[Step]:
-    """`first` fill memory and read nothing: each runs just before the first step that uses what it fills. `last`
-    overwrite arguments: each runs as soon as all have read what it overwrites and written what it reads, so that what
-    it reads is freed early.
+def order_steps(program: Steps) -> Steps:
+    """The fills read nothing: each runs just before the first step that uses what it fills. The updates overwrite
+    arguments: each runs as soon as all have read what it overwrites and written what it reads, so that what it reads
+    is freed early.
     """
+    first, steps, last = program.fills, program.steps, program.updates
     before: dict[int, list[Step]] = {}
     touched = _first_uses([*steps, *last])
     for step in first:
@@ -28,7 +30,8 @@ def order_steps(first: Sequence[Step], steps: Sequence[Step], last: Sequence[Ste
     found = [*after.get(-1, ())]
     for i, step in enumerate(steps):
         found += [*before.get(i, ()), step, *after.get(i, ())]
-    return [s for i in sorted(before) if i >= len(steps) for s in before[i]] + found
+    late = [s for i in sorted(before) if i >= len(steps) for s in before[i]]
+    return replace(program, steps=late + found, fills=[], updates=[])
 
 
 def _first_uses(steps: Sequence[Step]) -> dict[Buffer, int]:

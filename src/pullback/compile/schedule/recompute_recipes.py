@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step
+from ..target import Costs, Target
+from .arena import round_up
 from .cost import estimate_nanoseconds
-
-#: What an op that NumPy executes is assumed to cost for each byte that it reads or writes.
-HOST_NS_PER_BYTE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,17 @@ class Recipe:
 class StepUsage:
     """Steps with their analysis: which step uses which buffer, what can be computed again, and when each runs."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], target: Target) -> None:
         self.steps = steps
+        self.costs = target.costs
+        self.alignment = target.limits.alignment
         self.reads = [_unique(step.reads()) for step in steps]
         self.writes = [_unique(step.writes()) for step in steps]
         self.clock = [0.0]
         self.uses: dict[Buffer, list[int]] = {}
         self.write_steps: dict[Buffer, list[int]] = {}
         for i, step in enumerate(steps):
-            self.clock.append(self.clock[-1] + _step_time(step))
+            self.clock.append(self.clock[-1] + _step_time(step, self.costs))
             for buffer in _unique((*self.reads[i], *self.writes[i])):
                 self.uses.setdefault(buffer, []).append(i)
             for buffer in self.writes[i]:
@@ -57,6 +58,10 @@ class StepUsage:
         for buffer, recipe in self.recipes.items():
             for source in recipe.sources:
                 self.dependents.setdefault(source, []).append(buffer)
+
+    def padded_size(self, buffer: Buffer) -> int:
+        """The bytes a buffer takes in the arena."""
+        return round_up(buffer.nbytes or 1, self.alignment)
 
     def next_use(self, buffer: Buffer, now: int) -> int | None:
         """The first step from `now` on that uses a buffer."""
@@ -76,6 +81,7 @@ class StepUsage:
         if not all(self._is_private_to(b, writers) for b in side_writes):
             return None
         sources = _unique(b for step in steps for b in step.reads() if b is not buffer and b not in side_writes)
+        cost = sum(_step_time(step, self.costs) for step in steps)
         until, roots = math.inf, frozenset[Buffer]()
         for step, at in zip(steps, writers, strict=True):
             for source in step.reads():
@@ -89,7 +95,7 @@ class StepUsage:
                 else:
                     until = min(until, self._next_overwrite(source, at))
                     roots |= {source} if source.kind == "arena" else set()
-        return Recipe(steps, sources, side_writes, sum(map(_step_time, steps)), until, roots)
+        return Recipe(steps, sources, side_writes, cost, until, roots)
 
     def _is_private_to(self, buffer: Buffer, writers: Sequence[int]) -> bool:
         """Whether some steps read in a buffer at most what they have written there themselves."""
@@ -105,11 +111,11 @@ def _unique(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffers))
 
 
-def _step_time(step: Step) -> float:
+def _step_time(step: Step, costs: Costs) -> float:
     """Nanoseconds; for an op that NumPy executes, whose work is unknown, by its bytes."""
     if not isinstance(step, Host):
-        return estimate_nanoseconds(step)
-    return HOST_NS_PER_BYTE * sum(b.nbytes for b in _unique((*step.reads(), *step.writes())))
+        return estimate_nanoseconds(step, costs)
+    return costs.host_byte_ns * sum(b.nbytes for b in _unique((*step.reads(), *step.writes())))
 
 
 def _is_repeatable(step: Step) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..loop_ir import Buffer, Step
-from .arena import find_reused_buffers, padded_size
+from ..target import Target
+from .arena import find_reused_buffers
 from .recompute_recipes import StepUsage, rename_buffers
 
 #: Smaller buffers are not evicted: it would only lengthen the program.
@@ -34,14 +35,14 @@ class Fit:
     cost: float
 
 
-def fit_steps(steps: Sequence[Step], room: int, arena_of: Callable[[list[Step]], int]) -> Fit:
+def fit_steps(steps: Sequence[Step], room: int, target: Target, arena_of: Callable[[list[Step]], int]) -> Fit:
     """Steps whose arena has at most `room` bytes, if such are found, and among those the fastest; else those with the
     smallest arena.
     """
     best = Fit(list(steps), arena_of(list(steps)), 0.0)
     if best.arena <= room:
         return best
-    program = StepUsage(steps)
+    program = StepUsage(steps, target)
     for part in BUDGET_FRACTIONS:
         best = _try_limit(program, int(room * part), room, arena_of, best)
         if best.arena <= room:
@@ -102,8 +103,8 @@ class _Simulation:
                     self._recompute(buffer)
             new = [b for b in used if b not in self.live]
             # a buffer that overwrites a dying one in place needs no room
-            saved = sum(padded_size(b) for b in new if b in reused and self._is_dead(reused[b], i + 1))
-            self._make_room(sum(map(padded_size, new)) - saved)
+            saved = sum(p.padded_size(b) for b in new if b in reused and self._is_dead(reused[b], i + 1))
+            self._make_room(sum(map(self.program.padded_size, new)) - saved)
             for buffer in new:
                 self._allocate(buffer, buffer)
             self.steps.append(rename_buffers(step, {b: self.live[b] for b in used if self.live[b] is not b}))
@@ -115,7 +116,7 @@ class _Simulation:
 
     def _allocate(self, buffer: Buffer, name: Buffer) -> None:
         self.live[buffer] = name
-        self.bytes += padded_size(buffer)
+        self.bytes += self.program.padded_size(buffer)
         if buffer in self.evicted:
             self.evicted.remove(buffer)
             self.evicted_dependents.subtract(self.program.recipes[buffer].roots)
@@ -129,7 +130,7 @@ class _Simulation:
         """Free a buffer after its last use."""
         if buffer in self.live and self._is_dead(buffer, now):
             del self.live[buffer]
-            self.bytes -= padded_size(buffer)
+            self.bytes -= self.program.padded_size(buffer)
 
     def _make_room(self, wanted: int) -> None:
         while self.bytes + wanted > self.limit:
@@ -138,7 +139,7 @@ class _Simulation:
                 return
             buffer = min(candidates)[2]
             del self.live[buffer]
-            self.bytes -= padded_size(buffer)
+            self.bytes -= self.program.padded_size(buffer)
             self.evicted.add(buffer)
             self.evicted_dependents.update(self.program.recipes[buffer].roots)
 
@@ -155,7 +156,7 @@ class _Simulation:
         p = self.program
         ahead = p.next_use(buffer, self.now)
         wait = p.clock[self.now if ahead is None else ahead] - p.clock[self.now]
-        return self._recompute_cost(buffer) / (padded_size(buffer) * (wait + 1.0))
+        return self._recompute_cost(buffer) / (self.program.padded_size(buffer) * (wait + 1.0))
 
     def _recompute_cost(self, buffer: Buffer) -> float:
         """What it costs to have a buffer again: its own steps, and those of its evicted neighbours."""
@@ -181,7 +182,7 @@ class _Simulation:
         for k, b in enumerate(order):
             self.pinned = here | {source for source, end in last.items() if end >= k} | {b}
             recipe = p.recipes[b]
-            self._make_room(sum(map(padded_size, (b, *recipe.side_writes))))
+            self._make_room(sum(map(self.program.padded_size, (b, *recipe.side_writes))))
             self._allocate(b, _buffer_like(b))
             names = {x: self.live[x] for x in (b, *recipe.sources) if self.live.get(x, x) is not x}
             names |= {x: _buffer_like(x) for x in recipe.side_writes}

@@ -10,33 +10,35 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from ..loop_ir import Buffer, Kernel, KernelLine, Store, load_line, row_major_strides
-
-#: From this weight on a function is worth a separate loop.
-COSTLY_WEIGHT = 12
-#: Above so many bytes a value is loaded from a far cache.
-NEAR_BYTES = 1 << 17
+from ..loop_ir import Buffer, Kernel, KernelLine, Steps, Store, load_line, row_major_strides
+from ..target import Limits
 
 
-def split_kernel(kernel: Kernel) -> list[Kernel]:
+def split_steps(steps: Steps, limits: Limits) -> Steps:
+    pieces = [piece for s in steps.steps for piece in (split_kernel(s, limits) if isinstance(s, Kernel) else (s,))]
+    return dataclasses.replace(steps, steps=pieces)
+
+
+def split_kernel(kernel: Kernel, limits: Limits) -> list[Kernel]:
     """The kernel in pieces, none of which has one costly function depending on another."""
-    if kernel.inner or sum(line.weight >= COSTLY_WEIGHT for line in kernel.lines) < 2 or not _is_plain(kernel):
+    several = sum(line.weight >= limits.costly_weight for line in kernel.lines) > 1
+    if kernel.inner or not several or not _is_plain(kernel, limits.near_bytes):
         return [kernel]
     lines = [line for line in kernel.live_lines() if line.args]
     stored = {id(s.line) for s in kernel.stores}
-    cuts = _find_cuts(lines, stored)
+    cuts = _find_cuts(lines, stored, limits.costly_weight)
     return _Splitter(kernel, lines, cuts).build_pieces() if cuts else [kernel]
 
 
-def _is_plain(kernel: Kernel) -> bool:
+def _is_plain(kernel: Kernel, near_bytes: int) -> bool:
     """Whether a kernel without rows works in near memory, and neither scatters nor overwrites what it reads."""
     lines = kernel.live_lines()
     read = {id(line.buffer) for line in lines if line.buffer is not None}
-    near = all(math.prod(kernel.extents) * line.dtype.itemsize <= NEAR_BYTES for line in lines)
+    near = all(math.prod(kernel.extents) * line.dtype.itemsize <= near_bytes for line in lines)
     return near and not any(s.args or id(s.buffer) in read for s in kernel.stores)
 
 
-def _find_cuts(lines: Sequence[KernelLine], stored: set[int]) -> list[int]:
+def _find_cuts(lines: Sequence[KernelLine], stored: set[int], costly: float) -> list[int]:
     """Before which lines to cut: between two costly functions, where the fewest values must be stored."""
     last_use = {id(a): i for i, line in enumerate(lines) for a in line.args}
     cuts: list[int] = []
@@ -44,14 +46,14 @@ def _find_cuts(lines: Sequence[KernelLine], stored: set[int]) -> list[int]:
     first = 0  # where a cut may be made: after the latest costly function
     for i, line in enumerate(lines):
         before = max((depth.get(id(a), 0) for a in line.args), default=0)
-        if line.weight >= COSTLY_WEIGHT and before >= COSTLY_WEIGHT:
+        if line.weight >= costly and before >= costly:
             cuts.append(min(range(i, first, -1), key=lambda at: _count_crossing(lines, at, last_use, stored)))
             depth = {}  # restarts at the cut: what comes before is in another loop
             for other in lines[cuts[-1] : i]:
                 depth[id(other)] = other.weight + max((depth.get(id(a), 0) for a in other.args), default=0)
             before = max((depth.get(id(a), 0) for a in line.args), default=0)
         depth[id(line)] = line.weight + before
-        first = i if line.weight >= COSTLY_WEIGHT else first
+        first = i if line.weight >= costly else first
     return cuts
 
 

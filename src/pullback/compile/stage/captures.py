@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...arrays.tensor import Tensor
-from ...arrays.value import Value
-from ...graph.ir import Graph
 from ...ops.op import OPS
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation, Program, Symbol
+from ...program.stage import hoist
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
@@ -39,35 +38,22 @@ def to_native_byte_order(array: Any) -> Any:
     return array.astype(np.dtype(array.dtype.type))
 
 
-def hoist_captures(found: TracedProgram) -> tuple[Graph, list[Any]]:
+def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
     graph. What f made itself stays a constant.
     """
-    captured: dict[int, Symbol] = {}
-    held: list[Any] = []
-    given: list[Symbol] = []
-    repeats: list[Equation] = []
-    scope = found.inputs[0].scope
-
-    def symbol_for(constant: Any) -> Any:
-        x = found.constants.origin(constant)
-        if type(x) is Tensor and x is constant and x.node is None and is_array(x.value):
-            x = x.value  # a tensor that f made
-        outside = isinstance(x, Value) and not (isinstance(x, Symbol) and x.scope is scope)
-        if not outside and not (is_array(x) and x.ndim):
-            return x
-        if id(x) not in captured:
-            captured[id(x)] = Symbol(native_spec(x), scope, [], None)
-            held.append(_drop_repeats(x))
-            given.append(captured[id(x)])
-            if held[-1] is not x:  # one number seen as an array, such as the cotangent of a sum
-                given[-1] = Symbol(native_spec(held[-1]), scope, [], None)
-                repeats.append(Equation((captured[id(x)],), OPS["broadcast_to"], (given[-1],), {"shape": x.shape}))
-        return captured[id(x)]
-
-    equations = [Equation(e.results, e.op, tuple(symbol_for(a) for a in e.args), e.static) for e in found.equations]
-    outputs = tuple(symbol_for(o) for o in found.outputs)
-    return Graph((*found.inputs, *given), (*repeats, *equations), outputs), held
+    program, captured = hoist(found.program, origin=found.constants.origin, spec=native_spec)
+    first = len(program.inputs) - len(captured)
+    inputs, repeats = list(program.inputs), []
+    for i, x in enumerate(captured):
+        small = _drop_repeats(x)
+        if small is not x:  # one number seen as an array, such as the cotangent of a sum
+            seen, captured[i] = inputs[first + i], small
+            inputs[first + i] = Symbol(native_spec(small), seen.scope, [], None)
+            repeats.append(Equation((seen,), OPS["broadcast_to"], (inputs[first + i],), {"shape": x.shape}))
+    if not repeats:
+        return program, captured
+    return replace(program, inputs=tuple(inputs), equations=(*repeats, *program.equations)), captured
 
 
 def native_spec(x: Any) -> Spec:

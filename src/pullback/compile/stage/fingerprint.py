@@ -1,16 +1,13 @@
-"""Graph in, a key out that is equal for equal programs, so that they share compiled code."""
+"""Program in, a key out that is equal for equal programs, so that they share compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ...arrays.spec import spec_of
-from ...graph.ir import Graph
-from ...ops.routine import Routine
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Program, Symbol
 
 _NAMED = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype)
 
@@ -19,15 +16,15 @@ class _UnknownError(Exception):
     """Something that cannot be compared."""
 
 
-def fingerprint(graph: Graph) -> Any:
-    """The key; None if the graph has something that cannot be compared. Ops are compared by identity."""
+def fingerprint(program: Program) -> Any:
+    """The key; None if the program has something that cannot be compared. Ops are compared by identity."""
     try:
-        return _program_key(graph.inputs, graph.equations, graph.outputs)
+        return _program_key(program)
     except _UnknownError:
         return None
 
 
-def _program_key(inputs: Iterable[Symbol], equations: Iterable[Equation], outputs: Iterable[Any]) -> Any:
+def _program_key(program: Program) -> Any:
     numbers: dict[int, int] = {}
 
     def number_symbol(s: Symbol) -> Any:
@@ -40,13 +37,13 @@ def _program_key(inputs: Iterable[Symbol], equations: Iterable[Equation], output
             return numbers[id(x)]
         return _value_key(x)
 
-    first = [number_symbol(s) for s in inputs]
+    first = [number_symbol(s) for s in program.inputs]
     lines = []
-    for e in equations:
+    for e in program.equations:
         args = tuple(map(argument_key, e.args))
         static = tuple((name, _value_key(value)) for name, value in sorted(e.static.items()))
         lines.append((e.op, args, static, tuple(map(number_symbol, e.results))))
-    return tuple(first), tuple(lines), tuple((argument_key(o), spec_of(o)) for o in outputs)
+    return tuple(first), tuple(lines), tuple((argument_key(o), spec_of(o)) for o in program.outputs)
 
 
 def _value_key(x: Any) -> Any:
@@ -63,6 +60,6 @@ def _value_key(x: Any) -> Any:
         return np.ndarray, x.shape, x.dtype.str, x.tobytes()
     if isinstance(x, np.generic):
         return type(x), x.tobytes()
-    if isinstance(x, Routine):
-        return Routine, _program_key(x.inputs, x.equations, x.outputs)
+    if isinstance(x, Program):
+        return Program, _program_key(x)
     raise _UnknownError

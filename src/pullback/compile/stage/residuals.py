@@ -1,93 +1,15 @@
-"""Staged pullback in, a forward and a backward program out: what needs no cotangent runs in the forward pass, and is
-saved or recomputed.
-
-The staged pullback of a function is one program of its arguments and of the cotangents. Whatever does not depend on
-the cotangents belongs to the forward pass, where most of it is computed anyway. Of the residuals, cheap ones are
-recomputed in the backward pass, if that saves no more bytes than saving them would.
-"""
+"""Which residuals of a compiled backward pass are recomputed: those that cost less than loading them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from ...graph.ir import Graph
-from ...graph.passes import drop_unused, fold_constants, merge_equal
 from ...ops.forms import Cast
-from ...ops.specialize import Equation, Symbol
+from ...program.ir import Equation
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardBackward:
-    """`forward` returns the results and then saved values; `backward` takes the residuals, then the cotangents.
-
-    `residual_sources` has for each residual where the forward has it: ("argument", i) or ("result", i).
-    """
-
-    forward: Graph
-    backward: Graph
-    residual_sources: tuple[tuple[str, int], ...]
-
-
-def split_forward_backward(whole: Graph, arguments: int, results: int) -> ForwardBackward:
-    """`whole` takes arguments and then cotangents, and returns results and then the arguments' cotangents."""
-    for run in (fold_constants, merge_equal, drop_unused):  # these passes keep what a derivative would see
-        whole = run(whole)
-    xs, bars = whole.inputs[:arguments], whole.inputs[arguments:]
-    outs, shares = whole.outputs[:results], whole.outputs[results:]
-    early, late = _split_by_cotangent(whole.equations, bars)
-    found = {id(s) for s in (*xs, *outs) if isinstance(s, Symbol)}
-    made = {id(s) for e in late for s in e.results} | {id(s) for s in bars}
-    # what the backward part needs of the forward part
-    crossing = {id(a): a for e in late for a in e.args if isinstance(a, Symbol) and id(a) not in made}
-    crossing |= {id(s): s for s in shares if isinstance(s, Symbol) and id(s) not in made}
-    recomputed = _choose_recomputed(early, crossing, found)
-    saved = [s for s in crossing.values() if id(s) not in found]
-    forward = drop_unused(Graph(xs, tuple(early), (*outs, *saved)))
-    places: dict[int, tuple[str, int]] = {id(s): ("result", i) for i, s in enumerate((*outs, *saved))}
-    places |= {id(s): ("argument", i) for i, s in enumerate(xs)}
-    residuals = tuple(crossing.values())
-    backward = Graph((*residuals, *bars), (*recomputed, *late), shares)
-    return ForwardBackward(forward, backward, tuple(places[id(s)] for s in residuals))
-
-
-def _split_by_cotangent(equations: Sequence[Equation], bars: Sequence[Symbol]) -> tuple[list[Equation], list[Equation]]:
-    """Equations that do not depend on the cotangents, and those that do."""
-    dependent = {id(s) for s in bars}
-    early: list[Equation] = []
-    late: list[Equation] = []
-    for e in equations:
-        if any(id(a) in dependent for a in e.args):
-            late.append(e)
-            dependent |= {id(s) for s in e.results}
-        else:
-            early.append(e)
-    return early, late
-
-
-def _choose_recomputed(early: Sequence[Equation], crossing: dict[int, Symbol], found: set[int]) -> list[Equation]:
-    """Replace cheap values in `crossing` by what they are computed from; returns their equations, in order."""
-    recomputed: list[Equation] = []
-    for e in reversed(early):
-        result = e.results[0]
-        if id(result) not in crossing or id(result) in found or not _is_cheap(e):
-            continue
-        args = {id(a): a for a in e.args if isinstance(a, Symbol) and id(a) not in crossing}
-        if sum(a.spec.nbytes for i, a in args.items() if i not in found) <= result.spec.nbytes:
-            del crossing[id(result)]
-            crossing |= args
-            recomputed.append(e)
-    return recomputed[::-1]
-
-
-def _is_cheap(e: Equation) -> bool:
+def is_cheap(e: Equation) -> bool:
     """Whether recomputing a value costs less than loading it."""
-    if len(e.results) > 1:
-        return False
     if e.op.family == "elementwise" and e.op.kernel is not None:
         return Weigher.weigh(e.op, len(e.args)) <= MAX_RECOMPUTE_WEIGHT
-    if isinstance(e.op.form, Cast):
-        return True
-    return is_view(e)
+    return isinstance(e.op.form, Cast) or is_view(e)

@@ -21,7 +21,9 @@ from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...errors import GraphError, LeakError, PullbackError
-from ...ops.specialize import Constants, Equation, Symbol, stage_equations
+from ...program.constants import Constants
+from ...program.ir import Program, Symbol
+from ...program.stage import stage
 from ...settings import PLAIN, override_modes
 from ...transforms.forward import Dual
 from ...transforms.vectorize import Batched
@@ -58,11 +60,9 @@ class TracedState:
 
 @dataclass(slots=True)
 class TracedProgram:
-    """Inputs are those of the arguments, then those of the states; outputs likewise."""
+    """Inputs of the program are those of the arguments, then those of the states; outputs likewise."""
 
-    inputs: list[Symbol]
-    equations: list[Equation]
-    outputs: list[Any]
+    program: Program
     states: list[TracedState]
     constants: Constants
 
@@ -138,9 +138,7 @@ def _trace_once(
 
     try:
         with override_modes(**asdict(PLAIN)):
-            inputs, equations, outputs = stage_equations(
-                run, *specs, *given, name="jit", constants=constants, lines=lines
-            )
+            program = stage(run, *specs, *given, name="jit", constants=constants, lines=lines)
         found, leaks = _collect_new_states(seen, scopes[0], states)
     except BaseException:  # also when f raises, nothing of the trace is left behind
         for scope in scopes:
@@ -154,7 +152,7 @@ def _trace_once(
             f"jit: {name} adds a traced value to a list that outlives the call.\n"
             "  A compiled function runs no Python at later calls: return the value instead."
         )
-    return TracedProgram(inputs, equations, list(outputs), states, constants), found
+    return TracedProgram(program, states, constants), found
 
 
 def _read_content(place: Location) -> Any:

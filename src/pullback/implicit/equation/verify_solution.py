@@ -10,6 +10,7 @@ A gradient is zero at maxima and saddles too: at a minimum no eigenvalue of the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import numpy as np
 from ...ops.elementwise import pointwise
 from ...ops.reduce import reductions
 from ...transforms.control.branches_and_loops import cond
+from ..linear.krylov import KrylovBasis
 from ..linear.operator import norm
+from ..solvers.method_loop import SolverProblem
 
 #: A root further away than this, relative to the solution or to one, was not found.
 _FAR_DISTANCE = 0.1
@@ -25,15 +28,14 @@ _FAR_DISTANCE = 0.1
 _MAX_DENSE_SIZE, _LANCZOS_PRODUCTS = 64, 12
 
 
-def is_far(problem: Any, start: Any, x: Any, left: Any, known: Any = None) -> Any:
+def is_far(problem: SolverProblem, start: Any, x: Any, left: Any, known: Any = None) -> Any:
     """Whether a solution, with a residual of the norm `left`, is suspicious and no root is near it. The residual itself
     is `known`, or computed.
     """
     size = norm(x)
-    unmoved = pointwise.logical_and(reductions.all(pointwise.equal(x, start)), pointwise.greater(left, 0))
-    lost = pointwise.greater(float(np.finfo(problem.dtype).eps) * size, problem.tolerance)
-    small = pointwise.less_equal(left, problem.tolerance)
-    doubtful = pointwise.logical_and(pointwise.logical_or(unmoved, lost), small)
+    unmoved = reductions.all(pointwise.equal(x, start)) & (left > 0)
+    lost = problem.eps * size > problem.tolerance
+    doubtful = (unmoved | lost) & (left <= problem.tolerance)
 
     def is_constant(x: Any, size: Any, left: Any) -> Any:
         return pointwise.less_equal(norm(problem.residual(0.5 * x)), problem.tolerance)
@@ -49,39 +51,36 @@ def is_far(problem: Any, start: Any, x: Any, left: Any, known: Any = None) -> An
     return cond(doubtful, is_spurious, lambda x, size, left: pointwise.less(left, 0), x, size, left)
 
 
-def lowest_curvature(problem: Any, x: Any) -> tuple[Any, Any] | None:
+def lowest_curvature(problem: SolverProblem, x: Any) -> tuple[Any, Any] | None:
     """The lowest eigenvalue of the Hessian and its direction, if it is negative beyond rounding."""
     values, vectors = _dense_spectrum(problem, x) if problem.size <= _MAX_DENSE_SIZE else _lanczos(problem, x)
     values = [float(v) for v in values]
     if not values or not all(map(math.isfinite, values)):
         return None
-    eps = float(np.finfo(problem.dtype).eps)
     lowest, largest = min(values), max(map(abs, values))
-    return (lowest, vectors[:, values.index(lowest)]) if lowest < -(eps**0.4) * largest else None
+    return (lowest, vectors[:, values.index(lowest)]) if lowest < -(problem.eps**0.4) * largest else None
 
 
-def _dense_spectrum(problem: Any, x: Any) -> tuple[Any, Any]:
+def _dense_spectrum(problem: SolverProblem, x: Any) -> tuple[Any, Any]:
     hessian = problem.jacobian(x)
     if not bool(problem.xp.isfinite(hessian).all()):
         return (), None
     return problem.xp.linalg.eigh((hessian + hessian.T) / 2)  # type: ignore[no-any-return]
 
 
-def _lanczos(problem: Any, x: Any) -> tuple[Any, Any]:
+def _lanczos(problem: SolverProblem, x: Any) -> tuple[Any, Any]:
     """Eigenvalues of the Hessian on the span of v, H v, H^2 v, ... with each vector made orthogonal to all before."""
     xp = problem.xp
     v = xp.asarray(np.random.default_rng(0).normal(size=problem.size).astype(problem.dtype))
-    basis, products = [v / norm(v)], []
+    basis, products = KrylovBasis(v / norm(v), _LANCZOS_PRODUCTS), []
     for _ in range(_LANCZOS_PRODUCTS):
-        products.append(problem.push(x, basis[-1])[1])
-        rest = products[-1]
-        for b in basis * 2:
-            rest = rest - b * float(b @ rest)
+        products.append(problem.push(x, basis.newest)[1])
+        rest, _ = basis.orthogonalize(products[-1])
         size = float(norm(rest))
-        if not size > 1e-12 * float(norm(products[-1])):
+        if len(products) == _LANCZOS_PRODUCTS or not size > 1e-12 * float(norm(products[-1])):
             break
-        basis.append(rest / size)
-    across, through = xp.stack(basis[: len(products)]), xp.stack(products)
+        basis.add(rest / size)
+    across, through = basis.vectors(), xp.stack(products)
     small = across @ through.T
     if not bool(xp.isfinite(small).all()):
         return (), None
@@ -89,13 +88,13 @@ def _lanczos(problem: Any, x: Any) -> tuple[Any, Any]:
     return values, across.T @ vectors
 
 
-def find_lower_point(problem: Any, x: Any, direction: Any) -> Any:
+def find_lower_point(objective: Callable[[Any], Any], x: Any, direction: Any) -> Any:
     """A point beside a maximum or saddle at which the objective is lower, None if none is found."""
-    height = problem.objective(x).item()
+    height = objective(x).item()
     reach = max(1.0, float(norm(x)))
     for length in (0.1, 0.01, 1e-3):
         for sign in (1.0, -1.0):
             there = x + sign * length * reach * direction
-            if problem.objective(there).item() < height:
+            if objective(there).item() < height:
                 return there
     return None

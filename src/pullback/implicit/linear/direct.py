@@ -13,7 +13,8 @@ from ...ops.dispatch import apply, ndim
 from ...ops.op import Op
 from ...transforms.custom.rules import make_custom_record
 from ...transforms.sparse import sparse_jacobian
-from .krylov import State, apply_correction, initial_state, is_finished, nearest_powers_of_two, solution_of
+from ..solvers.method_loop import PackageMethod, State
+from .krylov import apply_correction, initial_state, is_finished, nearest_powers_of_two, solution_of
 from .operator import LinearSystem
 
 _PROBES = 3
@@ -88,7 +89,7 @@ _dense_solve_op: Op = make_custom_record(
 
 @final
 @dataclass(frozen=True)
-class Dense:
+class Dense(PackageMethod):
     """The whole matrix, by as many products as it has columns, and its factors: "lu" for any matrix, "cholesky" for a
     symmetric positive definite one. Steps after the first refine the solution. A singular matrix is not solved with.
     """
@@ -112,7 +113,7 @@ class Dense:
 
 @final
 @dataclass(frozen=True)
-class Sparse:
+class Sparse(PackageMethod):
     """The sparse matrix, by as many products as its columns need colors, and SciPy's direct solver. Steps after the
     first refine the solution. For plain NumPy arrays, not inside `vmap`.
     """

@@ -22,13 +22,12 @@ from ...ops.dispatch import apply
 from ...ops.elementwise import pointwise
 from ...ops.index.indexing import getitem
 from ...ops.op import Op
-from ...ops.reduce import reductions
 from ...ops.shape.arrange import stack
 from ...transforms.control.staging import is_staged
 from ...transforms.custom.rules import make_custom_record
+from ..solvers.method_loop import PackageMethod, State
+from ..solvers.method_tools import dot
 from .operator import LinearSystem, norm, replace_zeros
-
-State = dict[str, Any]
 
 
 def nearest_powers_of_two(xp: Any, sizes: Any) -> Any:
@@ -46,11 +45,6 @@ _power_near_op: Op = make_custom_record(
     lambda size, axes, b: (apply(_power_near_op, move_batch_first(b, axes[0], size)), 0),
     lambda b: make_spec(b.shape[:-1], b.dtype, b.device),
 )  # fmt: skip
-
-
-def dot(x: Any, y: Any) -> Any:
-    """The inner product of two vectors."""
-    return reductions.sum(x * y)
 
 
 def any_in_batch(mask: Any) -> bool:
@@ -101,7 +95,7 @@ def is_finished(system: LinearSystem, state: State) -> Any:
 def true_residual(system: LinearSystem, state: State, x: Any) -> tuple[Any, Any]:
     """b - A x, and its norm relative to b."""
     r = state["b"] - system.apply(x)
-    return r, norm(r) / state["size"]
+    return r, pointwise.divide(norm(r), state["size"])
 
 
 def apply_correction(system: LinearSystem, state: State, correction: Any) -> State:
@@ -110,12 +104,12 @@ def apply_correction(system: LinearSystem, state: State, correction: Any) -> Sta
     r, left = true_residual(system, state, x)
     better = left < state["left"]
     chosen = {k: pointwise.where(better, v, state[k]) for k, v in (("x", x), ("r", r), ("left", left))}
-    return {**state, **chosen, "going": pointwise.logical_and(state["going"], better)}
+    return {**state, **chosen, "going": state["going"] & better}
 
 
 @final
 @dataclass(frozen=True)
-class GMRES:
+class GMRES(PackageMethod):
     """Generalised minimal residuals, for any matrix: the smallest residual over the Krylov space of `restart` products,
     then again from there. Preconditioned from the right, so that the residual is that of the system itself.
 
@@ -147,10 +141,10 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
     the residual so far. Rows and columns of an element that is done are those of the unit matrix, and y is zero there.
     """
     beta = norm(state["r"])
-    active = pointwise.logical_and(state["going"], state["left"] > system.tolerance)
+    active = state["going"] & (state["left"] > system.tolerance)
     goal = system.tolerance * state["size"]
     unit = system.xp.eye(length + 1, dtype=system.dtype)
-    basis = _KrylovBasis(divide_or_zero(state["r"], beta), length)
+    basis = KrylovBasis(divide_or_zero(state["r"], beta), length)
     last, rows, columns, shares = unit[0], [], [], []
     for k in range(length):
         w = system.apply(apply_preconditioner(system, basis.newest))
@@ -159,14 +153,14 @@ def _minimize_residual(system: LinearSystem, state: State, length: int) -> Any:
         column = heights @ unit[: k + 1] + below * unit[k + 1]
         here = dot(last, column)
         height = pointwise.sqrt(here * here + below * below)
-        active = pointwise.logical_and(active, height > pivot_tolerance(system) * norm(w))  # a NaN is not greater
+        active = active & (height > pivot_tolerance(system) * norm(w))  # a NaN is not greater
         c, s = divide_or_zero(here, height), divide_or_zero(below, height)
         row = c * last + s * unit[k + 1]
         rows.append(pointwise.where(active, row, unit[k]))
         columns.append(pointwise.where(active, column, unit[k]))
         shares.append(pointwise.where(active, beta * getitem(row, 0), 0))
         last = pointwise.where(active, c * unit[k + 1] - s * last, last)
-        active = pointwise.logical_and(active, pointwise.abs(beta * getitem(last, 0)) > goal)
+        active = active & (pointwise.abs(beta * getitem(last, 0)) > goal)
         if k + 1 == length or not any_in_batch(active):
             break
         basis.add(pointwise.where(active, divide_or_zero(rest, below), 0))
@@ -184,7 +178,7 @@ def _back_substitute(upper: Any, right: list[Any]) -> Any:
     return stack(found)
 
 
-class _KrylovBasis:
+class KrylovBasis:
     """Orthonormal vectors. Bare ones are stored in one array, so that none is copied twice."""
 
     def __init__(self, first: Any, length: int) -> None:

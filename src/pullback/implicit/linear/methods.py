@@ -1,4 +1,4 @@
-"""The linear methods by name: the Neumann series, and `Auto`, which chooses among all."""
+"""The Neumann series, and `Auto`, which chooses among the linear methods."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...ops.elementwise import pointwise
-from .direct import Dense, Sparse
-from .krylov import GMRES, State, apply_preconditioner, initial_state, is_finished, solution_of, true_residual
-from .operator import LinearSystem
-from .recurrences import CG, LSMR, MINRES, BiCGStab
-
-__all__ = ["CG", "GMRES", "LSMR", "MINRES", "Auto", "BiCGStab", "Dense", "Neumann", "Sparse"]
+from ..solvers.method_loop import PackageMethod, State
+from .direct import Dense
+from .krylov import GMRES, apply_preconditioner, initial_state, is_finished, solution_of, true_residual
+from .operator import ChoosingMethod, LinearSystem
+from .recurrences import CG, MINRES
 
 
 @final
 @dataclass(frozen=True)
-class Neumann:
+class Neumann(PackageMethod):
     """x <- x + (b - A x), the series b + (I - A) b + (I - A)^2 b + ..., for matrices near the unit matrix; with a
     preconditioner M, x <- x + M (b - A x).
     """
@@ -32,10 +31,10 @@ class Neumann:
         at = state["at"] + apply_preconditioner(system, state["r"])
         r, left = true_residual(system, state, at)
         better = left < state["left"]
-        if isinstance(better, np.ndarray) and better:  # a shortcut, where there is nothing to choose by element
+        if isinstance(better, np.bool_) and better:  # a shortcut, where there is nothing to choose by element
             return {**state, "at": at, "r": r, "x": at, "left": left}
         # where the terms outgrow b by this much, rounding has already lost all digits of the sum
-        going = pointwise.logical_and(state["going"], left < 1 / float(np.finfo(system.dtype).eps))
+        going = state["going"] & (left < 1 / float(np.finfo(system.dtype).eps))
         return {
             **state, "at": at, "r": r, "going": going,
             "x": pointwise.where(better, at, state["x"]), "left": pointwise.where(better, left, state["left"]),
@@ -47,7 +46,7 @@ class Neumann:
 
 @final
 @dataclass(frozen=True)
-class Auto:
+class Auto(ChoosingMethod):
     """The method that fits the system: Dense up to `dense_up_to` unknowns; beyond, CG for a symmetric definite matrix,
     MINRES for a symmetric one, else GMRES. `choose(system)` says which.
     """

@@ -9,6 +9,7 @@ so it holds to any order.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ from ...ops.forms import Expand
 from ...ops.op import Formula, Op
 from ...ops.reduce import reductions
 from ...ops.shape.reshaping import reshape
-from ...ops.specialize import Symbol
+from ...program.ir import Symbol
 from ...transforms.boundary import as_array_leaf, restrict_arguments
 from ...transforms.control.branches_and_loops import cond
 from ...transforms.control.staging import is_staged
@@ -36,11 +37,12 @@ from ...transforms.linear_functions import transpose_linear
 from ...transforms.reverse import Pullback
 from ...transforms.vectorize import vmap
 from ..solve_report import Report
-from ..solvers.method_loop import largest_over_batches, run_method
-from .solution_cache import SolutionCache
+from ..solvers.method_loop import PackageMethod, largest_over_batches, run_method
 
 #: Terms of the series that a compiled solve tries before a method that costs more.
 _MAX_SERIES_TERMS = 100
+#: Norms whose squares single precision holds too.
+_SAFE_NORMS = (1e-15, 1e15)
 
 
 def norm(x: Any) -> Any:
@@ -64,59 +66,108 @@ def _scaled_norm(x: Any) -> Any:
     return pointwise.multiply(size, pointwise.sqrt(reductions.sum(pointwise.square(pointwise.divide(x, size)))))
 
 
-#: Norms whose squares single precision holds too.
-_SAFE_NORMS = (1e-15, 1e15)
+def vmap_over(function: Callable[..., Any], batches: Sequence[tuple[int | None, ...]]) -> Callable[..., Any]:
+    """A function for batches of batches, each given by the axes of the arguments."""
+    for axes in batches:
+        function = vmap(function, axes)
+    return function
 
 
+def _transpose_product(multiply: Callable[[Any], Any], like: Any, what: str) -> Callable[[Any], Any]:
+    """The function that multiplies by A^T, from one that multiplies a vector like this one by A."""
+    spec = make_spec(spec_of(like).shape, spec_of(like).dtype, spec_of(like).device)
+    transposed = transpose_linear(lambda x: [multiply(x)], [spec], what)
+    return lambda v: transposed([v])[0]
+
+
+@dataclass(eq=False)
 class LinearSystem:
     """A linear system for a solver: `apply(v)` multiplies by the matrix, `apply_transposed(v)` by its transpose.
 
     `tolerance` is that of |b - A x| relative to |b|; `symmetric` and `definite` say what is known of the matrix,
-    `precondition(v)` multiplies by something near its inverse; `xp` is NumPy or CuPy. Products are counted.
+    `precondition(v)` multiplies by something near its inverse; where it is near the identity itself, `series` is the
+    method that makes use of it. `xp` is NumPy or CuPy. Products are counted.
     """
 
-    def __init__(
-        self,
-        multiply: Callable[[Any], Any],
-        size: int,
-        dtype: Any,
-        tolerance: float,
-        *,
-        multiply_transposed: Callable[[Any], Any] | None = None,
-        xp: Any = np,
-        **known: Any,
-    ) -> None:
-        self.xp = xp
-        self._multiply = multiply
-        self._multiply_transposed = multiply_transposed
-        self.size = size
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.symmetric: bool = known.get("symmetric", False)
-        self.definite: bool = known.get("definite", False)
-        self.precondition: Callable[[Any], Any] | None = known.get("precondition")
-        self.products = 0
+    multiply: Callable[[Any], Any]
+    size: int
+    dtype: Any
+    tolerance: float
+    multiply_transposed: Callable[[Any], Any] | None = None
+    xp: Any = np
+    symmetric: bool = False
+    definite: bool = False
+    precondition: Callable[[Any], Any] | None = None
+    series: Any = None
+    products: int = field(default=0, init=False)
 
     def apply(self, v: Any) -> Any:
         """A v."""
         self.products += 1
-        return self._multiply(v)
+        return self.multiply(v)
 
     def apply_transposed(self, v: Any) -> Any:
         """A^T v."""
         self.products += 1
-        if self._multiply_transposed is not None:
-            return self._multiply_transposed(v)
-        spec = make_spec((self.size,), self.dtype, spec_of(v).device)
-        return transpose_linear(lambda x: [self._multiply(x)], [spec], "the product with the matrix")([v])[0]
+        if self.multiply_transposed is not None:
+            return self.multiply_transposed(v)
+        return _transpose_product(self.multiply, v, "the product with the matrix")(v)
 
     def to_dense(self) -> Any:
         """The matrix, by as many products as it has columns, all at once."""
         self.products += self.size
         if self.size == 1:
-            return reshape(self._multiply(self.xp.ones(1, self.dtype)), (1, 1))
-        columns: Any = vmap(self._multiply, 0, 1)(self.xp.eye(self.size, dtype=self.dtype))
+            return reshape(self.multiply(self.xp.ones(1, self.dtype)), (1, 1))
+        columns: Any = vmap(self.multiply, 0, 1)(self.xp.eye(self.size, dtype=self.dtype))
         return columns
+
+
+#: How many systems are stored, for the matrix and for its transpose.
+_CACHE_SIZE = 4
+#: An initial guess is worth its product if it explains the right side but for this share.
+_MAX_UNEXPLAINED_SHARE = 0.5
+
+
+class SolutionCache:
+    """Right sides and solutions of the latest systems with one matrix. Whether it is still the same matrix is for the
+    caller to find out, by the residual of the guess.
+
+    Derivatives of higher order solve again and again with one matrix, often for the very same right side: each order
+    repeats the solves of the orders below it. A right side that is nearly a combination of earlier ones has nearly the
+    same combination of their solutions as its own.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self) -> None:
+        self._pairs: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {True: [], False: []}
+
+    def initial_guess(self, is_transposed: bool, b: Any) -> np.ndarray | None:
+        """The initial guess for A x = b, or A^T x = b if `is_transposed`; None where no earlier solution helps."""
+        pairs = [pair for pair in self._pairs[is_transposed] if pair[0].dtype == b.dtype and pair[0].shape == b.shape]
+        if not pairs:
+            return None
+        known = np.stack([right for right, _ in pairs], 1)
+        weights = np.linalg.lstsq(known, b, rcond=None)[0]
+        if not np.linalg.norm(b - known @ weights) < _MAX_UNEXPLAINED_SHARE * np.linalg.norm(b):
+            return None
+        start: np.ndarray = np.stack([x for _, x in pairs], 1) @ weights
+        return start
+
+    def keep(self, is_transposed: bool, b: Any, x: Any) -> None:
+        """Add a solved system."""
+        if np.isfinite(b).all() and np.isfinite(x).all():
+            self._pairs[is_transposed] = [*self._pairs[is_transposed][1 - _CACHE_SIZE :], (b, x)]
+
+
+class ChoosingMethod(PackageMethod):
+    """A method that is another one for each system: dense up to so many unknowns."""
+
+    dense_up_to: int
+
+    @abstractmethod
+    def choose(self, system: LinearSystem) -> PackageMethod:
+        """The method for a system."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,15 +198,12 @@ class LinearOperator:
     def product(self, v: Any, *p: Any) -> Any:
         """A(p) v, or A(p)^T v, batched over all batches around it."""
         function = self._apply_transposed if self.is_transposed else self.multiply
-        for axes in self.batches:
-            function = vmap(function, axes)
-        return function(v, *p)
+        return vmap_over(function, self.batches)(v, *p)
 
     def _apply_transposed(self, v: Any, *p: Any) -> Any:
         if self.multiply_transposed is not None:
             return self.multiply_transposed(v, *p)
-        spec = make_spec(spec_of(v).shape, spec_of(v).dtype, spec_of(v).device)
-        return transpose_linear(lambda x: [self.multiply(x, *p)], [spec], self.what)([v])[0]
+        return _transpose_product(lambda x: self.multiply(x, *p), v, self.what)(v)
 
     def transpose(self) -> LinearOperator:
         """The transpose."""
@@ -167,22 +215,21 @@ class LinearOperator:
 
     def solve(self, b: Any, *p: Any) -> Any:
         """The solution for bare arrays, checked; the report says how it went."""
-        report = Report(type(self.solver).__name__, self.tolerance)
-        run = self._solve_one(report, self._prepare_products)
-        for axes in self.batches:
-            run = vmap(run, axes)
         with np.errstate(all="ignore"):
-            return self._check_converged(report, *run(b, *p))
+            x, left, grown, report = self._run(b, *p)
+            return self._check_converged(report, x, left, grown)
 
     def stage_solve(self, b: Any, *p: Any) -> Any:
         """The solve as a loop in a traced program, checked at its end. Where the method needs concrete values but the
         matrix may be near the identity, a plain series is tried first.
         """
-        quick = self.known.get("series") if hasattr(self.solver, "choose") else None
-        if quick is None or self.known.get("symmetric") or spec_of(b).shape[-1] <= self.solver.dense_up_to:
-            return self._stage_checked(b, *p)
-        series = replace(self, solver=quick, max_steps=_MAX_SERIES_TERMS)
-        x, left, grown, report = series._run(b, *p)
+        solver, quick = self.solver, self.known.get("series")
+        is_small = not isinstance(solver, ChoosingMethod) or spec_of(b).shape[-1] <= solver.dense_up_to
+        is_direct = quick is None or is_small or self.known.get("symmetric")
+        running = self if is_direct else replace(self, solver=quick, max_steps=_MAX_SERIES_TERMS)
+        x, left, grown, report = running._run(b, *p)
+        if is_direct:
+            return apply(_check_converged_op, x, left, grown, operator=self, report=report)
         return cond(
             reductions.all(pointwise.less_equal(left, self.tolerance)),
             lambda x, left, grown, b, *p: apply(_check_converged_op, x, left, grown, operator=self, report=report),
@@ -190,15 +237,9 @@ class LinearOperator:
             x, left, grown, b, *p,
         )  # fmt: skip
 
-    def _stage_checked(self, b: Any, *p: Any) -> Any:
-        x, left, grown, report = self._run(b, *p)
-        return apply(_check_converged_op, x, left, grown, operator=self, report=report)
-
     def _run(self, b: Any, *p: Any) -> tuple[Any, Any, Any, Report]:
         report = Report(type(self.solver).__name__, self.tolerance)
-        run = self._solve_one(report, self._prepare_products)
-        for axes in self.batches:
-            run = vmap(run, axes)
+        run = vmap_over(self._solve_one(report, self._prepare_products), self.batches)
         return (*run(b, *p), report)
 
     def solve_with(self, forth: Callable[[Any], Any], back: Callable[[Any], Any], b: Any) -> Any:
@@ -221,20 +262,15 @@ class LinearOperator:
     def _solve_one(self, report: Report, prepared: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
         def run(b: Any, *p: Any) -> Any:
             forth, back = prepared(p)[:: -1 if self.is_transposed else 1]
-            known = self.known if not self.is_transposed else self._transposed_facts(b)
+            known = self._transposed_facts(b) if self.is_transposed else self.known
             spec = spec_of(b)
             system = LinearSystem(
-                forth,
-                spec.size,
-                spec.dtype,
-                self.tolerance,
-                multiply_transposed=back,
-                xp=namespace_on(spec.device),
+                forth, spec.size, spec.dtype, self.tolerance, multiply_transposed=back, xp=namespace_on(spec.device),
                 **known,
-            )
+            )  # fmt: skip
             x, left = self._solve_from_memory(report, system, b) or self._solve_from_zero(report, system, b)
             report.products += system.products
-            if hasattr(self.solver, "choose"):
+            if isinstance(self.solver, ChoosingMethod):
                 report.method = f"{type(self.solver).__name__} ({type(self.solver.choose(system)).__name__})"
             grown = pointwise.divide(norm(x), replace_zeros(norm(b)))
             return x, pointwise.where(pointwise.isnan(left), math.inf, left), grown
@@ -256,11 +292,9 @@ class LinearOperator:
         """The same from an initial guess by earlier solutions: A x = b with x = start + d is A d = b - A start. None
         without a guess that converges.
         """
-        start = (
-            self.memory.initial_guess(self.is_transposed, b)
-            if self.memory is not None and type(b) is np.ndarray
-            else None
-        )
+        if self.memory is None or type(b) is not np.ndarray:
+            return None
+        start = self.memory.initial_guess(self.is_transposed, b)
         if start is None:
             return None
         rest = b - system.apply(start)
@@ -282,9 +316,7 @@ class LinearOperator:
         precondition = self.known.get("precondition")
         if precondition is None:
             return self.known
-        spec = make_spec(spec_of(b).shape, spec_of(b).dtype, spec_of(b).device)
-        turned = transpose_linear(lambda v: [precondition(v)], [spec], "the preconditioner")
-        return self.known | {"precondition": lambda v: turned([v])[0]}
+        return self.known | {"precondition": _transpose_product(precondition, b, "the preconditioner")}
 
     def _prepare_products(self, p: tuple[Any, ...]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         if self.prepare is not None:
@@ -294,7 +326,7 @@ class LinearOperator:
 
 def _has_true_residual(solver: Any, state: Any) -> bool:
     """Whether a state of one of our own methods holds the residual computed at its solution."""
-    if not type(solver).__module__.startswith("pullback.implicit."):
+    if not isinstance(solver, PackageMethod):
         return False
     return is_staged(state["left"]) or (is_array(state["left"]) and bool(state["left"] < 1))
 
@@ -350,7 +382,7 @@ def _batch_solve(size: int, axes: tuple[int | None, ...], *xs: Any, operator: Li
 
 
 _check_converged_op: Op = make_custom_record(
-    "linear_settled", ("x", "left", "grown"),
+    "check_solution", ("x", "left", "grown"),
     lambda xp, x, left, grown, operator, report: operator._check_converged(report, x, left, grown),
     None, None, None, lambda x, left, grown, operator, report: x,
 )  # fmt: skip

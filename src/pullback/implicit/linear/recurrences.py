@@ -11,12 +11,12 @@ import numpy as np
 
 from ...ops.elementwise import pointwise
 from ...ops.reduce import reductions
+from ..solvers.method_loop import PackageMethod, State
+from ..solvers.method_tools import dot
 from .krylov import (
-    State,
     any_in_batch,
     apply_preconditioner,
     divide_or_zero,
-    dot,
     initial_state,
     is_finished,
     pivot_tolerance,
@@ -42,9 +42,9 @@ def finish_step(system: LinearSystem, old: State, new: State, guess: Any, restar
     unless it did so before and came no further.
     """
     fine = pointwise.isfinite(guess + reductions.sum(new["at"]))
-    better = pointwise.logical_and(fine, guess < old["least"])
-    claimed = pointwise.logical_and(fine, guess <= system.tolerance)
-    new = {**old, **new, "going": pointwise.logical_and(old["going"], fine), "left": guess * 0 + math.inf}
+    better = fine & (guess < old["least"])
+    claimed = fine & (guess <= system.tolerance)
+    new = {**old, **new, "going": old["going"] & fine, "left": guess * 0 + math.inf}
     new["x"] = pointwise.where(better, new["at"], old["x"])
     new["least"] = pointwise.where(better, guess, old["least"])
     return _verify_claimed(system, old, new, claimed, restart) if any_in_batch(claimed) else new
@@ -54,15 +54,15 @@ def _verify_claimed(system: LinearSystem, old: State, new: State, claimed: Any, 
     """The state with the true residual where success is claimed."""
     r, left = true_residual(system, old, new["at"])
     found = {**restart(system, new["at"], r, left), "x": new["at"], "left": left, "least": left, "checked": left}
-    nearer = pointwise.logical_or(pointwise.logical_not(claimed), left < old["checked"])
+    nearer = pointwise.logical_not(claimed) | (left < old["checked"])
     for name, value in found.items():
         new[name] = pointwise.where(claimed, value, new[name])
-    return {**new, "going": pointwise.logical_and(new["going"], nearer)}
+    return {**new, "going": new["going"] & nearer}
 
 
 @final
 @dataclass(frozen=True)
-class CG:
+class CG(PackageMethod):
     """Conjugate gradients, for symmetric positive definite matrices; a preconditioner must be of that kind too."""
 
     def init(self, system: LinearSystem, b: Any) -> State:
@@ -89,7 +89,7 @@ class CG:
 
 @final
 @dataclass(frozen=True)
-class BiCGStab:
+class BiCGStab(PackageMethod):
     """Stabilised biconjugate gradients, for any matrix: two products a step and few vectors, but no guarantee."""
 
     def init(self, system: LinearSystem, b: Any) -> State:
@@ -112,8 +112,8 @@ class BiCGStab:
         rho = dot(shadow, r)
         p = r + divide_or_zero(rho, state["rho"]) * divide_or_zero(alpha, omega) * (p - omega * v)
         # r orthogonal to its shadow, or no omega: the recurrence ends, and begins again with what is left
-        lost = pointwise.abs(rho) <= float(np.finfo(system.dtype).eps) * norm(shadow) * norm(r)
-        lost = pointwise.logical_or(lost, pointwise.equal(omega, 0))
+        orthogonal = pointwise.abs(rho) <= float(np.finfo(system.dtype).eps) * norm(shadow) * norm(r)
+        lost = orthogonal | pointwise.equal(omega, 0)
         new = {"at": x, "r": r, "p": p, "rho": rho, "shadow": shadow}
         for name, value in self._restart(system, x, r, None).items():
             new[name] = pointwise.where(lost, value, new[name])
@@ -130,7 +130,7 @@ def _guard_singular(system: LinearSystem, pivot: Any, height: Any, far: Any) -> 
 
 @final
 @dataclass(frozen=True)
-class MINRES:
+class MINRES(PackageMethod):
     """Minimal residuals, for symmetric matrices, definite or not; a preconditioner must be symmetric positive definite.
 
     Lanczos makes the matrix tridiagonal, rotations make that triangular, column by column, and each column moves x.
@@ -177,7 +177,7 @@ class MINRES:
 
 @final
 @dataclass(frozen=True)
-class LSMR:
+class LSMR(PackageMethod):
     """Least squares by minimal residuals of A^T A x = A^T b: for any matrix, with products by its transpose. Slow where
     the condition of A is bad, but it never breaks down. Takes no preconditioner.
 

@@ -13,23 +13,18 @@ from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.reshaping import astype
 from ...transforms.control.branches_and_loops import while_loop
-from ..derivative_policies import check_positive_count
 from ..linear.operator import norm
-from .root_methods import append_row, current_point, empty_rows, solve_dense
+from ..option_checks import check_positive_count, check_share
+from .method_loop import PackageMethod, SolverProblem, State
+from .method_tools import append_row, current_point, empty_rows, fit_dense
 
 #: A residual that grows by more than this in one step says that the memory is of no use here.
 _GROWTH = 10.0
 
 
-def _check_share(value: Any, what: str) -> None:
-    """Raise unless a parameter is a number in (0, 1]."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
-        raise ArgumentError(f"{what} must be in (0, 1], got {value!r}.")
-
-
 @final
 @dataclass(frozen=True)
-class Picard:
+class Picard(PackageMethod):
     """x + damping * F(x), again and again: converges if the damped map contracts, by that factor a step.
 
     >>> import numpy as np, pullback as pb
@@ -41,20 +36,20 @@ class Picard:
     damping: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_share(self.damping, "Picard: damping")
+        check_share(self.damping, "Picard: damping")
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         return self._state_at(problem, start)
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         move = state["residual"] if self.damping == 1 else self.damping * state["residual"]
         return self._state_at(problem, pointwise.add(state["x"], move))
 
-    def _state_at(self, problem: Any, x: Any) -> dict[str, Any]:
+    def _state_at(self, problem: SolverProblem, x: Any) -> State:
         residual = problem.residual(x)
         return {"x": x, "residual": residual, "norm": norm(residual)}
 
-    def done(self, problem: Any, state: dict[str, Any]) -> Any:
+    def done(self, problem: SolverProblem, state: State) -> Any:
         # An iterate that is not finite never becomes finite again: there is nothing to wait for.
         size = state["norm"]
         return (size <= problem.tolerance) | ~pointwise.isfinite(size)
@@ -62,7 +57,7 @@ class Picard:
     value = staticmethod(current_point)
 
 
-def _is_done(problem: Any, state: dict[str, Any]) -> Any:
+def _is_done(problem: SolverProblem, state: State) -> Any:
     """Whether the residual is small, or no further step can help."""
     size = state["norm"]
     return (size <= problem.tolerance) | state["stuck"] | ~pointwise.isfinite(size)
@@ -70,7 +65,7 @@ def _is_done(problem: Any, state: dict[str, Any]) -> Any:
 
 @final
 @dataclass(frozen=True)
-class Anderson:
+class Anderson(PackageMethod):
     """Picard's step from the combination of the last iterates whose residual would be least if F were linear.
 
     With differences of iterates dx_i and of residuals dF_i, gamma = argmin |F - sum_i gamma_i dF_i|, and the next is
@@ -89,11 +84,11 @@ class Anderson:
 
     def __post_init__(self) -> None:
         check_positive_count(self.memory, "Anderson: memory")
-        _check_share(self.damping, "Anderson: damping")
+        check_share(self.damping, "Anderson: damping")
         if not isinstance(self.regularization, (int, float)) or not 0 <= self.regularization < np.inf:
             raise ArgumentError(f"Anderson: regularization must not be negative, got {self.regularization!r}.")
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         residual = problem.residual(start)
         empty = empty_rows(start, self.memory)
         return {
@@ -101,16 +96,16 @@ class Anderson:
             "filled": problem.xp.asarray(False), "stuck": problem.xp.asarray(False),
         }  # fmt: skip
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         x, residual, steps, changes = (state[name] for name in ("x", "residual", "steps", "changes"))
         gamma = self._weights(problem, changes, residual)
         there = x + self.damping * residual - matmul(gamma, steps + self.damping * changes)
         found = problem.residual(there)
         size = norm(found)
         finite = pointwise.isfinite(size)
-        useful = pointwise.logical_and(finite, pointwise.less_equal(size, _GROWTH * state["norm"]))
+        useful = finite & (size <= _GROWTH * state["norm"])
         empty = empty_rows(x, self.memory)
-        if isinstance(useful, np.ndarray) and useful:  # a shortcut, where there is nothing to choose by element
+        if isinstance(useful, np.bool_) and useful:  # a shortcut, where there is nothing to choose by element
             memory = {"steps": append_row(steps, there - x), "changes": append_row(changes, found - residual)}
             return {"x": there, "residual": found, "norm": size, **memory, "filled": useful, "stuck": state["stuck"]}
         return {
@@ -120,28 +115,26 @@ class Anderson:
             "steps": pointwise.where(useful, append_row(steps, there - x), empty),
             "changes": pointwise.where(useful, append_row(changes, found - residual), empty),
             "filled": useful,
-            "stuck": pointwise.logical_not(pointwise.logical_or(finite, state["filled"])),
+            "stuck": pointwise.logical_not(finite | state["filled"]),
         }
 
-    def _weights(self, problem: Any, changes: Any, residual: Any) -> Any:
+    def _weights(self, problem: SolverProblem, changes: Any, residual: Any) -> Any:
         """gamma by normal equations. Rows are scaled to length one first: later ones are smaller by orders of
         magnitude, and just those matter. Rows of zeros, not filled yet, get no weight.
         """
         lengths = pointwise.sqrt(total(pointwise.square(changes), 1))
         scale = 1 / pointwise.where(pointwise.equal(lengths, 0), 1.0, lengths)
         products = matmul(changes, changes.T) * outer(scale, scale)
-        least = 10 * float(np.finfo(problem.dtype).eps)
-        ridge = max(self.regularization, least) * problem.xp.eye(self.memory, dtype=problem.dtype)
-        return scale * solve_dense(products + ridge, scale * matmul(changes, residual))
+        ridge = max(self.regularization, 10 * problem.eps) * problem.xp.eye(self.memory, dtype=problem.dtype)
+        return scale * fit_dense(products + ridge, scale * matmul(changes, residual))
 
     done = staticmethod(_is_done)
-
     value = staticmethod(current_point)
 
 
 @final
 @dataclass(frozen=True)
-class Accelerated:
+class Accelerated(PackageMethod):
     """Picard's steps as long as each makes the residual smaller by the factor `plain_below`, Anderson's from then on: a
     map that contracts well needs no memory, which costs more than a step of it.
 
@@ -156,12 +149,12 @@ class Accelerated:
 
     def __post_init__(self) -> None:
         check_positive_count(self.memory, "Accelerated: memory")
-        _check_share(self.plain_below, "Accelerated: plain_below")
+        check_share(self.plain_below, "Accelerated: plain_below")
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         return Anderson(self.memory).init(problem, start) | {"plain": problem.xp.asarray(True)}
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         if isinstance(state["x"], np.ndarray) and state["plain"]:  # with an empty memory, Anderson's step is Picard's
             there = state["x"] + state["residual"]
             found = problem.residual(there)
@@ -169,8 +162,7 @@ class Accelerated:
             if isinstance(found, np.ndarray) and size < self.plain_below * state["norm"]:
                 return state | {"x": there, "residual": found, "norm": size}
         after = Anderson(self.memory).step(problem, state)
-        good = pointwise.less(after["norm"], self.plain_below * state["norm"])
-        plain = pointwise.logical_and(state["plain"], good)
+        plain = state["plain"] & (after["norm"] < self.plain_below * state["norm"])
         empty = empty_rows(state["x"], self.memory)
         return after | {
             "steps": pointwise.where(plain, empty, after["steps"]),
@@ -178,12 +170,12 @@ class Accelerated:
             "plain": plain,
         }
 
-    def stage_solve(self, problem: Any, state: dict[str, Any], max_steps: int) -> tuple[dict[str, Any], Any]:
+    def stage_solve(self, problem: SolverProblem, state: State, max_steps: int) -> tuple[State, Any]:
         """The last state and the number of steps, in a traced program: first a loop of Picard's steps, which carries no
         memory along, then one of Anderson's.
         """
 
-        def is_active(count: Any, state: dict[str, Any]) -> Any:
+        def is_active(count: Any, state: State) -> Any:
             return (count < max_steps) & pointwise.logical_not(_is_done(problem, {"stuck": False, **state}))
 
         def picard_step(carry: Any) -> Any:
@@ -207,5 +199,4 @@ class Accelerated:
         return found[1], found[0]
 
     done = staticmethod(_is_done)
-
     value = staticmethod(current_point)

@@ -1,24 +1,88 @@
-"""The loop that all solvers share: a method and a problem in, the last state out.
+"""What all solvers share: the problem that they see, the protocol of a method, and the loop over its steps.
 
 A method is a small final class with `init(problem, start)`, `step(problem, state)`, `done(problem, state)` and
 `value(state)`; a state is a tree of arrays. Written in ops, so that a batch of problems runs as one: each element
-continues until it is done, and then stays unchanged; and so that it can be traced as a loop. A method with a better
-traced loop than that of its steps has `stage_solve(problem, state, max_steps)`.
+continues until it is done, and then stays unchanged; and so that it can be traced as a loop.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from ...arrays.trees import flatten
 from ...arrays.value import unwrap_array
 from ...ops.elementwise import pointwise
 from ...transforms.control.branches_and_loops import while_loop
 from ...transforms.control.staging import is_staged
-from ...transforms.vectorize import Batched
+from ...transforms.forward import jvp
+from ...transforms.vectorize import Batched, vmap
+
+State = dict[str, Any]
 
 
+@dataclass(eq=False)
+class SolverProblem:
+    """One equation for a solver: a `function`, with the parameters in their places, and `tolerance` for its norm.
+
+    `objective(x)` is the scalar whose gradient the residual is, for a minimum; `inner(x)` the vector whose squares are
+    summed, for least squares; else None. `xp` is NumPy or CuPy. Evaluations are counted.
+    """
+
+    function: Callable[[Any], Any]
+    size: int
+    dtype: Any
+    tolerance: float
+    xp: Any = np
+    objective: Callable[[Any], Any] | None = None
+    inner: Callable[[Any], Any] | None = None
+    functions: int = field(default=0, init=False)
+    products: int = field(default=0, init=False)
+    _latest: tuple[Any, Any] = field(default=(None, None), init=False)
+
+    def residual(self, x: Any) -> Any:
+        """F(x)."""
+        self.functions += 1
+        found = self.function(x)
+        self._latest = x, found
+        return found
+
+    def residual_at_solution(self, x: Any, safe: bool) -> Any:
+        """F(x) at the end. If that was the latest evaluation it is not repeated, if it is `safe` to assume that x
+        was not written to in between.
+        """
+        latest, found = self._latest
+        return found if safe and latest is x else self.residual(x)
+
+    def push(self, x: Any, v: Any) -> tuple[Any, Any]:
+        """F(x) and F'(x) v."""
+        self.functions += 1
+        self.products += 1
+        found: tuple[Any, Any] = jvp(self.function, (x,), (v,))
+        return found
+
+    def jacobian(self, x: Any, function: Callable[[Any], Any] | None = None) -> Any:
+        """The matrix F'(x), all columns at once; or that of another function."""
+        self.products += self.size
+        moving = self.function if function is None else function
+        columns: Any = vmap(lambda v: jvp(moving, (x,), (v,))[1], 0, 1)(self.identity())
+        return columns
+
+    def identity(self) -> Any:
+        """The unit matrix in the space of the unknown."""
+        return self.xp.eye(self.size, dtype=self.dtype)
+
+    @property
+    def eps(self) -> float:
+        """The rounding of the unknown, relative to it."""
+        return float(np.finfo(self.dtype).eps)
+
+
+@runtime_checkable
 class Method(Protocol):
     """The protocol of a solver; `done` returns one boolean, or one by element."""
 
@@ -35,6 +99,30 @@ class Method(Protocol):
         """The solution as far as the state has it."""
 
 
+class PackageMethod(ABC):
+    """A method of this package: a state holds the true residual at its solution, and no array is written to."""
+
+    @abstractmethod
+    def init(self, problem: Any, start: Any) -> State:
+        """The first state."""
+
+    @abstractmethod
+    def step(self, problem: Any, state: State) -> State:
+        """The next state."""
+
+
+@runtime_checkable
+class StagedMethod(Protocol):
+    """A method with a better traced loop than that of its steps."""
+
+    def stage_solve(self, problem: Any, state: Any, max_steps: int) -> tuple[Any, Any]:
+        """The last state and the number of steps, in a traced program."""
+
+
+class DescentMethod(PackageMethod):
+    """A method that looks for minima, and not for any point with a gradient of zero."""
+
+
 def run_method(
     method: Method, problem: Any, start: Any, max_steps: int, watch: Callable[[int, Any], None] | None = None
 ) -> tuple[Any, Any]:
@@ -44,9 +132,8 @@ def run_method(
     """
     state = method.init(problem, start)
     leaves = flatten(state)[0]
-    if is_staged(*leaves) and hasattr(method, "stage_solve"):
-        found: tuple[Any, Any] = method.stage_solve(problem, state, max_steps)
-        return found
+    if is_staged(*leaves) and isinstance(method, StagedMethod):
+        return method.stage_solve(problem, state, max_steps)
     if is_staged(*leaves) or any(isinstance(x, Batched) for x in leaves):
         return _run_by_element(method, problem, state, max_steps)
     for steps in range(max_steps):

@@ -7,24 +7,20 @@ from typing import Any, final
 
 import numpy as np
 
-from ...arrays.spec import make_spec, spec_of, zeros
 from ...errors import ArgumentError
-from ...ops.batching import move_batch_first
 from ...ops.contract.matrix_products import matmul
-from ...ops.dispatch import apply
 from ...ops.elementwise import pointwise
-from ...ops.op import Op
 from ...ops.reduce.reductions import max as largest
 from ...ops.reduce.reductions import sum as total
-from ...ops.shape.arrange import concat, stack
-from ...ops.shape.reshaping import expand_dims, squeeze
+from ...ops.shape.arrange import stack
+from ...ops.shape.reshaping import squeeze
 from ...transforms.control.branches_and_loops import cond, while_loop
-from ...transforms.custom.rules import make_custom_record
 from ...transforms.vectorize import Batched
-from ..derivative_policies import check_positive_count
 from ..linear.krylov import GMRES
 from ..linear.operator import LinearSystem, norm
-from .method_loop import run_method
+from ..option_checks import check_positive_count
+from .method_loop import PackageMethod, SolverProblem, State, run_method
+from .method_tools import append_row, current_point, empty_rows, fit_dense
 
 #: A step of length t must reduce |F| by this share of t at least.
 _DECREASE = 1e-4
@@ -42,66 +38,12 @@ _LOOSEST_FORCING = 0.5
 _LINEAR_STEPS = 200
 
 
-def empty_rows(x: Any, rows: int) -> Any:
-    """Zeros for so many vectors like x."""
-    spec = spec_of(x)
-    return zeros(make_spec((rows, *spec.shape), spec.dtype, spec.device))
-
-
-def append_row(rows: Any, row: Any) -> Any:
-    """Rows without the oldest, which is the first, and with a new one at the end."""
-    return concat([rows[1:], expand_dims(row, 0)])
-
-
-def solve_dense(matrix: Any, right: Any) -> Any:
-    """The solution of a dense system for a vector, or for the columns of a matrix; the shortest of the best ones where
-    the matrix is singular. It has no derivative: solvers run on untracked values.
-    """
-    if spec_of(right).ndim == 2:
-        return apply(_dense_solve_op, matrix, right)
-    return squeeze(apply(_dense_solve_op, matrix, expand_dims(right, 1)), 1)
-
-
-def solve_or_fit(xp: Any, matrix: Any, right: Any) -> Any:
-    """The same for bare arrays, or stacks of them: one singular matrix says nothing about the others."""
-    try:
-        found = xp.linalg.solve(matrix, right)
-        if xp is not np and not xp.isfinite(found).all():  # CuPy does not raise for a singular matrix
-            found = xp.where(xp.isfinite(found).all((-2, -1), keepdims=True), found, _solve_by_pinv(xp, matrix, right))
-        return found
-    except np.linalg.LinAlgError:
-        if matrix.ndim == 2:
-            return _solve_by_pinv(xp, matrix, right)
-        return xp.stack([solve_or_fit(xp, a, b) for a, b in zip(matrix, right, strict=True)])
-
-
-def _solve_by_pinv(xp: Any, matrix: Any, right: Any) -> Any:
-    try:
-        return xp.linalg.pinv(matrix) @ right
-    except np.linalg.LinAlgError:  # it holds something that is not finite
-        return xp.full_like(right, np.nan)
-
-
-def _batch_dense_solve(size: int, axes: tuple[int | None, ...], matrix: Any, right: Any) -> tuple[Any, int]:
-    return apply(_dense_solve_op, move_batch_first(matrix, axes[0], size), move_batch_first(right, axes[1], size)), 0
-
-
-_dense_solve_op: Op = make_custom_record(
-    "dense_solve", ("matrix", "right"), solve_or_fit, None, None, _batch_dense_solve, lambda matrix, right: right
-)
-
-
-def is_done(problem: Any, state: dict[str, Any]) -> Any:
+def is_done(problem: SolverProblem, state: State) -> Any:
     """Whether the residual is small, or no step makes it smaller."""
     return (state["norm"] <= problem.tolerance) | state["stuck"]
 
 
-def current_point(state: dict[str, Any]) -> Any:
-    """The solution so far."""
-    return state["x"]
-
-
-def state_at(problem: Any, start: Any) -> dict[str, Any]:
+def state_at(problem: SolverProblem, start: Any) -> State:
     """What the methods here know of their first point; `past` are the norms of the last ones."""
     residual = problem.residual(start)
     size = norm(residual)
@@ -112,8 +54,8 @@ def state_at(problem: Any, start: Any) -> dict[str, Any]:
 
 
 def backtrack(
-    problem: Any, state: dict[str, Any], direction: Any, strict: int = _STRICT, halvings: Any = _HALVINGS
-) -> dict[str, Any]:
+    problem: SolverProblem, state: State, direction: Any, strict: int = _STRICT, halvings: Any = _HALVINGS
+) -> State:
     """The state after a step along a direction, halved until |F| is small enough; stuck where it never is.
 
     The first `strict` lengths must make |F| fall. Along a curved valley it has to rise before it can fall, and steps
@@ -130,15 +72,15 @@ def backtrack(
     def is_too_long(carry: tuple[Any, ...]) -> Any:
         tries, t, _, _, size = carry
         bound = pointwise.where(pointwise.less(tries, strict), least, before)
-        enough = pointwise.less_equal(size, (1 - _DECREASE * t) * bound)
-        return pointwise.logical_and(pointwise.logical_not(enough), pointwise.less(tries, halvings))
+        is_enough = size <= (1 - _DECREASE * t) * bound
+        return pointwise.logical_not(is_enough) & pointwise.less(tries, halvings)
 
     def shorten(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         tries = carry[0] + 1
         return try_length(tries, pointwise.where(pointwise.equal(tries, strict), 1.0, 0.5 * carry[1]))
 
     _, _, there, found, size = while_loop(is_too_long, shorten, try_length(0, problem.xp.ones((), problem.dtype)))
-    better = pointwise.less(size, before)
+    better = size < before
     return {
         "x": pointwise.where(better, there, x),
         "residual": pointwise.where(better, found, state["residual"]),
@@ -150,7 +92,7 @@ def backtrack(
 
 @final
 @dataclass(frozen=True)
-class Newton:
+class Newton(PackageMethod):
     """x - F'(x)^-1 F(x) with the whole Jacobian, shortened where |F| would not fall: near a root the number of correct
     digits doubles at each step. For up to some hundred unknowns.
 
@@ -160,11 +102,11 @@ class Newton:
     1.259921
     """
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         return state_at(problem, start)
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
-        return backtrack(problem, state, -solve_dense(problem.jacobian(state["x"]), state["residual"]))
+    def step(self, problem: SolverProblem, state: State) -> State:
+        return backtrack(problem, state, -fit_dense(problem.jacobian(state["x"]), state["residual"]))
 
     done = staticmethod(is_done)
     value = staticmethod(current_point)
@@ -172,7 +114,7 @@ class Newton:
 
 @final
 @dataclass(frozen=True)
-class NewtonKrylov:
+class NewtonKrylov(PackageMethod):
     """Newton's method without a matrix: steps by a Krylov method from products F'(x) v, each only as exact as it pays.
 
     With |F - F'd| <= eta |F| the residual falls by eta or so; eta follows the square of what the last step achieved, so
@@ -186,17 +128,17 @@ class NewtonKrylov:
 
     inner: Any = None
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         return state_at(problem, start) | {"forcing": problem.xp.asarray(_LOOSEST_FORCING, problem.dtype)}
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         x, before, forcing = state["x"], state["norm"], state["forcing"]
         system = LinearSystem(lambda v: problem.push(x, v)[1], problem.size, problem.dtype, forcing, xp=problem.xp)
         method = self.inner or GMRES()
         found, _ = run_method(method, system, pointwise.negative(state["residual"]), _LINEAR_STEPS)
         after = backtrack(problem, state, method.value(found))
         gained = after["norm"] / pointwise.where(pointwise.equal(before, 0), 1.0, before)
-        finest = 10 * float(np.finfo(problem.dtype).eps)
+        finest = 10 * problem.eps
         return after | {"forcing": pointwise.clip_to(0.9 * gained * gained, finest, _LOOSEST_FORCING)}
 
     done = staticmethod(is_done)
@@ -205,7 +147,7 @@ class NewtonKrylov:
 
 @final
 @dataclass(frozen=True)
-class Broyden:
+class Broyden(PackageMethod):
     """Newton's method with an inverse Jacobian H that is learnt from the steps: no products with F' but one at a start
     or a restart. With s the step and y the change of F, H' = H + (s - H y) s^T H / (s^T H y) has H' y = s.
 
@@ -223,13 +165,13 @@ class Broyden:
     def __post_init__(self) -> None:
         check_positive_count(self.memory, "Broyden: memory")
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         state = state_at(problem, start)
         empty = empty_rows(start, self.memory)
         scale = _best_multiple(problem, start, state["residual"])
         return state | {"scale": scale, "left": empty, "right": empty, "fresh": problem.xp.asarray(True)}
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         x, residual, scale, left, right, fresh = (
             state[name] for name in ("x", "residual", "scale", "left", "right", "fresh")
         )
@@ -240,7 +182,7 @@ class Broyden:
         found = scale * y + matmul(matmul(right, y), left)
         across = scale * s + matmul(matmul(left, s), right)
         slope = total(s * found)
-        usable = pointwise.greater(pointwise.abs(slope), float(np.finfo(problem.dtype).eps) * norm(s) * norm(found))
+        usable = pointwise.abs(slope) > problem.eps * norm(s) * norm(found)
         correction = pointwise.where(usable, (s - found) / pointwise.where(usable, slope, 1.0), 0 * s)
         empty = empty_rows(x, self.memory)
         return after | {
@@ -248,25 +190,25 @@ class Broyden:
             "left": pointwise.where(failed, empty, append_row(left, correction)),
             "right": pointwise.where(failed, empty, append_row(right, across)),
             "fresh": failed,
-            "stuck": pointwise.logical_and(failed, fresh),
+            "stuck": failed & fresh,
         }
 
     done = staticmethod(is_done)
     value = staticmethod(current_point)
 
 
-def _best_multiple(problem: Any, x: Any, residual: Any) -> Any:
+def _best_multiple(problem: SolverProblem, x: Any, residual: Any) -> Any:
     """The number a with |F - a F' F| least; -1, the step of a fixed point, where there is none."""
     product = problem.push(x, residual)[1]
     size = total(pointwise.square(product))
-    usable = pointwise.logical_and(pointwise.greater(size, 0), pointwise.isfinite(size))
+    usable = (size > 0) & pointwise.isfinite(size)
     best = total(residual * product) / pointwise.where(usable, size, 1.0)
     return pointwise.where(usable, best, -1.0)
 
 
 @final
 @dataclass(frozen=True)
-class Chord:
+class Chord(PackageMethod):
     """Newton's method with the Jacobian of the start for all steps: one matrix, and then a product with its inverse a
     step. For starts near the root.
 
@@ -276,13 +218,12 @@ class Chord:
     1.259921
     """
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
-        identity = problem.xp.eye(problem.size, dtype=problem.dtype)
-        return state_at(problem, start) | {"inverse": solve_dense(problem.jacobian(start), identity)}
+    def init(self, problem: SolverProblem, start: Any) -> State:
+        return state_at(problem, start) | {"inverse": fit_dense(problem.jacobian(start), problem.identity())}
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         inverse = state["inverse"]
-        direction = pointwise.negative(matmul(inverse, state["residual"]))
+        direction = -matmul(inverse, state["residual"])
         return backtrack(problem, state, direction) | {"inverse": inverse}
 
     done = staticmethod(is_done)
@@ -291,7 +232,7 @@ class Chord:
 
 @final
 @dataclass(frozen=True)
-class Bisection:
+class Bisection(PackageMethod):
     """The root of one equation in one unknown between `low` and `high`, where the function has opposite signs: halves
     the interval at each step. A start inside of it is tried first.
 
@@ -309,15 +250,14 @@ class Bisection:
         if not all(isinstance(x, (int, float)) and np.isfinite(x) for x in ends) or not self.low < self.high:
             raise ArgumentError(f"Bisection: wants finite numbers low < high, got {self.low!r} and {self.high!r}.")
 
-    def init(self, problem: Any, start: Any) -> dict[str, Any]:
+    def init(self, problem: SolverProblem, start: Any) -> State:
         if problem.size != 1:
             raise ArgumentError(f"Bisection: wants one unknown, got {problem.size}.\n  Use Newton for several.")
         low, high = (problem.xp.full(1, x, problem.dtype) for x in (self.low, self.high))
         at_low, at_high = problem.residual(low), problem.residual(high)
-        inside = pointwise.logical_and(pointwise.less_equal(low, start), pointwise.less_equal(start, high))
-        x = pointwise.where(inside, start, 0.5 * low + 0.5 * high)
+        x = pointwise.where((low <= start) & (start <= high), start, 0.5 * low + 0.5 * high)
         x = pointwise.where(pointwise.equal(at_low, 0), low, pointwise.where(pointwise.equal(at_high, 0), high, x))
-        crosses = pointwise.less_equal(pointwise.sign(at_low) * pointwise.sign(at_high), 0)
+        crosses = pointwise.sign(at_low) * pointwise.sign(at_high) <= 0
         if not isinstance(crosses, Batched) and not crosses.all():
             raise ArgumentError(
                 f"Bisection: the function has the same sign at both ends: {at_low[0]:.3g} at {self.low} and "
@@ -328,13 +268,12 @@ class Bisection:
             "stuck": squeeze(pointwise.logical_not(crosses), 0),
         }  # fmt: skip
 
-    def step(self, problem: Any, state: dict[str, Any]) -> dict[str, Any]:
+    def step(self, problem: SolverProblem, state: State) -> State:
         below = pointwise.equal(pointwise.sign(state["residual"]), state["sign"])
         low = pointwise.where(below, state["x"], state["low"])
         high = pointwise.where(below, state["high"], state["x"])
         x = 0.5 * low + 0.5 * high
-        narrow = pointwise.logical_or(pointwise.less_equal(x, low), pointwise.greater_equal(x, high))
-        stuck = pointwise.logical_or(state["stuck"], squeeze(narrow, 0))
+        stuck = state["stuck"] | squeeze((x <= low) | (x >= high), 0)
         return state_at(problem, x) | {"low": low, "high": high, "sign": state["sign"], "stuck": stuck}
 
     done = staticmethod(is_done)

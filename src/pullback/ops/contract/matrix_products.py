@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +10,13 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError, ShapeError
 from .. import batching
-from ..axes import as_integer, normalize_axis
+from ..axes import as_integer, axes_tuple
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
 from ..shape import reshaping
+from ..statics import LETTERS
 from .einsum import contract_operands
 
 
@@ -33,7 +33,7 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
 
 def _matmul_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
     """Batch axes by letters counted from the right, since they broadcast; the last three are row, sum and column."""
-    x, y = (string.ascii_lowercase[: s.ndim - 2][::-1] for s in specs)
+    x, y = (LETTERS[: s.ndim - 2][::-1] for s in specs)
     return (x + "XY", y + "YZ"), max(x, y, key=len) + "XZ"
 
 
@@ -57,11 +57,6 @@ def _pull_matmul_right(bar: Any, x: Any, y_spec: Spec) -> Any:
     return matmul(adjoint(x), bar)
 
 
-def _batch_matmul(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    rank = max(ndim(a) - (ax is not None) for a, ax in zip(args, axes, strict=True))
-    return apply(op, *(batching.align_rank(a, ax, rank) for a, ax in zip(args, axes, strict=True))), 0
-
-
 def _matmul_samples(rng: Any) -> Any:
     shapes = (((2, 3), (3, 4)), ((5, 2, 3), (3, 1)), ((2, 2), (4, 2, 2)), ((2, 1, 2, 3), (3, 3, 2)), ((2, 0), (0, 3)))
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
@@ -69,11 +64,10 @@ def _matmul_samples(rng: Any) -> Any:
 
 _matmul = contraction(
     "matmul",
-    doc="The matrix product over the last two axes, broadcasting the others.",
     value=_matmul_value,
     spec=_matmul_spec,
     pull={"x": lambda bar, y: matmul(bar, adjoint(y)), "y": _pull_matmul_right},
-    batch=_batch_matmul,
+    batch=batching.batch_stacks,
     samples=_matmul_samples,
     form=Contract(_matmul_equation),
 )
@@ -111,7 +105,7 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
 
 
 def _matvec_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    letters = string.ascii_lowercase[: specs[0].ndim]
+    letters = LETTERS[: specs[0].ndim]
     return (letters, letters[-1]), letters[:-1]
 
 
@@ -120,9 +114,9 @@ def _matvec_samples(rng: Any) -> Any:
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
 
 
+# The product of matrices with one vector.
 _matvec = contraction(
     "matvec",
-    doc="The product of matrices with one vector.",
     value=lambda xp, x, y: xp.matmul(x, y),
     spec=_matvec_spec,
     pull={"x": _pull_matvec_matrix, "y": _pull_matvec_vector},
@@ -167,17 +161,16 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     """
     x, y = as_value(x), as_value(y)
     if isinstance(axes, (tuple, list)):
-        of_x, of_y = ((a,) if isinstance(a, int) else tuple(a) for a in axes)
+        of_x, of_y = axes
     else:
         n = as_integer(axes, "tensordot: axes")
         if not 0 <= n <= min(ndim(x), ndim(y)):
             raise ArgumentError(f"tensordot: axes {n} is more than shapes {shape(x)} and {shape(y)} have.")
         of_x, of_y = tuple(range(ndim(x) - n, ndim(x))), tuple(range(n))
-    of_x = tuple(normalize_axis(a, ndim(x), "tensordot") for a in of_x)
-    of_y = tuple(normalize_axis(a, ndim(y), "tensordot") for a in of_y)
+    of_x, of_y = axes_tuple(of_x, ndim(x), "tensordot"), axes_tuple(of_y, ndim(y), "tensordot")
     if [shape(x)[a] for a in of_x] != [shape(y)[a] for a in of_y]:
         raise ShapeError(f"tensordot: shapes {shape(x)} and {shape(y)} differ in the axes to sum over.")
-    letters = iter(string.ascii_letters)
+    letters = iter(LETTERS)
     names_x = [next(letters) for _ in shape(x)]
     names_y = [names_x[of_x[of_y.index(i)]] if i in of_y else next(letters) for i in range(ndim(y))]
     kept = [n for i, n in enumerate(names_x) if i not in of_x] + [n for i, n in enumerate(names_y) if i not in of_y]

@@ -44,7 +44,7 @@ def _pull_convolve(bar: Any, other: Any) -> Any:
 
 
 _convolve: Op = contraction(
-    "convolve", doc="All products of two vectors, added up where their indices have the same sum.",
+    "convolve",
     value=_convolve_value,
     spec=_convolve_spec, pull={"x": lambda bar, y: _pull_convolve(bar, y), "y": lambda bar, x: _pull_convolve(bar, x)},
     batch=batching.batch_pointwise,

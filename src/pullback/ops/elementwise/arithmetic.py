@@ -8,21 +8,25 @@ from typing import Any
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ..dispatch import as_value
-from ..families import elementwise
+from ..families import elementwise_op
 from ..op_samples import reals_above, reals_away_from
 from ..shape import reshaping
 from . import pointwise
 from .pointwise import add, divide, equal, log, multiply, negative, power, sigmoid, where
 
+
 # The quotient q is constant wherever it is differentiable, and x = q y + remainder.
-floor_divide: Any = elementwise(
-    "floor_divide", {"x": None, "y": None}, doc="The largest integer not above x / y; its derivative is zero.",
+@elementwise_op({"x": None, "y": None}, samples=reals_away_from(0, 2))
+def floor_divide(x: Any, y: Any, /) -> Any:
+    """The largest integer not above x / y; its derivative is zero."""
+
+
+@elementwise_op(
+    {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, floor_divide(x, y)))},
     samples=reals_away_from(0, 2),
-)  # fmt: skip
-remainder: Any = elementwise(
-    "remainder", {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, floor_divide(x, y)))},
-    doc="x - floor(x / y) y, which has the sign of y.", samples=reals_away_from(0, 2),
-)  # fmt: skip
+)
+def remainder(x: Any, y: Any, /) -> Any:
+    """x - floor(x / y) y, which has the sign of y."""
 
 
 def _truncated_quotient(x: Any, y: Any) -> Any:
@@ -30,10 +34,12 @@ def _truncated_quotient(x: Any, y: Any) -> Any:
     return pointwise.stop_gradient(divide(pointwise.subtract(x, fmod(x, y)), y))
 
 
-fmod: Any = elementwise(
-    "fmod", {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, _truncated_quotient(x, y)))},
-    doc="x - trunc(x / y) y, which has the sign of x.", samples=reals_away_from(0, 2),
-)  # fmt: skip
+@elementwise_op(
+    {"x": lambda: 1.0, "y": lambda bar, x, y: negative(multiply(bar, _truncated_quotient(x, y)))},
+    samples=reals_away_from(0, 2),
+)
+def fmod(x: Any, y: Any, /) -> Any:
+    """x - trunc(x / y) y, which has the sign of x."""
 
 
 @attributed_to_caller
@@ -47,15 +53,29 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     return floor_divide(x, y), remainder(x, y)
 
 
-reciprocal: Any = elementwise(
-    "reciprocal", {"x": lambda bar, out: negative(multiply(multiply(bar, out), out))}, doc="1 / x.",
-    kernel=lambda k, x: k.divide(k.constant(1), x), samples=reals_away_from(0),
-)  # fmt: skip
-rsqrt: Any = elementwise(
-    "rsqrt", {"x": lambda bar, out, x: divide(multiply(bar, out), multiply(x, -2))},
-    value=lambda xp, x: 1 / xp.sqrt(x), dtype="inexact", doc="1 / sqrt(x).", example=("4.0", "array(0.5)"),
-    kernel=lambda k, x: k.divide(k.constant(1), k.sqrt(x)), samples=reals_above(0),
-)  # fmt: skip
+@elementwise_op(
+    {"x": lambda bar, out: negative(multiply(multiply(bar, out), out))},
+    kernel=lambda k, x: k.divide(k.constant(1), x),
+    samples=reals_away_from(0),
+)
+def reciprocal(x: Any, /) -> Any:
+    """1 / x."""
+
+
+@elementwise_op(
+    {"x": lambda bar, out, x: divide(multiply(bar, out), multiply(x, -2))},
+    value=lambda xp, x: 1 / xp.sqrt(x),
+    dtype="inexact",
+    kernel=lambda k, x: k.divide(k.constant(1), k.sqrt(x)),
+    samples=reals_above(0),
+)
+def rsqrt(x: Any, /) -> Any:
+    """1 / sqrt(x).
+
+    >>> import pullback as pb
+    >>> pb.rsqrt(4.0)
+    array(0.5)
+    """
 
 
 def _divide_by_length(bar: Any, part: Any, out: Any) -> Any:
@@ -64,18 +84,23 @@ def _divide_by_length(bar: Any, part: Any, out: Any) -> Any:
     return where(origin, 0.0, multiply(bar, divide(part, where(origin, 1.0, out))))
 
 
-hypot: Any = elementwise(
-    "hypot",
-    {"x": lambda bar, x, out: _divide_by_length(bar, x, out), "y": lambda bar, y, out: _divide_by_length(bar, y, out)},
-    doc="sqrt(x^2 + y^2), without overflow; its derivative at the origin is zero.",
-)  # fmt: skip
-copysign: Any = elementwise(
-    "copysign", {"x": lambda x, y: multiply(pointwise.sign(x), copysign(1.0, y)), "y": None},
-    doc="|x| with the sign of y; at x = 0 its derivative is zero.", samples=reals_away_from(0, 2),
-)  # fmt: skip
-nextafter: Any = elementwise(
-    "nextafter", {"x": lambda: 1.0, "y": None}, doc="The next number after x towards y; its derivative in x is one."
+@elementwise_op(
+    {"x": lambda bar, x, out: _divide_by_length(bar, x, out), "y": lambda bar, y, out: _divide_by_length(bar, y, out)}
 )
+def hypot(x: Any, y: Any, /) -> Any:
+    """sqrt(x^2 + y^2), without overflow; its derivative at the origin is zero."""
+
+
+@elementwise_op(
+    {"x": lambda x, y: multiply(pointwise.sign(x), copysign(1.0, y)), "y": None}, samples=reals_away_from(0, 2)
+)
+def copysign(x: Any, y: Any, /) -> Any:
+    """|x| with the sign of y; at x = 0 its derivative is zero."""
+
+
+@elementwise_op({"x": lambda: 1.0, "y": None})
+def nextafter(x: Any, y: Any, /) -> Any:
+    """The next number after x towards y; its derivative in x is one."""
 
 
 def _fmax_partial(x: Any, y: Any) -> Any:
@@ -87,14 +112,14 @@ def _fmin_partial(x: Any, y: Any) -> Any:
     return where(pointwise.isnan(y), 1.0, where(pointwise.isnan(x), 0.0, pointwise.greater_weight(y, x)))
 
 
-fmax: Any = elementwise(
-    "fmax", {"x": lambda x, y: _fmax_partial(x, y), "y": lambda x, y: _fmax_partial(y, x)},
-    doc="The greater of x and y, NaNs passed over; a tie sends half to each.",
-)  # fmt: skip
-fmin: Any = elementwise(
-    "fmin", {"x": lambda x, y: _fmin_partial(x, y), "y": lambda x, y: _fmin_partial(y, x)},
-    doc="The lesser of x and y, NaNs passed over; a tie sends half to each.",
-)  # fmt: skip
+@elementwise_op({"x": lambda x, y: _fmax_partial(x, y), "y": lambda x, y: _fmax_partial(y, x)})
+def fmax(x: Any, y: Any, /) -> Any:
+    """The greater of x and y, NaNs passed over; a tie sends half to each."""
+
+
+@elementwise_op({"x": lambda x, y: _fmin_partial(x, y), "y": lambda x, y: _fmin_partial(y, x)})
+def fmin(x: Any, y: Any, /) -> Any:
+    """The lesser of x and y, NaNs passed over; a tie sends half to each."""
 
 
 # 2^x / (2^x + 2^y) = sigmoid((x - y) log 2)
@@ -102,10 +127,9 @@ def _logaddexp2_partial(x: Any, y: Any) -> Any:
     return sigmoid(multiply(pointwise.subtract_or_zero(x, y), math.log(2)))
 
 
-logaddexp2: Any = elementwise(
-    "logaddexp2", {"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)},
-    doc="log2(2^x + 2^y), without overflow.",
-)  # fmt: skip
+@elementwise_op({"x": lambda x, y: _logaddexp2_partial(x, y), "y": lambda x, y: _logaddexp2_partial(y, x)})
+def logaddexp2(x: Any, y: Any, /) -> Any:
+    """log2(2^x + 2^y), without overflow."""
 
 
 @attributed_to_caller
@@ -159,21 +183,56 @@ def float_power(x: Any, y: Any, /) -> Any:
     return power(*wide)
 
 
-bitwise_left_shift: Any = pointwise.bitwise_op(
-    "bitwise_left_shift", "The bits of x moved y places up.", "x", "y", example=("[1, 2], 3", "array([ 8, 16])"),
-    ufunc="left_shift",
-)  # fmt: skip
-bitwise_right_shift: Any = pointwise.bitwise_op(
-    "bitwise_right_shift", "The bits of x moved y places down.", "x", "y", example=("[8, 17], 3", "array([1, 2])"),
-    ufunc="right_shift",
-)  # fmt: skip
-bitwise_count: Any = pointwise.bitwise_op(
-    "bitwise_count", "How many bits |x| has.", "x", example=("[3, 8]", "array([2, 1], dtype=uint8)")
-)
-gcd: Any = pointwise.bitwise_op(
-    "gcd", "The greatest common divisor.", "x", "y", example=("[12, 9], 6", "array([6, 3])")
-)
-lcm: Any = pointwise.bitwise_op("lcm", "The least common multiple.", "x", "y", example=("[4, 9], 6", "array([12, 18])"))
-logical_xor: Any = elementwise(
-    "logical_xor", {"x": None, "y": None}, dtype="bool", doc="Either x or y holds, not both."
-)
+@pointwise.bitwise_op("left_shift")
+def bitwise_left_shift(x: Any, y: Any, /) -> Any:
+    """The bits of x moved y places up.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_left_shift([1, 2], 3)
+    array([ 8, 16])
+    """
+
+
+@pointwise.bitwise_op("right_shift")
+def bitwise_right_shift(x: Any, y: Any, /) -> Any:
+    """The bits of x moved y places down.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_right_shift([8, 17], 3)
+    array([1, 2])
+    """
+
+
+@pointwise.bitwise_op()
+def bitwise_count(x: Any, /) -> Any:
+    """How many bits |x| has.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_count([3, 8])
+    array([2, 1], dtype=uint8)
+    """
+
+
+@pointwise.bitwise_op()
+def gcd(x: Any, y: Any, /) -> Any:
+    """The greatest common divisor.
+
+    >>> import pullback as pb
+    >>> pb.gcd([12, 9], 6)
+    array([6, 3])
+    """
+
+
+@pointwise.bitwise_op()
+def lcm(x: Any, y: Any, /) -> Any:
+    """The least common multiple.
+
+    >>> import pullback as pb
+    >>> pb.lcm([4, 9], 6)
+    array([12, 18])
+    """
+
+
+@elementwise_op({"x": None, "y": None}, dtype="bool")
+def logical_xor(x: Any, y: Any, /) -> Any:
+    """Either x or y holds, not both."""

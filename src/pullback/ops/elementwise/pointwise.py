@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...arrays.spec import is_inexact
 from ...errors import DtypeError
 from ..dispatch import as_value
 from ..eager import public_function
-from ..families import elementwise, is_complex
+from ..families import elementwise, elementwise_op, is_complex
 from ..op import MaskedCotangent
 from ..op_samples import integers, reals_above, reals_away_from, reals_between
 
@@ -43,13 +44,15 @@ def mask_cotangent(mask: Any, bar: Any) -> MaskedCotangent:
 add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.")
 subtract: Any = elementwise("subtract", {"x": lambda: 1.0, "y": lambda: -1.0}, doc="x - y.")
 multiply: Any = elementwise("multiply", {"x": lambda y: y, "y": lambda x: x}, doc="x * y.")
+
+
 # The quotient rule in terms of the result, so that the divisor is never squared: 1e10 / 1e20 stays in float32.
-divide: Any = elementwise(
-    "divide",
+@elementwise_op(
     {"x": lambda bar, y: divide(bar, y), "y": lambda bar, out, y: negative(divide(multiply(bar, out), y))},
-    doc="x / y.",
     samples=reals_away_from(0, 2),
 )
+def divide(x: Any, y: Any, /) -> Any:
+    """x / y."""
 
 
 def _as_number(x: Any) -> Any:
@@ -75,24 +78,31 @@ def _power_partial_exponent(out: Any, x: Any) -> Any:
     return where(at_zero, 0.0, multiply(out, log(where(at_zero, 1.0, x))))
 
 
-power: Any = elementwise(
-    "power", {"x": _power_partial_base, "y": _power_partial_exponent}, doc="x ** y.", samples=reals_above(0, 2)
-)
+@elementwise_op({"x": _power_partial_base, "y": _power_partial_exponent}, samples=reals_above(0, 2))
+def power(x: Any, y: Any, /) -> Any:
+    """x ** y."""
+
+
 negative: Any = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
 positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.")
 square: Any = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
-sqrt: Any = elementwise(
-    "sqrt",
-    {"x": lambda bar, out: divide(bar, multiply(out, 2))},
-    doc="Square root; sqrt'(0) = inf.",
-    samples=reals_above(0),
-)
+
+
+@elementwise_op({"x": lambda bar, out: divide(bar, multiply(out, 2))}, samples=reals_above(0))
+def sqrt(x: Any, /) -> Any:
+    """Square root; sqrt'(0) = inf."""
+
+
 exp: Any = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
 expm1: Any = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
 log: Any = elementwise("log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=reals_above(0))
-log1p: Any = elementwise(
-    "log1p", {"x": lambda bar, x: divide(bar, add(x, 1))}, doc="log(1 + x), exact near zero.", samples=reals_above(-0.9)
-)
+
+
+@elementwise_op({"x": lambda bar, x: divide(bar, add(x, 1))}, samples=reals_above(-0.9))
+def log1p(x: Any, /) -> Any:
+    """log(1 + x), exact near zero."""
+
+
 sin: Any = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
 cos: Any = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
 tan: Any = elementwise("tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=reals_between(-1.2, 1.2))
@@ -101,28 +111,40 @@ cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine
 tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
+@attributed_to_caller
+def power_operator(x: Any, y: Any) -> Any:
+    """x ** y as the operator computes it: the square and the root by their own ops."""
+    if type(y) is int and y == 2:
+        return square(x)
+    if type(y) is float and y == 0.5:
+        return sqrt(x)
+    return power(x, y)
+
+
 def _sqrt_one_minus_square(x: Any) -> Any:
     """sqrt(1 - x^2), written so that it is exact as x nears 1."""
     return sqrt(multiply(subtract(1, x), add(x, 1)))
 
 
-asin: Any = elementwise(
-    "asin",
-    {"x": lambda bar, x: divide(bar, _sqrt_one_minus_square(x))},
-    value="arcsin",
-    doc="Inverse sine.",
-    samples=reals_between(-0.9, 0.9),
+@elementwise_op(
+    {"x": lambda bar, x: divide(bar, _sqrt_one_minus_square(x))}, value="arcsin", samples=reals_between(-0.9, 0.9)
 )
-acos: Any = elementwise(
-    "acos",
+def asin(x: Any, /) -> Any:
+    """Inverse sine."""
+
+
+@elementwise_op(
     {"x": lambda bar, x: negative(divide(bar, _sqrt_one_minus_square(x)))},
     value="arccos",
-    doc="Inverse cosine.",
     samples=reals_between(-0.9, 0.9),
 )
-atan: Any = elementwise(
-    "atan", {"x": lambda bar, x: divide(bar, add(square(x), 1))}, value="arctan", doc="Inverse tangent."
-)
+def acos(x: Any, /) -> Any:
+    """Inverse cosine."""
+
+
+@elementwise_op({"x": lambda bar, x: divide(bar, add(square(x), 1))}, value="arctan")
+def atan(x: Any, /) -> Any:
+    """Inverse tangent."""
 
 
 def _divide_by_squared_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
@@ -132,31 +154,43 @@ def _divide_by_squared_radius(bar: Any, part: Any, x: Any, y: Any) -> Any:
     return where(origin, 0.0, divide(multiply(bar, part), where(origin, 1.0, radius)))
 
 
-atan2: Any = elementwise(
-    "atan2",
+@elementwise_op(
     {
         "y": lambda bar, y, x: _divide_by_squared_radius(bar, x, x, y),
         "x": lambda bar, y, x: negative(_divide_by_squared_radius(bar, y, x, y)),
     },
     value="arctan2",
-    doc="The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero.",
 )
-sigmoid: Any = elementwise(
-    "sigmoid",
+def atan2(y: Any, x: Any, /) -> Any:
+    """The angle of the point (x, y), given as atan2(y, x); its derivative at the origin is zero."""
+
+
+@elementwise_op(
     {"x": lambda out: multiply(out, subtract(1, out))},
     value=lambda xp, x: _special_value(xp, "expit", x),
     dtype="inexact",
-    doc="1 / (1 + exp(-x)), without overflow.",
-    example=("0.0", "array(0.5)"),
 )
-erf: Any = elementwise(
-    "erf",
+def sigmoid(x: Any, /) -> Any:
+    """1 / (1 + exp(-x)), without overflow.
+
+    >>> import pullback as pb
+    >>> pb.sigmoid(0.0)
+    array(0.5)
+    """
+
+
+@elementwise_op(
     {"x": lambda bar, x: multiply(multiply(bar, exp(negative(square(x)))), 2 / math.sqrt(math.pi))},
     value=lambda xp, x: _special_value(xp, "erf", x, plane=True),
     dtype="inexact",
-    doc="The error function.",
-    example=("0.0", "array(0.)"),
 )
+def erf(x: Any, /) -> Any:
+    """The error function.
+
+    >>> import pullback as pb
+    >>> pb.erf(0.0)
+    array(0.)
+    """
 
 
 def _softplus_value(xp: Any, x: Any) -> Any:
@@ -167,15 +201,20 @@ def _softplus_value(xp: Any, x: Any) -> Any:
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-softplus: Any = elementwise(
-    "softplus",
+@elementwise_op(
     {"x": lambda x: sigmoid(x)},
     value=_softplus_value,
     dtype="inexact",
-    doc="log(1 + exp(x)), without overflow.",
-    example=("[0.0, 1000.0]", "array([6.93147181e-01, 1.00000000e+03])"),
     kernel=lambda k, x: k.logaddexp(x, k.constant(0)),
 )
+def softplus(x: Any, /) -> Any:
+    """log(1 + exp(x)), without overflow.
+
+    >>> import pullback as pb
+    >>> pb.softplus([0.0, 1000.0])
+    array([6.93147181e-01, 1.00000000e+03])
+    """
+
 
 #: u = _SLOPE (x + _BEND x^3), so that x (1 + tanh u) / 2 is close to x times the normal distribution function.
 _SLOPE, _BEND = math.sqrt(2 / math.pi), 0.044715
@@ -209,12 +248,7 @@ def _gelu_kernel(k: Any, x: Any) -> Any:
 
 
 gelu_by_tanh: Any = elementwise(
-    "gelu_by_tanh",
-    {"x": _gelu_slope},
-    value=_gelu_value,
-    dtype="inexact",
-    doc="",
-    kernel=_gelu_kernel,
+    "gelu_by_tanh", {"x": _gelu_slope}, value=_gelu_value, dtype="inexact", doc="", kernel=_gelu_kernel
 )
 
 
@@ -224,25 +258,24 @@ def subtract_or_zero(x: Any, y: Any) -> Any:
 
 
 # exp(x) / (exp(x) + exp(y)) = sigmoid(x - y)
-logaddexp: Any = elementwise(
-    "logaddexp",
-    {"x": lambda x, y: sigmoid(subtract_or_zero(x, y)), "y": lambda x, y: sigmoid(subtract_or_zero(y, x))},
-    doc="log(exp(x) + exp(y)), without overflow.",
-)
-heaviside: Any = elementwise(
-    "heaviside",
-    {"x": None, "y": lambda x: equal(x, 0)},
-    doc="0 below zero, 1 above, y at zero.",
-    samples=reals_away_from(0, 2),
-)
-relu: Any = elementwise(
-    "relu",
-    {"x": lambda out: heaviside(out, 0)},
-    value=lambda xp, x: xp.maximum(x, 0),
-    doc="max(x, 0); relu'(0) = 0.",
-    example=("[-1.0, 2.0]", "array([0., 2.])"),
-    samples=reals_away_from(0),
-)
+@elementwise_op({"x": lambda x, y: sigmoid(subtract_or_zero(x, y)), "y": lambda x, y: sigmoid(subtract_or_zero(y, x))})
+def logaddexp(x: Any, y: Any, /) -> Any:
+    """log(exp(x) + exp(y)), without overflow."""
+
+
+@elementwise_op({"x": None, "y": lambda x: equal(x, 0)}, samples=reals_away_from(0, 2))
+def heaviside(x: Any, y: Any, /) -> Any:
+    """0 below zero, 1 above, y at zero."""
+
+
+@elementwise_op({"x": lambda out: heaviside(out, 0)}, value=lambda xp, x: xp.maximum(x, 0), samples=reals_away_from(0))
+def relu(x: Any, /) -> Any:
+    """max(x, 0); relu'(0) = 0.
+
+    >>> import pullback as pb
+    >>> pb.relu([-1.0, 2.0])
+    array([0., 2.])
+    """
 
 
 def greater_weight(x: Any, y: Any) -> Any:
@@ -250,16 +283,14 @@ def greater_weight(x: Any, y: Any) -> Any:
     return heaviside(where(equal(x, y), 0.0, subtract(x, y)), 0.5)
 
 
-maximum: Any = elementwise(
-    "maximum",
-    {"x": lambda x, y: greater_weight(x, y), "y": lambda x, y: greater_weight(y, x)},
-    doc="The greater of x and y; a tie sends half to each.",
-)
-minimum: Any = elementwise(
-    "minimum",
-    {"x": lambda x, y: greater_weight(y, x), "y": lambda x, y: greater_weight(x, y)},
-    doc="The lesser of x and y; a tie sends half to each.",
-)
+@elementwise_op({"x": lambda x, y: greater_weight(x, y), "y": lambda x, y: greater_weight(y, x)})
+def maximum(x: Any, y: Any, /) -> Any:
+    """The greater of x and y; a tie sends half to each."""
+
+
+@elementwise_op({"x": lambda x, y: greater_weight(y, x), "y": lambda x, y: greater_weight(x, y)})
+def minimum(x: Any, y: Any, /) -> Any:
+    """The lesser of x and y; a tie sends half to each."""
 
 
 def _push_abs(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -276,15 +307,17 @@ def _direction(x: Any) -> Any:
     return where(at_zero, 0.0, divide(x, where(at_zero, 1.0, size)))
 
 
-abs: Any = elementwise(
-    "abs",
+@elementwise_op(
     {"x": lambda bar, x: multiply(bar, _direction(x))},
     push=_push_abs,
     conjugate=False,
     dtype="real",
-    doc="|x|; abs'(0) = 0.",
     samples=reals_away_from(0),
 )
+def abs(x: Any, /) -> Any:
+    """|x|; abs'(0) = 0."""
+
+
 _sign: Any = elementwise("sign", {"x": None}, doc="", samples=reals_away_from(0))
 
 
@@ -300,47 +333,58 @@ def sign(x: Any, /) -> Any:
 
 
 sign.op = _sign.op  # type: ignore[attr-defined]
-conj: Any = elementwise(
-    "conj",
-    {"x": lambda bar: conj(bar)},
-    conjugate=False,
-    doc="The complex conjugate.",
-    push=lambda tangents, out, primals, static: conj(tangents[0]),
+
+
+@elementwise_op(
+    {"x": lambda bar: conj(bar)}, conjugate=False, push=lambda tangents, out, primals, static: conj(tangents[0])
 )
-real: Any = elementwise(
-    "real",
+def conj(x: Any, /) -> Any:
+    """The complex conjugate."""
+
+
+@elementwise_op(
     {"x": lambda bar: bar},
     value=lambda xp, x: xp.real(x),
     conjugate=False,
     dtype="real",
     push=lambda tangents, out, primals, static: real(tangents[0]),
-    doc="The real part.",
-    example=("1 + 2j", "array(1.)"),
 )
+def real(x: Any, /) -> Any:
+    """The real part.
 
-
-def _push_imag(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return imag(tangents[0])
+    >>> import pullback as pb
+    >>> pb.real(1 + 2j)
+    array(1.)
+    """
 
 
 # The gradient of the imaginary part points along i; for a real argument there is none.
-imag: Any = elementwise(
-    "imag",
+@elementwise_op(
     {"x": lambda bar, x_spec: multiply(bar, 1j) if x_spec.dtype.kind == "c" else multiply(bar, 0)},
     value=lambda xp, x: xp.imag(x),
     conjugate=False,
     dtype="real",
-    push=_push_imag,
-    doc="The imaginary part.",
-    example=("1 + 2j", "array(2.)"),
+    push=lambda tangents, out, primals, static: imag(tangents[0]),
 )
-stop_gradient: Any = elementwise(
-    "stop_gradient",
-    {"x": None},
-    value=lambda xp, x: x,
-    doc="The value itself, as a constant to every derivative.",
-    example=("2.0", "array(2.)"),
-)
+def imag(x: Any, /) -> Any:
+    """The imaginary part.
+
+    >>> import pullback as pb
+    >>> pb.imag(1 + 2j)
+    array(2.)
+    """
+
+
+@elementwise_op({"x": None}, value=lambda xp, x: x)
+def stop_gradient(x: Any, /) -> Any:
+    """The value itself, as a constant to every derivative.
+
+    >>> import pullback as pb
+    >>> pb.stop_gradient(2.0)
+    array(2.)
+    """
+
+
 # What `no_grad` does to the arguments of an op, in a program that is differentiated after it was traced: nothing goes
 # back through it, and tangents pass. So its pull is not the transpose of its push, and it is not in `OPS`.
 unrecorded: Any = public_function(
@@ -349,7 +393,6 @@ unrecorded: Any = public_function(
         name="unrecorded",
         push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
         kernel=lambda k, x: k.positive(x),
-        doc="The value itself, as a constant to tapes alone.",
         rules={},
     )
 )
@@ -471,29 +514,52 @@ isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is a
 isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
 
 
-def bitwise_op(name: str, doc: str, *args: str, example: tuple[str, str], ufunc: str | None = None) -> Any:
-    none = dict.fromkeys(args)
-    samples = integers(len(args))
-    return elementwise(name, none, value=ufunc or name, dtype="bits", doc=doc, samples=samples, example=example)
+def bitwise_op(ufunc: str | None = None) -> Callable[[Any], Any]:
+    """A decorator: an op on the bits of integers, by NumPy's ufunc of its own name or of another."""
+
+    def define(declared: Any) -> Any:
+        args = declared.__code__.co_varnames
+        how: dict[str, Any] = {"value": ufunc or declared.__name__, "dtype": "bits", "samples": integers(len(args))}
+        return elementwise_op(dict.fromkeys(args), **how)(declared)
+
+    return define
 
 
-bitwise_and: Any = bitwise_op(
-    "bitwise_and", "The bits x and y share; for booleans, both hold.", "x", "y", example=("[1, 2], 3", "array([1, 2])")
-)
-bitwise_or: Any = bitwise_op(
-    "bitwise_or", "The bits of x and y; for booleans, either holds.", "x", "y", example=("[1, 2], 3", "array([3, 3])")
-)
-bitwise_xor: Any = bitwise_op(
-    "bitwise_xor",
-    "The bits x and y do not share; for booleans, one holds.",
-    "x",
-    "y",
-    example=("[1, 2], 3", "array([2, 1])"),
-)
-bitwise_invert: Any = bitwise_op(
-    "bitwise_invert",
-    "The bits x does not have; for booleans, x does not hold.",
-    "x",
-    example=("[1, 2]", "array([-2, -3])"),
-    ufunc="bitwise_not",
-)
+@bitwise_op()
+def bitwise_and(x: Any, y: Any, /) -> Any:
+    """The bits x and y share; for booleans, both hold.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_and([1, 2], 3)
+    array([1, 2])
+    """
+
+
+@bitwise_op()
+def bitwise_or(x: Any, y: Any, /) -> Any:
+    """The bits of x and y; for booleans, either holds.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_or([1, 2], 3)
+    array([3, 3])
+    """
+
+
+@bitwise_op()
+def bitwise_xor(x: Any, y: Any, /) -> Any:
+    """The bits x and y do not share; for booleans, one holds.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_xor([1, 2], 3)
+    array([2, 1])
+    """
+
+
+@bitwise_op("bitwise_not")
+def bitwise_invert(x: Any, /) -> Any:
+    """The bits x does not have; for booleans, x does not hold.
+
+    >>> import pullback as pb
+    >>> pb.bitwise_invert([1, 2])
+    array([-2, -3])
+    """

@@ -7,39 +7,27 @@ from typing import Any
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
-from .. import batching
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import general
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import reshaping
 from . import pointwise
 
 # The value is rounded, the derivative that of the identity: a step function's own is zero almost everywhere.
 _straight_round = general(
     "straight_through_round",
-    args=("x",),
-    doc="x rounded to integers, with the derivative of the identity.",
     value=lambda xp, x: xp.rint(xp.asarray(x)),
-    spec=lambda x: x,
     pulls={"x": lambda bar: bar},
     push=lambda tangents, out, primals, static: tangents[0],
-    batch=batching.shift_statics(),
-    samples=join_samples(normal_sample(3), normal_sample(2, 3), normal_sample(), normal_sample(0)),
+    samples=normal_samples([(3,), (2, 3), (), (0,)]),
     motion="pointwise",
 )
 
 
 @attributed_to_caller
 def fake_quantize(
-    x: Any,
-    /,
-    scale: Any,
-    zero_point: Any = 0,
-    quant_min: int = -128,
-    quant_max: int = 127,
-    *,
-    axis: int | None = None,
+    x: Any, /, scale: Any, zero_point: Any = 0, quant_min: int = -128, quant_max: int = 127, *, axis: int | None = None
 ) -> Any:
     """x after quantization to integers and back: scale (clip(round(x / scale) + zero_point) - zero_point).
 

@@ -12,25 +12,13 @@ from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
 from .. import batching, statics
 from ..dispatch import apply, as_value
-from ..families import elementwise, general
-from ..op_samples import join_samples, normal_sample
+from ..families import elementwise, elementwise_op, general
+from ..op_samples import normal_samples
 from ..shape import reshaping
 from . import pointwise
 from .arithmetic import floor_divide
 from .pointwise import abs as size_of
-from .pointwise import (
-    add,
-    equal,
-    isfinite,
-    isinf,
-    isnan,
-    less_equal,
-    logical_and,
-    logical_or,
-    multiply,
-    subtract,
-    where,
-)
+from .pointwise import add, equal, isnan, logical_and, logical_or, multiply, subtract, where
 
 
 def _rounding_op(name: str, doc: str) -> Any:
@@ -43,10 +31,13 @@ trunc: Any = _rounding_op("trunc", "The integer next to x towards zero")
 rint: Any = _rounding_op("rint", "The integer nearest to x, the even one at a tie")
 fix = trunc
 signbit: Any = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
-spacing: Any = elementwise(
-    "spacing", {"x": None}, doc="The distance from x to the next number away from zero; its derivative is zero.",
-    kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x),
-)  # fmt: skip
+
+
+@elementwise_op(
+    {"x": None}, kernel=lambda k, x: k.copysign(k.subtract(k.nextafter(k.abs(x), k.constant(math.inf)), k.abs(x)), x)
+)
+def spacing(x: Any, /) -> Any:
+    """The distance from x to the next number away from zero; its derivative is zero."""
 
 
 @attributed_to_caller
@@ -78,7 +69,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     """
     x = as_value(x)
     whole = trunc(x)
-    bounded = where(isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
+    bounded = where(pointwise.isinf(x), multiply(pointwise.sign(pointwise.stop_gradient(x)), 0.0), subtract(x, whole))
     return bounded, whole
 
 
@@ -96,14 +87,15 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     return multiply(x, scale), exponent
 
 
+# The integer e with |x| 2^-e in [0.5, 1).
 _exponent = general(
-    "exponent", args=("x",), doc="The integer e with |x| 2^-e in [0.5, 1).",
+    "exponent",
     value=lambda xp, x: xp.frexp(x)[1], spec=lambda x: make_spec(x.shape, np.dtype(np.intc), x.device),
-    batch=batching.batch_pointwise, samples=join_samples(normal_sample(3), normal_sample()), motion="pointwise",
+    batch=batching.batch_pointwise, samples=normal_samples([(3,), ()]), motion="pointwise",
 )  # fmt: skip
 _power_of_two = general(
     "power_of_two",
-    statics={"dtype": statics.floating_dtype}, args=("x",), doc="2^x for integers x.",
+    statics={"dtype": statics.floating_dtype},
     value=lambda xp, x, dtype: xp.ldexp(xp.asarray(1, dtype), x),
     spec=lambda x, dtype: make_spec(x.shape, dtype, x.device),
     batch=batching.batch_pointwise, samples=lambda rng: [((rng.integers(-9, 9, 3),), {"dtype": np.dtype("float64")})],
@@ -178,8 +170,8 @@ def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bo
     array([ True, False])
     """
     x, y = as_value(x), as_value(y)
-    near = less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
-    close = logical_or(logical_and(near, isfinite(y)), equal(x, y))
+    near = pointwise.less_equal(size_of(subtract(x, y)), add(atol, multiply(rtol, size_of(y))))
+    close = logical_or(logical_and(near, pointwise.isfinite(y)), equal(x, y))
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 

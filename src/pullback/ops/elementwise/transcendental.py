@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 
 from ...arrays.node import attributed_to_caller
-from ...arrays.spec import Spec, is_inexact, make_spec
+from ...arrays.spec import is_inexact, make_spec
 from .. import batching, statics
 from ..dispatch import apply, as_value
-from ..families import elementwise, general, is_complex
+from ..families import elementwise, elementwise_op, general, is_complex
 from ..op import Op
-from ..op_samples import join_samples, normal_sample, reals_above, reals_away_from, reals_between
+from ..op_samples import join_samples, normal_samples, reals_above, reals_away_from, reals_between
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
 exp2: Any = elementwise("exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.")
-log2: Any = elementwise(
-    "log2",
-    {"x": lambda bar, x: divide(multiply(bar, 1 / math.log(2)), x)},
-    doc="Logarithm to base 2.",
-    samples=reals_above(0),
-)
-log10: Any = elementwise(
-    "log10", {"x": lambda bar, x: divide(multiply(bar, 1 / math.log(10)), x)}, doc="Logarithm to base 10.",
-    samples=reals_above(0),
-)  # fmt: skip
+
+
+@elementwise_op({"x": lambda bar, x: divide(multiply(bar, 1 / math.log(2)), x)}, samples=reals_above(0))
+def log2(x: Any, /) -> Any:
+    """Logarithm to base 2."""
+
+
+@elementwise_op({"x": lambda bar, x: divide(multiply(bar, 1 / math.log(10)), x)}, samples=reals_above(0))
+def log10(x: Any, /) -> Any:
+    """Logarithm to base 10."""
 
 
 def _sqrt_one_plus_square(x: Any) -> Any:
@@ -35,33 +35,53 @@ def _sqrt_one_plus_square(x: Any) -> Any:
     return sqrt(add(square(x), 1)) if is_complex(x) else hypot(x, 1.0)
 
 
-asinh: Any = elementwise(
-    "asinh",
-    {"x": lambda bar, x: divide(bar, _sqrt_one_plus_square(x))},
-    value="arcsinh",
-    doc="Inverse hyperbolic sine.",
-)
+@elementwise_op({"x": lambda bar, x: divide(bar, _sqrt_one_plus_square(x))}, value="arcsinh")
+def asinh(x: Any, /) -> Any:
+    """Inverse hyperbolic sine."""
+
+
 # sqrt(x - 1) sqrt(x + 1), not sqrt(x^2 - 1): no overflow, and the right branch for complex numbers
-acosh: Any = elementwise(
-    "acosh", {"x": lambda bar, x: divide(divide(bar, sqrt(subtract(x, 1))), sqrt(add(x, 1)))}, value="arccosh",
-    doc="Inverse hyperbolic cosine.", samples=reals_above(1.1), example=("1.0", "array(0.)"),
-)  # fmt: skip
-atanh: Any = elementwise(
-    "atanh", {"x": lambda bar, x: divide(bar, multiply(subtract(1, x), add(x, 1)))}, value="arctanh",
-    doc="Inverse hyperbolic tangent.", samples=reals_between(-0.9, 0.9), example=("0.0", "array(0.)"),
-)  # fmt: skip
-cbrt: Any = elementwise(
-    "cbrt", {"x": lambda bar, out: divide(bar, multiply(square(out), 3))}, doc="Cube root; cbrt'(0) = inf.",
-    samples=reals_away_from(0),
-)  # fmt: skip
-deg2rad: Any = elementwise(
-    "deg2rad", {"x": lambda: math.pi / 180}, doc="Degrees as radians.",
-    kernel=lambda k, x: k.multiply(x, k.constant(math.pi / 180)),
-)  # fmt: skip
-rad2deg: Any = elementwise(
-    "rad2deg", {"x": lambda: 180 / math.pi}, doc="Radians as degrees.",
-    kernel=lambda k, x: k.multiply(x, k.constant(180 / math.pi)),
-)  # fmt: skip
+@elementwise_op(
+    {"x": lambda bar, x: divide(divide(bar, sqrt(subtract(x, 1))), sqrt(add(x, 1)))},
+    value="arccosh",
+    samples=reals_above(1.1),
+)
+def acosh(x: Any, /) -> Any:
+    """Inverse hyperbolic cosine.
+
+    >>> import pullback as pb
+    >>> pb.acosh(1.0)
+    array(0.)
+    """
+
+
+@elementwise_op(
+    {"x": lambda bar, x: divide(bar, multiply(subtract(1, x), add(x, 1)))},
+    value="arctanh",
+    samples=reals_between(-0.9, 0.9),
+)
+def atanh(x: Any, /) -> Any:
+    """Inverse hyperbolic tangent.
+
+    >>> import pullback as pb
+    >>> pb.atanh(0.0)
+    array(0.)
+    """
+
+
+@elementwise_op({"x": lambda bar, out: divide(bar, multiply(square(out), 3))}, samples=reals_away_from(0))
+def cbrt(x: Any, /) -> Any:
+    """Cube root; cbrt'(0) = inf."""
+
+
+@elementwise_op({"x": lambda: math.pi / 180}, kernel=lambda k, x: k.multiply(x, k.constant(math.pi / 180)))
+def deg2rad(x: Any, /) -> Any:
+    """Degrees as radians."""
+
+
+@elementwise_op({"x": lambda: 180 / math.pi}, kernel=lambda k, x: k.multiply(x, k.constant(180 / math.pi)))
+def rad2deg(x: Any, /) -> Any:
+    """Radians as degrees."""
 
 
 def _sinc_value(xp: Any, x: Any, order: int) -> Any:
@@ -94,31 +114,23 @@ def _sinc_series(xp: Any, u: Any, order: int) -> Any:
     return total
 
 
-def _sinc_spec(x: Spec, order: int) -> Spec:
-    return make_spec(x.shape, x.dtype if is_inexact(x.dtype) else "float64", x.device)
-
-
 def _sinc_slope(x: Any, order: int, conjugate: bool) -> Any:
     """The next derivative; conjugated for a cotangent, which is multiplied by the conjugate of a complex slope."""
     slope = apply(_sinc, x, order=order + 1)
     return conj(slope) if conjugate and is_complex(slope) else slope
 
 
+# The derivative of some order of sin(pi x) / (pi x).
 _sinc: Op = general(
     "sinc",
     statics={"order": statics.integer(0, 200)},
-    args=("x",),
-    doc="The derivative of some order of sin(pi x) / (pi x).",
     value=_sinc_value,
-    spec=_sinc_spec,
+    spec=lambda x, order: make_spec(x.shape, x.dtype if is_inexact(x.dtype) else "float64", x.device),
     pulls={"x": lambda bar, x, order: multiply(bar, _sinc_slope(x, order, True))},
     push=lambda tangents, out, primals, static: multiply(tangents[0], _sinc_slope(primals[0], static["order"], False)),
     batch=batching.batch_pointwise,
     samples=join_samples(
-        normal_sample(3, order=0),
-        normal_sample(order=0),
-        normal_sample(2, 3, order=1),
-        normal_sample(0, order=0),
+        normal_samples([(3,), (), (2, 3), (0,)], order=[0, 0, 1, 0]),
         lambda rng: [((rng.normal(size=6) * 1e-3,), {"order": 2})],
     ),
     motion="pointwise",

@@ -17,28 +17,14 @@ from .. import batching, statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise.pointwise import add, clip_to, equal, mask_cotangent, where
-from ..families import general
+from ..families import linear
 from ..forms import Gather, ScatterAdd, Write
 from ..op import Op
 from ..shape import reshaping
 from ..statics import check_shape
+from . import normalize
 from .accumulate import add_into_zeros
-from .normalize import (
-    SLOT,
-    Index,
-    abstract_mask,
-    axes_before,
-    concrete_mask,
-    fill_slots,
-    has_separated_arrays,
-    index_static,
-    indexed_shape,
-    is_scalar_bool,
-    namespace_for,
-    normalize_index,
-)
-
-__all__ = ["SLOT", "add_at", "getitem", "put_along_axis", "scatter", "set_at", "take", "take_along_axis"]
+from .normalize import Index, fill_slots, has_separated_arrays, indexed_shape, namespace_for
 
 
 def _batch_getitem(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
@@ -52,13 +38,13 @@ def _batch_getitem(op: Any, size: int, args: Any, axes: Any, static: Any) -> tup
     moved = [batching.align_rank(a, ax, rank) for a, ax in zip(arrays, array_axes, strict=True)]
     if x_axis is None:
         out = apply(op, x, *moved, index=index)
-        return out, 0 if has_separated_arrays(index) else axes_before(index)
+        return out, 0 if has_separated_arrays(index) else normalize.axes_before(index)
     steps = namespace_for(x).arange(size).reshape((size,) + (1,) * rank)
-    out = apply(op, batching.move_batch_first(x, x_axis), steps, *moved, index=(SLOT, *index))
+    out = apply(op, batching.move_batch_first(x, x_axis), steps, *moved, index=(normalize.SLOT, *index))
     if not has_separated_arrays(index) and has_separated_arrays(
-        (SLOT, *index)
+        (normalize.SLOT, *index)
     ):  # the index axes came first, but must follow the slices
-        at = axes_before(index)
+        at = normalize.axes_before(index)
         out = reshaping.moveaxis(out, tuple(range(1, rank + 1)), tuple(range(at + 1, at + rank + 1)))
     return out, 0
 
@@ -69,11 +55,11 @@ def _index_samples(rng: Any) -> Any:
     return [
         ((x,), {"index": (1, slice(None, None, 2), None, slice(None))}),
         ((x,), {"index": (slice(None, None, -1), -1, slice(0, 0))}),
-        ((x, i), {"index": (SLOT, slice(None), slice(None))}),
-        ((x, i, j), {"index": (SLOT, SLOT, slice(None))}),
-        ((x, i), {"index": (slice(None), SLOT, slice(None))}),
-        ((x, i, j % 2), {"index": (SLOT, slice(None), SLOT)}),
-        ((x, np.zeros(0, int)), {"index": (SLOT, 1, slice(None))}),
+        ((x, i), {"index": (normalize.SLOT, slice(None), slice(None))}),
+        ((x, i, j), {"index": (normalize.SLOT, normalize.SLOT, slice(None))}),
+        ((x, i), {"index": (slice(None), normalize.SLOT, slice(None))}),
+        ((x, i, j % 2), {"index": (normalize.SLOT, slice(None), normalize.SLOT)}),
+        ((x, np.zeros(0, int)), {"index": (normalize.SLOT, 1, slice(None))}),
     ]
 
 
@@ -83,24 +69,16 @@ def _scatter_spec(x: Spec, *indices: Spec, index: Index, wanted: tuple[int, ...]
     return out
 
 
-def _push_first(op: Op, tangents: Any, primals: Any, static: dict[str, Any]) -> Any:
-    """The tangent of an op that is linear in its first argument and takes only indices besides."""
-    return None if tangents[0] is None else apply(op, tangents[0], *primals[1:], **static)
-
-
-_getitem: Op = general(
+_getitem: Op = linear(
     "getitem",
-    statics={"index": index_static(1, lambda specs, static: specs[0].ndim)},
-    family="linear",
-    args=("x", "*indices"),
-    doc="x[index].",
+    statics={"index": normalize.index_static(1, lambda specs, static: specs[0].ndim)},
     value=lambda xp, x, *indices, index: x[fill_slots(index, indices) if indices else (*index, ...)],
     spec=lambda x, *indices, index: make_spec(indexed_shape(x, indices, index, "getitem"), x.dtype, x.device),
-    pulls={"x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)},
-    push=lambda tangents, out, primals, static: _push_first(_getitem, tangents, primals, static),
+    transpose={
+        "x": lambda bar, x_spec, indices, index: apply(_scatter, bar, *indices, index=index, wanted=x_spec.shape)
+    },
     batch=_batch_getitem,
     samples=_index_samples,
-    motion="rearrange",
     form=Gather(),
 )
 
@@ -129,10 +107,10 @@ def _batch_region(region: Any, arrays: Any, axes: Any, index: Index, size: int) 
         )
     moved = [batching.align_rank(a, ax, rank) for a, ax in zip(arrays, axes, strict=True)]
     steps = namespace_for(region).arange(size).reshape((size,) + (1,) * rank)
-    if not has_separated_arrays(index) and has_separated_arrays((SLOT, *index)):
-        at = axes_before(index)
+    if not has_separated_arrays(index) and has_separated_arrays((normalize.SLOT, *index)):
+        at = normalize.axes_before(index)
         region = reshaping.moveaxis(region, tuple(range(at + 1, at + rank + 1)), tuple(range(1, rank + 1)))
-    return region, [steps, *moved], (SLOT, *index)
+    return region, [steps, *moved], (normalize.SLOT, *index)
 
 
 def _batch_scatter(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
@@ -149,19 +127,15 @@ def _scatter_samples(rng: Any) -> Any:
     ]
 
 
-_scatter: Op = general(
+# Zeros of a shape with x added at an index: the transpose of getitem.
+_scatter: Op = linear(
     "scatter",
-    statics={"index": index_static(1, lambda specs, static: len(static["wanted"])), "wanted": statics.shape},
-    family="linear",
-    args=("x", "*indices"),
-    doc="Zeros of a shape with x added at an index: the transpose of getitem.",
+    statics={"index": normalize.index_static(1, lambda specs, static: len(static["wanted"])), "wanted": statics.shape},
     value=_scatter_value,
     spec=_scatter_spec,
-    pulls={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
-    push=lambda tangents, out, primals, static: _push_first(_scatter, tangents, primals, static),
+    transpose={"x": lambda bar, indices, index: apply(_getitem, bar, *indices, index=index)},
     batch=_batch_scatter,
     samples=_scatter_samples,
-    motion="rearrange",
     form=ScatterAdd(),
 )
 
@@ -205,11 +179,6 @@ def _pull_set_target(bar: Any, values_spec: Spec, indices: Any, index: Index) ->
     return mask_cotangent(untouched, bar)
 
 
-def _push_set(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    x_dot, v_dot = (zeros(spec_of(p)) if t is None else t for t, p in zip(tangents[:2], primals[:2], strict=True))
-    return apply(_set, x_dot, v_dot, *primals[2:], **static)
-
-
 def batch_set(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     x, region = batching.move_batch_first(args[0], axes[0], size), batching.move_batch_first(args[1], axes[1], size)
     region, arrays, index = _batch_region(region, args[2:], axes[2:], static["index"], size)
@@ -223,19 +192,14 @@ def set_samples(rng: Any) -> Any:
     ]
 
 
-_set: Op = general(
+_set: Op = linear(
     "set_at",
-    statics={"index": index_static(2, lambda specs, static: specs[0].ndim)},
-    family="linear",
-    args=("x", "values", "*indices"),
-    doc="x with x[index] = values written.",
+    statics={"index": normalize.index_static(2, lambda specs, static: specs[0].ndim)},
     value=_set_value,
     spec=set_spec,
-    pulls={"x": _pull_set_target, "values": _pull_set_values},
-    push=_push_set,
+    transpose={"x": _pull_set_target, "values": _pull_set_values},
     batch=batch_set,
     samples=set_samples,
-    motion="rearrange",
     form=Write(),
 )
 
@@ -248,9 +212,9 @@ def getitem(x: Any, index: Any, /) -> Any:
     array([0, 0, 3])
     """
     x = as_value(x)
-    if is_scalar_bool(index):  # x[True] is x with a new axis of size one, x[False] of size zero
-        x, index = reshaping.expand_dims(x, 0), slice(0, int(bool(concrete_mask(index))))
-    plain, arrays = normalize_index(x, index)
+    if normalize.is_scalar_bool(index):  # x[True] is x with a new axis of size one, x[False] of size zero
+        x, index = reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index))))
+    plain, arrays = normalize.normalize_index(x, index)
     out = apply(_getitem, x, *arrays, index=plain)
     return out if arrays or type(out) is np.ndarray else as_view(out, x)
 
@@ -277,13 +241,13 @@ def scatter_normalized(values: Any, indices: Sequence[Any], index: Index, wanted
 
 def scatter_at(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values added at index arrays, one for each axis from the front."""
-    index = (SLOT,) * len(places) + (slice(None),) * (len(wanted) - len(places))
+    index = (normalize.SLOT,) * len(places) + (slice(None),) * (len(wanted) - len(places))
     return apply(_scatter, values, *_as_library_arrays(values, places), index=index, wanted=wanted)
 
 
 def scatter_at_end(values: Any, places: tuple[Any, ...], wanted: tuple[int, ...]) -> Any:
     """Zeros of a shape with values written at index arrays, one for each axis up to the last."""
-    index = (slice(None),) * (len(wanted) - len(places)) + (SLOT,) * len(places)
+    index = (slice(None),) * (len(wanted) - len(places)) + (normalize.SLOT,) * len(places)
     return apply(_scatter, values, *_as_library_arrays(values, places), index=index, wanted=wanted)
 
 
@@ -317,12 +281,12 @@ def set_at(x: Any, index: Any, values: Any, /) -> Any:
     array([5., 0., 7.])
     """
     x, values = as_value(x), as_value(values)
-    mask = abstract_mask(index)
+    mask = normalize.abstract_mask(index)
     if mask is not None:
         return where(_expand_mask(mask, x), _uniform_values(x, ndim(mask), values, "set_at"), x)
-    if is_scalar_bool(index):
+    if normalize.is_scalar_bool(index):
         return _write_under_bool(set_at, x, index, values)
-    plain, arrays = normalize_index(x, index)
+    plain, arrays = normalize.normalize_index(x, index)
     return apply(_set, x, _broadcast_to_region(x, plain, arrays, values, "set_at"), *arrays, index=plain)
 
 
@@ -332,7 +296,7 @@ def _arange(xp: Any, n: Any) -> Any:
 
 def _write_under_bool(write: Any, x: Any, index: Any, values: Any) -> Any:
     """`x[True] = values` writes all of x, with a new axis of size one, `x[False] = values` nothing."""
-    whole = write(reshaping.expand_dims(x, 0), slice(0, int(bool(concrete_mask(index)))), values)
+    whole = write(reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index)))), values)
     return reshaping.squeeze(whole, 0)
 
 
@@ -368,12 +332,12 @@ def add_at(x: Any, index: Any, values: Any, /) -> Any:
     array([12.,  0.,  0.])
     """
     x, values = as_value(x), as_value(values)
-    mask = abstract_mask(index)
+    mask = normalize.abstract_mask(index)
     if mask is not None:
         return add(x, where(_expand_mask(mask, x), _uniform_values(x, ndim(mask), values, "add_at"), 0))
-    if is_scalar_bool(index):
+    if normalize.is_scalar_bool(index):
         return _write_under_bool(add_at, x, index, values)
-    plain, arrays = normalize_index(x, index)
+    plain, arrays = normalize.normalize_index(x, index)
     region = _broadcast_to_region(x, plain, arrays, values, "add_at")
     return add(x, apply(_scatter, region, *arrays, index=plain, wanted=shape(x)))
 
@@ -385,7 +349,7 @@ def fit_indices(indices: Any, size: int, mode: str, what: str) -> Any:
     if mode == "clip":
         return clip_to(indices, 0, size - 1)
     if mode == "wrap":
-        return concrete_mask(indices) % max(size, 1)
+        return normalize.concrete_mask(indices) % max(size, 1)
     raise ArgumentError(f"{what}: mode must be raise, wrap or clip, got {mode!r}.")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,11 +89,10 @@ def _samples(rng: Any) -> Any:
     return [(sample, {**static, "least": bool(i % 2)}) for i, (sample, static) in enumerate(indexing.set_samples(rng))]
 
 
+# x with each element the greatest (or least) of itself and the values sent to it.
 _extreme: Op = general(
     "scatter_extreme",
     statics={"index": index_static(2, lambda specs, static: specs[0].ndim), "least": statics.flag},
-    args=("x", "values", "*indices"),
-    doc="x with each element the greatest (or least) of itself and the values sent to it.",
     value=_extreme_value,
     spec=lambda x, values, *indices, index, least: indexing.set_spec(x, values, *indices, index=index),
     pulls={"x": _pull_extreme_target, "values": _pull_extreme_values},
@@ -199,6 +199,23 @@ def _at_least_1d(x: Any) -> Any:
     return x if ndim(x) else reshaping.reshape(x, (1,))
 
 
+def _along_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of (x, axis, index, ...) whose result is like x. It gets values, a normalized axis, and a vector of
+    one element for each 0-d array.
+    """
+
+    @attributed_to_caller
+    @functools.wraps(function)
+    def call(x: Any, axis: int, index: Any, /, *args: Any, **kwargs: Any) -> Any:
+        given = as_value(x)
+        x = _at_least_1d(given)
+        axis = normalize_axis(axis, ndim(x), function.__name__)
+        out = function(x, axis, _at_least_1d(as_value(index)), *args, **kwargs)
+        return reshaping.reshape(out, shape(given))
+
+    return call
+
+
 def _index_grid(x: Any, axis: int, index: Any, what: str) -> list[Any]:
     """Index arrays for every axis: `index` along one, each element's own position along the others."""
     spec = spec_of(index)
@@ -241,7 +258,7 @@ def gather(x: Any, axis: int, index: Any, /) -> Any:
     return out if ndim(given) else reshaping.reshape(out, ())
 
 
-@attributed_to_caller
+@_along_axis
 def scatter(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     """x with values written at an index along an axis; where an index repeats, the last value stays.
 
@@ -249,19 +266,10 @@ def scatter(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     >>> pb.scatter(np.zeros(3), 0, np.array([2, 0]), np.array([5.0, 7.0]))
     array([7., 0., 5.])
     """
-    given, index = as_value(x), _at_least_1d(as_value(index))
-    x = _at_least_1d(given)
-    axis = normalize_axis(axis, ndim(x), "scatter")
-    values = _values_like_index(_at_least_1d_with(values, given), index, "scatter")
+    values = _values_like_index(values, index, "scatter")
     if not spec_of(index).size:
-        return reshaping.pass_through(given)
-    out = indexing.set_at(x, tuple(_index_grid(x, axis, index, "scatter")), values)
-    return reshaping.reshape(out, shape(given))
-
-
-def _at_least_1d_with(values: Any, given: Any) -> Any:
-    values = as_value(values)
-    return values if ndim(given) or ndim(values) else reshaping.reshape(values, (1,))
+        return reshaping.pass_through(x)
+    return indexing.set_at(x, tuple(_index_grid(x, axis, index, "scatter")), values)
 
 
 def scatter_add(x: Any, axis: int, index: Any, values: Any, /) -> Any:
@@ -274,7 +282,7 @@ def scatter_add(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     return scatter_reduce(x, axis, index, values, reduce="sum")
 
 
-@attributed_to_caller
+@_along_axis
 def scatter_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str, include_self: bool = True) -> Any:
     """x with values reduced into it at an index along an axis by sum, prod, mean, amax or amin.
 
@@ -285,17 +293,13 @@ def scatter_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str
     >>> pb.scatter_reduce(np.ones(3), 0, np.array([2, 2]), np.array([5.0, 7.0]), reduce="prod")
     array([ 1.,  1., 35.])
     """
-    given, index = as_value(x), _at_least_1d(as_value(index))
-    x = _at_least_1d(given)
-    axis = normalize_axis(axis, ndim(x), "scatter_reduce")
-    values = _values_like_index(_at_least_1d_with(values, given), index, "scatter_reduce")
-    out = fold_into(x, _index_grid(x, axis, index, "scatter_reduce"), values, reduce, include_self, "scatter_reduce")
-    return reshaping.reshape(out, shape(given))
+    values, grid = _values_like_index(values, index, "scatter_reduce"), _index_grid(x, axis, index, "scatter_reduce")
+    return fold_into(x, grid, values, reduce, include_self, "scatter_reduce")
 
 
-def _check_slices(x: Any, axis: int, index: Any, values: Any, what: str) -> tuple[int, Any, Any]:
-    """The axis, the index as a vector, and the values with one slice for each of its entries."""
-    axis, index, values = normalize_axis(axis, ndim(x), what), _at_least_1d(as_value(index)), as_value(values)
+def _check_slices(x: Any, axis: int, index: Any, values: Any, what: str) -> Any:
+    """The values, with one slice for each entry of an index that is a vector."""
+    values = as_value(values)
     if ndim(index) != 1:
         raise ShapeError(f"{what}: the index must have one axis, got shape {shape(index)}.")
     wanted = (*shape(x)[:axis], shape(index)[0], *shape(x)[axis + 1 :])
@@ -303,14 +307,14 @@ def _check_slices(x: Any, axis: int, index: Any, values: Any, what: str) -> tupl
         values = reshaping.reshape(values, wanted)
     if shape(values) != wanted:
         raise ShapeError(f"{what}: values have shape {shape(values)}, the slices {wanted}.")
-    return axis, index, values
+    return values
 
 
 def _index_at(axis: int, index: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, index)
 
 
-@attributed_to_caller
+@_along_axis
 def index_add(x: Any, axis: int, index: Any, values: Any, /, *, alpha: Any = 1) -> Any:
     """x with slices of values, times alpha, added to the slices that an index names along an axis.
 
@@ -318,14 +322,12 @@ def index_add(x: Any, axis: int, index: Any, values: Any, /, *, alpha: Any = 1) 
     >>> pb.index_add(np.zeros((3, 1)), 0, np.array([2, 2]), np.array([[5.0], [7.0]])).ravel()
     array([ 0.,  0., 12.])
     """
-    given = as_value(x)
-    x = _at_least_1d(given)
-    axis, index, values = _check_slices(x, axis, index, values, "index_add")
+    values = _check_slices(x, axis, index, values, "index_add")
     values = values if type(alpha) is int and alpha == 1 else pointwise.multiply(values, alpha)
-    return reshaping.reshape(indexing.add_at(x, _index_at(axis, index), values), shape(given))
+    return indexing.add_at(x, _index_at(axis, index), values)
 
 
-@attributed_to_caller
+@_along_axis
 def index_copy(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     """x with slices of values written to the slices that an index names along an axis.
 
@@ -333,13 +335,10 @@ def index_copy(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     >>> pb.index_copy(np.zeros(3), 0, np.array([2]), np.array([5.0]))
     array([0., 0., 5.])
     """
-    given = as_value(x)
-    x = _at_least_1d(given)
-    axis, index, values = _check_slices(x, axis, index, values, "index_copy")
-    return reshaping.reshape(indexing.set_at(x, _index_at(axis, index), values), shape(given))
+    return indexing.set_at(x, _index_at(axis, index), _check_slices(x, axis, index, values, "index_copy"))
 
 
-@attributed_to_caller
+@_along_axis
 def index_fill(x: Any, axis: int, index: Any, value: Any, /) -> Any:
     """x with one value in the slices that an index names along an axis.
 
@@ -347,13 +346,10 @@ def index_fill(x: Any, axis: int, index: Any, value: Any, /) -> Any:
     >>> pb.index_fill(np.zeros(3), 0, np.array([2]), 5.0)
     array([0., 0., 5.])
     """
-    given = as_value(x)
-    x = _at_least_1d(given)
-    axis = normalize_axis(axis, ndim(x), "index_fill")
-    return reshaping.reshape(indexing.set_at(x, _index_at(axis, _at_least_1d(as_value(index))), value), shape(given))
+    return indexing.set_at(x, _index_at(axis, index), value)
 
 
-@attributed_to_caller
+@_along_axis
 def index_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str, include_self: bool = True) -> Any:
     """x with slices of values reduced into the slices that an index names along an axis, as `scatter_reduce` does.
 
@@ -361,10 +357,8 @@ def index_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str, 
     >>> pb.index_reduce(np.ones(3), 0, np.array([2, 2]), np.array([5.0, 7.0]), reduce="amax")
     array([1., 1., 7.])
     """
-    given = as_value(x)
-    x = _at_least_1d(given)
-    axis, index, values = _check_slices(x, axis, index, values, "index_reduce")
+    values = _check_slices(x, axis, index, values, "index_reduce")
     column = reshaping.reshape(index, (-1, *(1,) * (ndim(x) - axis - 1)))
     spread = reshaping.broadcast_to(column, shape(values))
-    out = fold_into(x, _index_grid(x, axis, spread, "index_reduce"), values, reduce, include_self, "index_reduce")
-    return reshaping.reshape(out, shape(given))
+    grid = _index_grid(x, axis, spread, "index_reduce")
+    return fold_into(x, grid, values, reduce, include_self, "index_reduce")

@@ -1,17 +1,15 @@
 """Linear algebra under NumPy's names, and SciPy's where NumPy has none: `pb.linalg`."""
 
-from .cholesky import cholesky, householder_product
+from ..contract.matrix_products import matmul, tensordot
+from ..shape.reshaping import matrix_transpose
 from .determinants import Slogdet, det, matrix_power, slogdet
-from .eigen import Eig, eig, eigvals
-from .hermitian import Eigh, eigh, eigvalsh
+from .eigen import Eig, Eigh, eig, eigh, eigvals, eigvalsh
+from .factorizations import QR, cholesky, householder_product, lu, qr
 from .linear_systems import inv, solve, solve_triangular, tensorinv, tensorsolve, triangular_solve
-from .lu import lu
 from .matrix_functions import expm, logm, sqrtm
 from .norms import cond, matrix_norm, norm, vector_norm
-from .products import cross, diagonal, matmul, matrix_transpose, multi_dot, outer, tensordot, trace, vecdot
-from .pseudoinverse import lstsq, pinv
-from .qr import QR, qr
-from .rank import matrix_rank
+from .products import cross, diagonal, multi_dot, outer, trace, vecdot
+from .pseudoinverse import lstsq, matrix_rank, pinv
 from .singular import SVD, svd, svdvals
 
 __all__ = [

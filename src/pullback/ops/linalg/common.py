@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...errors import PullbackError, ShapeError, SingularError
 from .. import batching
 from ..contract import matrix_products
-from ..dispatch import apply, as_value, ndim, shape
+from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
+from ..families import general, is_complex
 from ..index.normalize import namespace_for
 from ..shape import arrange, reshaping
 
@@ -83,8 +85,8 @@ def call_lapack(function: Callable[..., Any], what: str, *arrays: Any, **options
 def lapack_value(name: str) -> Callable[..., Any]:
     """The value of an op that is a function of `numpy.linalg` (or CuPy's)."""
 
-    def value(xp: Any, *arrays: Any, **options: Any) -> Any:
-        return narrow_to(call_lapack(getattr(xp.linalg, name), name, *arrays, **options), arrays[0].dtype)
+    def value(xp: Any, x: Any) -> Any:
+        return narrow_to(call_lapack(getattr(xp.linalg, name), name, x), x.dtype)
 
     return value
 
@@ -107,11 +109,8 @@ def scipy_linalg(xp: Any) -> Any:
     return cupyx.scipy.linalg
 
 
-def batch_matrices(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, Any]:
-    """The batch axis in front of the other stack axes; those of several arguments broadcast."""
-    rank = max(ndim(a) - (axis is not None) for a, axis in zip(args, axes, strict=True))
-    out = apply(op, *(batching.align_rank(a, axis, rank) for a, axis in zip(args, axes, strict=True)), **static)
-    return out, (0,) * len(out) if type(out) is tuple else 0
+#: An op of matrices over the last two axes; what `general` wants, less how it batches.
+matrix_op = partial(general, family="matrix", batch=batching.batch_stacks)
 
 
 def hermitian_part(x: Any) -> Any:
@@ -133,16 +132,6 @@ def antihermitian_part(x: Any) -> Any:
     return pointwise.multiply(pointwise.subtract(x, adjoint(x)), 0.5)
 
 
-def lower_triangle(x: Any, k: int = 0) -> Any:
-    """The lower triangle, up to the k-th diagonal."""
-    return arrange.tril(x, k=k)
-
-
-def upper_triangle(x: Any, k: int = 0) -> Any:
-    """The upper triangle, from the k-th diagonal."""
-    return arrange.triu(x, k=k)
-
-
 def as_column(x: Any) -> Any:
     """Numbers along the last axis as columns of height one."""
     return reshaping.expand_dims(x, -1)
@@ -152,6 +141,12 @@ def identity_like(like: Any, size: int | None = None, dtype: Any = None) -> Any:
     """The identity matrix as a bare array, in the dtype and on the device of a value."""
     n = shape(like)[-1] if size is None else size
     return namespace_for(like).eye(n, dtype=dtype or float_dtype(spec_of(like).dtype))
+
+
+def real_diagonal(x: Any) -> Any:
+    """The real parts of the diagonal."""
+    middle = arrange.diagonal(x, axis1=-2, axis2=-1)
+    return pointwise.real(middle) if is_complex(x) else middle
 
 
 def put_on_diagonal(x: Any, off_diagonal: Any = 0) -> Any:

@@ -13,27 +13,13 @@ from ...errors import SingularError
 from ..axes import as_integer
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general, is_complex
+from ..families import is_complex
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .common import (
-    add_optional,
-    adjoint,
-    as_square,
-    batch_matrices,
-    call_lapack,
-    eps,
-    float_dtype,
-    identity_like,
-    lapack_value,
-    narrow_to,
-    product,
-    real_dtype,
-    square_spec,
-    swap_last_axes,
-)
+from . import common
+from .common import adjoint, as_square, call_lapack, matrix_op, narrow_to, product, square_spec
 from .linear_systems import inv
 
 #: Up to this many zero singular values are handled exactly; with more, the first three derivatives vanish.
@@ -42,18 +28,18 @@ _MAX_LIFTED = 3
 
 def _lift_spec(x: Spec) -> Spec:
     n = square_spec(x, "det").shape[-1]
-    return make_spec((*x.shape[:-1], 2 * min(n, _MAX_LIFTED) + n), float_dtype(x.dtype), x.device)
+    return make_spec((*x.shape[:-1], 2 * min(n, _MAX_LIFTED) + n), common.float_dtype(x.dtype), x.device)
 
 
 def _lift_value(xp: Any, x: Any) -> Any:
     """(W, Z, rest) concatenated such that x + W Z^H + rest is regular; zeros where x already is."""
     n, r = x.shape[-1], min(x.shape[-1], _MAX_LIFTED)
     if not x.size:
-        return xp.zeros((*x.shape[:-1], 2 * r + n), float_dtype(x.dtype))
+        return xp.zeros((*x.shape[:-1], 2 * r + n), common.float_dtype(x.dtype))
     u, s, vh = call_lapack(xp.linalg.svd, "det", x)
     v = xp.conj(xp.swapaxes(vh, -1, -2))
     top = s[..., :1]
-    weak = s <= eps(s.dtype) ** 0.5 * top
+    weak = s <= common.eps(s.dtype) ** 0.5 * top
     amount = xp.where(weak, xp.where(top > 0, top, 1) - s, 0)[..., None, :]
     left = u * amount
     rest = xp.matmul(left[..., : n - r], xp.swapaxes(xp.conj(v[..., : n - r]), -1, -2))
@@ -65,15 +51,12 @@ def _det_samples(rng: Any) -> Any:
     return [((rng.normal(size=s) + 3 * np.eye(s[-1]),), {}) for s in shapes]
 
 
-_lift: Op = general(
+# What to add to a matrix so that it becomes regular.
+_lift: Op = matrix_op(
     "lift",
-    doc="What to add to a matrix so that it becomes regular.",
-    args=("x",),
     value=_lift_value,
     spec=_lift_spec,
-    batch=batch_matrices,
     samples=lambda rng: [((np.ones((2, 2)),), {}), ((np.zeros((3, 4, 4)),), {}), ((np.zeros((0, 0)),), {})],
-    family="matrix",
 )
 
 
@@ -91,7 +74,7 @@ def _adjugate(x: Any, value: Any) -> Any:
     m = pointwise.add(pointwise.add(x, product(w, adjoint(z))), rest)
     inverse = inv(m)
     left, right = product(inverse, w), product(adjoint(z), inverse)
-    small = pointwise.subtract(identity_like(x, r), product(right, w))
+    small = pointwise.subtract(common.identity_like(x, r), product(right, w))
     size, adjugate = _expand_cofactors(small, r)
     inner = pointwise.add(pointwise.multiply(_expand_to_matrix(size), inverse), product(product(left, adjugate), right))
     dead = reductions.any(pointwise.not_equal(rest, 0), axis=(-2, -1))
@@ -117,7 +100,7 @@ def _well_conditioned_inverse(x: Any) -> Any:
     except SingularError:
         return None
     reach = _max_row_sum(xp, x) * _max_row_sum(xp, found)
-    return found if (reach < eps(found.dtype) ** -0.5).all() else None
+    return found if (reach < common.eps(found.dtype) ** -0.5).all() else None
 
 
 def _expand_cofactors(g: Any, size: int) -> tuple[Any, Any]:
@@ -128,7 +111,7 @@ def _expand_cofactors(g: Any, size: int) -> tuple[Any, Any]:
         return reductions.prod(g, axis=(-2, -1)), g
     whole = None
     for entry, factor in zip(entries[0], cofactors[0], strict=True):
-        whole = add_optional(whole, entry if factor is None else pointwise.multiply(entry, factor))
+        whole = common.add_optional(whole, entry if factor is None else pointwise.multiply(entry, factor))
     if size == 1:
         return whole, pointwise.add(pointwise.multiply(g, 0), 1)
     columns = [arrange.stack([cofactors[i][j] for j in range(size)], axis=-1) for i in range(size)]
@@ -149,20 +132,18 @@ def _cofactor(entries: list[list[Any]], i: int, j: int) -> Any:
 
 
 def _push_det(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    return reductions.sum(pointwise.multiply(swap_last_axes(_adjugate(primals[0], out)), tangents[0]), axis=(-2, -1))
+    return reductions.sum(
+        pointwise.multiply(common.swap_last_axes(_adjugate(primals[0], out)), tangents[0]), axis=(-2, -1)
+    )
 
 
-_det: Op = general(
+_det: Op = matrix_op(
     "det",
-    doc="The determinant of square matrices.",
-    args=("x",),
-    value=lapack_value("det"),
+    value=common.lapack_value("det"),
     spec=lambda x: make_spec(x.shape[:-2], square_spec(x, "det").dtype, x.device),
     pulls={"x": lambda bar, x, out: pointwise.multiply(_expand_to_matrix(bar), adjoint(_adjugate(x, out)))},
     push=_push_det,
-    batch=batch_matrices,
     samples=_det_samples,
-    family="matrix",
 )
 
 
@@ -187,12 +168,12 @@ class Slogdet(NamedTuple):
 
 def _slogdet_spec(x: Spec) -> tuple[Spec, Spec]:
     dtype = square_spec(x, "slogdet").dtype
-    return make_spec(x.shape[:-2], dtype, x.device), make_spec(x.shape[:-2], real_dtype(dtype), x.device)
+    return make_spec(x.shape[:-2], dtype, x.device), make_spec(x.shape[:-2], common.real_dtype(dtype), x.device)
 
 
 # (log det)' = tr(A^-1 A'): its real part is (log |det|)', its imaginary part the turn of the sign: sign' = i sign turn.
 def _push_slogdet(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
-    slope = reductions.sum(pointwise.multiply(swap_last_axes(inv(primals[0])), tangents[0]), axis=(-2, -1))
+    slope = reductions.sum(pointwise.multiply(common.swap_last_axes(inv(primals[0])), tangents[0]), axis=(-2, -1))
     if not is_complex(out[0]):
         return pointwise.multiply(out[0], 0), slope
     turn = pointwise.multiply(pointwise.imag(slope), 1j)
@@ -204,23 +185,19 @@ def _pull_slogdet(bar: Any, x: Any, out: Any) -> Any:
     factor = log_bar
     if sign_bar is not None and is_complex(out[0]):
         turn_bar = pointwise.imag(pointwise.multiply(sign_bar, pointwise.conj(out[0])))
-        factor = add_optional(log_bar, pointwise.multiply(turn_bar, 1j))
+        factor = common.add_optional(log_bar, pointwise.multiply(turn_bar, 1j))
     if factor is None:
         return pointwise.multiply(x, 0)
     return pointwise.multiply(_expand_to_matrix(factor), adjoint(inv(x)))
 
 
-_slogdet: Op = general(
+_slogdet: Op = matrix_op(
     "slogdet",
-    doc="Sign and logarithm of the absolute value of the determinant.",
-    args=("x",),
     value=lambda xp, x: narrow_to(tuple(call_lapack(xp.linalg.slogdet, "slogdet", x)), x.dtype),
     spec=_slogdet_spec,
     pulls={"x": _pull_slogdet},
     push=_push_slogdet,
-    batch=batch_matrices,
     samples=_det_samples,
-    family="matrix",
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...arrays.backends import is_array
 from ...errors import GaugeError, SingularError
-from .. import batching, statics
+from .. import statics
 from ..contract.matrix_products import matmul
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
@@ -26,10 +26,6 @@ from .common import eps, identity_like
 _ERRORS = {"gauge": GaugeError, "singular": SingularError}
 
 
-def _spec(x: Any, bad: Any, kind: str, text: str) -> Any:
-    return x
-
-
 def _samples(rng: Any) -> Any:
     static = {"kind": "gauge", "text": "never"}
     return [((rng.normal(size=s), rng.random(s) > 2), static) for s in ((3,), (2, 2), (0,))]
@@ -41,38 +37,32 @@ def _checked_value(xp: Any, x: Any, bad: Any, kind: str, text: str) -> Any:
     return x
 
 
+# The value itself, or an error where a flag is set.
 _checked: Op = general(
     "checked",
     statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
-    doc="The value itself, or an error where a flag is set.",
-    args=("x", "bad"),
     value=_checked_value,
-    spec=_spec,
     pulls={"x": lambda bar: bar, "bad": None},
     push=lambda tangents, out, primals, static: tangents[0],
-    batch=batching.shift_statics(),
     samples=_samples,
     family="matrix",
 )
 
 
-def raise_where(x: Any, bad: Any, kind: str, text: str) -> Any:
+def raise_where(x: Any, bad: Any, text: str, kind: str = "gauge") -> Any:
     """x, or an error if any flag is set and x is not identically zero."""
     return apply(_checked, x, bad, kind=kind, text=text)
 
 
+# The value itself, whose derivative is an error where a flag is set.
 _once: Op = general(
     "once",
     statics={"kind": statics.choice(*_ERRORS), "text": statics.text},
-    doc="The value itself, whose derivative is an error where a flag is set.",
-    args=("x", "bad"),
     value=lambda xp, x, bad, kind, text: x,
-    spec=_spec,
-    pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, kind, text), "bad": None},
+    pulls={"x": lambda bar, bad, kind, text: raise_where(bar, bad, text, kind), "bad": None},
     push=lambda tangents, out, primals, static: (
         None if tangents[0] is None else raise_where(tangents[0], primals[1], **static)
     ),
-    batch=batching.shift_statics(),
     samples=_samples,
     family="matrix",
 )

@@ -11,43 +11,28 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import statics
-from ..axes import as_integer, normalize_axis
+from ..axes import as_integer, axes_tuple
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
-from ..families import broadcast_shape, common_device, general, result_dtype
+from ..families import broadcast_shape, common_device, result_dtype
 from ..op import Op
-from ..shape import reshaping
-from .common import (
-    add_optional,
-    adjoint,
-    as_column,
-    as_square,
-    batch_matrices,
-    call_lapack,
-    float_dtype,
-    lapack_value,
-    lower_triangle,
-    narrow_to,
-    product,
-    scipy_linalg,
-    square_spec,
-    swap_last_axes,
-    upper_triangle,
-)
+from ..shape import arrange, reshaping
+from . import common
+from .common import adjoint, as_column, product, swap_last_axes
 
 
 def _solve_spec(a: Spec, b: Spec, what: str) -> Spec:
-    square_spec(a, what)
+    common.square_spec(a, what)
     if b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise ShapeError(f"{what}: a of shape {a.shape} and b of shape {b.shape} differ in the number of rows.")
     batch = broadcast_shape(what, a.shape[:-2], b.shape[:-2])
-    dtype = float_dtype(result_dtype((a, b)))
+    dtype = common.float_dtype(result_dtype((a, b)))
     return make_spec((*batch, *b.shape[-2:]), dtype, common_device(what, (a, b)))
 
 
 def _solve_value(xp: Any, a: Any, b: Any) -> Any:
-    dtype = float_dtype(np.result_type(a.dtype, b.dtype))
-    return narrow_to(call_lapack(xp.linalg.solve, "solve", *_broadcast_stacks(xp, a, b)), dtype)
+    dtype = common.float_dtype(np.result_type(a.dtype, b.dtype))
+    return common.narrow_to(common.call_lapack(xp.linalg.solve, "solve", *_broadcast_stacks(xp, a, b)), dtype)
 
 
 def _broadcast_stacks(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
@@ -67,7 +52,7 @@ def _pull_solve(bar: Any, a: Any, out: Any, position: tuple[int, ...]) -> tuple[
 def _push_solve(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     (a_dot, b_dot), (a, _) = tangents, primals
     moved = None if a_dot is None else pointwise.negative(product(a_dot, out))
-    return apply(_solve, a, add_optional(b_dot, moved))
+    return apply(_solve, a, common.add_optional(b_dot, moved))
 
 
 def _solve_samples(rng: Any) -> Any:
@@ -75,17 +60,13 @@ def _solve_samples(rng: Any) -> Any:
     return [((rng.normal(size=a) + 3 * np.eye(a[-1]), rng.normal(size=b)), {}) for a, b in shapes]
 
 
-_solve: Op = general(
+_solve: Op = common.matrix_op(
     "solve",
-    doc="The solutions x of a x = b, column by column.",
-    args=("a", "b"),
     value=_solve_value,
     spec=lambda a, b: _solve_spec(a, b, "solve"),
     joint=_pull_solve,
     push=_push_solve,
-    batch=batch_matrices,
     samples=_solve_samples,
-    family="matrix",
 )
 
 
@@ -97,7 +78,7 @@ def solve(a: Any, b: Any) -> Any:
     >>> pb.linalg.solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0]))
     array([1. , 0.5])
     """
-    a, b = as_square(a, "solve"), as_value(b)
+    a, b = common.as_square(a, "solve"), as_value(b)
     if ndim(b) == 1:
         _solve_spec(spec_of(a), spec_of(as_column(b)), "solve")
         return reshaping.squeeze(apply(_solve, a, as_column(b)), -1)
@@ -105,13 +86,17 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def _triangular_value(xp: Any, a: Any, b: Any, lower: bool, unit: bool) -> Any:
-    dtype = float_dtype(np.result_type(a.dtype, b.dtype))
+    dtype = common.float_dtype(np.result_type(a.dtype, b.dtype))
     if a.ndim == b.ndim == 2 and a.size:
-        solver, options = scipy_linalg(xp).solve_triangular, {"lower": lower, "unit_diagonal": unit}
-        return narrow_to(call_lapack(solver, "triangular_solve", a, b, check_finite=False, **options), dtype)
+        solver, options = common.scipy_linalg(xp).solve_triangular, {"lower": lower, "unit_diagonal": unit}
+        return common.narrow_to(
+            common.call_lapack(solver, "triangular_solve", a, b, check_finite=False, **options), dtype
+        )
     triangle = (xp.tril if lower else xp.triu)(a, (-1 if lower else 1) if unit else 0)
     whole = triangle + xp.eye(a.shape[-1], dtype=a.dtype) if unit else triangle
-    return narrow_to(call_lapack(xp.linalg.solve, "triangular_solve", *_broadcast_stacks(xp, whole, b)), dtype)
+    return common.narrow_to(
+        common.call_lapack(xp.linalg.solve, "triangular_solve", *_broadcast_stacks(xp, whole, b)), dtype
+    )
 
 
 def _pull_triangular(bar: Any, a: Any, out: Any, lower: bool, unit: bool, position: tuple[int, ...]) -> tuple[Any, Any]:
@@ -123,7 +108,7 @@ def _pull_triangular(bar: Any, a: Any, out: Any, lower: bool, unit: bool, positi
 
 def _used_triangle(x: Any, is_lower: bool, unit: bool) -> Any:
     """The part of a matrix that a triangular solve reads."""
-    return lower_triangle(x, -unit) if is_lower else upper_triangle(x, int(unit))
+    return arrange.tril(x, -unit) if is_lower else arrange.triu(x, int(unit))
 
 
 def _push_triangular(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
@@ -131,7 +116,7 @@ def _push_triangular(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     moved = None
     if a_dot is not None:
         moved = pointwise.negative(product(_used_triangle(a_dot, static["lower"], static["unit"]), out))
-    return apply(_triangular, a, add_optional(b_dot, moved), **static)
+    return apply(_triangular, a, common.add_optional(b_dot, moved), **static)
 
 
 def _triangular_samples(rng: Any) -> Any:
@@ -142,18 +127,14 @@ def _triangular_samples(rng: Any) -> Any:
     ]
 
 
-_triangular: Op = general(
+_triangular: Op = common.matrix_op(
     "triangular_solve",
     statics={"lower": statics.flag, "unit": statics.flag},
-    doc="The solutions of a x = b for one triangle of a.",
-    args=("a", "b"),
     value=_triangular_value,
     spec=lambda a, b, lower, unit: _solve_spec(a, b, "triangular_solve"),
     joint=_pull_triangular,
     push=_push_triangular,
-    batch=batch_matrices,
     samples=_triangular_samples,
-    family="matrix",
 )
 
 
@@ -166,7 +147,7 @@ def triangular_solve(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_d
     >>> pb.linalg.triangular_solve(np.array([[2.0, 9.0], [1.0, 4.0]]), np.array([2.0, 9.0]), lower=True)
     array([1., 2.])
     """
-    a, b = as_square(a, "triangular_solve"), as_value(b)
+    a, b = common.as_square(a, "triangular_solve"), as_value(b)
     transposition = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}.get(trans)
     if transposition is None:
         raise ArgumentError(f"triangular_solve: trans must be 0, 1, 2, 'N', 'T' or 'C', got {trans!r}.")
@@ -193,17 +174,13 @@ def divide_by_upper_adjoint(b: Any, right: Any) -> Any:
 
 
 # x x^-1 = 1  =>  (x^-1)' = -x^-1 x' x^-1.
-_inv: Op = general(
+_inv: Op = common.matrix_op(
     "inv",
-    doc="The inverse of square matrices.",
-    args=("x",),
-    value=lapack_value("inv"),
-    spec=lambda x: square_spec(x, "inv"),
+    value=common.lapack_value("inv"),
+    spec=lambda x: common.square_spec(x, "inv"),
     pulls={"x": lambda bar, out: pointwise.negative(product(product(adjoint(out), bar), adjoint(out)))},
     push=lambda tangents, out, primals, static: pointwise.negative(product(product(out, tangents[0]), out)),
-    batch=batch_matrices,
     samples=lambda rng: [((a,), {}) for (a, _), _ in _solve_samples(rng)],
-    family="matrix",
 )
 
 
@@ -216,7 +193,7 @@ def inv(a: Any) -> Any:
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
-    return apply(_inv, as_square(a, "inv"))
+    return apply(_inv, common.as_square(a, "inv"))
 
 
 @attributed_to_caller
@@ -246,8 +223,8 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """
     a, b = as_value(a), as_value(b)
     if axes is not None:
-        last = [normalize_axis(k, ndim(a), "tensorsolve") for k in axes]
-        order = [k for k in range(ndim(a)) if k not in last] + last
+        last = axes_tuple(axes, ndim(a), "tensorsolve")
+        order = [k for k in range(ndim(a)) if k not in last] + [*last]
         a = reshaping.permute_dims(a, tuple(order))
     wanted = shape(a)[ndim(b) :]
     if math.prod(wanted) != math.prod(shape(b)) or math.prod(wanted) ** 2 != math.prod(shape(a)):

@@ -17,20 +17,11 @@ from ...arrays.spec import spec_of, zeros
 from ...errors import ArgumentError, SingularError
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange
-from .common import (
-    adjoint,
-    as_square,
-    batch_matrices,
-    call_lapack,
-    float_dtype,
-    narrow_to,
-    scipy_linalg,
-    square_spec,
-)
+from . import common
+from .common import adjoint, as_square, call_lapack, float_dtype, scipy_linalg
 
 
 def _directional_derivative(op: Op, x: Any, direction: Any) -> Any:
@@ -93,7 +84,7 @@ def _expm_value(xp: Any, x: Any) -> Any:
         return xp.zeros(x.shape, float_dtype(x.dtype))
     function = scipy_linalg(xp).expm
     if xp is np:
-        return narrow_to(call_lapack(function, "expm", x).astype(_working_dtype(x), copy=False), x.dtype)
+        return common.narrow_to(call_lapack(function, "expm", x).astype(_working_dtype(x), copy=False), x.dtype)
     return _map_matrices(function, "expm", xp, x)
 
 
@@ -111,32 +102,28 @@ def _scipy_value(name: str) -> Callable[..., Any]:
     return value
 
 
-def _matrix_function(name: str, doc: str, value: Callable[..., Any], shift: float) -> Op:
+def _matrix_function(name: str, value: Callable[..., Any], shift: float) -> Op:
     """`shift` is what is added to the diagonal of samples, so that no eigenvalue is negative."""
 
     def samples(rng: Any) -> Any:
         shapes = ((2, 2), (2, 1, 1), (0, 0), (0, 2, 2))
         return [((0.5 * rng.normal(size=s) + shift * np.eye(s[-1]),), {}) for s in shapes]
 
-    op = general(
+    op: Op = common.matrix_op(
         name,
-        doc=doc,
-        args=("x",),
         value=value,
-        spec=lambda x: square_spec(x, name),
+        spec=lambda x: common.square_spec(x, name),
         # <b, L(x, e)> = tr(b^H L(x, e)) = tr(L(x, b^H) e): at x itself, since on a branch cut f(x^H) is not f(x)^H.
         pulls={"x": lambda bar, x: adjoint(_directional_derivative(op, x, adjoint(bar)))},
         push=lambda tangents, out, primals, static: _directional_derivative(op, primals[0], tangents[0]),
-        batch=batch_matrices,
         samples=samples,
-        family="matrix",
     )
     return op
 
 
-_expm = _matrix_function("expm", "The exponential of square matrices.", _expm_value, 0.0)
-_logm = _matrix_function("logm", "The principal logarithm of square matrices.", _scipy_value("logm"), 3.0)
-_sqrtm = _matrix_function("sqrtm", "The principal square root of square matrices.", _scipy_value("sqrtm"), 3.0)
+_expm = _matrix_function("expm", _expm_value, 0.0)
+_logm = _matrix_function("logm", _scipy_value("logm"), 3.0)
+_sqrtm = _matrix_function("sqrtm", _scipy_value("sqrtm"), 3.0)
 
 
 @attributed_to_caller

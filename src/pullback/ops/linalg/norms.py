@@ -8,7 +8,7 @@ from typing import Any
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
-from ..axes import normalize_axes, normalize_axis
+from ..axes import axes_tuple, normalize_axes
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import is_complex
@@ -119,8 +119,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = _as_float(x)
     if axis is None and (ord is None or (ord in ("f", "fro") and ndim(x) == 2) or (ord == 2 and ndim(x) == 1)):
         return _vector_norm_over(x, 2, tuple(range(ndim(x))), keepdims)
-    given = tuple(range(ndim(x))) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(normalize_axis(a, ndim(x), "norm") for a in given)
+    axes = tuple(range(ndim(x))) if axis is None else axes_tuple(axis, ndim(x), "norm")
     if len(axes) == 1:
         if isinstance(ord, str):
             raise ArgumentError(f"norm: ord {ord!r} is no norm of a vector.")

@@ -9,16 +9,10 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
 from ..axes import normalize_axis
 from ..contract import dot_products, matrix_products
-from ..contract.matrix_products import matmul, tensordot
 from ..dispatch import as_value, ndim, shape
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from ..shape.reshaping import matrix_transpose
 from .common import as_matrix
-
-__all__ = [
-    "cross", "diagonal", "matmul", "matrix_transpose", "multi_dot", "outer", "tensordot", "trace", "vecdot",
-]  # fmt: skip
 
 
 @attributed_to_caller
@@ -131,4 +125,4 @@ def _multiply_chain(values: Sequence[Any], splits: dict[tuple[int, int], int], i
     if i == j:
         return values[i]
     k = splits[i, j]
-    return matmul(_multiply_chain(values, splits, i, k), _multiply_chain(values, splits, k + 1, j))
+    return matrix_products.matmul(_multiply_chain(values, splits, i, k), _multiply_chain(values, splits, k + 1, j))

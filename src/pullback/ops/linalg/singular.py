@@ -13,41 +13,15 @@ from ...arrays.spec import Spec, make_spec
 from .. import statics
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
-from ..families import general, is_complex
+from ..families import is_complex
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .common import (
-    add_optional,
-    adjoint,
-    antihermitian_part,
-    as_matrix,
-    batch_matrices,
-    call_lapack,
-    eps,
-    float_dtype,
-    hermitian_part,
-    narrow_to,
-    product,
-    put_on_diagonal,
-    real_dtype,
-)
-from .gauge import (
-    are_all_distinct,
-    average_over_equal,
-    depends_on_gauge,
-    differs_on_equal,
-    divide_by_gaps,
-    equal_distinct_pairs,
-    equal_pairs,
-    forbid_second_derivative,
-    joint_error_text,
-    raise_where,
-    separates_equal,
-    split_error_text,
-)
-from .hermitian import symmetrize_from
+from . import common, gauge
+from .common import adjoint, antihermitian_part, product
+from .eigen import symmetrize_from
+from .gauge import depends_on_gauge, raise_where
 
 
 class SVD(NamedTuple):
@@ -60,17 +34,17 @@ class SVD(NamedTuple):
 
 def _spec(x: Spec, full: bool, vectors: bool) -> tuple[Spec, Spec, Spec]:
     *batch, m, n = x.shape
-    k, dtype = min(m, n), float_dtype(x.dtype)
+    k, dtype = min(m, n), common.float_dtype(x.dtype)
     left, right = (m, n) if full else (k, k)
     return (
         make_spec((*batch, m, left), dtype, x.device),
-        make_spec((*batch, k), real_dtype(x.dtype), x.device),
+        make_spec((*batch, k), common.real_dtype(x.dtype), x.device),
         make_spec((*batch, right, n), dtype, x.device),
     )
 
 
 def _value(xp: Any, x: Any, full: bool, vectors: bool) -> Any:
-    return narrow_to(tuple(call_lapack(xp.linalg.svd, "svd", x, full_matrices=full)), x.dtype)
+    return common.narrow_to(tuple(common.call_lapack(xp.linalg.svd, "svd", x, full_matrices=full)), x.dtype)
 
 
 class _Factors(NamedTuple):
@@ -92,19 +66,19 @@ def _usable_factors(out: Any) -> _Factors:
     u, s, vh = out
     k = shape(s)[-1]
     v = adjoint(vh)
-    equal = equal_pairs(s)
+    equal = gauge.equal_pairs(s)
     zero = pointwise.less_equal(s, _zero_threshold(s))
-    plain = are_all_distinct(equal) and not zero.any()
+    plain = gauge.are_all_distinct(equal) and not zero.any()
     beyond_u, beyond_v = (x[..., k:] if shape(x)[-1] > k else None for x in (u, v))
     u, v = (x[..., :k] if shape(x)[-1] > k else x for x in (u, v))
     if not plain:
-        bad = pointwise.logical_or(equal_distinct_pairs(equal), reshaping.expand_dims(zero, -1))
-        u, s, v = (forbid_second_derivative(x, bad, "svd") for x in (u, s, v))
+        bad = pointwise.logical_or(gauge.equal_distinct_pairs(equal), reshaping.expand_dims(zero, -1))
+        u, s, v = (gauge.forbid_second_derivative(x, bad, "svd") for x in (u, s, v))
     return _Factors(u, s, v, beyond_u, beyond_v, equal, zero, plain)
 
 
 def _zero_threshold(s: Any) -> Any:
-    return pointwise.multiply(reductions.sum(s, axis=-1, keepdims=True), 16 * eps(s.dtype))
+    return pointwise.multiply(reductions.sum(s, axis=-1, keepdims=True), 16 * common.eps(s.dtype))
 
 
 def _safe_reciprocal(x: Any, zero: Any) -> Any:
@@ -130,12 +104,11 @@ def _push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
     inner = product(adjoint(f.u), along)
     sums, zero = _pairwise_sums(f)
     if static["vectors"] and not f.plain:
-        bad = pointwise.logical_or(separates_equal(inner, f.equal, inner), depends_on_gauge(inner, zero, inner))
-        inner = raise_where(inner, bad, "gauge", split_error_text("svd"))
-    difference = divide_by_gaps(hermitian_part(inner), f.s, f.equal)
+        bad = pointwise.logical_or(gauge.separates_equal(inner, f.equal, inner), depends_on_gauge(inner, zero, inner))
+        inner = raise_where(inner, bad, gauge.split_error_text("svd"))
+    difference = gauge.divide_by_gaps(common.hermitian_part(inner), f.s, f.equal)
     joint = pointwise.divide(antihermitian_part(inner), sums)
-    middle = arrange.diagonal(inner, axis1=-2, axis2=-1)
-    s_dot = average_over_equal(pointwise.real(middle) if is_complex(inner) else middle, f.equal)
+    s_dot = gauge.average_over_equal(common.real_diagonal(inner), f.equal)
     u_dot = _push_vectors(f, f.u, f.beyond_u, pointwise.add(difference, joint), along, static["vectors"])
     v_dot = _push_vectors(f, f.v, f.beyond_v, pointwise.subtract(difference, joint), back, static["vectors"])
     return u_dot, pointwise.where(f.zero, 0.0, s_dot), adjoint(v_dot)
@@ -153,7 +126,7 @@ def _push_vectors(f: _Factors, u: Any, beyond: Any, inner: Any, along: Any, vect
     outside = pointwise.subtract(along, product(u, product(adjoint(u), along)))
     if vectors and not f.plain:
         bad = depends_on_gauge(outside, reshaping.expand_dims(f.zero, -2), along)
-        outside = raise_where(outside, bad, "gauge", split_error_text("svd"))
+        outside = raise_where(outside, bad, gauge.split_error_text("svd"))
     outside = pointwise.multiply(outside, reshaping.expand_dims(_safe_reciprocal(f.s, f.zero), -2))
     moved = pointwise.add(product(u, inner), outside)
     if beyond is None:
@@ -166,7 +139,7 @@ def _pull(bar: Any, out: Any) -> Any:
     f = _usable_factors(out)
     u_bar, s_bar, vh_bar = bar
     if u_bar is None and vh_bar is None:
-        shared = pointwise.where(f.zero, 0.0, average_over_equal(s_bar, f.equal))
+        shared = pointwise.where(f.zero, 0.0, gauge.average_over_equal(s_bar, f.equal))
         return product(pointwise.multiply(f.u, reshaping.expand_dims(shared, -2)), adjoint(f.v))
     v_bar = None if vh_bar is None else adjoint(vh_bar)
     whole = product(f.u, _pull_inner(f, u_bar, s_bar, v_bar))
@@ -187,19 +160,19 @@ def _pull_inner(f: _Factors, u_bar: Any, s_bar: Any, v_bar: Any) -> Any:
     sums, zero = _pairwise_sums(f)
     if not f.plain:
         x, y = _check_unrelated(f, x, y, zero, size, s_bar is not None)
-    both = antihermitian_part(add_optional(x, y))
-    difference = both if y is None else antihermitian_part(add_optional(x, pointwise.negative(y)))
+    both = antihermitian_part(common.add_optional(x, y))
+    difference = both if y is None else antihermitian_part(common.add_optional(x, pointwise.negative(y)))
     if is_complex(both) or not f.plain:
-        both = raise_where(both, depends_on_gauge(both, f.equal, size), "gauge", _TEXT)
-        difference = raise_where(difference, depends_on_gauge(difference, zero, size), "gauge", _TEXT)
-    inner = pointwise.add(divide_by_gaps(both, f.s, f.equal), pointwise.divide(difference, sums))
+        both = raise_where(both, depends_on_gauge(both, f.equal, size), _TEXT)
+        difference = raise_where(difference, depends_on_gauge(difference, zero, size), _TEXT)
+    inner = pointwise.add(gauge.divide_by_gaps(both, f.s, f.equal), pointwise.divide(difference, sums))
     if s_bar is None:
         return inner
     if f.plain:
-        return pointwise.add(inner, put_on_diagonal(s_bar))
+        return pointwise.add(inner, common.put_on_diagonal(s_bar))
     lost = pointwise.logical_and(f.zero, pointwise.not_equal(s_bar, 0))
-    bad = pointwise.logical_or(differs_on_equal(s_bar, f.equal), reshaping.expand_dims(lost, -1))
-    return pointwise.add(inner, put_on_diagonal(raise_where(s_bar, bad, "gauge", joint_error_text("svd"))))
+    bad = pointwise.logical_or(gauge.differs_on_equal(s_bar, f.equal), reshaping.expand_dims(lost, -1))
+    return pointwise.add(inner, common.put_on_diagonal(raise_where(s_bar, bad, gauge.joint_error_text("svd"))))
 
 
 def _check_unrelated(f: _Factors, x: Any, y: Any, zero: Any, size: Any, joined: bool) -> tuple[Any, Any]:
@@ -208,7 +181,7 @@ def _check_unrelated(f: _Factors, x: Any, y: Any, zero: Any, size: Any, joined: 
     """
     if x is not None and y is not None:
         related = pointwise.logical_and(depends_on_gauge(x, zero, size), depends_on_gauge(y, zero, size))
-        x = raise_where(x, related, "gauge", _TEXT)
+        x = raise_where(x, related, _TEXT)
     if joined:
         x, y = (None if z is None else _check_alike(z, f.equal, size) for z in (x, y))
     return x, y
@@ -216,7 +189,7 @@ def _check_unrelated(f: _Factors, x: Any, y: Any, zero: Any, size: Any, joined: 
 
 def _check_alike(z: Any, equal: Any, size: Any) -> Any:
     """Check that a loss that uses the values too treats the vectors of equal ones alike."""
-    return raise_where(z, separates_equal(hermitian_part(z), equal, size), "gauge", joint_error_text("svd"))
+    return raise_where(z, gauge.separates_equal(common.hermitian_part(z), equal, size), gauge.joint_error_text("svd"))
 
 
 def _cotangent_size(u_bar: Any, v_bar: Any) -> Any:
@@ -239,10 +212,10 @@ def _pull_outside(u: Any, beyond: Any, u_bar: Any, f: _Factors) -> Any:
     if beyond is not None:
         rest = u_bar[..., k:]
         turn = antihermitian_part(product(adjoint(beyond), rest))
-        rest = raise_where(rest, depends_on_gauge(turn, True, u_bar), "gauge", _TEXT)
+        rest = raise_where(rest, depends_on_gauge(turn, True, u_bar), _TEXT)
         outside = pointwise.subtract(outside, product(beyond, product(adjoint(rest), u)))
     zero = reshaping.expand_dims(f.zero, -2)
-    outside = raise_where(outside, depends_on_gauge(outside, zero, u_bar), "gauge", _TEXT)
+    outside = raise_where(outside, depends_on_gauge(outside, zero, u_bar), _TEXT)
     return pointwise.multiply(outside, reshaping.expand_dims(_safe_reciprocal(f.s, f.zero), -2))
 
 
@@ -255,18 +228,14 @@ def _samples(rng: Any) -> Any:
     ]
 
 
-_svd: Op = general(
+_svd: Op = common.matrix_op(
     "svd",
     statics={"full": statics.flag, "vectors": statics.flag},
-    doc="Singular values, descending, and vectors on both sides.",
-    args=("x",),
     value=_value,
     spec=_spec,
     pulls={"x": _pull},
     push=_push,
-    batch=batch_matrices,
     samples=_samples,
-    family="matrix",
 )
 
 
@@ -280,7 +249,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     >>> pb.linalg.svd(np.array([[3.0, 0.0], [0.0, 4.0]])).S
     array([4., 3.])
     """
-    a = symmetrize_from(a, "L", "svd") if hermitian else as_matrix(a, "svd")
+    a = symmetrize_from(a, "L", "svd") if hermitian else common.as_matrix(a, "svd")
     return SVD(*apply(_svd, a, full=bool(full_matrices), vectors=True)) if compute_uv else svdvals(a)
 
 
@@ -292,8 +261,8 @@ def svdvals(a: Any) -> Any:
     >>> pb.linalg.svdvals(np.array([[3.0, 0.0], [0.0, 4.0]]))
     array([4., 3.])
     """
-    a = as_matrix(a, "svdvals")
+    a = common.as_matrix(a, "svdvals")
     if not is_array(a):
         return apply(_svd, a, full=False, vectors=False)[1]
-    value = call_lapack(namespace_for(a).linalg.svd, "svdvals", a, compute_uv=False)  # no vectors
-    return narrow_to(value, a.dtype)
+    value = common.call_lapack(namespace_for(a).linalg.svd, "svdvals", a, compute_uv=False)  # no vectors
+    return common.narrow_to(value, a.dtype)

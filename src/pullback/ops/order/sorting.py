@@ -17,7 +17,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..reduce import reductions
 from ..shape import reshaping
 
@@ -45,16 +45,13 @@ def _stable_argsort(xp: Any, x: Any, axis: int) -> Any:
 _argsort = general(
     "argsort",
     statics={"axis": statics.axis, "descending": statics.flag, "kth": statics.places},
-    args=("x",),
-    doc="The indices that would sort along an axis, or partition it at given ranks.",
     value=_argsort_value,
     spec=lambda x, axis, descending, kth: make_spec(x.shape, np.dtype(np.intp), x.device),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(4, axis=0, descending=False, kth=()),
-        normal_sample(2, 3, axis=0, descending=True, kth=()),
-        normal_sample(3, 5, axis=1, descending=False, kth=(2,)),
-        normal_sample(0, 2, axis=0, descending=False, kth=()),
+    samples=normal_samples(
+        [(4,), (2, 3), (3, 5), (0, 2)],
+        axis=[0, 0, 1, 0],
+        descending=[False, True, False, False],
+        kth=[(), (), (2,), ()],
     ),
 )
 
@@ -214,10 +211,6 @@ def lexsort(keys: Any, /, axis: int = -1) -> Any:
     return order
 
 
-def _search_value(xp: Any, x: Any, values: Any, side: str) -> Any:
-    return xp.searchsorted(x, values, side=side)
-
-
 def _batch_search(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     """One sorted array serves all values; where each has its own sorted array, the lesser elements are counted."""
     (x, values), (x_axis, v_axis) = args, axes
@@ -251,9 +244,7 @@ def _search_samples(rng: Any) -> Any:
 _searchsorted = general(
     "searchsorted",
     statics={"side": statics.choice("left", "right")},
-    args=("x", "values"),
-    doc="Where values would go in a sorted array.",
-    value=_search_value,
+    value=lambda xp, x, values, side: xp.searchsorted(x, values, side=side),
     spec=_search_spec,
     batch=_batch_search,
     samples=_search_samples,

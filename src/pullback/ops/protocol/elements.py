@@ -1,4 +1,6 @@
-"""NumPy's functions on elements (choice, counts, sets, spread) with NumPy's signatures, where ours differ."""
+"""NumPy's functions on elements (choice, counts, sets, spread) with NumPy's signatures, where ours differ; those that
+work in place rebind a tensor to the result.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from .. import functions
 from ..concrete import as_bare_array
@@ -14,10 +17,9 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise, rounding
 from ..elementwise.pointwise import divide, multiply, subtract
 from ..index import indexing
-from ..reduce import calculus, reductions
+from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .inplace import write_in_place
-from .unsupported import NOT_GIVEN, package_function, refuse
+from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
@@ -35,13 +37,6 @@ def clip(a: Any, a_min: Any = NOT_GIVEN, a_max: Any = NOT_GIVEN, out: Any = None
     return functions.clip(a, None if low is NOT_GIVEN else low, None if high is NOT_GIVEN else high)
 
 
-def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
-    return rounding.round(a, decimals)
-
-
-around = round
-
-
 def real_if_close(a: Any, tol: float = 100) -> Any:
     x = as_value(a)
     if spec_of(x).dtype.kind != "c":
@@ -55,31 +50,6 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return found if copy else write_in_place(x, found, "nan_to_num")
 
 
-def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> bool:
-    return bool(np.all(as_bare_array(rounding.isclose(a, b, rtol, atol, equal_nan), "allclose")))
-
-
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
-    return np.array_equal(as_bare_array(a1, "array_equal"), as_bare_array(a2, "array_equal"), equal_nan=equal_nan)
-
-
-def array_equiv(a1: Any, a2: Any) -> bool:
-    return np.array_equiv(as_bare_array(a1, "array_equiv"), as_bare_array(a2, "array_equiv"))
-
-
-def isposinf(x: Any, out: Any = None) -> Any:
-    return rounding.isposinf(x)
-
-
-def isneginf(x: Any, out: Any = None) -> Any:
-    return rounding.isneginf(x)
-
-
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN) -> Any:
-    edges = [None if e is NOT_GIVEN else e for e in (prepend, append)]
-    return calculus.diff(a, n=n, axis=axis, prepend=edges[0], append=edges[1])
-
-
 def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     x = as_value(a)
     for axis in np.atleast_1d(axes):
@@ -88,29 +58,9 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return x
 
 
-def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = NOT_GIVEN) -> Any:
-    return reductions.argmax(as_value(a), axis=axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims))
-
-
-def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = NOT_GIVEN) -> Any:
-    return reductions.argmin(as_value(a), axis=axis, keepdims=keepdims is not NOT_GIVEN and bool(keepdims))
-
-
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    return np.digitize(as_bare_array(x, "digitize"), as_bare_array(bins, "digitize"), right=right)
-
-
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    what = "histogram_bin_edges"
-    edges = bins if isinstance(bins, (int, str)) else as_bare_array(bins, what)
-    return np.histogram_bin_edges(
-        as_bare_array(a, what), edges, range, None if weights is None else as_bare_array(weights, what)
-    )
-
-
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     """Counts have no derivative; with weights, their sums have one in the weights."""
-    edges = histogram_bin_edges(a, bins, range, weights)
+    edges = np.histogram_bin_edges(a, bins, range, weights)
     if weights is None:
         return np.histogram(as_bare_array(a, "histogram"), edges, density=density)
     numbers = as_bare_array(a, "histogram").ravel()
@@ -141,13 +91,6 @@ def _bare_bins(bins: Any) -> Any:
     if isinstance(bins, (list, tuple)):
         return [_bare_bins(b) for b in bins]
     return bins if isinstance(bins, (int, float, str)) else as_bare_array(bins, "histogram")
-
-
-def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
-         kind: Any = None) -> Any:  # fmt: skip
-    return np.isin(
-        as_bare_array(element, "isin"), as_bare_array(test_elements, "isin"), assume_unique, invert, kind=kind
-    )
 
 
 def union1d(ar1: Any, ar2: Any) -> Any:
@@ -210,3 +153,57 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     spread = pointwise.sqrt(pointwise.real(arrange.diagonal(c)))
     c = divide(divide(c, reshaping.expand_dims(spread, 1)), reshaping.expand_dims(spread, 0))
     return c if spec_of(c).dtype.kind == "c" else pointwise.clip_to(c, -1, 1)
+
+
+def write_in_place(target: Any, found: Any, name: str) -> Any:
+    """An in-place function of NumPy: rebinds a tensor to the result."""
+    if not isinstance(target, Tensor):
+        raise unsupported_error(f"{name} into a bare array")
+    return target.rebind(found, f"np.{name}")
+
+
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    found = reshaping.broadcast_to(as_value(src), shape(dst))
+    if not np.can_cast(spec_of(found).dtype, spec_of(dst).dtype, casting=casting):
+        given, wanted = spec_of(found).dtype, spec_of(dst).dtype
+        raise ArgumentError(f"copyto: {given} cannot be cast to {wanted} with casting={casting!r}.")
+    write_in_place(dst, found if where is True else pointwise.where(where, found, dst), "copyto")
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    size = spec_of(as_value(a)).size
+    places = as_bare_array(ind, "put").ravel()
+    places = places % size if mode == "wrap" else np.clip(places, 0, size - 1) if mode == "clip" else places
+    if not places.size:
+        return
+    flat = reshaping.reshape(as_value(v), (-1,))
+    values = indexing.take(flat, np.arange(places.size) % shape(flat)[0])
+    found = indexing.set_at(reshaping.reshape(as_value(a), (-1,)), places, values)
+    write_in_place(a, reshaping.reshape(found, shape(a)), "put")
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    chosen = np.flatnonzero(as_bare_array(mask, "place"))
+    put(arr, chosen, vals)
+
+
+def putmask(a: Any, /, mask: Any, values: Any) -> None:
+    flat = reshaping.reshape(as_value(values), (-1,))
+    repeated = indexing.take(flat, np.arange(spec_of(a).size) % shape(flat)[0])
+    write_in_place(a, pointwise.where(mask, reshaping.reshape(repeated, shape(a)), a), "putmask")
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if axis is None:
+        flat = indexing.put_along_axis(reshaping.reshape(arr, (-1,)), indices, values, axis=0)
+        write_in_place(arr, reshaping.reshape(flat, shape(arr)), "put_along_axis")
+        return
+    write_in_place(arr, indexing.put_along_axis(arr, indices, values, axis=axis), "put_along_axis")
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    x = as_value(a)
+    places = np.arange(spec_of(x).size).reshape(shape(x))
+    marks = np.zeros(shape(x), bool)
+    np.fill_diagonal(marks, True, wrap=wrap)
+    put(a, places[marks], val)

@@ -1,4 +1,4 @@
-"""NumPy's functions that join and reshape arrays with NumPy's signatures, where ours differ."""
+"""NumPy's functions that join, reshape and factor arrays with NumPy's signatures, where ours differ."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError
 from ..dispatch import as_value, ndim, shape
+from ..linalg.eigen import eigh as hermitian_eigh
+from ..linalg.eigen import eigvalsh as hermitian_eigvalsh
+from ..linalg.eigen import symmetrize_from
+from ..linalg.factorizations import cholesky as factor
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 from .unsupported import package_function, refuse
-
-
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    refuse("astype", device=None if device == "cpu" else device)
-    return reshaping.astype(x, dtype)
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
@@ -108,3 +107,15 @@ def _pad_with_statistics(x: Any, pairs: list[tuple[int, int]], statistic: Any, l
             [_constant_block(head, x, axis, before), x, _constant_block(tail, x, axis, after)], axis=axis
         )
     return x
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    return hermitian_eigh(a, UPLO=UPLO)
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    return hermitian_eigvalsh(a, UPLO=UPLO)
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    return factor(symmetrize_from(a, "U" if upper else "L", "cholesky"), upper=upper)

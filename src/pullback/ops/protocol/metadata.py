@@ -14,6 +14,8 @@ from .. import creation
 from ..concrete import as_bare_array
 from ..dispatch import as_value
 from ..dispatch import ndim as rank_of
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, divide, multiply, subtract
 from ..shape import reshaping
 from .unsupported import refuse
 
@@ -60,26 +62,6 @@ def min_scalar_type(a: Any, /) -> Any:
     return _dtype_argument(a) if rank_of(as_value(a)) else np.min_scalar_type(as_bare_array(a, "min_scalar_type"))
 
 
-def shares_memory(a: Any, b: Any, /, max_work: Any = -1) -> bool:
-    return np.shares_memory(as_bare_array(a, "shares_memory"), as_bare_array(b, "shares_memory"), max_work)
-
-
-def may_share_memory(a: Any, b: Any, /, max_work: Any = 0) -> bool:
-    return np.may_share_memory(as_bare_array(a, "may_share_memory"), as_bare_array(b, "may_share_memory"), max_work)
-
-
-def array2string(a: Any, *args: Any, **kwargs: Any) -> str:
-    return np.array2string(as_bare_array(a, "array2string"), *args, **kwargs)
-
-
-def array_repr(arr: Any, max_line_width: Any = None, precision: Any = None, suppress_small: Any = None) -> str:
-    return np.array_repr(as_bare_array(arr, "array_repr"), max_line_width, precision, suppress_small)
-
-
-def array_str(a: Any, max_line_width: Any = None, precision: Any = None, suppress_small: Any = None) -> str:
-    return np.array_str(as_bare_array(a, "array_str"), max_line_width, precision, suppress_small)
-
-
 def _memoryless_array(sizes: tuple[int, ...]) -> Any:
     """An array of a shape that takes no memory."""
     return np.broadcast_to(np.int8(0), sizes)
@@ -97,12 +79,8 @@ def triu_indices_from(arr: Any, k: int = 0) -> Any:
     return np.triu_indices_from(_memoryless_array(shape(arr)), k)
 
 
-def ix_(*args: Any) -> Any:
-    return np.ix_(*(as_bare_array(x, "ix_") for x in args))
-
-
 def _full_of_spec(name: str, a: Any, fill: Any, dtype: Any, order: Any, sizes: Any, device: Any) -> Any:
-    refuse(name, order=order, device=None if device == "cpu" else device)
+    refuse(name, order=order, device=device)
     spec = spec_of(as_value(a))
     wanted = spec.shape if sizes is None else (sizes,) if isinstance(sizes, int) else tuple(sizes)
     fill = reshaping.astype(as_value(fill), spec.dtype if dtype is None else dtype)
@@ -135,17 +113,13 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subo
     return _full_of_spec("full_like", a, fill_value, dtype, order, shape, device)
 
 
-def _refuse_options(name: str, **options: Any) -> None:
-    refuse(name, **{k: None if v == "cpu" else v for k, v in options.items()})
-
-
 def zeros(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("zeros", order=order, device=device)
+    refuse("zeros", order=order, device=device)
     return creation.zeros(shape, dtype=dtype or float)
 
 
 def ones(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("ones", order=order, device=device)
+    refuse("ones", order=order, device=device)
     return creation.ones(shape, dtype=dtype or float)
 
 
@@ -154,19 +128,10 @@ def empty(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("full", order=order, device=device)
+    refuse("full", order=order, device=device)
     fill = as_value(fill_value)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     return _full_of_spec("full", fill, fill, dtype, "K", sizes, None)
-
-
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("eye", order=order, device=device)
-    return creation.eye(N, M, k=k, dtype=dtype)
-
-
-def identity(n: int, dtype: Any = None) -> Any:
-    return creation.eye(n, dtype=dtype or float)
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
@@ -175,7 +140,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
 
 
 def arange(start_or_stop: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
-    _refuse_options("arange", device=device)
+    refuse("arange", device=device)
     return creation.arange(start_or_stop, stop, step, dtype=dtype)
 
 
@@ -188,7 +153,7 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K",
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None) -> Any:
-    refuse("asarray", order=order, device=None if device == "cpu" else device)
+    refuse("asarray", order=order, device=device)
     made = a if isinstance(a, Value) else as_tensor(a)
     made = made if dtype is None else reshaping.astype(made, dtype)
     return reshaping.pass_through(made) if copy else made
@@ -203,3 +168,39 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
 
 
 asfortranarray = ascontiguousarray
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+    refuse("linspace", device=device)
+    start, stop = (x if spec_of(x).inexact else reshaping.astype(x, "float64") for x in map(as_value, (start, stop)))
+    gaps = num - 1 if endpoint else num
+    step = divide(subtract(stop, start), max(gaps, 1)) if num else subtract(stop, start)
+    rank = max(rank_of(start), rank_of(stop))
+    places = np.arange(num, dtype=spec_of(step).dtype).reshape((-1,) + (1,) * rank)
+    found = add(start, multiply(places, step))
+    if endpoint and num > 1:  # the last one exact
+        found = pointwise.where(places == num - 1, stop, found)
+    found = reshaping.moveaxis(found, 0, axis)
+    found = found if dtype is None else reshaping.astype(found, dtype)
+    return (found, step) if retstep else found
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
+             axis: int = 0) -> Any:  # fmt: skip
+    places = linspace(start, stop, num, endpoint)
+    found = reshaping.moveaxis(pointwise.power(as_value(base), places), 0, axis)
+    return found if dtype is None else reshaping.astype(found, dtype)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    start, stop = (x if isinstance(x, Value) else np.asarray(x) for x in map(as_value, (start, stop)))
+    start, stop = (x if spec_of(x).inexact else reshaping.astype(x, "float64") for x in (start, stop))
+    ratio = divide(stop, start)
+    powers = linspace(multiply(ratio, 0.0), pointwise.log(ratio), num, endpoint)
+    found = multiply(start, pointwise.exp(powers))
+    if num > 0 and endpoint and num > 1:
+        last = np.arange(num).reshape((-1,) + (1,) * (rank_of(found) - 1)) == num - 1
+        found = pointwise.where(last, stop, found)
+    found = reshaping.moveaxis(found, 0, axis)
+    return found if dtype is None else reshaping.astype(found, dtype)

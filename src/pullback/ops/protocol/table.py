@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ...arrays.value import Value
+from ..concrete import as_bare_array
 from ..lazy import load_module
 from .unsupported import package_function, refuse, unsupported_error
 
@@ -20,7 +22,8 @@ FORWARDED = {
         median nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar
         nonzero prod ptp ravel reshape roll rot90 sort split squeeze std sum trace transpose=permute_dims trapezoid tril
         triu trim_zeros unique unique_all unique_counts unique_inverse unique_values unstack var argpartition partition
-        angle sinc real imag isreal iscomplex fix=trunc i0=special.i0
+        angle sinc real imag isreal iscomplex fix=trunc i0=special.i0 argmax argmin around=round round diff isneginf
+        isposinf identity=eye
         linalg.cond linalg.det linalg.eig linalg.eigvals linalg.inv
         linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.pinv linalg.qr linalg.slogdet linalg.svd linalg.svdvals
         linalg.tensorinv linalg.vector_norm linalg.matrix_transpose linalg.diagonal linalg.trace linalg.multi_dot
@@ -29,7 +32,7 @@ FORWARDED = {
     """,
     2: """
         append broadcast_to choose extract compress cross delete inner kron outer percentile quantile
-        nanpercentile nanquantile repeat resize searchsorted take take_along_axis tensordot tile vdot isclose
+        nanpercentile nanquantile repeat resize searchsorted take take_along_axis tensordot tile vdot isclose astype eye
         linalg.lstsq linalg.matrix_power linalg.solve linalg.tensorsolve linalg.cross linalg.matmul linalg.outer
         linalg.tensordot linalg.vecdot
     """,
@@ -42,24 +45,26 @@ FORWARDED = {
 SAME = """
     apply_along_axis convolve correlate ediff1d gradient interp piecewise polyval select unwrap vander
 """
+#: Functions whose results carry no derivative: NumPy computes them, on bare arrays.
+BARE = """
+    allclose array2string array_equal array_equiv array_repr array_str digitize histogram_bin_edges isin ix_
+    may_share_memory shares_memory
+"""
 #: Functions implemented in this package with NumPy's signatures, by module.
 IMPLEMENTED = {
     "elements": """
-        allclose apply_over_axes argmax argmin around array_equal array_equiv clip corrcoef cov diff digitize histogram
-        histogram2d histogram_bin_edges histogramdd intersect1d isin isneginf isposinf nan_to_num real_if_close round
-        setdiff1d setxor1d union1d where
+        apply_over_axes clip corrcoef cov histogram histogram2d histogramdd intersect1d nan_to_num real_if_close
+        setdiff1d setxor1d union1d where copyto fill_diagonal place put put_along_axis putmask
     """,
-    "inplace": "copyto fill_diagonal place put put_along_axis putmask",
-    "manipulation": "astype concatenate copy dot einsum hstack pad stack vstack",
+    "manipulation": """
+        concatenate copy dot einsum hstack pad stack vstack linalg.cholesky linalg.eigh linalg.eigvalsh
+    """,
     "poly": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
     "metadata": """
-        arange array array2string array_repr array_str asanyarray asarray ascontiguousarray asfortranarray can_cast
-        common_type diag_indices_from empty empty_like eye full full_like identity iscomplexobj isrealobj ix_
-        may_share_memory min_scalar_type ndim ones ones_like result_type shape shares_memory size tri
-        tril_indices_from triu_indices_from zeros zeros_like
+        arange array asanyarray asarray ascontiguousarray asfortranarray can_cast common_type diag_indices_from empty
+        empty_like full full_like geomspace iscomplexobj isrealobj linspace logspace min_scalar_type ndim ones ones_like
+        result_type shape size tri tril_indices_from triu_indices_from zeros zeros_like
     """,
-    "linalg": "linalg.cholesky linalg.eigh linalg.eigvalsh",
-    "ranges": "geomspace linspace logspace",
 }
 #: Options without effect on our values.
 _IGNORED_OPTIONS = ("subok", "overwrite_input", "out")
@@ -71,11 +76,12 @@ _forwarded = {
     for row in rows.split()
 }
 _same = frozenset(SAME.split())
+_bare = frozenset(BARE.split())
 
 
 def known_names() -> list[str]:
     """Every NumPy function in the table, as `sum` or `linalg.solve`."""
-    return sorted({*_implemented, *_forwarded, *_same})
+    return sorted({*_implemented, *_forwarded, *_same, *_bare})
 
 
 def name_of(function: Any) -> str:
@@ -90,9 +96,21 @@ def function_for(function: Any) -> Callable[..., Any]:
         return getattr(load_module(f"protocol.{_implemented[name]}"), name.rpartition(".")[2])  # type: ignore[no-any-return]
     if name in _same:
         return package_function(name, name)  # type: ignore[no-any-return]
+    if name in _bare:
+        return _on_bare_arrays(function)
     if name in _forwarded:
         return _adapt_signature(function, *_forwarded[name])
     raise unsupported_error(name)
+
+
+def _on_bare_arrays(function: Any) -> Callable[..., Any]:
+    def bare(x: Any) -> Any:
+        return as_bare_array(x, name_of(function)) if isinstance(x, (Value, list, tuple)) else x
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(bare, args), **{name: bare(x) for name, x in kwargs.items()})
+
+    return call
 
 
 def out_position(function: Any) -> int | None:

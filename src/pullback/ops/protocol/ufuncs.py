@@ -17,7 +17,6 @@ from ..contract import dot_products, matrix_products
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import arithmetic, pointwise, rounding, transcendental
 from ..index import indexing
-from ..operators import power
 from ..reduce import reductions, scans
 from ..shape import arrange, reshaping
 from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
@@ -47,7 +46,7 @@ def _collect_ufuncs() -> None:
 
 def _power(x: Any, y: Any) -> Any:
     """x ** y; integers and booleans promote as NumPy's ufunc does, which the operator's `square` would not."""
-    return power(x, y) if is_inexact(spec_of(x).dtype) else pointwise.power(x, y)
+    return pointwise.power_operator(x, y) if is_inexact(spec_of(x).dtype) else pointwise.power(x, y)
 
 
 def function_of(ufunc: Any) -> Callable[..., Any]:
@@ -131,9 +130,7 @@ def _call_product(ufunc: Any, function: Callable[..., Any], inputs: tuple[Any, .
     if ufunc.__name__ != "vecdot" and (axis != -1 or keepdims):
         refuse(ufunc.__name__, axis=axis, keepdims=keepdims)
     refuse(ufunc.__name__, **options)
-    if axis != -1:
-        values = [reshaping.moveaxis(x, axis, -1) for x in values]
-    found = function(*values)
+    found = function(*values) if axis == -1 else function(*values, axis=axis)
     return reshaping.expand_dims(found, axis) if keepdims else found
 
 
@@ -162,7 +159,7 @@ def _reduce(
         if ufunc in _REDUCTIONS
         else _fold_in_order(ufunc, x, axes, keepdims)
     )
-    found = reductions.cast_if_asked(found, dtype)
+    found = scans.cast_if_asked(found, dtype)
     return found if initial in (NOT_GIVEN, None) else function_of(ufunc)(initial, found)
 
 

@@ -18,7 +18,7 @@ from ..families import broadcast_shape, common_device, general
 from ..forms import Expand
 from ..special.incomplete_gamma import gamma_moment
 from .expansions import MAX_EXPANDED, expand_bits, expand_range, expand_unit
-from .threefry import BITS, DRAWS, HIGH, generate_words, join_words, key_batch_shape, threefry
+from .threefry import BITS, DRAWS, HIGH, generate_words, join_words, key_batch_shape, sample_key, threefry
 
 
 def _bits_value(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
@@ -30,18 +30,11 @@ def _bits_value(xp: Any, key: Any, shape: tuple[int, ...], width: int) -> Any:
     return join_words(generate_words(xp, key, size, BITS, HIGH)).reshape((*lead, *shape))
 
 
-def sample_key(rng: Any) -> Any:
-    return rng.integers(0, 2**32, size=(2,), dtype=np.uint32)
-
-
 random_bits = general(
     "random_bits",
-    statics={"shape": statics.shape, "width": statics.choice(32, 64)},
-    args=("key",),
-    doc="Random words of 32 or 64 bits.",
+    statics={"shape": statics.shape._replace(batching=""), "width": statics.choice(32, 64)},
     value=_bits_value,
     spec=lambda key, shape, width: make_spec((*key_batch_shape(key), *shape), np.dtype(f"uint{width}"), key.device),
-    batch=batching.shift_statics(),
     form=Expand(lambda key, shape, width: expand_bits(key, shape, width) if math.prod(shape) <= MAX_EXPANDED else None),
     samples=lambda rng: [
         ((sample_key(rng),), {"shape": shape, "width": width})
@@ -71,11 +64,10 @@ def _mantissa_digits(dtype: Any) -> int:
     return {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[dtype.name]
 
 
+# Random words as numbers between 0 and 1.
 unit = general(
     "random_unit",
     statics={"dtype": statics.floating_dtype},
-    args=("bits",),
-    doc="Random words as numbers between 0 and 1.",
     value=lambda xp, bits, dtype: _unit_value(xp, xp.atleast_1d(bits), dtype).reshape(bits.shape),
     spec=_unit_spec,
     batch=batching.batch_pointwise,
@@ -165,10 +157,9 @@ def _log_gamma_slope(factor: Any, out: Any, a: Any) -> Any:
     return negative(multiply(factor, gamma_moment(1)(a, out)))
 
 
+# The log of a gamma variable; its derivative in the shape is implicit, at a fixed probability.
 log_gamma = general(
     "log_gamma_draw",
-    args=("key", "a"),
-    doc="The log of a gamma variable; its derivative in the shape is implicit, at a fixed probability.",
     value=_log_gamma_value,
     spec=_log_gamma_spec,
     pulls={"a": lambda bar, out, a: _log_gamma_slope(bar, out, a)},
@@ -180,7 +171,7 @@ log_gamma = general(
 )
 
 
-def _integer_draw(name: str, quantile: Any, doc: str, args: tuple[str, ...], samples: Any) -> Any:
+def _integer_draw(name: str, quantile: Any, args: tuple[str, ...], samples: Any) -> Any:
     """An op for integer draws from uniform numbers between 0 and 1, without derivative."""
 
     def value(xp: Any, *arrays: Any) -> Any:
@@ -192,7 +183,7 @@ def _integer_draw(name: str, quantile: Any, doc: str, args: tuple[str, ...], sam
         shape = broadcast_shape(name, *(s.shape for s in specs))
         return make_spec(shape, np.dtype("int64"), common_device(name, specs))
 
-    return general(name, args=args, doc=doc, value=value, spec=spec, batch=batching.batch_pointwise, samples=samples)
+    return general(name, args=args, value=value, spec=spec, batch=batching.batch_pointwise, samples=samples)
 
 
 def _least_integer(found: Any, below: Any, u: Any) -> Any:
@@ -219,21 +210,18 @@ def _binomial_quantile(library: Any, u: Any, n: Any, p: Any) -> Any:
 poisson_draw = _integer_draw(
     "poisson_draw",
     _poisson_quantile,
-    "Poisson numbers from numbers between 0 and 1.",
     ("u", "rate"),
     lambda rng: [((rng.random(3), rng.uniform(0.5, 9.0, size=3)), {}), ((rng.random((2, 1)), rng.random(3) + 20), {})],
 )
 binomial_draw = _integer_draw(
     "binomial_draw",
     _binomial_quantile,
-    "Binomial numbers from numbers between 0 and 1.",
     ("u", "n", "p"),
     lambda rng: [((rng.random(3), np.array([3, 9, 20]), rng.uniform(0.1, 0.9, size=3)), {})],
 )
+# Random words as integers from low up to, not including, high.
 range_draw = general(
     "random_ranged",
-    args=("bits", "low", "high"),
-    doc="Random words as integers from low up to, not including, high.",
     value=lambda xp, bits, low, high: (
         xp.asarray(low, "int64") + (bits % xp.asarray(xp.asarray(high) - xp.asarray(low), "uint64")).astype("int64")
     ),
@@ -258,14 +246,11 @@ def refuse_derivatives(*parameters: Any, what: str) -> None:
         )
 
 
+# The value itself, which a discrete draw has for a parameter: no program may be differentiated by it.
 discrete_parameter = general(
     "discrete_parameter",
     statics={"what": statics.text},
-    args=("x",),
-    doc="The value itself, which a discrete draw has for a parameter: no program may be differentiated by it.",
     value=lambda xp, x, what: x,
-    spec=lambda x, what: x,
-    batch=lambda op, size, args, axes, static: (apply(op, args[0], **static), axes[0]),
     samples=lambda rng: [((rng.random(shape),), {"what": "bernoulli"}) for shape in ((3,), (2, 2), ())],
     form=Expand(lambda x, what: x),
     meet=refuse_derivatives,
@@ -284,12 +269,10 @@ def _order_spec(bits: Spec) -> Spec:
     return make_spec(bits.shape, np.dtype(np.intp), bits.device)
 
 
+# The indices of random words in ascending order along the last axis: a permutation.
 order_draw = general(
     "random_order",
-    args=("bits",),
-    doc="The indices of random words in ascending order along the last axis: a permutation.",
     value=lambda xp, bits: xp.argsort(bits, axis=-1, kind="stable"),
     spec=_order_spec,
-    batch=batching.shift_statics(),
     samples=lambda rng: [((rng.integers(0, 2**64 - 1, size=shape, dtype=np.uint64),), {}) for shape in ((4,), (2, 3))],
 )

@@ -20,31 +20,18 @@ from ..forms import Expand
 from ..replay import default_stream
 from ..replay.default_stream import State
 from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
-from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, threefry
-
-__all__ = ["State", "fold_in", "key", "next_key", "restore", "seed", "split", "state"]
+from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, sample_key, threefry
 
 _UINT32 = np.dtype("uint32")
-
-
-def _key_samples(rng: Any, *more: Any) -> list[Any]:
-    return [rng.integers(0, 2**32, size=(2,), dtype=np.uint32), *more]
-
-
-def _split_spec(key: Spec, count: int) -> Spec:
-    return make_spec((*key_batch_shape(key), count, 2), _UINT32, key.device)
 
 
 _split = general(
     "split_key",
     statics={"count": statics.integer(0)},
-    args=("key",),
-    doc="New keys from a key.",
     value=lambda xp, key, count: generate_words(xp, key, count, SPLITS),
-    spec=_split_spec,
-    batch=batching.shift_statics(),
+    spec=lambda key, count: make_spec((*key_batch_shape(key), count, 2), _UINT32, key.device),
     form=Expand(lambda key, count: expand_split(key, count) if count <= MAX_EXPANDED else None),
-    samples=lambda rng: [((_key_samples(rng)[0],), {"count": 3}), ((_key_samples(rng)[0],), {"count": 0})],
+    samples=lambda rng: [((sample_key(rng),), {"count": count}) for count in (3, 0)],
 )
 
 
@@ -69,13 +56,11 @@ def _fold_spec(key: Spec, data: Spec) -> Spec:
 
 _fold_in = general(
     "fold_in",
-    args=("key", "data"),
-    doc="A new key from a key and an integer.",
     value=_fold_value,
     spec=_fold_spec,
     batch=_batch_fold,
     form=Expand(expand_fold_in),
-    samples=lambda rng: [(tuple(_key_samples(rng, np.asarray(5))), {}), (tuple(_key_samples(rng, np.arange(3))), {})],
+    samples=lambda rng: [((sample_key(rng), data), {}) for data in (np.asarray(5), np.arange(3))],
 )
 
 

@@ -17,27 +17,9 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_shape
 from ..dispatch import apply, as_value
+from ..elementwise import pointwise
 from ..elementwise.pointwise import abs as magnitude
-from ..elementwise.pointwise import (
-    add,
-    divide,
-    exp,
-    expm1,
-    greater,
-    isfinite,
-    less,
-    log,
-    log1p,
-    logaddexp,
-    multiply,
-    negative,
-    power,
-    sigmoid,
-    sign,
-    subtract,
-    tan,
-    where,
-)
+from ..elementwise.pointwise import add, divide, exp, isfinite, log, log1p, multiply, negative, power, subtract, where
 from ..families import broadcast_shape, common_device, result_dtype
 from ..functions import softmax
 from ..reduce import reductions
@@ -154,7 +136,7 @@ def laplace(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = No
 
     def noise(draw: DrawRequest) -> Any:
         centred = subtract(multiply(draw.unit(), 2), 1)
-        return negative(multiply(sign(centred), log1p(negative(magnitude(centred)))))
+        return negative(multiply(pointwise.sign(centred), log1p(negative(magnitude(centred)))))
 
     return _location_scale("laplace", noise, loc, scale, size, key, dtype)
 
@@ -189,7 +171,7 @@ def cauchy(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = Non
     >>> pb.random.cauchy(size=3, key=pb.random.key(0)).shape
     (3,)
     """
-    turn = lambda d: tan(multiply(subtract(d.unit(), 0.5), math.pi))  # noqa: E731
+    turn = lambda d: pointwise.tan(multiply(subtract(d.unit(), 0.5), math.pi))  # noqa: E731
     return _location_scale("cauchy", turn, loc, scale, size, key, dtype)
 
 
@@ -226,7 +208,7 @@ def pareto(a: Any, size: Any = None, *, key: Any = None, dtype: Any = None) -> A
     True
     """
     draw = DrawRequest("pareto", (a,), size, key, dtype)
-    return draw.cast(expm1(divide(negative(log(draw.unit())), draw.parameters[0])))
+    return draw.cast(pointwise.expm1(divide(negative(log(draw.unit())), draw.parameters[0])))
 
 
 @attributed_to_caller
@@ -245,10 +227,10 @@ def truncated_normal(
     a, b = _standardize_bound(low, loc, scale), _standardize_bound(high, loc, scale)
     # On the lower side of zero, where the log of the distribution function keeps its digits:
     # log(F(a) (1 - u) + F(b) u), and from there back by the inverse.
-    mirrored = greater(a, negative(b))
+    mirrored = pointwise.greater(a, negative(b))
     a, b = where(mirrored, negative(b), a), where(mirrored, negative(a), b)
     u = draw.unit()
-    mixed = logaddexp(add(_safe_log_ndtr(a), log1p(negative(u))), add(_safe_log_ndtr(b), log(u)))
+    mixed = pointwise.logaddexp(add(_safe_log_ndtr(a), log1p(negative(u))), add(_safe_log_ndtr(b), log(u)))
     x = ndtri_exp(mixed)
     return draw.cast(add(loc, multiply(scale, where(mirrored, negative(x), x))))
 
@@ -262,7 +244,7 @@ def _standardize_bound(bound: Any, loc: Any, scale: Any) -> Any:
 def _safe_log_ndtr(z: Any) -> Any:
     """log_ndtr, with derivative zero at the infinities."""
     finite = isfinite(z)
-    return where(finite, log_ndtr(where(finite, z, 0.0)), where(less(z, 0), -math.inf, 0.0))
+    return where(finite, log_ndtr(where(finite, z, 0.0)), where(pointwise.less(z, 0), -math.inf, 0.0))
 
 
 @attributed_to_caller
@@ -305,7 +287,7 @@ def beta(a: Any, b: Any, size: Any = None, *, key: Any = None, dtype: Any = None
     """
     draw = DrawRequest("beta", (a, b), size, key, dtype)
     a, b = draw.parameters
-    return draw.cast(sigmoid(subtract(draw.log_gamma(a), _second_draw(draw, "beta", (a, b)).log_gamma(b))))
+    return draw.cast(pointwise.sigmoid(subtract(draw.log_gamma(a), _second_draw(draw, "beta", (a, b)).log_gamma(b))))
 
 
 @attributed_to_caller

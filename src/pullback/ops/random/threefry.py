@@ -28,6 +28,11 @@ def key_batch_shape(key: Spec, what: str = "random") -> tuple[int, ...]:
     return key.shape[:-1]
 
 
+def sample_key(rng: Any) -> Any:
+    """A key to test on."""
+    return rng.integers(0, 2**32, size=(2,), dtype="uint32")
+
+
 @cache
 def _word_constant(xp: Any, number: int) -> Any:
     """A constant as a 0-d array, which NumPy handles at half the cost of a Python number."""

@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
-from ..axes import normalize_axes, normalize_axis
+from ..axes import axes_tuple, normalize_axis
 from ..concrete import as_bare_array
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
@@ -82,10 +82,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     f = as_value(f)
     if not spec_of(f).inexact:
         f = reshaping.astype(f, "float64")
-    axes = normalize_axes(axis, ndim(f), "gradient") if axis is None or isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(normalize_axis(a, ndim(f), "gradient") for a in axes)
-    if isinstance(axis, (tuple, list)):
-        axes = tuple(normalize_axis(a, ndim(f), "gradient") for a in axis)
+    axes = tuple(range(ndim(f))) if axis is None else axes_tuple(axis, ndim(f), "gradient")
     spacings = list(varargs) or [1.0]
     if len(spacings) == 1 and not ndim(as_value(spacings[0])):
         spacings = spacings * len(axes)

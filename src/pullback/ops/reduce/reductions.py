@@ -1,8 +1,9 @@
-"""Reductions over axes: sums, products, extremes, and the composites over them."""
+"""Reductions over axes: sums, products, extremes, the composites over them, and fitting cotangents to specs."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,42 +11,28 @@ import numpy as np
 from ...arrays.dtypes import as_dtype
 from ...arrays.node import attributed_to_caller
 from ...arrays.size import Size
-from ...arrays.spec import Spec, make_spec, spec_of
+from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, DtypeError, ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
 from ..forms import Reduce
-from ..op_samples import join_samples, normal_sample
+from ..op import Op
+from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
 from . import scans
+from .scans import cast_if_asked, is_safe_divisor, sum_dtype
 
 _FLOAT16 = np.dtype("float16")
-#: Elements per block, so that a block stays in the processor's cache.
-_IN_CACHE = 1 << 14
 
 
 def _folded_shape(x: Spec, axis: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     if keepdims:
         return tuple(1 if i in axis else n for i, n in enumerate(x.shape))
     return tuple(n for i, n in enumerate(x.shape) if i not in axis)
-
-
-def sum_dtype(dtype: Any) -> Any:
-    """NumPy sums small integers in the machine's integer type."""
-    if dtype.kind in "biu" and dtype.itemsize < 8:
-        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-    return dtype
-
-
-def cast_if_asked(out: Any, dtype: Any) -> Any:
-    """A reduction in the dtype that `dtype=` names. Small integers are reduced in the machine's type; cast back they
-    wrap around to what a reduction in their own would give.
-    """
-    return out if dtype is None or spec_of(out).dtype == as_dtype(dtype) else reshaping.astype(out, dtype)
 
 
 def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -55,22 +42,21 @@ def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool
     return reshaping.broadcast_checked(bar, spec.shape)
 
 
+_AXES = {"axis": statics.axes_in_order, "keepdims": statics.flag}
+#: An op over axes that is not linear; what `general` wants, less its static parameters.
+_reduction_op = partial(general, family="reduction", statics=_AXES)
+_samples = normal_samples(
+    [(3,), (2, 3), (2, 3, 4), (), (0, 2)],
+    axis=[(0,), (1,), (0, 2), (), (1,)],
+    keepdims=[False, True, False, False, False],
+)
 _sum = linear(
     "sum",
-    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-    doc="The sum over axes.",
+    statics=_AXES,
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(3, axis=(0,), keepdims=False),
-        normal_sample(2, 3, axis=(1,), keepdims=True),
-        normal_sample(2, 3, 4, axis=(0, 2), keepdims=False),
-        normal_sample(axis=(), keepdims=False),
-        normal_sample(0, 2, axis=(0,), keepdims=False),
-    ),
-    motion="rearrange",
+    samples=join_samples(_samples, normal_samples([(0, 2)], axis=(0,), keepdims=False)),
     form=Reduce("add"),
 )
 
@@ -167,19 +153,14 @@ def var(
     squares = pointwise.square(pointwise.abs(deviations)) if is_complex(x) else pointwise.square(deviations)
     total = sum(squares, axis=axis, keepdims=keepdims, where=where)
     count = count_elements(x, axis, where, "var")
-    left = larger_of(count - correction, 0) if type(count) in (int, Size) else _nonnegative_count(count, correction)
+    if type(count) in (int, Size):
+        left: Any = count - correction if count > correction else 0
+    else:
+        left = pointwise.maximum(pointwise.subtract(count, correction), 0)
     return pointwise.divide(total, _match_total(left, total, axis, keepdims))
 
 
 _mean = mean
-
-
-def larger_of(number: float, least: float) -> float:
-    return number if number > least else least
-
-
-def _nonnegative_count(count: Any, correction: float) -> Any:
-    return pointwise.maximum(pointwise.subtract(count, correction), 0)
 
 
 @attributed_to_caller
@@ -208,18 +189,6 @@ def safe_sqrt(squares: Any) -> Any:
     """The square root of a sum of squares, with derivative zero where it is zero."""
     constant = pointwise.equal(squares, 0)
     return pointwise.where(constant, 0.0, pointwise.sqrt(pointwise.where(constant, 1.0, squares)))
-
-
-def is_safe_divisor(out: Any) -> bool:
-    """Whether concrete products may be divided by their factors: none is zero, tiny or infinite."""
-    if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
-        return False
-    limits, flat = np.finfo(out.dtype), out.reshape(-1)
-    for start in range(0, flat.size, _IN_CACHE):
-        sizes = np.abs(flat[start : start + _IN_CACHE])
-        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
-            return False
-    return True
 
 
 def _product_of_others(x: Any, axis: tuple[int, ...]) -> Any:
@@ -274,17 +243,12 @@ def _prod_samples(rng: Any) -> Any:
     ]
 
 
-_prod = general(
+_prod = _reduction_op(
     "prod",
-    statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-    family="reduction",
-    args=("x",),
-    doc="The product over axes.",
     value=lambda xp, x, axis, keepdims: xp.asarray(x).prod(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     pulls={"x": _pull_prod},
     push=_push_prod,
-    batch=batching.shift_statics(axis="axis"),
     samples=_prod_samples,
     motion="rearrange",
 )
@@ -346,29 +310,14 @@ def _push_extreme(tangents: Any, out: Any, primals: Any, static: dict[str, Any])
     return pointwise.divide(total, _count_ties(chosen, spec_of(x).dtype, **static))
 
 
-def _extreme_samples(rng: Any) -> Any:
-    return join_samples(
-        normal_sample(3, axis=(0,), keepdims=False),
-        normal_sample(2, 3, axis=(1,), keepdims=True),
-        normal_sample(2, 3, 4, axis=(0, 2), keepdims=False),
-        normal_sample(axis=(), keepdims=False),
-        normal_sample(0, 2, axis=(1,), keepdims=False),
-    )(rng)
-
-
 def _extreme_op(name: str) -> Any:
-    return general(
+    return _reduction_op(
         name,
-        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-        family="reduction",
-        args=("x",),
-        doc=f"The {name}imum over axes.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=_extreme_spec,
         pulls={"x": _pull_extreme},
         push=_push_extreme,
-        batch=batching.shift_statics(axis="axis"),
-        samples=_extreme_samples,
+        samples=_samples,
         motion="rearrange",
         form=Reduce(f"{name}imum"),
     )
@@ -384,10 +333,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([5., 7.])
     """
-    x = as_value(x)
-    if initial is not None or where is not None:
-        return _extreme_with_initial("max", x, axis, keepdims, initial, where)
-    return apply(_max, x, axis=normalize_axes(axis, ndim(x), "max"), keepdims=bool(keepdims))
+    return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
 def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
@@ -397,25 +343,30 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> pb.min(np.array([3.0, 1.0]))
     array(1.)
     """
+    return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
+
+
+def _extreme(op: Op, pick: Any, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     x = as_value(x)
-    if initial is not None or where is not None:
-        return _extreme_with_initial("min", x, axis, keepdims, initial, where)
-    return apply(_min, x, axis=normalize_axes(axis, ndim(x), "min"), keepdims=bool(keepdims))
+    axes, keepdims = normalize_axes(axis, ndim(x), op.name), bool(keepdims)
+    if initial is None and where is None:
+        return apply(op, x, axis=axes, keepdims=keepdims)
+    if initial is None:
+        raise ArgumentError(f"{op.name}: with where= the selection may be empty.\n  Pass initial=...")
+    return _extreme_with_initial(op, pick, x, axes, keepdims, initial, where)
 
 
 @attributed_to_caller
-def _extreme_with_initial(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+def _extreme_with_initial(
+    op: Op, pick: Any, x: Any, axes: tuple[int, ...], keepdims: bool, initial: Any, where: Any
+) -> Any:
     """An extreme that also counts `initial`, which replaces masked elements and serves an empty axis."""
-    if initial is None:
-        raise ArgumentError(f"{name}: with where= the selection may be empty.\n  Pass initial=...")
-    op, pick = (_max, pointwise.maximum) if name == "max" else (_min, pointwise.minimum)
-    axes = normalize_axes(axis, ndim(x), name)
     initial = reshaping.astype(as_value(initial), spec_of(x).dtype)
     if has_zero(shape(x)[a] for a in axes):
         return reshaping.broadcast_to(initial, _folded_shape(spec_of(x), axes, keepdims))
     if where is not None:
         x = _fill_masked(x, where, pointwise.stop_gradient(initial))
-    return pick(apply(op, x, axis=axes, keepdims=bool(keepdims)), initial)
+    return pick(apply(op, x, axis=axes, keepdims=keepdims), initial)
 
 
 def as_constant(x: Any) -> Any:
@@ -459,16 +410,12 @@ def _position_function(name: str) -> Any:
             raise ShapeError(f"{name}: shape {x.shape} has no elements along axis {axis}, so there is no extreme.")
         return make_spec(_folded_shape(x, (axis,), keepdims), np.dtype(np.intp), x.device)
 
-    op = general(
+    op = _reduction_op(
         name,
         statics={"axis": statics.axis, "keepdims": statics.flag},
-        family="reduction",
-        args=("x",),
-        doc=f"The index of the {name[3:]}imum along an axis.",
         value=value,
         spec=spec,
-        batch=batching.shift_statics(axis="axis"),
-        samples=join_samples(normal_sample(3, axis=0, keepdims=False), normal_sample(2, 3, axis=1, keepdims=True)),
+        samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 
     def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -492,18 +439,11 @@ argmax, argmin = _position_function("argmax"), _position_function("argmin")
 
 
 def _truth_op(name: str) -> Any:
-    return general(
+    return _reduction_op(
         name,
-        statics={"axis": statics.axes_in_order, "keepdims": statics.flag},
-        family="reduction",
-        args=("x",),
-        doc=f"Whether {name} element holds.",
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), np.dtype(bool), x.device),
-        batch=batching.shift_statics(axis="axis"),
-        samples=join_samples(
-            normal_sample(3, axis=(0,), keepdims=False), normal_sample(2, 3, axis=(0, 1), keepdims=True)
-        ),
+        samples=normal_samples([(3,), (2, 3)], axis=[(0,), (0, 1)], keepdims=[False, True]),
         form=Reduce("logical_or" if name == "any" else "logical_and"),
     )
 
@@ -531,3 +471,28 @@ def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = Non
     """
     x = as_value(x) if where is None else _fill_masked(as_value(x), where, True)
     return apply(_all, x, axis=normalize_axes(axis, ndim(x), "all"), keepdims=bool(keepdims))
+
+
+def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """The transpose of broadcasting: sums over every axis that broadcasting added or expanded."""
+    given = shape(bar)
+    extra = len(given) - len(shape_wanted)
+    stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
+    return reshaping.reshape(sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
+
+
+def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
+    """For each element that was broadcast, whether the mask holds for any of its copies."""
+    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
+
+
+def fit_to_spec(bar: Any, spec: Spec) -> Any:
+    """A cotangent in the shape and dtype of the value it belongs to."""
+    found = spec_of(bar)
+    if found.shape != spec.shape:
+        bar = sum_to(bar, spec.shape)
+    if found.dtype != spec.dtype and is_inexact(spec.dtype):
+        if is_complex(bar) and spec.dtype.kind != "c":
+            bar = pointwise.real(bar)
+        bar = reshaping.astype(bar, spec.dtype)
+    return bar

@@ -9,12 +9,12 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import make_spec, spec_of
 from ...errors import DtypeError
-from .. import batching, statics
+from .. import statics
 from ..dispatch import apply, as_value
 from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
 from . import scans
 
@@ -81,16 +81,10 @@ def _log_sums_value(xp: Any, x: Any, axis: int) -> Any:
 _logcumsumexp = general(
     "logcumsumexp",
     statics={"axis": statics.axis},
-    args=("x",),
-    doc="The logarithms of running sums of exponentials along an axis.",
     value=_log_sums_value,
-    spec=lambda x, axis: x,
     pulls={"x": _pull_log_sums},
     push=_push_log_sums,
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(4, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, 2, axis=0), normal_sample(2, 1, axis=1)
-    ),
+    samples=normal_samples([(4,), (2, 3), (0, 2), (2, 1)], axis=[0, 1, 0, 1]),
 )
 
 
@@ -122,19 +116,13 @@ def _accumulate(xp: Any, pick: Any, x: Any, axis: int) -> Any:
     return xp.moveaxis(out, 0, axis)
 
 
+# The index of the greatest (or least) element so far along an axis.
 _running_index = general(
     "running_index",
     statics={"axis": statics.axis, "least": statics.flag},
-    args=("x",),
-    doc="The index of the greatest (or least) element so far along an axis.",
     value=_running_index_value,
     spec=lambda x, axis, least: make_spec(x.shape, np.dtype(np.intp), x.device),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(4, axis=0, least=False),
-        normal_sample(2, 3, axis=1, least=True),
-        normal_sample(0, axis=0, least=True),
-    ),
+    samples=normal_samples([(4,), (2, 3), (0,)], axis=[0, 1, 0], least=[False, True, True]),
 )
 
 

@@ -7,19 +7,48 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.dtypes import as_dtype
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...errors import ShapeError
-from .. import batching, statics
+from .. import statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim
 from ..elementwise import pointwise
 from ..families import common_device, conjugate_if_complex, general, linear, result_dtype
 from ..index import indexing
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
-from . import reductions
+
+#: Elements per block, so that a block stays in the processor's cache.
+_IN_CACHE = 1 << 14
+
+
+def sum_dtype(dtype: Any) -> Any:
+    """NumPy sums small integers in the machine's integer type."""
+    if dtype.kind in "biu" and dtype.itemsize < 8:
+        return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+    return dtype
+
+
+def cast_if_asked(out: Any, dtype: Any) -> Any:
+    """A reduction in the dtype that `dtype=` names. Small integers are reduced in the machine's type; cast back they
+    wrap around to what a reduction in their own would give.
+    """
+    return out if dtype is None or spec_of(out).dtype == as_dtype(dtype) else reshaping.astype(out, dtype)
+
+
+def is_safe_divisor(out: Any) -> bool:
+    """Whether concrete products may be divided by their factors: none is zero, tiny or infinite."""
+    if type(out) is not np.ndarray or out.dtype.kind not in "fc" or out.dtype.itemsize < 4:
+        return False
+    limits, flat = np.finfo(out.dtype), out.reshape(-1)
+    for start in range(0, flat.size, _IN_CACHE):
+        sizes = np.abs(flat[start : start + _IN_CACHE])
+        if not (sizes.min() >= limits.smallest_normal and sizes.max() <= limits.max):
+            return False
+    return True
 
 
 def edge_slice(x: Any, axis: int, number: int) -> Any:
@@ -53,15 +82,10 @@ def _reverse_cumsum(bar: Any, axis: int) -> Any:
 _cumsum: Op = linear(
     "cumulative_sum",
     statics={"axis": statics.axis},
-    doc="Running sums along an axis.",
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
-    spec=lambda x, axis: make_spec(x.shape, reductions.sum_dtype(x.dtype), x.device),
+    spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     transpose=lambda bar, axis: _reverse_cumsum(bar, axis),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(3, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, axis=0), normal_sample(2, 1, 3, axis=0)
-    ),
-    motion="rearrange",
+    samples=normal_samples([(3,), (2, 3), (0,), (2, 1, 3)], axis=[0, 1, 0, 0]),
 )
 
 
@@ -90,7 +114,7 @@ def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, inc
     array([1, 3, 6])
     """
     x, axis = prepare_scan(x, axis, dtype, "cumulative_sum")
-    return _prepend_initial(reductions.cast_if_asked(apply(_cumsum, x, axis=axis), dtype), axis, 0, include_initial)
+    return _prepend_initial(cast_if_asked(apply(_cumsum, x, axis=axis), dtype), axis, 0, include_initial)
 
 
 # y_i = a_i y_(i-1) + b_i with y_(-1) = 0. Its derivatives are such recurrences again:
@@ -175,13 +199,10 @@ def _recurrence_samples(rng: Any) -> Any:
 recurrence: Op = general(
     "linear_recurrence",
     statics={"axis": statics.axis},
-    args=("a", "b"),
-    doc="y[i] = a[i] y[i-1] + b[i] along an axis.",
     value=_recurrence_value,
     spec=_recurrence_spec,
     pulls={"a": _pull_factor, "b": reverse_recurrence},
     push=_push_recurrence,
-    batch=batching.shift_statics(axis="axis"),
     samples=_recurrence_samples,
 )
 
@@ -199,7 +220,7 @@ def linear_recurrence(a: Any, b: Any, /, *, axis: int = -1) -> Any:
 
 # p_i = x_i p_(i-1), so dp_i = x_i dp_(i-1) + p_(i-1) dx_i.
 def _pull_product(bar: Any, x: Any, out: Any, axis: int) -> Any:
-    if type(x) is np.ndarray and reductions.is_safe_divisor(out) and x.dtype == out.dtype:
+    if type(x) is np.ndarray and is_safe_divisor(out) and x.dtype == out.dtype:
         later = _reverse_cumsum(pointwise.multiply(bar, conjugate_if_complex(out)), axis)
         return pointwise.divide(later, conjugate_if_complex(x))
     return pointwise.multiply(reverse_recurrence(bar, x, axis), conjugate_if_complex(shift_forward(out, axis, 1)))
@@ -220,13 +241,10 @@ def _cumprod_samples(rng: Any) -> Any:
 _cumprod: Op = general(
     "cumulative_prod",
     statics={"axis": statics.axis},
-    args=("x",),
-    doc="Running products along an axis.",
     value=lambda xp, x, axis: xp.cumprod(x, axis=axis),
-    spec=lambda x, axis: make_spec(x.shape, reductions.sum_dtype(x.dtype), x.device),
+    spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     pulls={"x": _pull_product},
     push=_push_product,
-    batch=batching.shift_statics(axis="axis"),
     samples=_cumprod_samples,
 )
 
@@ -240,4 +258,4 @@ def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, *, in
     array([1, 1, 2, 6])
     """
     x, axis = prepare_scan(x, axis, dtype, "cumulative_prod")
-    return _prepend_initial(reductions.cast_if_asked(apply(_cumprod, x, axis=axis), dtype), axis, 1, include_initial)
+    return _prepend_initial(cast_if_asked(apply(_cumprod, x, axis=axis), dtype), axis, 1, include_initial)

@@ -8,53 +8,37 @@ from typing import Any
 
 from ...arrays.node import Handle
 from ...arrays.tensor import Tensor
-from ...settings import modes, override_modes
-from ..dispatch import compute, run
-from ..op import Op
-from ..saved_values import Watcher
+from ...instrument import Instrument
+from ...settings import installed, override_modes
 from .default_stream import preview_draws
 from .reach import Reach
 from .snapshot import StateSnapshot
 from .streams import preserve_streams
 
 
-class UndoWatcher(Watcher):
-    """Records the side effects of a run, so that they can be undone. An enclosing watcher still sees
-    what is computed.
-    """
+class UndoSideEffects(Instrument):
+    """Records the side effects of a run, so that they can be undone: also those that `before` has recorded already."""
 
-    __slots__ = ("_gradients", "_handles", "_now", "_outer", "intercepts_results")
+    __slots__ = ("_gradients", "_handles", "_now", "_removes_hooks")
 
-    def __init__(self, outer: Watcher | None = None) -> None:
-        self._outer = outer
-        self._now = StateSnapshot()
+    def __init__(self, before: StateSnapshot | None = None, removes_hooks: bool = True) -> None:
+        self._now = StateSnapshot() if before is None else before
         self._gradients: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._handles: list[Handle] = []
-        self.intercepts_results = outer is not None and outer.intercepts_results
+        self._removes_hooks = removes_hooks
 
-    def compute_watched(self, op: Op, values: list[Any], static: dict[str, Any], level: int) -> Any:
-        if self._outer is not None:
-            return self._outer.compute_watched(op, values, static, level)
-        return compute(op, values, static) if level == 1 else run(op, values, static)
-
-    def before_rebind(self, tensor: Tensor) -> None:
+    def rebinds(self, tensor: Tensor) -> None:
         self._now.note_tensor(tensor)
 
-    def before_setattr(self, holder: Any, name: str) -> None:
+    def sets_attribute(self, holder: Any, name: str) -> None:
         self._now.note_attribute(holder, name)
 
-    def before_grad_write(self, tensor: Tensor) -> None:
+    def writes_gradient(self, tensor: Tensor) -> None:
         self._gradients.setdefault(id(tensor), (tensor, tensor.grad))
 
-    def on_hook_registered(self, handle: Handle) -> None:
-        """Under an enclosing watcher the results count, and so do hooks on them."""
-        if self._outer is None:
+    def registers_hook(self, handle: Handle) -> None:
+        if self._removes_hooks:
             self._handles.append(handle)
-        else:
-            self._outer.on_hook_registered(handle)
-
-    def resolve_decision(self, found: bool) -> bool:
-        return found if self._outer is None else self._outer.resolve_decision(found)
 
     def undo(self) -> None:
         """Restore everything to before the run."""
@@ -66,15 +50,19 @@ class UndoWatcher(Watcher):
 
 
 @contextmanager
-def undo_on_exit(objects: Sequence[Any], watcher: UndoWatcher) -> Iterator[None]:
-    """At exit, restore tensors, gradients, hooks, modules and these objects to their state at entry."""
+def undo_on_exit(objects: Sequence[Any], enclosed: bool = False) -> Iterator[None]:
+    """At exit, restore tensors, gradients, hooks, modules and these objects to their state at entry. An `enclosed` run
+    counts as part of the one around it, and so do its hooks.
+    """
     before = StateSnapshot()
     before.note_objects(objects)
+    outer = installed()
+    undo = UndoSideEffects(removes_hooks=not (enclosed and outer.watches_hooks))
     try:
-        with override_modes(watcher=watcher):
+        with override_modes(instruments=outer.push(undo) if enclosed else outer.isolate(undo)):
             yield
     finally:
-        watcher.undo()
+        undo.undo()
         before.finish(())
         before.restore()
 
@@ -85,13 +73,12 @@ def rehearse(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
     `holders` are the function and what it is called with.
     """
     reach = Reach(holders, leaves)
-    watcher = UndoWatcher(modes().watcher)
-    with preview_draws(), preserve_streams(reach.generators, leaves), undo_on_exit(reach.objects, watcher):
+    with preview_draws(), preserve_streams(reach.generators, leaves), undo_on_exit(reach.objects, enclosed=True):
         yield
 
 
 @contextmanager
 def dry_run(holders: Sequence[Any], leaves: Sequence[Any]) -> Iterator[None]:
     """Around a trial run of a function: nothing of it is kept, also not for a backward pass."""
-    with override_modes(keeper=None, watcher=None), rehearse(holders, leaves):
+    with override_modes(instruments=installed().isolate()), rehearse(holders, leaves):
         yield

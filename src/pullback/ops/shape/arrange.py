@@ -10,8 +10,8 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
-from .. import batching, statics
-from ..axes import as_integer, as_shape, normalize_axes, normalize_axis
+from .. import statics
+from ..axes import as_integer, as_shape, axes_tuple, normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import common_device, linear, result_dtype
@@ -19,7 +19,7 @@ from ..forms import Join
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from . import reshaping
 
 
@@ -49,9 +49,9 @@ def _concat_samples(rng: Any) -> Any:
 
 _concat = linear(
     "concat",
-    statics={"axis": statics.axis}, args=("*xs",), doc="Arrays joined along an axis.",
+    statics={"axis": statics.axis},
     value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
-    transpose=_pull_concat, batch=batching.shift_statics(axis="axis"), samples=_concat_samples, motion="rearrange",
+    transpose=_pull_concat, samples=_concat_samples,
     form=Join(),
 )  # fmt: skip
 
@@ -109,26 +109,13 @@ def _pull_split(bar: Any, x_spec: Spec, cuts: tuple[int, ...], axis: int) -> Any
     return concat([zeros(s) if b is None else b for b, s in zip(bar, parts, strict=True)], axis=axis)
 
 
-def _batch_split(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, Any]:
-    cuts, axis = static["cuts"], static["axis"]
-    outs = apply(op, batching.move_batch_first(args[0], axes[0]), cuts=cuts, axis=axis + 1)
-    return outs, (0,) * len(outs)
-
-
 _split: Op = linear(
     "split",
     statics={"cuts": statics.cuts, "axis": statics.axis},
-    doc="One array cut into several along an axis.",
     value=lambda xp, x, cuts, axis: tuple(xp.split(x, cuts, axis=axis)),
     spec=_split_spec,
     transpose=_pull_split,
-    batch=_batch_split,
-    samples=join_samples(
-        normal_sample(5, cuts=(2,), axis=0),
-        normal_sample(2, 6, cuts=(1, 4), axis=1),
-        normal_sample(3, cuts=(0, 3), axis=0),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(5,), (2, 6), (3,)], cuts=[(2,), (1, 4), (0, 3)], axis=[0, 1, 0]),
 )
 
 
@@ -158,13 +145,9 @@ def split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 _flip = linear(
     "flip",
     statics={"axis": statics.axes},
-    doc="The elements in reverse order along axes.",
     value=lambda xp, x, axis: xp.flip(x, axis),
-    spec=lambda x, axis: x,
     transpose=lambda bar, axis: flip(bar, axis=axis),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(normal_sample(3, axis=(0,)), normal_sample(2, 3, axis=(0, 1)), normal_sample(0, 2, axis=(1,))),
-    motion="rearrange",
+    samples=normal_samples([(3,), (2, 3), (0, 2)], axis=[(0,), (0, 1), (1,)]),
 )
 
 
@@ -182,17 +165,9 @@ def flip(x: Any, /, axis: Any = None) -> Any:
 _roll: Op = linear(
     "roll",
     statics={"shift": statics.shifts, "axis": statics.axes_with_repeats},
-    doc="The elements shifted cyclically along axes.",
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
-    spec=lambda x, shift, axis: x,
     transpose=lambda bar, shift, axis: apply(_roll, bar, shift=tuple(-s for s in shift), axis=axis),
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(
-        normal_sample(4, shift=(1,), axis=(0,)),
-        normal_sample(2, 3, shift=(-1, 5), axis=(0, 1)),
-        normal_sample(0, shift=(2,), axis=(0,)),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(4,), (2, 3), (0,)], shift=[(1,), (-1, 5), (2,)], axis=[(0,), (0, 1), (0,)]),
 )
 
 
@@ -207,7 +182,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshaping.reshape(roll(reshaping.reshape(x, (-1,)), shift, axis=0), shape(x))
     shifts = tuple(as_integer(s, "roll: shift") for s in (shift if isinstance(shift, (tuple, list)) else (shift,)))
-    axes = tuple(normalize_axis(a, ndim(x), "roll") for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    axes = axes_tuple(axis, ndim(x), "roll")
     count = max(len(shifts), len(axes))
     if {len(shifts), len(axes)} - {1, count}:
         raise ArgumentError(f"roll: shift {shift} and axis {axis} differ in length.")
@@ -263,13 +238,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
 
 @attributed_to_caller
 def pad(
-    x: Any,
-    pad_width: Any,
-    /,
-    mode: str = "constant",
-    *,
-    constant_values: Any = 0,
-    reflect_type: str = "even",
+    x: Any, pad_width: Any, /, mode: str = "constant", *, constant_values: Any = 0, reflect_type: str = "even"
 ) -> Any:
     """x padded on all sides: a number of elements for all sides, a pair for all axes, or a pair for each.
 

@@ -20,6 +20,8 @@ from ..dispatch import as_value, ndim, shape
 from ..reduce import reductions
 from . import arrange, reshaping
 
+__all__ = ["rearrange", "reduce", "repeat"]
+
 _DOTS = "..."
 #: A `...` that is its own group of axes; inside parentheses it is one name of a group.
 _DOTS_GROUP = (_DOTS, _DOTS)

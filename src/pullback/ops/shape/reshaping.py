@@ -1,4 +1,4 @@
-"""Ops that change an array's shape, order of axes or dtype, and fitting cotangents to specs."""
+"""Ops that change an array's shape, order of axes or dtype."""
 
 from __future__ import annotations
 
@@ -11,39 +11,26 @@ import numpy as np
 from ...arrays.backends import is_array, namespace_of
 from ...arrays.dtypes import as_dtype
 from ...arrays.size import is_same_shape
-from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
+from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
 from ...errors import ArgumentError, ShapeError
 from ...settings import modes
 from .. import batching, statics
-from ..axes import as_shape, axes_tuple, normalize_axes, normalize_axis, resolve_shape
+from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
-from ..families import broadcast_shape, is_complex, linear
+from ..families import broadcast_shape, linear
 from ..forms import Cast, View
-from ..op_samples import join_samples, normal_sample
-from ..reduce import reductions
-
-
-def _astype_spec(x: Spec, dtype: Any) -> Spec:
-    return make_spec(x.shape, np.dtype(dtype), x.device)
-
+from ..op_samples import normal_samples
 
 _astype = linear(
     "astype",
     statics={"dtype": statics.dtype},
-    doc="The values converted to a dtype.",
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
-    spec=_astype_spec,
+    spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
-    batch=batching.shift_statics(),
-    samples=join_samples(
-        normal_sample(3, dtype=np.dtype("float64")),
-        normal_sample(2, 2, dtype=np.dtype("float32")),
-        normal_sample(dtype=np.dtype("float32")),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(3,), (2, 2), ()], dtype=[np.dtype("float64"), np.dtype("float32"), np.dtype("float32")]),
     form=Cast(),
 )
 
@@ -66,18 +53,10 @@ def astype(x: Any, dtype: Any, /) -> Any:
 _reshape = linear(
     "reshape",
     statics={"shape": statics.shape},
-    doc="The same elements in another shape.",
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
-    batch=batching.shift_statics(shape="shape"),
-    samples=join_samples(
-        normal_sample(2, 3, shape=(6,)),
-        normal_sample(6, shape=(3, 1, 2)),
-        normal_sample(1, shape=()),
-        normal_sample(0, 3, shape=(3, 0)),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(2, 3), (6,), (1,), (0, 3)], shape=[(6,), (3, 1, 2), (), (3, 0)]),
 )
 
 
@@ -126,18 +105,10 @@ def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
 _permute = linear(
     "permute_dims",
     statics={"axes": statics.permutation},
-    doc="The axes in another order.",
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
-    batch=batching.shift_statics(axes="order"),
-    samples=join_samples(
-        normal_sample(2, 3, axes=(1, 0)),
-        normal_sample(2, 3, 4, axes=(2, 0, 1)),
-        normal_sample(axes=()),
-        normal_sample(0, 2, axes=(1, 0)),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(2, 3), (2, 3, 4), (), (0, 2)], axes=[(1, 0), (2, 0, 1), (), (1, 0)]),
 )
 
 
@@ -201,11 +172,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """
     x = as_value(x)
     rank = ndim(x)
-    froms = [normalize_axis(a, rank, "moveaxis") for a in (source if isinstance(source, (tuple, list)) else (source,))]
-    tos = [
-        normalize_axis(a, rank, "moveaxis")
-        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
-    ]
+    froms, tos = axes_tuple(source, rank, "moveaxis"), axes_tuple(destination, rank, "moveaxis")
     if len(froms) != len(tos) or len(set(froms)) < len(froms) or len(set(tos)) < len(tos):
         raise ArgumentError(f"moveaxis: source {source} and destination {destination} differ in length.")
     rest = iter([a for a in range(rank) if a not in froms])
@@ -267,18 +234,11 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
 _broadcast = linear(
     "broadcast_to",
     statics={"shape": statics.shape},
-    doc="Repeated along new axes and axes of size one.",
     value=lambda xp, x, shape: _broadcast_value(xp, x, shape),
     spec=_broadcast_spec,
     transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
     batch=_batch_broadcast,
-    samples=join_samples(
-        normal_sample(3, shape=(2, 3)),
-        normal_sample(shape=(2,)),
-        normal_sample(2, 1, shape=(4, 2, 3)),
-        normal_sample(1, shape=(0,)),
-    ),
-    motion="rearrange",
+    samples=normal_samples([(3,), (), (2, 1), (1,)], shape=[(2, 3), (2,), (4, 2, 3), (0,)]),
     form=View(np.broadcast_to),
 )
 
@@ -309,28 +269,3 @@ def broadcast_together(*xs: Any) -> list[Any]:
 def broadcast_checked(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
     return x if _has_shape(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
-
-
-def sum_to(bar: Any, shape_wanted: tuple[int, ...]) -> Any:
-    """The transpose of broadcasting: sums over every axis that broadcasting added or expanded."""
-    given = shape(bar)
-    extra = len(given) - len(shape_wanted)
-    stretched = (i + extra for i, n in enumerate(shape_wanted) if n == 1 and given[i + extra] != 1)
-    return reshape(reductions.sum(bar, axis=(*range(extra), *stretched)), shape_wanted)
-
-
-def any_to(mask: Any, shape_wanted: tuple[int, ...]) -> Any:
-    """For each element that was broadcast, whether the mask holds for any of its copies."""
-    return pointwise.not_equal(sum_to(mask, shape_wanted), 0)
-
-
-def fit_to_spec(bar: Any, spec: Spec) -> Any:
-    """A cotangent in the shape and dtype of the value it belongs to."""
-    found = spec_of(bar)
-    if found.shape != spec.shape:
-        bar = sum_to(bar, spec.shape)
-    if found.dtype != spec.dtype and is_inexact(spec.dtype):
-        if is_complex(bar) and spec.dtype.kind != "c":
-            bar = pointwise.real(bar)
-        bar = astype(bar, spec.dtype)
-    return bar

@@ -1,6 +1,7 @@
 # The public names of `pullback.ops.special` and where they live; read at run time too, by `public_names`.
 # fmt: off
 # ruff: noqa: I001
+from ..elementwise.pointwise import erf as erf
 from ..functions import log_softmax as log_softmax, softmax as softmax
 from ..reduce.reductions import logsumexp as logsumexp
 from .bessel import (
@@ -14,7 +15,7 @@ from .entropy import (
     xlog1py as xlog1py, xlogy as xlogy,
 )
 from .error_functions import (
-    dawsn as dawsn, erf as erf, erfc as erfc, erfcinv as erfcinv, erfcx as erfcx, erfinv as erfinv, fresnel as fresnel,
+    dawsn as dawsn, erfc as erfc, erfcinv as erfcinv, erfcx as erfcx, erfinv as erfinv, fresnel as fresnel,
     log_ndtr as log_ndtr, ndtr as ndtr, ndtri as ndtri, ndtri_exp as ndtri_exp, owens_t as owens_t,
 )
 from .gamma import (

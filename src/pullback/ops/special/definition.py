@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from threading import Lock
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ from ...arrays.spec import is_inexact, spec_of
 from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
+from ..op import Formula
 
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -29,18 +30,34 @@ _SHAPES: dict[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 
 
 def special(
-    name: str,
-    partials: Mapping[str, FormulaFunction | None],
-    *,
-    samples: FormulaFunction,
-    doc: str = "",
-    example: tuple[str, str] | None = None,
+    partials: Mapping[str, FormulaFunction],
+    domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
-) -> Any:
-    """A special function: `value` is its name in SciPy or a function of (xp, *arrays) that receives float64.
+) -> Callable[[FormulaFunction], Any]:
+    """A decorator of a declaration, which gives a special function its name, its arguments and its docstring. An
+    argument without a partial has no known derivative: there it raises. The rest is as in `special_op`.
+    """
 
-    `plane`: whether it supports complex arguments too.
+    def define(declared: FormulaFunction) -> Any:
+        name, args = declared.__name__, declared.__code__.co_varnames[: declared.__code__.co_argcount]
+        stated = {a: partials[a] if a in partials else refuse_partial(name, a) for a in args}
+        return special_op(name, stated, domains, value=value, plane=plane, doc=declared.__doc__ or "")
+
+    return define
+
+
+def special_op(
+    name: str,
+    partials: Mapping[str, FormulaFunction | None],
+    domains: Sequence[Domain],
+    value: str | FormulaFunction | None = None,
+    plane: bool = False,
+    doc: str = "",
+) -> Any:
+    """A special function, sampled over a domain for each argument: an interval of reals, or a range of integers.
+    `value` is its name in SciPy or a function of (xp, *arrays) that receives float64; `plane`: whether it supports
+    complex arguments too.
     """
     wanted = value if callable(value) else _library_value(value or name)
     return elementwise(
@@ -49,10 +66,8 @@ def special(
         value=compute_in_double(name, wanted, plane),
         dtype="inexact",
         kernel=no_kernel,
-        samples=samples,
+        samples=_samples_over(domains),
         doc=doc,
-        example=example,
-        home="pb.special",
     )
 
 
@@ -115,6 +130,26 @@ def cache_by_order(make: FormulaFunction) -> FormulaFunction:
     return op_of
 
 
+def derivative_ops(domains: Sequence[Domain]) -> Callable[[FormulaFunction], FormulaFunction]:
+    """A decorator of a function of (xp, k, *arrays), the value of a k-th derivative in the last of them: it returns the
+    op of each order, whose own derivative is the next.
+    """
+
+    def define(value: FormulaFunction) -> FormulaFunction:
+        name, code = value.__name__, value.__code__
+        *held, moving = code.co_varnames[2 : code.co_argcount]
+
+        @cache_by_order
+        def op_of(k: int) -> Any:
+            slope: Any = Formula(lambda *arrays: op_of(k + 1)(*arrays), (*held, moving))
+            partials = {a: refuse_partial(name, a) for a in held} | {moving: slope}
+            return special_op(f"{name}_{k}", partials, domains, value=lambda xp, *arrays: value(xp, k, *arrays))
+
+        return op_of
+
+    return define
+
+
 def refuse_partial(name: str, argument: str) -> FormulaFunction:
     """The partial of an argument without a known accurate derivative: it raises."""
 
@@ -127,8 +162,8 @@ def refuse_partial(name: str, argument: str) -> FormulaFunction:
     return partial
 
 
-def samples_over(*domains: Domain) -> FormulaFunction:
-    """Samples for one argument per domain: an interval of reals, or a range of integers."""
+def _samples_over(domains: Sequence[Domain]) -> FormulaFunction:
+    """Samples for one argument per domain."""
 
     def draw(rng: Any, domain: Domain, shape: tuple[int, ...]) -> Any:
         if isinstance(domain, range):

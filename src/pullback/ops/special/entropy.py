@@ -5,100 +5,112 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..elementwise.pointwise import (
-    add,
-    divide,
-    equal,
-    exp,
-    less,
-    less_equal,
-    log,
-    log1p,
-    logical_and,
-    multiply,
-    negative,
-    sigmoid,
-    subtract,
-    where,
-)
-from .definition import samples_over, special
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, divide, log, multiply, negative, where
+from .definition import special
 
-expit = sigmoid
+expit = pointwise.sigmoid
 
 
 def _entr_slope(x: Any) -> Any:
     """-log x - 1; below zero, where entr is minus infinity, NaN."""
-    return where(less(x, 0), math.nan, negative(add(log(where(less(x, 0), 1.0, x)), 1)))
+    return where(pointwise.less(x, 0), math.nan, negative(add(log(where(pointwise.less(x, 0), 1.0, x)), 1)))
 
 
-entr: Any = special(
-    "entr",
-    {"x": _entr_slope},
-    doc="-x log(x), zero at zero.",
-    example=("[0.0, 1.0]", "array([ 0., -0.])"),
-    samples=samples_over((0.2, 3.0)),
+@special({"x": _entr_slope}, [(0.2, 3.0)])
+def entr(x: Any, /) -> Any:
+    """-x log(x), zero at zero.
+
+    >>> import pullback as pb
+    >>> pb.special.entr([0.0, 1.0])
+    array([ 0., -0.])
+    """
+
+
+@special(
+    {"x": lambda x, y: add(log(divide(x, y)), 1), "y": lambda bar, x, y: negative(divide(multiply(bar, x), y))},
+    [(0.2, 3.0), (0.2, 3.0)],
 )
-rel_entr: Any = special(
-    "rel_entr",
-    {
-        "x": lambda x, y: add(log(divide(x, y)), 1),
-        "y": lambda bar, x, y: negative(divide(multiply(bar, x), y)),
-    },
-    doc="x log(x / y), zero where x is.",
-    example=("1.0, 1.0", "array(0.)"),
-    samples=samples_over((0.2, 3.0), (0.2, 3.0)),
+def rel_entr(x: Any, y: Any, /) -> Any:
+    """x log(x / y), zero where x is.
+
+    >>> import pullback as pb
+    >>> pb.special.rel_entr(1.0, 1.0)
+    array(0.)
+    """
+
+
+@special(
+    {"x": lambda x, y: log(divide(x, y)), "y": lambda bar, x, y: divide(multiply(bar, pointwise.subtract(y, x)), y)},
+    [(0.2, 3.0), (0.2, 3.0)],
 )
-kl_div: Any = special(
-    "kl_div",
-    {
-        "x": lambda x, y: log(divide(x, y)),
-        "y": lambda bar, x, y: divide(multiply(bar, subtract(y, x)), y),
-    },
-    doc="x log(x / y) - x + y.",
-    example=("1.0, 1.0", "array(0.)"),
-    samples=samples_over((0.2, 3.0), (0.2, 3.0)),
-)
+def kl_div(x: Any, y: Any, /) -> Any:
+    """x log(x / y) - x + y.
+
+    >>> import pullback as pb
+    >>> pb.special.kl_div(1.0, 1.0)
+    array(0.)
+    """
 
 
 def _log_or_zero(x: Any, y: Any, of: Any, low: float) -> Any:
     """log y, and zero where x is zero and y at or below the edge: there x log y is defined as zero."""
-    held = logical_and(equal(x, 0), less_equal(y, low))
+    held = pointwise.logical_and(pointwise.equal(x, 0), pointwise.less_equal(y, low))
     return where(held, 0.0, of(where(held, 1.0, y)))
 
 
 def _divide_or_zero(bar: Any, x: Any, y: Any, shift: float) -> Any:
     """bar x / (y + shift), and zero where x is, also at y = -shift."""
-    nothing = logical_and(equal(x, 0), less_equal(y, -shift))
+    nothing = pointwise.logical_and(pointwise.equal(x, 0), pointwise.less_equal(y, -shift))
     below = where(nothing, 1.0, add(y, shift) if shift else y)
     return where(nothing, 0.0, divide(multiply(bar, x), below))
 
 
-xlogy: Any = special(
-    "xlogy",
+@special(
     {"x": lambda x, y: _log_or_zero(x, y, log, 0.0), "y": lambda bar, x, y: _divide_or_zero(bar, x, y, 0.0)},
-    doc="x log(y), zero where x is zero.",
-    example=("0.0, 0.0", "array(0.)"),
-    samples=samples_over((-2.0, 2.0), (0.3, 3.0)),
+    [(-2.0, 2.0), (0.3, 3.0)],
 )
-xlog1py: Any = special(
-    "xlog1py",
-    {"x": lambda x, y: _log_or_zero(x, y, log1p, -1.0), "y": lambda bar, x, y: _divide_or_zero(bar, x, y, 1.0)},
-    doc="x log(1 + y), zero where x is zero.",
-    example=("0.0, -1.0", "array(0.)"),
-    samples=samples_over((-2.0, 2.0), (-0.5, 3.0)),
+def xlogy(x: Any, y: Any, /) -> Any:
+    """x log(y), zero where x is zero.
+
+    >>> import pullback as pb
+    >>> pb.special.xlogy(0.0, 0.0)
+    array(0.)
+    """
+
+
+@special(
+    {
+        "x": lambda x, y: _log_or_zero(x, y, pointwise.log1p, -1.0),
+        "y": lambda bar, x, y: _divide_or_zero(bar, x, y, 1.0),
+    },
+    [(-2.0, 2.0), (-0.5, 3.0)],
 )
-logit: Any = special(
-    "logit",
-    {"p": lambda bar, p: divide(bar, multiply(p, subtract(1, p)))},
-    doc="log(p / (1 - p)), the inverse of expit.",
-    example=("0.5", "array(0.)"),
-    samples=samples_over((0.1, 0.9)),
-)
+def xlog1py(x: Any, y: Any, /) -> Any:
+    """x log(1 + y), zero where x is zero.
+
+    >>> import pullback as pb
+    >>> pb.special.xlog1py(0.0, -1.0)
+    array(0.)
+    """
+
+
+@special({"p": lambda bar, p: divide(bar, multiply(p, pointwise.subtract(1, p)))}, [(0.1, 0.9)])
+def logit(p: Any, /) -> Any:
+    """log(p / (1 - p)), the inverse of expit.
+
+    >>> import pullback as pb
+    >>> pb.special.logit(0.5)
+    array(0.)
+    """
+
+
 # The slope expit(-x) as the exponential of its log keeps precision at every order, where 1 - expit(x) would not.
-log_expit: Any = special(
-    "log_expit",
-    {"x": lambda x: exp(log_expit(negative(x)))},
-    doc="log(expit(x)), without underflow.",
-    example=("-1000.0", "array(-1000.)"),
-    samples=samples_over((-3.0, 3.0)),
-)
+@special({"x": lambda x: pointwise.exp(log_expit(negative(x)))}, [(-3.0, 3.0)])
+def log_expit(x: Any, /) -> Any:
+    """log(expit(x)), without underflow.
+
+    >>> import pullback as pb
+    >>> pb.special.log_expit(-1000.0)
+    array(-1000.)
+    """

@@ -6,13 +6,8 @@ import math
 from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
-from .definition import cache_by_order, library_function, samples_over, special
-from .quadrature import integrate_half_line
-
-__all__ = [
-    "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri", "ndtri_exp",
-    "owens_t",
-]  # fmt: skip
+from .definition import derivative_ops, library_function, special, special_op
+from .densities import integrate_half_line
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
@@ -22,17 +17,18 @@ def _gaussian(x: Any) -> Any:
     return exp(negative(square(x)))
 
 
-erfc: Any = special(
-    "erfc",
-    {"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)},
-    plane=True,
-    doc="1 - erf(x), exact also where it is small.",
-    example=("0.0", "array(1.)"),
-    samples=samples_over((-2.0, 2.0)),
-)
+@special({"x": lambda bar, x: multiply(multiply(bar, _gaussian(x)), -_TWO_OVER_ROOT_PI)}, [(-2.0, 2.0)], plane=True)
+def erfc(x: Any, /) -> Any:
+    """1 - erf(x), exact also where it is small.
+
+    >>> import pullback as pb
+    >>> pb.special.erfc(0.0)
+    array(1.)
+    """
 
 
-def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops([(-1.5, 3.0)])
+def erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of exp(x^2) erfc(x) = 2 / sqrt(pi) * integral over s > 0 of exp(-s^2 - 2 s x).
 
     For x > 0 each derivative is an integral of one sign; below it f' = 2 x f - 2 / sqrt(pi) loses no digits:
@@ -49,59 +45,61 @@ def _erfcx_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(right, (-2.0) ** k * _TWO_OVER_ROOT_PI * positive, now)
 
 
-@cache_by_order
-def erfcx_derivative(k: int) -> Any:
-    """The k-th derivative of erfcx, exact far out, where 2 x erfcx(x) - 2 / sqrt(pi) would cancel."""
-    return special(
-        f"erfcx_derivative_{k}",
-        {"x": lambda x: erfcx_derivative(k + 1)(x)},
-        value=lambda xp, x: _erfcx_derivative(xp, k, x),
-        samples=samples_over((-1.5, 3.0)),
-    )
+@special({"x": lambda x: erfcx_derivative(1)(x)}, [(-1.5, 3.0)])
+def erfcx(x: Any, /) -> Any:
+    """exp(x^2) erfc(x), which does not underflow.
+
+    >>> import pullback as pb
+    >>> pb.special.erfcx(0.0)
+    array(1.)
+    """
 
 
-erfcx: Any = special(
-    "erfcx",
-    {"x": lambda x: erfcx_derivative(1)(x)},
-    doc="exp(x^2) erfc(x), which does not underflow.",
-    example=("0.0", "array(1.)"),
-    samples=samples_over((-1.5, 3.0)),
-)
 erfcx_derivative(1)
-erfinv: Any = special(
-    "erfinv",
-    {"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)},
-    doc="The inverse of erf.",
-    example=("0.0", "array(0.)"),
-    samples=samples_over((-0.9, 0.9)),
-)
-erfcinv: Any = special(
-    "erfcinv",
-    {"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)},
-    doc="The inverse of erfc.",
-    example=("1.0", "array(0.)"),
-    samples=samples_over((0.1, 1.9)),
-)
+
+
+@special({"x": lambda out: multiply(exp(square(out)), 1 / _TWO_OVER_ROOT_PI)}, [(-0.9, 0.9)])
+def erfinv(x: Any, /) -> Any:
+    """The inverse of erf.
+
+    >>> import pullback as pb
+    >>> pb.special.erfinv(0.0)
+    array(0.)
+    """
+
+
+@special({"x": lambda out: multiply(exp(square(out)), -1 / _TWO_OVER_ROOT_PI)}, [(0.1, 1.9)])
+def erfcinv(x: Any, /) -> Any:
+    """The inverse of erfc.
+
+    >>> import pullback as pb
+    >>> pb.special.erfcinv(1.0)
+    array(0.)
+    """
 
 
 def _normal_density(x: Any) -> Any:
     return multiply(exp(multiply(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
 
 
-ndtr: Any = special(
-    "ndtr",
-    {"x": lambda bar, x: multiply(bar, _normal_density(x))},
-    doc="The normal distribution function.",
-    example=("0.0", "array(0.5)"),
-    samples=samples_over((-2.0, 2.0)),
-)
-ndtri: Any = special(
-    "ndtri",
-    {"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))},
-    doc="The inverse of ndtr.",
-    example=("0.5", "array(0.)"),
-    samples=samples_over((0.1, 0.9)),
-)
+@special({"x": lambda bar, x: multiply(bar, _normal_density(x))}, [(-2.0, 2.0)])
+def ndtr(x: Any, /) -> Any:
+    """The normal distribution function.
+
+    >>> import pullback as pb
+    >>> pb.special.ndtr(0.0)
+    array(0.5)
+    """
+
+
+@special({"p": lambda out: multiply(exp(multiply(square(out), 0.5)), math.sqrt(2 * math.pi))}, [(0.1, 0.9)])
+def ndtri(p: Any, /) -> Any:
+    """The inverse of ndtr.
+
+    >>> import pullback as pb
+    >>> pb.special.ndtri(0.5)
+    array(0.)
+    """
 
 
 def _hazard_value(xp: Any, x: Any) -> Any:
@@ -118,24 +116,31 @@ def _hazard_slope(out: Any, x: Any) -> Any:
     return negative(multiply(out, where(left, excess, add(x, out))))
 
 
-hazard: Any = special("normal_hazard", {"x": _hazard_slope}, value=_hazard_value, samples=samples_over((-3.0, 3.0)))
-log_ndtr: Any = special(
-    "log_ndtr",
-    {"x": lambda x: hazard(x)},
-    doc="log(ndtr(x)), accurate however small ndtr is, and so are its derivatives.",
-    example=("-1e5", "array(-5.00000001e+09)"),
-    samples=samples_over((-3.0, 3.0)),
-)
-ndtri_exp: Any = special(
-    "ndtri_exp",
-    {"y": lambda bar, out: divide(bar, hazard(out))},
-    doc="The inverse of log_ndtr.",
-    example=("-0.6931471805599453", "array(0.)"),
-    samples=samples_over((-3.0, -0.1)),
-)
+hazard: Any = special_op("normal_hazard", {"x": _hazard_slope}, [(-3.0, 3.0)], value=_hazard_value)
 
 
-def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
+@special({"x": lambda x: hazard(x)}, [(-3.0, 3.0)])
+def log_ndtr(x: Any, /) -> Any:
+    """log(ndtr(x)), accurate however small ndtr is, and so are its derivatives.
+
+    >>> import pullback as pb
+    >>> pb.special.log_ndtr(-1e5)
+    array(-5.00000001e+09)
+    """
+
+
+@special({"y": lambda bar, out: divide(bar, hazard(out))}, [(-3.0, -0.1)])
+def ndtri_exp(y: Any, /) -> Any:
+    """The inverse of log_ndtr.
+
+    >>> import pullback as pb
+    >>> pb.special.ndtri_exp(-0.6931471805599453)
+    array(0.)
+    """
+
+
+@derivative_ops([(-3.0, 3.0)])
+def dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     """From f' = 1 - 2 x f: f^(k+1) = -2 x f^(k) - 2 k f^(k-1); far out term by term of
     f ~ sum of (2m-1)!! / (2^(m+1) x^(2m+1)), where the recurrence would cancel.
     """
@@ -155,24 +160,16 @@ def _dawsn_derivative(xp: Any, k: int, x: Any) -> Any:
     return xp.where(far, total, now)
 
 
-@cache_by_order
-def dawsn_derivative(k: int) -> Any:
-    """The k-th derivative of Dawson's integral."""
-    return special(
-        f"dawsn_derivative_{k}",
-        {"x": lambda x: dawsn_derivative(k + 1)(x)},
-        value=lambda xp, x: _dawsn_derivative(xp, k, x),
-        samples=samples_over((-3.0, 3.0)),
-    )
+@special({"x": lambda x: dawsn_derivative(1)(x)}, [(-3.0, 3.0)])
+def dawsn(x: Any, /) -> Any:
+    """Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x.
+
+    >>> import pullback as pb
+    >>> pb.special.dawsn(0.0)
+    array(0.)
+    """
 
 
-dawsn: Any = special(
-    "dawsn",
-    {"x": lambda x: dawsn_derivative(1)(x)},
-    doc="Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x.",
-    example=("0.0", "array(0.)"),
-    samples=samples_over((-3.0, 3.0)),
-)
 dawsn_derivative(1)
 
 
@@ -180,19 +177,19 @@ def _fresnel_angle(x: Any) -> Any:
     return multiply(square(x), math.pi / 2)
 
 
-fresnel_s: Any = special(
+fresnel_s: Any = special_op(
     "fresnel_s",
     {"x": lambda x: sin(_fresnel_angle(x))},
+    [(-2.0, 2.0)],
     value=lambda xp, x: library_function(xp, "fresnel")(x)[0],
     plane=True,
-    samples=samples_over((-2.0, 2.0)),
 )
-fresnel_c: Any = special(
+fresnel_c: Any = special_op(
     "fresnel_c",
     {"x": lambda x: cos(_fresnel_angle(x))},
+    [(-2.0, 2.0)],
     value=lambda xp, x: library_function(xp, "fresnel")(x)[1],
     plane=True,
-    samples=samples_over((-2.0, 2.0)),
 )
 
 
@@ -216,10 +213,11 @@ def _owens_partial_a(bar: Any, h: Any, a: Any) -> Any:
     return divide(multiply(bar, exp(multiply(multiply(square(h), width), -0.5))), multiply(width, 2 * math.pi))
 
 
-owens_t: Any = special(
-    "owens_t",
-    {"h": _owens_partial_h, "a": _owens_partial_a},
-    doc="Owen's T: the chance of X > h and 0 < Y < a X for independent standard normal X and Y.",
-    example=("0.0, 1.0", "array(0.125)"),
-    samples=samples_over((-2.0, 2.0), (-2.0, 2.0)),
-)
+@special({"h": _owens_partial_h, "a": _owens_partial_a}, [(-2.0, 2.0), (-2.0, 2.0)])
+def owens_t(h: Any, a: Any, /) -> Any:
+    """Owen's T: the chance of X > h and 0 < Y < a X for independent standard normal X and Y.
+
+    >>> import pullback as pb
+    >>> pb.special.owens_t(0.0, 1.0)
+    array(0.125)
+    """

@@ -10,45 +10,39 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
-from ..elementwise.pointwise import (
-    add,
-    cos,
-    divide,
-    greater,
-    less,
-    logical_or,
-    multiply,
-    negative,
-    sin,
-    subtract,
-    where,
-)
-from .definition import library_function, refuse_partial, samples_over, shift_order, special
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
+from .definition import library_function, refuse_partial, shift_order, special, special_op
 
-gamma: Any = special(
-    "gamma",
-    {"x": lambda out, x: multiply(out, digamma(x))},
-    plane=True,
-    doc="The gamma function, (x - 1)! for integer x.",
-    example=("5.0", "array(24.)"),
-    samples=samples_over((0.3, 5.0)),
-)
-lgamma: Any = special(
-    "lgamma",
-    {"x": lambda x: digamma(x)},
-    value="gammaln",
-    doc="log|gamma(x)|, without overflow.",
-    example=("1.0", "array(0.)"),
-    samples=samples_over((0.3, 5.0)),
-)
-loggamma: Any = special(
-    "loggamma",
-    {"x": lambda x: digamma(x)},
-    plane=True,
-    doc="The logarithm of gamma, analytic off the negative real axis; NaN for negative reals.",
-    example=("1.0", "array(0.)"),
-    samples=samples_over((0.3, 5.0)),
-)
+
+@special({"x": lambda out, x: multiply(out, digamma(x))}, [(0.3, 5.0)], plane=True)
+def gamma(x: Any, /) -> Any:
+    """The gamma function, (x - 1)! for integer x.
+
+    >>> import pullback as pb
+    >>> pb.special.gamma(5.0)
+    array(24.)
+    """
+
+
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], value="gammaln")
+def lgamma(x: Any, /) -> Any:
+    """log|gamma(x)|, without overflow.
+
+    >>> import pullback as pb
+    >>> pb.special.lgamma(1.0)
+    array(0.)
+    """
+
+
+@special({"x": lambda x: digamma(x)}, [(0.3, 5.0)], plane=True)
+def loggamma(x: Any, /) -> Any:
+    """The logarithm of gamma, analytic off the negative real axis; NaN for negative reals.
+
+    >>> import pullback as pb
+    >>> pb.special.loggamma(1.0)
+    array(0.)
+    """
 
 
 def _trigamma(x: Any) -> Any:
@@ -57,15 +51,14 @@ def _trigamma(x: Any) -> Any:
     return polygamma(1, x)
 
 
-digamma: Any = special(
-    "digamma",
-    {"x": _trigamma},
-    value="psi",
-    plane=True,
-    doc="The derivative of log(gamma(x)).",
-    example=("1.0", "array(-0.57721566)"),
-    samples=samples_over((0.3, 5.0)),
-)
+@special({"x": _trigamma}, [(0.3, 5.0)], value="psi", plane=True)
+def digamma(x: Any, /) -> Any:
+    """The derivative of log(gamma(x)).
+
+    >>> import pullback as pb
+    >>> pb.special.digamma(1.0)
+    array(-0.57721566)
+    """
 
 
 def _polygamma_value(xp: Any, n: Any, x: Any) -> Any:
@@ -75,14 +68,14 @@ def _polygamma_value(xp: Any, n: Any, x: Any) -> Any:
     return xp.where(n == 0, library.psi(x), with_sign * library.zeta(n + 1.0, x))
 
 
-polygamma: Any = special(
-    "polygamma",
-    {"n": refuse_partial("polygamma", "n"), "x": lambda n, x: polygamma(shift_order(n, 1), x)},
-    value=_polygamma_value,
-    doc="The n-th derivative of digamma, polygamma(n, x), for integer n.",
-    example=("1, 1.0", "array(1.64493407)"),
-    samples=samples_over(range(4), (0.3, 5.0)),
-)
+@special({"x": lambda n, x: polygamma(shift_order(n, 1), x)}, [range(4), (0.3, 5.0)], value=_polygamma_value)
+def polygamma(n: Any, x: Any, /) -> Any:
+    """The n-th derivative of digamma, polygamma(n, x), for integer n.
+
+    >>> import pullback as pb
+    >>> pb.special.polygamma(1, 1.0)
+    array(1.64493407)
+    """
 
 
 # Left of 1/2 by the reflection 1/gamma(x) = gamma(1 - x) sin(pi x) / pi, which has no poles there:
@@ -91,18 +84,19 @@ def _rgamma_slope(out: Any, x: Any) -> Any:
     left = less(x, 0.5) if spec_of(x).dtype.kind != "c" else less(x.real, 0.5)
     mirrored = where(left, subtract(1, x), 1.0)
     angle = multiply(where(left, x, 0.0), math.pi)
-    factor = subtract(cos(angle), divide(multiply(digamma(mirrored), sin(angle)), math.pi))
+    factor = subtract(cos(angle), pointwise.divide(multiply(digamma(mirrored), sin(angle)), math.pi))
     direct = negative(multiply(out, digamma(where(left, 1.0, x))))
     return where(left, multiply(gamma(mirrored), factor), direct)
 
 
-rgamma: Any = special(
-    "rgamma",
-    {"x": _rgamma_slope},
-    doc="1 / gamma(x), zero at the poles of gamma; every derivative is correct there too.",
-    example=("[3.0, 0.0]", "array([0.5, 0. ])"),
-    samples=samples_over((-2.5, 4.0)),
-)
+@special({"x": _rgamma_slope}, [(-2.5, 4.0)])
+def rgamma(x: Any, /) -> Any:
+    """1 / gamma(x), zero at the poles of gamma; every derivative is correct there too.
+
+    >>> import pullback as pb
+    >>> pb.special.rgamma([3.0, 0.0])
+    array([0.5, 0. ])
+    """
 
 
 #: B_2k / (2k)! of the expansion of polygamma for large arguments; 9 terms reach 1e-17 beyond 12.
@@ -144,15 +138,15 @@ def _power_step(xp: Any, power: Any, low: Any, gap: Any) -> Any:
     return low**-power * xp.expm1(-power * xp.log1p(gap / low))
 
 
-polygamma_difference: Any = special(
+polygamma_difference: Any = special_op(
     "polygamma_difference",
     {
         "n": refuse_partial("polygamma_difference", "n"),
         "a": lambda n, a, b: polygamma_difference(shift_order(n, 1), a, b),
         "b": lambda n, a, b: polygamma(shift_order(n, 1), add(a, b)),
     },
+    [range(3), (0.3, 5.0), (0.3, 5.0)],
     value=_polygamma_difference_value,
-    samples=samples_over(range(3), (0.3, 5.0), (0.3, 5.0)),
 )
 
 
@@ -161,54 +155,75 @@ def _digamma_gap(a: Any, b: Any) -> Any:
     return negative(polygamma_difference(0, a, b))
 
 
-beta: Any = special(
-    "beta",
+@special(
     {
         "a": lambda out, a, b: multiply(out, _digamma_gap(a, b)),
         "b": lambda out, a, b: multiply(out, _digamma_gap(b, a)),
     },
-    doc="gamma(a) gamma(b) / gamma(a + b).",
-    example=("2.0, 3.0", "array(0.08333333)"),
-    samples=samples_over((0.3, 4.0), (0.3, 4.0)),
+    [(0.3, 4.0), (0.3, 4.0)],
 )
-betaln: Any = special(
-    "betaln",
-    {"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)},
-    doc="log|beta(a, b)|, without overflow.",
-    example=("1.0, 1.0", "array(0.)"),
-    samples=samples_over((0.3, 4.0), (0.3, 4.0)),
-)
+def beta(a: Any, b: Any, /) -> Any:
+    """gamma(a) gamma(b) / gamma(a + b).
+
+    >>> import pullback as pb
+    >>> pb.special.beta(2.0, 3.0)
+    array(0.08333333)
+    """
+
+
+@special({"a": lambda a, b: _digamma_gap(a, b), "b": lambda a, b: _digamma_gap(b, a)}, [(0.3, 4.0), (0.3, 4.0)])
+def betaln(a: Any, b: Any, /) -> Any:
+    """log|beta(a, b)|, without overflow.
+
+    >>> import pullback as pb
+    >>> pb.special.betaln(1.0, 1.0)
+    array(0.)
+    """
+
+
 # binom(n, k) = 1 / ((n + 1) beta(n - k + 1, k + 1))
-binom: Any = special(
-    "binom",
+@special(
     {
         "n": lambda out, n, k: multiply(out, polygamma_difference(0, add(subtract(n, k), 1), k)),
         "k": lambda out, n, k: multiply(out, subtract(digamma(add(subtract(n, k), 1)), digamma(add(k, 1)))),
     },
-    doc="The binomial coefficient n over k, for reals.",
-    example=("5.0, 2.0", "array(10.)"),
-    samples=samples_over((4.0, 7.0), (0.5, 3.0)),
+    [(4.0, 7.0), (0.5, 3.0)],
 )
-poch: Any = special(
-    "poch",
+def binom(n: Any, k: Any, /) -> Any:
+    """The binomial coefficient n over k, for reals.
+
+    >>> import pullback as pb
+    >>> pb.special.binom(5.0, 2.0)
+    array(10.)
+    """
+
+
+@special(
     {
         "z": lambda out, z, m: multiply(out, polygamma_difference(0, z, m)),
         "m": lambda out, z, m: multiply(out, digamma(add(z, m))),
     },
-    doc="gamma(z + m) / gamma(z), the rising factorial.",
-    example=("2.0, 3.0", "array(24.)"),
-    samples=samples_over((0.5, 4.0), (0.5, 3.0)),
+    [(0.5, 4.0), (0.5, 3.0)],
 )
-zeta: Any = special(
-    "zeta",
-    {
-        "s": refuse_partial("zeta", "s"),
-        "q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q)))),
-    },
-    doc="The Hurwitz zeta function, the sum of (q + j)^-s; differentiable in q.",
-    example=("2.0, 1.0", "array(1.64493407)"),
-    samples=samples_over(range(2, 5), (0.3, 5.0)),
-)
+def poch(z: Any, m: Any, /) -> Any:
+    """gamma(z + m) / gamma(z), the rising factorial.
+
+    >>> import pullback as pb
+    >>> pb.special.poch(2.0, 3.0)
+    array(24.)
+    """
+
+
+@special({"q": lambda bar, s, q: negative(multiply(bar, multiply(s, zeta(add(s, 1), q))))}, [range(2, 5), (0.3, 5.0)])
+def zeta(s: Any, q: Any, /) -> Any:
+    """The Hurwitz zeta function, the sum of (q + j)^-s; differentiable in q.
+
+    >>> import pullback as pb
+    >>> pb.special.zeta(2.0, 1.0)
+    array(1.64493407)
+    """
+
+
 gammaln, psi = lgamma, digamma
 
 
@@ -232,7 +247,7 @@ def comb(n: Any, k: Any, /) -> Any:
     array(10.)
     """
     n, k = as_value(n), as_value(k)
-    none = logical_or(less(k, 0), greater(k, n))
+    none = pointwise.logical_or(less(k, 0), pointwise.greater(k, n))
     return where(none, 0.0, binom(where(none, 1.0, n), where(none, 1.0, k)))
 
 

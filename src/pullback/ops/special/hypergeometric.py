@@ -5,43 +5,51 @@ from __future__ import annotations
 from typing import Any
 
 from ..elementwise.pointwise import add, divide, greater, maximum, multiply, negative, subtract, where
-from .definition import refuse_partial, samples_over, special
+from .definition import special
 
-hyp0f1: Any = special(
-    "hyp0f1",
-    {"b": refuse_partial("hyp0f1", "b"), "z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)},
-    plane=True,
-    doc="The confluent hypergeometric limit function 0F1(b; z).",
-    example=("1.0, 0.0", "array(1.)"),
-    samples=samples_over(range(1, 4), (-2.0, 2.0)),
+
+@special(
+    {"z": lambda bar, b, z: divide(multiply(bar, hyp0f1(add(b, 1), z)), b)}, [range(1, 4), (-2.0, 2.0)], plane=True
 )
-hyp1f1: Any = special(
-    "hyp1f1",
-    {
-        "a": refuse_partial("hyp1f1", "a"),
-        "b": refuse_partial("hyp1f1", "b"),
-        "z": lambda bar, a, b, z: multiply(multiply(bar, hyp1f1(add(a, 1), add(b, 1), z)), divide(a, b)),
-    },
+def hyp0f1(b: Any, z: Any, /) -> Any:
+    """The confluent hypergeometric limit function 0F1(b; z).
+
+    >>> import pullback as pb
+    >>> pb.special.hyp0f1(1.0, 0.0)
+    array(1.)
+    """
+
+
+@special(
+    {"z": lambda bar, a, b, z: multiply(multiply(bar, hyp1f1(add(a, 1), add(b, 1), z)), divide(a, b))},
+    [range(1, 3), range(3, 5), (-2.0, 2.0)],
     plane=True,
-    doc="The confluent hypergeometric function 1F1(a; b; z), differentiable in z.",
-    example=("1.0, 1.0, 0.0", "array(1.)"),
-    samples=samples_over(range(1, 3), range(3, 5), (-2.0, 2.0)),
 )
-hyp2f1: Any = special(
-    "hyp2f1",
+def hyp1f1(a: Any, b: Any, z: Any, /) -> Any:
+    """The confluent hypergeometric function 1F1(a; b; z), differentiable in z.
+
+    >>> import pullback as pb
+    >>> pb.special.hyp1f1(1.0, 1.0, 0.0)
+    array(1.)
+    """
+
+
+@special(
     {
-        "a": refuse_partial("hyp2f1", "a"),
-        "b": refuse_partial("hyp2f1", "b"),
-        "c": refuse_partial("hyp2f1", "c"),
         "z": lambda bar, a, b, c, z: multiply(
             multiply(bar, hyp2f1(add(a, 1), add(b, 1), add(c, 1), z)), divide(multiply(a, b), c)
-        ),
+        )
     },
+    [range(1, 3), range(1, 3), range(3, 5), (-0.7, 0.7)],
     plane=True,
-    doc="Gauss's hypergeometric function 2F1(a, b; c; z), differentiable in z.",
-    example=("1.0, 1.0, 2.0, 0.0", "array(1.)"),
-    samples=samples_over(range(1, 3), range(1, 3), range(3, 5), (-0.7, 0.7)),
 )
+def hyp2f1(a: Any, b: Any, c: Any, z: Any, /) -> Any:
+    """Gauss's hypergeometric function 2F1(a, b; c; z), differentiable in z.
+
+    >>> import pullback as pb
+    >>> pb.special.hyp2f1(1.0, 1.0, 2.0, 0.0)
+    array(1.)
+    """
 
 
 def _previous_degree(n: Any, polynomial: Any) -> Any:
@@ -49,81 +57,100 @@ def _previous_degree(n: Any, polynomial: Any) -> Any:
     return where(greater(n, 0), polynomial(maximum(subtract(n, 1), 0)), 0.0)
 
 
-def _polynomial_op(name: str, whose: str, slope: Any, example: str, low: float = -0.9, high: float = 0.9) -> Any:
-    """A polynomial of degree n without parameters; `slope(n - 1, x)` times a factor of n is its derivative."""
-    return special(
-        name,
-        {"n": refuse_partial(name, "the degree n"), "x": slope},
-        doc=f"{whose} polynomial of degree n at x.",
-        example=("2, 0.5", example),
-        samples=samples_over(range(5), (low, high)),
-    )
+@special(
+    {"x": lambda n, x: multiply(multiply(n, 2), _previous_degree(n, lambda k: eval_hermite(k, x)))},
+    [range(5), (-0.9, 0.9)],
+)
+def eval_hermite(n: Any, x: Any, /) -> Any:
+    """The physicists' Hermite polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_hermite(2, 0.5)
+    array(-1.)
+    """
 
 
-eval_hermite: Any = _polynomial_op(
-    "eval_hermite",
-    "The physicists' Hermite",
-    lambda n, x: multiply(multiply(n, 2), _previous_degree(n, lambda k: eval_hermite(k, x))),
-    "array(-1.)",
+@special(
+    {"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_hermitenorm(k, x)))}, [range(5), (-0.9, 0.9)]
 )
-eval_hermitenorm: Any = _polynomial_op(
-    "eval_hermitenorm",
-    "The probabilists' Hermite",
-    lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_hermitenorm(k, x))),
-    "array(-0.75)",
+def eval_hermitenorm(n: Any, x: Any, /) -> Any:
+    """The probabilists' Hermite polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_hermitenorm(2, 0.5)
+    array(-0.75)
+    """
+
+
+@special(
+    {"x": lambda n, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, 1, x)))}, [range(5), (-0.9, 0.9)]
 )
-eval_laguerre: Any = _polynomial_op(
-    "eval_laguerre",
-    "Laguerre's",
-    lambda n, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, 1, x))),
-    "array(0.125)",
+def eval_laguerre(n: Any, x: Any, /) -> Any:
+    """Laguerre's polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_laguerre(2, 0.5)
+    array(0.125)
+    """
+
+
+@special({"x": lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x))}, [range(5), (-0.9, 0.9)])
+def eval_legendre(n: Any, x: Any, /) -> Any:
+    """Legendre's polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_legendre(2, 0.5)
+    array(-0.125)
+    """
+
+
+@special({"x": lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_chebyu(k, x)))}, [range(5), (-0.9, 0.9)])
+def eval_chebyt(n: Any, x: Any, /) -> Any:
+    """Chebyshev's first polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_chebyt(2, 0.5)
+    array(-0.5)
+    """
+
+
+@special(
+    {"x": lambda n, x: multiply(_previous_degree(n, lambda k: eval_gegenbauer(k, 2, x)), 2)}, [range(5), (-0.9, 0.9)]
 )
-eval_legendre: Any = _polynomial_op(
-    "eval_legendre",
-    "Legendre's",
-    lambda n, x: _previous_degree(n, lambda k: eval_gegenbauer(k, 1.5, x)),
-    "array(-0.125)",
-)
-eval_chebyt: Any = _polynomial_op(
-    "eval_chebyt",
-    "Chebyshev's first",
-    lambda n, x: multiply(n, _previous_degree(n, lambda k: eval_chebyu(k, x))),
-    "array(-0.5)",
-)
-eval_chebyu: Any = _polynomial_op(
-    "eval_chebyu",
-    "Chebyshev's second",
-    lambda n, x: multiply(_previous_degree(n, lambda k: eval_gegenbauer(k, 2, x)), 2),
-    "array(0.)",
-)
+def eval_chebyu(n: Any, x: Any, /) -> Any:
+    """Chebyshev's second polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_chebyu(2, 0.5)
+    array(0.)
+    """
 
 
 def _gegenbauer_slope(n: Any, alpha: Any, x: Any) -> Any:
     return multiply(multiply(alpha, 2), _previous_degree(n, lambda k: eval_gegenbauer(k, add(alpha, 1), x)))
 
 
-eval_gegenbauer: Any = special(
-    "eval_gegenbauer",
-    {
-        "n": refuse_partial("eval_gegenbauer", "the degree n"),
-        "alpha": refuse_partial("eval_gegenbauer", "alpha"),
-        "x": _gegenbauer_slope,
-    },
-    doc="Gegenbauer's polynomial of degree n at x.",
-    example=("2, 1.0, 0.5", "array(0.)"),
-    samples=samples_over(range(5), range(1, 3), (-0.9, 0.9)),
+@special({"x": _gegenbauer_slope}, [range(5), range(1, 3), (-0.9, 0.9)])
+def eval_gegenbauer(n: Any, alpha: Any, x: Any, /) -> Any:
+    """Gegenbauer's polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_gegenbauer(2, 1.0, 0.5)
+    array(0.)
+    """
+
+
+@special(
+    {"x": lambda n, alpha, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, add(alpha, 1), x)))},
+    [range(5), range(3), (0.1, 3.0)],
 )
-eval_genlaguerre: Any = special(
-    "eval_genlaguerre",
-    {
-        "n": refuse_partial("eval_genlaguerre", "the degree n"),
-        "alpha": refuse_partial("eval_genlaguerre", "alpha"),
-        "x": lambda n, alpha, x: negative(_previous_degree(n, lambda k: eval_genlaguerre(k, add(alpha, 1), x))),
-    },
-    doc="The generalised Laguerre polynomial of degree n at x.",
-    example=("2, 0.0, 0.5", "array(0.125)"),
-    samples=samples_over(range(5), range(3), (0.1, 3.0)),
-)
+def eval_genlaguerre(n: Any, alpha: Any, x: Any, /) -> Any:
+    """The generalised Laguerre polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_genlaguerre(2, 0.0, 0.5)
+    array(0.125)
+    """
 
 
 def _jacobi_slope(n: Any, alpha: Any, beta: Any, x: Any) -> Any:
@@ -131,15 +158,11 @@ def _jacobi_slope(n: Any, alpha: Any, beta: Any, x: Any) -> Any:
     return multiply(factor, _previous_degree(n, lambda k: eval_jacobi(k, add(alpha, 1), add(beta, 1), x)))
 
 
-eval_jacobi: Any = special(
-    "eval_jacobi",
-    {
-        "n": refuse_partial("eval_jacobi", "the degree n"),
-        "alpha": refuse_partial("eval_jacobi", "alpha"),
-        "beta": refuse_partial("eval_jacobi", "beta"),
-        "x": _jacobi_slope,
-    },
-    doc="Jacobi's polynomial of degree n at x.",
-    example=("2, 0.0, 0.0, 0.5", "array(-0.125)"),
-    samples=samples_over(range(5), range(3), range(3), (-0.9, 0.9)),
-)
+@special({"x": _jacobi_slope}, [range(5), range(3), range(3), (-0.9, 0.9)])
+def eval_jacobi(n: Any, alpha: Any, beta: Any, x: Any, /) -> Any:
+    """Jacobi's polynomial of degree n at x.
+
+    >>> import pullback as pb
+    >>> pb.special.eval_jacobi(2, 0.0, 0.0, 0.5)
+    array(-0.125)
+    """

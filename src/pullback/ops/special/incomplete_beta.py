@@ -4,7 +4,7 @@ In the logit y of x the weight is w = x^a (1 - x)^b / B(a, b), the density is w 
     I(a, b, x) = integral of w over y' < y,     (d/da)^j (d/db)^k I = w T_jk(a, b, x).
 T_jk is of moderate size everywhere, and its own derivatives stay in the family, with x' = x (1 - x) along y:
     dT_jk/dx = (D_jk - T_jk (a - (a + b) x)) / (x (1 - x)),    dT_jk/da = T_{j+1,k} - T_jk g_a,
-where D_jk w = (d/da)^j (d/db)^k w (`cumulants`) and g = log w.
+where D_jk w = (d/da)^j (d/db)^k w (`densities`) and g = log w.
 """
 
 from __future__ import annotations
@@ -13,25 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..elementwise.pointwise import (
-    add,
-    divide,
-    equal,
-    greater_equal,
-    less_equal,
-    log,
-    log1p,
-    logical_or,
-    multiply,
-    negative,
-    subtract,
-    where,
-)
-from .cumulants import density_derivative
-from .definition import cache_by_order, samples_over, special
+from ..elementwise import pointwise
+from ..elementwise.pointwise import add, divide, less_equal, log, multiply, negative, subtract, where
+from .definition import cache_by_order, special, special_op
+from .densities import density_derivative, integrate_half_line
 from .gamma import polygamma, polygamma_difference
 from .incomplete_gamma import log_weight
-from .quadrature import integrate_half_line
 
 
 def _log_weight_derivatives(a: Any, b: Any, x: Any) -> Any:
@@ -46,7 +33,7 @@ def _log_weight_derivatives(a: Any, b: Any, x: Any) -> Any:
             return (
                 add(log(x), polygamma_difference(0, a, b))
                 if j
-                else add(log1p(negative(x)), polygamma_difference(0, b, a))
+                else add(pointwise.log1p(negative(x)), polygamma_difference(0, b, a))
             )
         return polygamma_difference(j - 1, a, b) if j else polygamma_difference(k - 1, b, a)
 
@@ -68,15 +55,15 @@ def _weight_partial_x(bar: Any, out: Any, a: Any, b: Any, x: Any) -> Any:
     return multiply(bar, divide(multiply(out, subtract(a, multiply(add(a, b), x))), multiply(x, subtract(1, x))))
 
 
-beta_weight: Any = special(
+beta_weight: Any = special_op(
     "beta_weight",
     {
         "a": lambda out, a, b, x: multiply(out, _log_weight_derivatives(a, b, x)(1, 0)),
         "b": lambda out, a, b, x: multiply(out, _log_weight_derivatives(a, b, x)(0, 1)),
         "x": _weight_partial_x,
     },
+    [(1.2, 4.0), (1.2, 4.0), (0.2, 0.8)],
     value=_weight_value,
-    samples=samples_over((1.2, 4.0), (1.2, 4.0), (0.2, 0.8)),
 )
 
 
@@ -122,7 +109,7 @@ def _moment_partial_x(j: int, k: int) -> Any:
 @cache_by_order
 def beta_moment(j: int, k: int) -> Any:
     """T_jk as a function of (a, b, x); each order is an op of its own, made on first use."""
-    return special(
+    return special_op(
         f"beta_moment_{j}_{k}",
         {
             "a": lambda out, a, b, x: subtract(
@@ -133,8 +120,8 @@ def beta_moment(j: int, k: int) -> Any:
             ),
             "x": _moment_partial_x(j, k),
         },
+        [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
         value=lambda xp, a, b, x: _moment_value(xp, j, k, a, b, x),
-        samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
     )
 
 
@@ -144,7 +131,7 @@ for _orders in ((1, 0), (0, 1)):
 
 def _away_from_ends(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any, Any]:
     """Whether x is at an end, and arguments at which the formulas are finite there."""
-    end = logical_or(less_equal(x, 0), greater_equal(x, 1))
+    end = pointwise.logical_or(less_equal(x, 0), pointwise.greater_equal(x, 1))
     return end, where(end, 1.0, a), where(end, 1.0, b), where(end, 0.5, x)
 
 
@@ -171,15 +158,15 @@ def _density_in_parameters(j: int, k: int) -> Any:
 @cache_by_order
 def betainc_in_parameters(j: int, k: int) -> Any:
     """(d/da)^j (d/db)^k betainc(a, b, x); an op for each order, so that no order is a difference of larger terms."""
-    return special(
+    return special_op(
         f"betainc_in_parameters_{j}_{k}",
         {
             "a": lambda a, b, x: betainc_in_parameters(j + 1, k)(a, b, x),
             "b": lambda a, b, x: betainc_in_parameters(j, k + 1)(a, b, x),
             "x": _density_in_parameters(j, k),
         },
+        [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
         value=lambda xp, a, b, x: _in_parameters_value(xp, j, k, a, b, x),
-        samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
     )
 
 
@@ -192,32 +179,42 @@ def _pull_density(bar: Any, a: Any, b: Any, x: Any) -> Any:
     end, c, d, y = _away_from_ends(a, b, x)
     inner = divide(beta_weight(c, d, y), multiply(y, subtract(1, y)))
     order = where(less_equal(x, 0), a, b)
-    limit = where(equal(order, 1), where(less_equal(x, 0), b, a), where(less_equal(order, 1), np.inf, 0.0))
+    limit = where(pointwise.equal(order, 1), where(less_equal(x, 0), b, a), where(less_equal(order, 1), np.inf, 0.0))
     return multiply(bar, where(end, limit, inner))
 
 
-betainc: Any = special(
-    "betainc",
+@special(
     {
         "a": lambda a, b, x: betainc_in_parameters(1, 0)(a, b, x),
         "b": lambda a, b, x: betainc_in_parameters(0, 1)(a, b, x),
         "x": _pull_density,
     },
-    doc="The regularised incomplete beta function, differentiable in all three arguments.",
-    example=("1.0, 1.0, 0.25", "array(0.25)"),
-    samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
-betaincc: Any = special(
-    "betaincc",
+def betainc(a: Any, b: Any, x: Any, /) -> Any:
+    """The regularised incomplete beta function, differentiable in all three arguments.
+
+    >>> import pullback as pb
+    >>> pb.special.betainc(1.0, 1.0, 0.25)
+    array(0.25)
+    """
+
+
+@special(
     {
         "a": lambda a, b, x: negative(betainc_in_parameters(1, 0)(a, b, x)),
         "b": lambda a, b, x: negative(betainc_in_parameters(0, 1)(a, b, x)),
         "x": lambda bar, a, b, x: negative(_pull_density(bar, a, b, x)),
     },
-    doc="1 - betainc, exact also where it is small.",
-    example=("1.0, 1.0, 0.25", "array(0.75)"),
-    samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
+def betaincc(a: Any, b: Any, x: Any, /) -> Any:
+    """1 - betainc, exact also where it is small.
+
+    >>> import pullback as pb
+    >>> pb.special.betaincc(1.0, 1.0, 0.25)
+    array(0.75)
+    """
 
 
 def _quantile_partial(j: int, k: int) -> Any:
@@ -234,21 +231,31 @@ def _quantile_partial_p(bar: Any, out: Any, a: Any, b: Any) -> Any:
     return divide(multiply(bar, multiply(out, subtract(1, out))), beta_weight(a, b, out))
 
 
-betaincinv: Any = special(
-    "betaincinv",
+@special(
     {"a": _quantile_partial(1, 0), "b": _quantile_partial(0, 1), "p": _quantile_partial_p},
-    doc="The x at which betainc(a, b, x) is p.",
-    example=("1.0, 1.0, 0.25", "array(0.25)"),
-    samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
-betainccinv: Any = special(
-    "betainccinv",
+def betaincinv(a: Any, b: Any, p: Any, /) -> Any:
+    """The x at which betainc(a, b, x) is p.
+
+    >>> import pullback as pb
+    >>> pb.special.betaincinv(1.0, 1.0, 0.25)
+    array(0.25)
+    """
+
+
+@special(
     {
         "a": _quantile_partial(1, 0),
         "b": _quantile_partial(0, 1),
         "p": lambda bar, out, a, b: negative(_quantile_partial_p(bar, out, a, b)),
     },
-    doc="The x at which betaincc(a, b, x) is p.",
-    example=("1.0, 1.0, 0.25", "array(0.75)"),
-    samples=samples_over((0.5, 6.0), (0.5, 6.0), (0.1, 0.9)),
+    [(0.5, 6.0), (0.5, 6.0), (0.1, 0.9)],
 )
+def betainccinv(a: Any, b: Any, p: Any, /) -> Any:
+    """The x at which betaincc(a, b, x) is p.
+
+    >>> import pullback as pb
+    >>> pb.special.betainccinv(1.0, 1.0, 0.25)
+    array(0.75)
+    """

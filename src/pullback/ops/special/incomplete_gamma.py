@@ -4,7 +4,7 @@ With weight w(a, x) = x^a e^-x / gamma(a), the density is w / x, and in y = log 
     P(a, x) = integral of w(a, e^y') over y' < y,     (d/da)^k P = w T_k(a, y),
 where T_k is of moderate size wherever P is, even where w underflows. Its own derivatives stay in the family:
     dT_k/dy = B_k - T_k (a - e^y),    dT_k/da = T_{k+1} - T_k L,    L = y - digamma(a),
-with B_k w = (d/da)^k w, a polynomial in L and polygammas of a (`cumulants`).
+with B_k w = (d/da)^k w, a polynomial in L and polygammas of a (`densities`).
 """
 
 from __future__ import annotations
@@ -15,23 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import special_namespace_of
-from ..elementwise.pointwise import (
-    divide,
-    equal,
-    exp,
-    isinf,
-    less_equal,
-    log,
-    logical_or,
-    multiply,
-    negative,
-    subtract,
-    where,
-)
-from .cumulants import density_derivative
-from .definition import cache_by_order, library_function, samples_over, special
+from ..elementwise import pointwise
+from ..elementwise.pointwise import divide, exp, isinf, less_equal, log, logical_or, multiply, negative, subtract, where
+from .definition import cache_by_order, library_function, special, special_op
+from .densities import density_derivative, integrate_half_line
 from .gamma import digamma, polygamma
-from .quadrature import integrate_half_line
 
 
 def log_weight(xp: Any, a: Any, x: Any) -> Any:
@@ -74,17 +62,17 @@ def _density_value(xp: Any, a: Any, x: Any) -> Any:
 
 def _density_partial_shape(out: Any, a: Any, x: Any) -> Any:
     """p (log x - digamma(a)); where p is zero its slope is taken to be zero."""
-    nothing = equal(out, 0)
+    nothing = pointwise.equal(out, 0)
     rate = subtract(log(where(nothing, 1.0, x)), digamma(where(nothing, 1.0, a)))
     return where(nothing, 0.0, multiply(out, rate))
 
 
 # d/dx x^(a-1) e^-x / gamma(a) = x^(a-2) e^-x / gamma(a-1) - itself, with no division by x
-gamma_density: Any = special(
+gamma_density: Any = special_op(
     "gamma_density",
     {"a": _density_partial_shape, "x": lambda out, a, x: subtract(gamma_density(subtract(a, 1), x), out)},
+    [(1.2, 4.0), (0.3, 4.0)],
     value=_density_value,
-    samples=samples_over((1.2, 4.0), (0.3, 4.0)),
 )
 
 
@@ -154,14 +142,14 @@ def _divide_series(term: list[Any], b: Any, x: Any) -> list[Any]:
 @cache_by_order
 def gamma_moment(k: int) -> Any:
     """T_k as a function of (a, y); each order is an op of its own, made on first use."""
-    return special(
+    return special_op(
         f"gamma_moment_{k}",
         {
             "a": lambda out, a, y: subtract(gamma_moment(k + 1)(a, y), multiply(out, subtract(y, digamma(a)))),
             "y": lambda out, a, y: subtract(_weight_derivative_ratio(k, a, y), multiply(out, subtract(a, exp(y)))),
         },
+        [(0.5, 6.0), (-1.0, 2.0)],
         value=lambda xp, a, y: _moment_value(xp, k, a, y),
-        samples=samples_over((0.5, 6.0), (-1.0, 2.0)),
     )
 
 
@@ -191,29 +179,40 @@ def _density_in_parameter(k: int) -> Any:
 @cache_by_order
 def gammainc_in_parameter(k: int) -> Any:
     """(d/da)^k gammainc(a, x); an op for each order, so that no order is a difference of larger terms."""
-    return special(
+    return special_op(
         f"gammainc_in_parameter_{k}",
         {"a": lambda a, x: gammainc_in_parameter(k + 1)(a, x), "x": _density_in_parameter(k)},
+        [(0.5, 6.0), (0.3, 7.0)],
         value=lambda xp, a, x: _in_parameter_value(xp, k, a, x),
-        samples=samples_over((0.5, 6.0), (0.3, 7.0)),
     )
 
 
 gammainc_in_parameter(1)
-gammainc: Any = special(
-    "gammainc",
-    {"a": lambda a, x: gammainc_in_parameter(1)(a, x), "x": lambda a, x: gamma_density(a, x)},
-    doc="The regularised lower incomplete gamma function, differentiable in both arguments.",
-    example=("1.0, 2.0", "array(0.86466472)"),
-    samples=samples_over((0.5, 6.0), (0.3, 7.0)),
+
+
+@special(
+    {"a": lambda a, x: gammainc_in_parameter(1)(a, x), "x": lambda a, x: gamma_density(a, x)}, [(0.5, 6.0), (0.3, 7.0)]
 )
-gammaincc: Any = special(
-    "gammaincc",
+def gammainc(a: Any, x: Any, /) -> Any:
+    """The regularised lower incomplete gamma function, differentiable in both arguments.
+
+    >>> import pullback as pb
+    >>> pb.special.gammainc(1.0, 2.0)
+    array(0.86466472)
+    """
+
+
+@special(
     {"a": lambda a, x: negative(gammainc_in_parameter(1)(a, x)), "x": lambda a, x: negative(gamma_density(a, x))},
-    doc="The regularised upper incomplete gamma function, 1 - gammainc, exact also where it is small.",
-    example=("1.0, 2.0", "array(0.13533528)"),
-    samples=samples_over((0.5, 6.0), (0.3, 7.0)),
+    [(0.5, 6.0), (0.3, 7.0)],
 )
+def gammaincc(a: Any, x: Any, /) -> Any:
+    """The regularised upper incomplete gamma function, 1 - gammainc, exact also where it is small.
+
+    >>> import pullback as pb
+    >>> pb.special.gammaincc(1.0, 2.0)
+    array(0.13533528)
+    """
 
 
 def quantile_slope(out: Any, a: Any) -> Any:
@@ -223,23 +222,27 @@ def quantile_slope(out: Any, a: Any) -> Any:
     return where(end, 0.0, negative(multiply(x, gamma_moment(1)(a, log(x)))))
 
 
-gammaincinv: Any = special(
-    "gammaincinv",
-    {
-        "a": lambda out, a: quantile_slope(out, a),
-        "p": lambda bar, out, a: divide(bar, gamma_density(a, out)),
-    },
-    doc="The x at which gammainc(a, x) is p.",
-    example=("1.0, 0.5", "array(0.69314718)"),
-    samples=samples_over((0.5, 6.0), (0.1, 0.9)),
+@special(
+    {"a": lambda out, a: quantile_slope(out, a), "p": lambda bar, out, a: divide(bar, gamma_density(a, out))},
+    [(0.5, 6.0), (0.1, 0.9)],
 )
-gammainccinv: Any = special(
-    "gammainccinv",
-    {
-        "a": lambda out, a: quantile_slope(out, a),
-        "p": lambda bar, out, a: negative(divide(bar, gamma_density(a, out))),
-    },
-    doc="The x at which gammaincc(a, x) is p.",
-    example=("1.0, 0.5", "array(0.69314718)"),
-    samples=samples_over((0.5, 6.0), (0.1, 0.9)),
+def gammaincinv(a: Any, p: Any, /) -> Any:
+    """The x at which gammainc(a, x) is p.
+
+    >>> import pullback as pb
+    >>> pb.special.gammaincinv(1.0, 0.5)
+    array(0.69314718)
+    """
+
+
+@special(
+    {"a": lambda out, a: quantile_slope(out, a), "p": lambda bar, out, a: negative(divide(bar, gamma_density(a, out)))},
+    [(0.5, 6.0), (0.1, 0.9)],
 )
+def gammainccinv(a: Any, p: Any, /) -> Any:
+    """The x at which gammaincc(a, x) is p.
+
+    >>> import pullback as pb
+    >>> pb.special.gammainccinv(1.0, 0.5)
+    array(0.69314718)
+    """

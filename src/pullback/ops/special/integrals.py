@@ -12,25 +12,28 @@ from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
 from .bessel import spherical_in, spherical_jn
-from .definition import cache_by_order, library_function, refuse_partial, samples_over, special
+from .definition import derivative_ops, library_function, special, special_op
 from .hypergeometric import hyp2f1
 
-expi: Any = special(
-    "expi",
-    {"x": lambda bar, x: divide(multiply(bar, exp(x)), x)},
-    plane=True,
-    doc="The exponential integral Ei, of exp(t) / t from minus infinity to x.",
-    example=("1.0", "array(1.89511782)"),
-    samples=samples_over((0.3, 3.0)),
-)
-exp1: Any = special(
-    "exp1",
-    {"x": lambda bar, x: negative(divide(multiply(bar, exp(negative(x))), x))},
-    plane=True,
-    doc="The exponential integral E1, of exp(-t) / t from x to infinity.",
-    example=("1.0", "array(0.21938393)"),
-    samples=samples_over((0.3, 3.0)),
-)
+
+@special({"x": lambda bar, x: divide(multiply(bar, exp(x)), x)}, [(0.3, 3.0)], plane=True)
+def expi(x: Any, /) -> Any:
+    """The exponential integral Ei, of exp(t) / t from minus infinity to x.
+
+    >>> import pullback as pb
+    >>> pb.special.expi(1.0)
+    array(1.89511782)
+    """
+
+
+@special({"x": lambda bar, x: negative(divide(multiply(bar, exp(negative(x))), x))}, [(0.3, 3.0)], plane=True)
+def exp1(x: Any, /) -> Any:
+    """The exponential integral E1, of exp(-t) / t from x to infinity.
+
+    >>> import pullback as pb
+    >>> pb.special.exp1(1.0)
+    array(0.21938393)
+    """
 
 
 def _expn_slope(out: Any, n: Any, x: Any) -> Any:
@@ -40,22 +43,19 @@ def _expn_slope(out: Any, n: Any, x: Any) -> Any:
     return negative(where(named, expn(where(named, subtract(n, 1), 0), x), below))
 
 
-expn: Any = special(
-    "expn",
-    {"n": refuse_partial("expn", "the order n"), "x": _expn_slope},
-    doc="The generalised exponential integral E_n(x), of exp(-x t) / t^n from 1 to infinity.",
-    example=("1, 1.0", "array(0.21938393)"),
-    samples=samples_over(range(4), (0.3, 3.0)),
-)
+@special({"x": _expn_slope}, [range(4), (0.3, 3.0)])
+def expn(n: Any, x: Any, /) -> Any:
+    """The generalised exponential integral E_n(x), of exp(-x t) / t^n from 1 to infinity.
+
+    >>> import pullback as pb
+    >>> pb.special.expn(1, 1.0)
+    array(0.21938393)
+    """
 
 
 def _component_op(name: str, function: str, place: int, partial: Any) -> Any:
-    return special(
-        name,
-        {"x": partial},
-        value=lambda xp, x: library_function(xp, function)(x)[place],
-        plane=True,
-        samples=samples_over((0.3, 4.0)),
+    return special_op(
+        name, {"x": partial}, [(0.3, 4.0)], value=lambda xp, x: library_function(xp, function)(x)[place], plane=True
     )
 
 
@@ -86,7 +86,8 @@ def shichi(x: Any, /) -> tuple[Any, Any]:
     return sinh_integral(x), cosh_integral(x)
 
 
-def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
+@derivative_ops([(0.2, 3.0)])
+def log_ratio(xp: Any, k: int, x: Any) -> Any:
     """The k-th derivative of f = log(x) / (1 - x): near 1 of -sum of (1 - x)^m / (m + 1), else by
     (1 - x) f^(k) = log^(k)(x) + k f^(k-1).
     """
@@ -104,24 +105,16 @@ def _log_ratio_value(xp: Any, k: int, x: Any) -> Any:
     return xp.where(near, -((-1.0) ** k) * series, out)
 
 
-@cache_by_order
-def log_ratio(k: int) -> Any:
-    """The k-th derivative of log(x) / (1 - x), which is the slope of the dilogarithm."""
-    return special(
-        f"log_ratio_{k}",
-        {"x": lambda x: log_ratio(k + 1)(x)},
-        value=lambda xp, x: _log_ratio_value(xp, k, x),
-        samples=samples_over((0.2, 3.0)),
-    )
+@special({"x": lambda x: log_ratio(0)(x)}, [(0.2, 3.0)])
+def spence(x: Any, /) -> Any:
+    """Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.
+
+    >>> import pullback as pb
+    >>> pb.special.spence(1.0)
+    array(0.)
+    """
 
 
-spence: Any = special(
-    "spence",
-    {"x": lambda x: log_ratio(0)(x)},
-    doc="Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x.",
-    example=("1.0", "array(0.)"),
-    samples=samples_over((0.2, 3.0)),
-)
 log_ratio(0), log_ratio(1)
 
 
@@ -133,11 +126,8 @@ def _lambertw_branch(name: str, k: int, low: float, high: float) -> Any:
         outside = x < -math.exp(-1) if k == 0 else (x < -math.exp(-1)) | (x > 0)
         return xp.where(outside | xp.isnan(x), xp.nan, w.real)
 
-    return special(
-        name,
-        {"x": lambda bar, out: divide(multiply(bar, exp(negative(out))), add(out, 1))},
-        value=value,
-        samples=samples_over((low, high)),
+    return special_op(
+        name, {"x": lambda bar, out: divide(multiply(bar, exp(negative(out))), add(out, 1))}, [(low, high)], value=value
     )
 
 
@@ -171,19 +161,21 @@ def _ellipd_slope(out: Any, p: Any) -> Any:
     return negative(where(near, series, plain))
 
 
-ellipdm1: Any = special(
-    "ellipdm1",
-    {"p": _ellipd_slope},
-    value=lambda xp, p: library_function(xp, "elliprd")(0.0, p, 1.0) / 3,
-    samples=samples_over((0.1, 2.0)),
+ellipdm1: Any = special_op(
+    "ellipdm1", {"p": _ellipd_slope}, [(0.1, 2.0)], value=lambda xp, p: library_function(xp, "elliprd")(0.0, p, 1.0) / 3
 )
-ellipkm1: Any = special(
-    "ellipkm1",
-    {"p": lambda bar, out, p: negative(divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2)))},
-    doc="The complete elliptic integral K of m = 1 - p, exact for small p.",
-    example=("1.0", "array(1.57079633)"),
-    samples=samples_over((0.1, 2.0)),
+
+
+@special(
+    {"p": lambda bar, out, p: negative(divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2)))}, [(0.1, 2.0)]
 )
+def ellipkm1(p: Any, /) -> Any:
+    """The complete elliptic integral K of m = 1 - p, exact for small p.
+
+    >>> import pullback as pb
+    >>> pb.special.ellipkm1(1.0)
+    array(1.57079633)
+    """
 
 
 def _ellipk_slope(bar: Any, out: Any, m: Any) -> Any:
@@ -191,17 +183,21 @@ def _ellipk_slope(bar: Any, out: Any, m: Any) -> Any:
     return divide(multiply(bar, subtract(out, ellipdm1(p))), multiply(p, 2))
 
 
-ellipk: Any = special(
-    "ellipk",
-    {"m": _ellipk_slope},
-    doc="The complete elliptic integral of the first kind, of the parameter m.",
-    example=("0.0", "array(1.57079633)"),
-    samples=samples_over((-1.0, 0.9)),
-)
-ellipe: Any = special(
-    "ellipe",
-    {"m": lambda m: multiply(ellipdm1(subtract(1, m)), -0.5)},
-    doc="The complete elliptic integral of the second kind, of the parameter m.",
-    example=("0.0", "array(1.57079633)"),
-    samples=samples_over((-1.0, 0.9)),
-)
+@special({"m": _ellipk_slope}, [(-1.0, 0.9)])
+def ellipk(m: Any, /) -> Any:
+    """The complete elliptic integral of the first kind, of the parameter m.
+
+    >>> import pullback as pb
+    >>> pb.special.ellipk(0.0)
+    array(1.57079633)
+    """
+
+
+@special({"m": lambda m: multiply(ellipdm1(subtract(1, m)), -0.5)}, [(-1.0, 0.9)])
+def ellipe(m: Any, /) -> Any:
+    """The complete elliptic integral of the second kind, of the parameter m.
+
+    >>> import pullback as pb
+    >>> pb.special.ellipe(0.0)
+    array(1.57079633)
+    """

@@ -26,7 +26,7 @@ from ..families import common_device, conjugate_if_complex, contraction, result_
 from ..forms import Convolve
 from ..op import Op
 from ..shape import reshaping
-from .patches import Pairs, Sizes, inner_slices, pad_grid, patch_view, window_counts, window_slices
+from .patches import Pairs, Sizes, inner_slices, pad_grid, patch_view, window_counts, window_slices, without_sizes
 
 #: Bytes of patches laid out at a time: on a CPU what fits the second-level cache, on a GPU a share of memory.
 _CPU_BLOCK_BYTES, _GPU_BLOCK_BYTES = 1 << 20, 1 << 28
@@ -163,10 +163,10 @@ def convolve_grid_transposed(
     return apply(_transposed_op, y, w, sizes=sizes, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
-def convolve_for_weight(
-    x: Any, y: Any, sizes: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int
-) -> Any:
-    return apply(_weight, x, y, sizes=sizes, stride=stride, padding=padding, dilation=dilation, groups=groups)
+def _run(op: Op, x: Any, y: Any, static: dict[str, Any], made: Spec | None = None) -> Any:
+    """One of the three ops, with the geometry of another; `made` is what its sizes are of, where it is told them."""
+    sizes = {} if made is None else {"sizes": made.shape[2:]}
+    return apply(op, x, y, **without_sizes(static), **sizes)
 
 
 def _merge_batch_axis(x: Any, axis: int | None, at: int, size: int, parts: int) -> Any:
@@ -238,55 +238,43 @@ def _samples(first: str, second: str, sizes_of: str = "") -> Callable[[Any], Any
     return samples
 
 
+# Sums of windows of x (n, channels, *sizes) with filters w (filters, channels / groups, *window).
 _convolution: Op = contraction(
     "convolution",
     statics={**statics.WINDOW, "groups": statics.integer(1)},
-    doc="Sums of windows of x (n, channels, *sizes) with filters w (filters, channels / groups, *window).",
     value=_convolution_value,
     spec=_convolution_spec,
     pull={
-        "x": lambda bar, w, x_spec, stride, padding, dilation, groups: convolve_grid_transposed(
-            bar, conjugate_if_complex(w), x_spec.shape[2:], stride, padding, dilation, groups
-        ),
-        "w": lambda bar, x, w_spec, stride, padding, dilation, groups: convolve_for_weight(
-            conjugate_if_complex(x), bar, w_spec.shape[2:], stride, padding, dilation, groups
-        ),
+        "x": lambda bar, w, x_spec, static: _run(_transposed_op, bar, conjugate_if_complex(w), static, x_spec),
+        "w": lambda bar, x, w_spec, static: _run(_weight, conjugate_if_complex(x), bar, static, w_spec),
     },
     batch=_make_batch_rule(((0, False), (0, False)), ((0, True), (1, True)), (1, 0, 1)),
     samples=_samples("x", "w"),
     form=Convolve("y"),
 )
+# The transpose in the input: each y times the filters, added up where the windows lie.
 _transposed_op: Op = contraction(
     "convolution_back",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    doc="The transpose of a convolution in its input: each y times the filters, added up where the windows lie.",
     value=_transposed_value,
     spec=_transposed_spec,
     pull={
-        "y": lambda bar, w, stride, padding, dilation, groups: convolve_grid(
-            bar, conjugate_if_complex(w), stride, padding, dilation, groups
-        ),
-        "w": lambda bar, y, w_spec, stride, padding, dilation, groups: convolve_for_weight(
-            bar, conjugate_if_complex(y), w_spec.shape[2:], stride, padding, dilation, groups
-        ),
+        "y": lambda bar, w, static: _run(_convolution, bar, conjugate_if_complex(w), static),
+        "w": lambda bar, y, w_spec, static: _run(_weight, bar, conjugate_if_complex(y), static, w_spec),
     },
     batch=_make_batch_rule(((0, False), (0, False)), ((1, False), (1, True)), (1, 0, 1)),
     samples=_samples("y", "w", "x"),
     form=Convolve("x"),
 )
+# The transpose in the filters: sums of windows of x times y.
 _weight: Op = contraction(
     "convolution_weight",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    doc="The transpose of a convolution in its filters: sums of windows of x times y.",
     value=_weight_value,
     spec=_weight_spec,
     pull={
-        "x": lambda bar, y, x_spec, stride, padding, dilation, groups: convolve_grid_transposed(
-            conjugate_if_complex(y), bar, x_spec.shape[2:], stride, padding, dilation, groups
-        ),
-        "y": lambda bar, x, stride, padding, dilation, groups: convolve_grid(
-            conjugate_if_complex(x), bar, stride, padding, dilation, groups
-        ),
+        "x": lambda bar, y, x_spec, static: _run(_transposed_op, conjugate_if_complex(y), bar, static, x_spec),
+        "y": lambda bar, x, static: _run(_convolution, conjugate_if_complex(x), bar, static),
     },
     batch=_make_batch_rule(((1, True), (1, False)), ((1, True), (0, True)), (1, 1, 0)),
     samples=_samples("x", "y", "w"),

@@ -18,6 +18,11 @@ Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
 
+def without_sizes(static: dict[str, Any]) -> dict[str, Any]:
+    """The static parameters of an op that reads a grid, from those of its transpose, which is told the sizes."""
+    return {name: value for name, value in static.items() if name != "sizes"}
+
+
 def window_counts(name: str, sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
     """How many windows there are along each axis, or an error where they do not fit."""
     ranks = {len(x) for x in (sizes, window, stride, padding, dilation)}

@@ -21,20 +21,12 @@ from ..families import general, linear
 from ..forms import Window
 from ..op import Op
 from ..shape import reshaping
-from .patches import (
-    Pairs,
-    Sizes,
-    are_windows_disjoint,
-    first_unpadded_place,
-    inner_slices,
-    pad_grid,
-    window_counts,
-    window_slices,
-)
+from . import patches
+from .patches import Pairs, Sizes, inner_slices, pad_grid, window_slices, without_sizes
 
 
 def _pool_counts(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Sizes:
-    return window_counts("pooling", sizes, window, stride, padding, dilation)
+    return patches.window_counts("pooling", sizes, window, stride, padding, dilation)
 
 
 def _argmax_value(xp: Any, x: Any, **how: Any) -> Any:
@@ -50,7 +42,7 @@ def _argmax_value(xp: Any, x: Any, **how: Any) -> Any:
         xp.maximum(best, s, out=best)
     if bool((best > lowest).all()) or ((best == best).all() and wide is x):
         return _count_before_best(xp, seen, best)
-    return _search_best(xp, seen, lowest, first_unpadded_place(xp, many=many, **how))
+    return _search_best(xp, seen, lowest, patches.first_unpadded_place(xp, many=many, **how))
 
 
 def _count_before_best(xp: Any, seen: list[Any], best: Any) -> Any:
@@ -96,7 +88,7 @@ def _take_value(xp: Any, x: Any, index: Any, **how: Any) -> Any:
 
 
 def _put_value(xp: Any, y: Any, index: Any, sizes: Sizes, **how: Any) -> Any:
-    if are_windows_disjoint(how["window"], how["stride"], how["dilation"]):
+    if patches.are_windows_disjoint(how["window"], how["stride"], how["dilation"]):
         wide = tuple(n + low + high for n, (low, high) in zip(sizes, how["padding"], strict=True))
         out = xp.zeros((*y.shape[:2], *wide), y.dtype)
         out.ravel()[_flat_places(xp, index, wide, **how)] = y
@@ -183,10 +175,6 @@ def _put_samples(rng: Any) -> Any:
     return found
 
 
-def _spread_samples(rng: Any) -> Any:
-    return [((y,), static) for (y, _), static in _put_samples(rng)]
-
-
 def _windows_spec(x: Spec, *places: Spec, **how: Any) -> Spec:
     found = (*_leading_sizes(x), *_pool_counts(x.shape[2:], **how))
     _check_places(places, found)
@@ -213,87 +201,56 @@ def _check_places(places: Sequence[Spec], windows: Sizes) -> None:
 
 
 _WINDOWS = {"window": statics.integers(1), **statics.WINDOW}
+# The place in each window of its first greatest element, counted row by row.
 _places_op: Op = general(
     "window_place",
     statics=_WINDOWS,
-    args=("x",),
-    doc="The place in each window of its first greatest element, counted row by row.",
     value=_argmax_value,
     spec=lambda x, **how: make_spec(_windows_spec(x, **how).shape, np.dtype("int32"), x.device),
     batch=_batch_as_images,
     samples=_grid_samples,
     form=Window("index"),
 )
-_take: Op = general(
+# The element of each window at a place; zero where that is padding.
+_take: Op = linear(
     "window_take",
     statics=_WINDOWS,
-    family="linear",
-    args=("x", "index"),
-    doc="The element of each window at a place; zero where that is padding.",
     value=_take_value,
     spec=_windows_spec,
-    pulls={
-        "x": lambda bar, index, x_spec, window, stride, padding, dilation: put_places(
-            bar, index, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
-        ),
-        "index": None,
-    },
-    push=lambda tangents, out, primals, static: (
-        None if tangents[0] is None else apply(_take, tangents[0], primals[1], **static)
-    ),
+    transpose={"x": lambda bar, index, x_spec, static: put_places(bar, index, x_spec.shape[2:], **static)},
     batch=_batch_as_images,
     samples=_take_samples,
-    motion="rearrange",
     form=Window("take"),
 )
-_put_op: Op = general(
+# Zeros with each window's y added at a place of the window: the transpose of window_take.
+_put_op: Op = linear(
     "window_put",
     statics={**statics.GRID, **_WINDOWS},
-    family="linear",
-    args=("y", "index"),
-    doc="Zeros with each window's y added at a place of the window: the transpose of window_take.",
     value=_put_value,
     spec=_grid_spec,
-    pulls={
-        "y": lambda bar, index, window, stride, padding, dilation: take_places(
-            bar, index, window=window, stride=stride, padding=padding, dilation=dilation
-        ),
-        "index": None,
-    },
-    push=lambda tangents, out, primals, static: (
-        None if tangents[0] is None else apply(_put_op, tangents[0], primals[1], **static)
-    ),
+    transpose={"y": lambda bar, index, static: take_places(bar, index, **without_sizes(static))},
     batch=_batch_as_images,
     samples=_put_samples,
-    motion="rearrange",
     form=Window("put"),
 )
 _sum: Op = linear(
     "window_sum",
     statics=_WINDOWS,
-    doc="The sum of each window.",
     value=_sum_value,
     spec=_windows_spec,
-    transpose=lambda bar, x_spec, window, stride, padding, dilation: spread_windows(
-        bar, x_spec.shape[2:], window=window, stride=stride, padding=padding, dilation=dilation
-    ),
+    transpose=lambda bar, x_spec, static: spread_windows(bar, x_spec.shape[2:], **static),
     batch=_batch_as_images,
     samples=_grid_samples,
-    motion="rearrange",
     form=Window("sum"),
 )
+# Zeros with each window's y added at all its places: the transpose of window_sum.
 _spread: Op = linear(
     "window_spread",
     statics={**statics.GRID, **_WINDOWS},
-    args=("y",),
-    doc="Zeros with each window's y added at all its places: the transpose of window_sum.",
     value=lambda xp, y, sizes, **how: _add_by_place(xp, lambda number: y, y, sizes, **how),
     spec=_grid_spec,
-    transpose=lambda bar, window, stride, padding, dilation: sum_windows(
-        bar, window=window, stride=stride, padding=padding, dilation=dilation
-    ),
+    transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
     batch=_batch_as_images,
-    samples=_spread_samples,
-    motion="rearrange",
+    samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],
     form=Window("spread"),
 )

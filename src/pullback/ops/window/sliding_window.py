@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
-from .. import batching, statics
-from ..axes import as_integer, as_shape, normalize_axis
+from .. import statics
+from ..axes import as_integer, as_shape, axes_tuple, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import linear
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
 from .patches import strided_view
 
@@ -87,6 +86,7 @@ def _pull_windows(bar: Any, x_spec: Spec, axis: int, step: int, dilation: int) -
     return apply(_overlap, bar, axis=axis, length=x_spec.shape[axis], step=step, dilation=dilation)
 
 
+# Windows along an axis, which may overlap, as a new last axis.
 _windows: Op = linear(
     "windows",
     statics={
@@ -95,14 +95,12 @@ _windows: Op = linear(
         "step": statics.integer(1),
         "dilation": statics.integer(1),
     },
-    doc="Windows along an axis, which may overlap, as a new last axis.",
     value=_windows_value,
     spec=_windows_spec,
     transpose=_pull_windows,
-    batch=batching.shift_statics(axis="axis"),
-    samples=join_samples(*(normal_sample(*sizes, **how) for sizes, how in _CASES)),
-    motion="rearrange",
+    samples=join_samples(*(normal_samples([sizes], **how) for sizes, how in _CASES)),
 )
+# The elements of windows added up at their origin.
 _overlap: Op = linear(
     "overlap_add",
     statics={
@@ -111,14 +109,10 @@ _overlap: Op = linear(
         "step": statics.integer(1),
         "dilation": statics.integer(1),
     },
-    args=("y",),
-    doc="Overlap-add: the elements of windows added up at their origin.",
     value=_overlap_value,
     spec=_overlap_spec,
     transpose=_pull_overlap,
-    batch=batching.shift_statics(axis="axis"),
     samples=_overlap_samples,
-    motion="rearrange",
 )
 
 
@@ -163,8 +157,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     """
     x = as_value(x)
     sizes = as_shape(window_shape, "sliding_window_view")
-    given: Sequence[Any] = range(ndim(x)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = [normalize_axis(a, ndim(x), "sliding_window_view") for a in given]
+    axes = axes_tuple(range(ndim(x)) if axis is None else axis, ndim(x), "sliding_window_view")
     if len(axes) != len(sizes):
         raise ShapeError(f"sliding_window_view: a window of shape {sizes} for {len(axes)} axes.")
     for a, size in zip(axes, sizes, strict=True):

@@ -16,9 +16,10 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...compile.jit import jit
 from ...errors import DtypeError, PullbackError
-from ...graph import Graph, stage
+from ...program.ir import Program
 from ...transforms.forward import jvp
 from ...transforms.reverse import grad, vjp
+from ...transforms.stage import stage
 from ...transforms.taylor.jet import jet
 from ...transforms.vectorize import vmap
 from .cases import (
@@ -149,7 +150,7 @@ def check_staged(case: Case) -> Measurement | None:
     return _compare(program.run(*case.floats), case.function(*case.floats), "program", "eager")
 
 
-def _try_stage(case: Case) -> Graph | None:
+def _try_stage(case: Case) -> Program | None:
     """The staged function; None if it cannot be staged, such as a user's with branches."""
     try:
         return stage(case.function)(*case.floats)

@@ -1,7 +1,6 @@
 """`predict`: the peak memory of a function and its backward pass, without computing anything.
 
-The function and its backward pass run as they are, by the real tape and the real rules, but on sized values,
-which know only how many bytes they would take. A sized value lives exactly as long as the array it replaces.
+The function and its backward pass run as they are, by the real tape and the real rules, but on sized values.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.text import format_bytes
 from ...arrays.trees import flatten, unflatten
-from ...arrays.value import SymbolicValue, Value
+from ...arrays.value import Value
 from ...errors import ArgumentError
 from ...ops.op import Op
 from ...settings import enable_grad
 from ...tape.backward import gradients
 from ...tape.cotangents import arrays_in
 from ...tape.sweep import leaves_of, order_deepest_first
+from ...transforms.sized_values import Allocation, SizedValue, SizeLedger
 
 #: Elements up to which an op is tried on bytes to see whether it returns a view.
 _LARGEST_TRIAL = 1 << 24
@@ -51,10 +51,8 @@ class Prediction:
         )
 
 
-class _ByteCounter:
+class _ByteCounter(SizeLedger):
     """The live bytes of sized values and arrays, and their peak."""
-
-    __slots__ = ("_arrays", "_sized_bytes", "captured", "peak")
 
     def __init__(self) -> None:
         self._sized_bytes = 0
@@ -69,55 +67,22 @@ class _ByteCounter:
     def live(self) -> int:
         return self._sized_bytes + self._arrays.remove_freed()
 
-    def track_concrete(self, x: Any) -> None:
+    def shared_memory(self, op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> Allocation | None:
+        for x in args:
+            if type(x) is not SizedValue:
+                self._track_concrete(x)
+        return args[0].allocation if _is_view(op, args, static, out) else None
+
+    def record(self, op: Op, args: Sequence[Any], results: tuple[SizedValue, ...]) -> None:
+        """Only bytes are counted."""
+
+    def _track_concrete(self, x: Any) -> None:
         """A concrete array, or a tensor over one."""
         for array in arrays_in(x):
             self._arrays.track(array)
         if type(x) is Tensor and x.node is not None:
             leaves = (node.kept() for node in leaves_of(order_deepest_first([x.node])))
             self.captured |= {id(t): t for t in leaves if t is not None}
-
-
-class _Allocation:
-    """Memory that would be allocated while this lives."""
-
-    __slots__ = ("_counter", "_nbytes")
-
-    def __init__(self, nbytes: int, counter: _ByteCounter) -> None:
-        self._nbytes, self._counter = nbytes, counter
-        counter.add(nbytes)
-
-    def __del__(self) -> None:
-        self._counter.add(-self._nbytes)
-
-
-class SizedValue(SymbolicValue):
-    """A value known by its spec and by the memory it would take."""
-
-    __slots__ = ("allocation", "counter", "level", "scope", "spec")
-    level: int
-    scope: Scope
-
-    def __init__(self, spec: Spec, scope: Scope, counter: _ByteCounter, allocation: _Allocation | None = None) -> None:
-        self.spec = spec.as_guarded()
-        self.scope = scope
-        self.level = scope.level
-        self.counter = counter
-        self.allocation = _Allocation(spec.nbytes, counter) if allocation is None else allocation
-
-    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        self.scope.check()
-        for x in args:
-            if type(x) is not SizedValue:
-                self.counter.track_concrete(x)
-        made = op.spec_of([spec_of(x) for x in args], static)
-        specs = made if type(made) is tuple else (made,)
-        allocation = self.allocation if _is_view(op, args, static, specs[0]) else None
-        results = tuple([SizedValue(spec, self.scope, self.counter, allocation) for spec in specs])
-        return results if type(made) is tuple else results[0]
-
-    def __repr__(self) -> str:
-        return f"<sized value {self.spec}>"
 
 
 def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> bool:
@@ -230,4 +195,4 @@ def _simulate_backward(outs: list[Tensor], leaves: list[Tensor]) -> None:
 
 def _sized_seed(out: Tensor) -> Any:
     sized = out.value
-    return SizedValue(out.spec, sized.scope, sized.counter) if type(sized) is SizedValue else None
+    return SizedValue(out.spec, sized.scope, sized.ledger) if type(sized) is SizedValue else None

@@ -7,7 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
@@ -20,10 +20,9 @@ from ...arrays.node import Node, format_line, user_line
 from ...arrays.tensor import Tensor
 from ...arrays.text import format_bytes, text_table
 from ...errors import ArgumentError, GraphError
-from ...ops.observers import Observer, join_observers
-from ...ops.op import Op
+from ...instrument import Instrument, OpCall, ProgramCall
 from ...ops.saved_values import SavedValue
-from ...settings import Modes, modes, set_modes
+from ...settings import Modes, installed, modes, set_modes
 from ...tape.cotangents import arrays_in
 from ..render.html_page import Page, write_by_suffix
 from ..render.svg_plots import draw_areas
@@ -47,8 +46,10 @@ def profile(*, exact: bool = False) -> Profile:
     return Profile(exact)
 
 
-class Profile(Observer):
+class Profile(Instrument):
     """A memory profile, readable during and after the block; bytes count each piece of memory once."""
+
+    measures = True
 
     def __init__(self, exact: bool = False) -> None:
         self.exact_peak: int | None = None
@@ -77,7 +78,7 @@ class Profile(Observer):
             tracemalloc.start()
             tracemalloc.reset_peak()
             self._traced = tracemalloc.get_traced_memory()[0]
-        set_modes(replace(self._before, observer=join_observers(self._before.observer, self)))
+        set_modes(replace(self._before, instruments=installed().push(self)))
         return self
 
     def __exit__(
@@ -91,55 +92,51 @@ class Profile(Observer):
                 tracemalloc.stop()
         self.resident_after = process_memory.resident()
 
-    def compute_observed(
-        self,
-        op: Op,
-        args: Sequence[Any],
-        values: list[Any],
-        static: dict[str, Any],
-        tracked: bool,
-        compute: Callable[[], Any],
-    ) -> Any:
-        line = self._line(user_line(sys._getframe(2)))
-        for arg, value in zip(args, values, strict=True):
+    def compute(self, call: OpCall, below: Callable[[], Any]) -> Any:
+        if call.level > 1:
+            return below()
+        line = self._line(user_line(sys._getframe(1)))
+        for arg, value in zip(call.args, call.values, strict=True):
             leaf = type(arg) is Tensor and arg.node is not None and arg.node.is_leaf
             self._track(value, Origin("leaf" if leaf else "given", line, self._phase), "parameter" if leaf else "input")
-        out = compute()
-        self._track(out, Origin(op.name, line, self._phase), "temporary")
+        out = below()
+        self._track(out, Origin(call.op.name, line, self._phase), "temporary")
         return out
 
-    def on_node_made(self, node: Node, out: Any) -> None:
+    def node_made(self, node: Node) -> None:
         for value in node.kept:
             array = getattr(value, "array", None) if isinstance(value, SavedValue) else value
             self._mark_held(array, "kept")
 
-    def on_program_run(self, name: str, arrays: Sequence[Any], outs: Sequence[Any], room: Sequence[Any]) -> None:
+    def run_program(self, call: ProgramCall, below: Callable[[], Any]) -> Any:
         line = self._line(user_line(sys._getframe(1)))
-        self._track(list(arrays), Origin("given", line, self._phase), "input")
-        self._track(list(room), Origin(f"inside {name}", line, self._phase), "temporary")
-        self._track(list(outs), Origin(name, line, self._phase), "temporary")
+        outs = below()
+        self._track(list(call.arrays), Origin("given", line, self._phase), "input")
+        self._track(list(call.workspace()), Origin(f"inside {call.name}", line, self._phase), "temporary")
+        self._track(list(outs), Origin(call.name, line, self._phase), "temporary")
+        return outs
 
-    def on_backward_start(self) -> None:
+    def backward_begins(self) -> None:
         self._passes += 1
 
-    def before_pull(self, node: Node, bar: Any) -> None:
+    def backward_ends(self, released: bool) -> None:
+        self._passes -= 1
+        self._ledger.remove_freed()
+
+    def pull_begins(self, node: Node, bar: Any) -> None:
         self._track(bar, Origin("seed", self._line((node.code, node.lasti)), "backward"), "gradient")
 
-    def after_pull(self, node: Node | None, shares: tuple[Any, ...]) -> None:
-        if node is None:
-            origin = Origin("sum of cotangents", "", "backward")
-        else:
-            origin = Origin(f"pull of {node.name}", self._line((node.code, node.lasti)), "backward")
+    def pulled(self, node: Node, shares: tuple[Any, ...]) -> None:
+        origin = Origin(f"pull of {node.name}", self._line((node.code, node.lasti)), "backward")
         self._track(shares, origin, "gradient")
 
-    def on_grads_accumulated(self, tensors: Iterable[Any]) -> None:
+    def summed(self, total: Any) -> None:
+        self._track(total, Origin("sum of cotangents", "", "backward"), "gradient")
+
+    def delivered(self, tensors: Sequence[Any]) -> None:
         for tensor in tensors:
             if tensor.grad is not None:
                 self._track(tensor.grad, Origin("grad", "", "backward"), "gradient")
-
-    def on_backward_end(self, released: bool) -> None:
-        self._passes -= 1
-        self._ledger.remove_freed()
 
     @property
     def peak(self) -> int:

@@ -14,7 +14,7 @@ from ...ops.axes import as_integer
 from ...ops.dispatch import shape
 from ...ops.shape.arrange import concat, split, stack
 from ...ops.shape.reshaping import reshape
-from ...ops.specialize import stage_equations
+from ...program.stage import stage
 from .batch_masks import as_rebindable
 from .carry import LoopCarry, as_arrays, has_same_type
 from .staging import is_staged, is_staging, stage_scan
@@ -65,6 +65,7 @@ def _run_scan(
             )
         except ConversionError:  # the function needs concrete values: it is unrolled, where they may be known
             pass
+    # Cut up front: an index at each step would be a scatter each in the backward pass.
     rows = [_split_rows(x) for x in sequences]
     leaves, ys = carry.leaves, ScanResults(what)
     for i in range(count)[:: -1 if reverse else 1]:
@@ -104,6 +105,7 @@ def _split_rows(x: Any) -> list[Any]:
     count, *rest = shape(x)
     if count > _FAN_OUT:
         width = _FAN_OUT
+        # Blocks of nearly one depth, so that no entry goes through more splits than another.
         while width * _FAN_OUT < count:
             width *= _FAN_OUT
         cuts = list(range(width, count, width))
@@ -148,6 +150,7 @@ class ScanResults:
 
 def _stack_entries(entries: list[Any]) -> Any:
     parts = [stack(entries[i : i + _FAN_OUT]) for i in range(0, len(entries), _FAN_OUT)]
+    # Joined by a tree of ops with few arguments, since the tape visits every argument of every op.
     while len(parts) > 1:
         parts = [concat(parts[i : i + _FAN_OUT]) for i in range(0, len(parts), _FAN_OUT)]
     return parts[0]
@@ -161,16 +164,17 @@ def _empty_results(
     tensors = any(isinstance(x, Tensor) for x in (*carry.leaves, *sequences))
     found: list[Any] = []
 
-    def step(*symbols: Any) -> None:
+    def step(*symbols: Any) -> list[Any]:
         before, x = symbols[: len(carry.specs)], symbols[len(carry.specs) :]
         after, y = _check_pair(what, f(unflatten(carry.structure, before), unflatten(structure, x)))
         carry.check_step_result(after)
         leaves, shape_of_y = flatten(y)
         results = [spec_of(leaf) for leaf in as_arrays(leaves, what)]
         found.extend((shape_of_y, [make_spec((0, *s.shape), s.dtype, s.device) for s in results]))
+        return []
 
     try:
-        stage_equations(step, *carry.specs, *specs)
+        stage(step, *carry.specs, *specs)
     except Exception as error:
         raise ArgumentError(
             f"{what}: no steps to take, and running the function on shapes alone to find those of its results failed:\n"

@@ -1,6 +1,6 @@
-"""Control flow while tracing: the user's functions in, one equation with routines out.
+"""Control flow while tracing: the user's functions in, one equation with programs out.
 
-Where a predicate or a carry is a symbol, a branch or a loop cannot run in Python. Its functions are traced as routines,
+Where a predicate or a carry is a symbol, a branch or a loop cannot run in Python. Its functions are traced as programs,
 each once, and the whole is one op (`flow`), which the compiler turns into a native loop.
 """
 
@@ -21,15 +21,15 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.dispatch import as_value, shape
 from ...ops.elementwise import pointwise
 from ...ops.families import result_dtype
-from ...ops.routine import Routine, make_routine
 from ...ops.shape.reshaping import astype
-from ...ops.specialize import Symbol
+from ...program.ir import Program, Symbol
+from ...program.run import run
 from ...settings import Modes, modes, override_modes
 from .batch_masks import check_boolean, check_integer, to_int
 from .captures import Captures
 from .carry import LoopCarry, as_arrays, has_same_type
-from .flow.branch import apply_branch_routines
-from .flow.derive_routines import float_places
+from .flow.branch import apply_branch_programs
+from .flow.derive import float_places, stage_body, stage_derived
 from .flow.iterate import add_residual_outputs, apply_iterate
 from .flow.repeat import apply_repeat
 
@@ -61,7 +61,7 @@ def _is_any_tracked(values: Sequence[Any]) -> bool:
 
 
 def _as_called(f: Callable[..., Any], now: Modes | None = None) -> Callable[..., Any]:
-    """A function of the user's in the modes of the call: a routine is traced as one that records."""
+    """A function of the user's in the modes of the call: a program is traced as one that records."""
     now = now or modes()
     return f if now.grad else override_modes(grad=False, inference=now.inference)(f)
 
@@ -86,14 +86,14 @@ def stage_scan(
 
     rows = [make_spec(shape(x)[1:], spec_of(x).dtype, spec_of(x).device) for x in sequences]
     rows = [_COUNTER_SPEC] if counts else rows
-    body, closed = make_routine(step, *carry.specs, *rows)
+    body, closed = stage_body(step, *carry.specs, *rows)
     held = len(closed)
     rest = body.inputs[carries:]
     inputs = (*body.inputs[:carries], *rest[len(rest) - held :], *rest[: len(rest) - held])
-    body = Routine(inputs, body.equations, body.outputs)
+    body = Program(inputs, body.equations, body.outputs)
     ends = len(body.outputs)
     if _is_any_tracked([*carry.leaves, *closed, *sequences]):
-        body = add_residual_outputs(body, carries, float_places(body.specs), float_places(body.results))
+        body = add_residual_outputs(body, carries, float_places(body.input_specs), float_places(body.output_specs))
     found = apply_iterate(body, carry.leaves, closed, sequences, count, reverse)
     return unflatten(carry.structure, found[:carries]), unflatten(shape_of_y[0], found[carries:ends])
 
@@ -102,16 +102,16 @@ def stage_while(condition: Callable[[Any], Any], body: Callable[[Any], Any], car
     """The loop as one equation."""
     condition, body = _as_called(condition), _as_called(body)
     carries = len(carry.leaves)
-    test, tested = make_routine(
+    test, tested = stage_body(
         lambda *xs: [check_boolean(condition(carry.as_rebindable_tree(xs)), f"{carry.what}: the condition")],
         *carry.specs,
     )
-    step, stepped = make_routine(lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs)
+    step, stepped = stage_body(lambda *xs: carry.check_step_result(body(carry.as_rebindable_tree(xs))), *carry.specs)
     constants = [*tested, *stepped]
     first = len(tested)
     shapes = [*carry.specs, *map(spec_of, constants)]
-    goes_on = make_routine(lambda *xs: test.run(*xs[: carries + first]), *shapes, hoisted=False)[0]
-    onward = make_routine(lambda *xs: step.run(*xs[:carries], *xs[carries + first :]), *shapes, hoisted=False)[0]
+    goes_on = stage_derived(lambda *xs: run(test, xs[: carries + first]), *shapes)
+    onward = stage_derived(lambda *xs: run(step, (*xs[:carries], *xs[carries + first :])), *shapes)
     found = apply_repeat(goes_on, onward, carry.leaves, constants)
     return unflatten(carry.structure, found[:-1])
 
@@ -156,23 +156,23 @@ def stage_branch(what: str, names: Sequence[str], which: Any, functions: Sequenc
 
         return run
 
-    codes = [make_routine(make_branch(i), *specs) for i in range(len(functions))]
-    routines = _unify_results(what, names, [code for code, _ in codes], structures)
-    found = apply_branch_routines(
-        routines, [closed for _, closed in codes], which, [*(leaves[i] for i in moving), *captures.values]
+    codes = [stage_body(make_branch(i), *specs) for i in range(len(functions))]
+    programs = _unify_results(what, names, [code for code, _ in codes], structures)
+    found = apply_branch_programs(
+        programs, [closed for _, closed in codes], which, [*(leaves[i] for i in moving), *captures.values]
     )
     return unflatten(structures[0], found)
 
 
-def _unify_results(what: str, names: Sequence[str], codes: list[Routine], structures: list[Any]) -> list[Routine]:
-    """Routines that return one structure, shape and dtype; a Python number is weak, as everywhere."""
+def _unify_results(what: str, names: Sequence[str], codes: list[Program], structures: list[Any]) -> list[Program]:
+    """Programs that return one structure, shape and dtype; a Python number is weak, as everywhere."""
     for name, found in zip(names[1:], structures[1:], strict=True):
         if found != structures[0]:
             leaves_matching(structures[0], unflatten(found, [0.0] * found.num_leaves if found is not None else [0.0]),
                    f"{what}: {name} and {names[0]}")  # fmt: skip
             raise ArgumentError(f"{what}: {name} and {names[0]} must return one structure.")
     wanted = []
-    for i, specs in enumerate(zip(*(code.results for code in codes), strict=True)):
+    for i, specs in enumerate(zip(*(code.output_specs for code in codes), strict=True)):
         strong = [s for s in specs if s.weak is None]
         dtype = result_dtype(list(specs))
         number = specs.index((strong or specs)[0])
@@ -188,10 +188,10 @@ def _unify_results(what: str, names: Sequence[str], codes: list[Routine], struct
     return [_replace_outputs(code, wanted) for code in codes]
 
 
-def _replace_outputs(code: Routine, wanted: Sequence[Any]) -> Routine:
+def _replace_outputs(code: Program, wanted: Sequence[Any]) -> Program:
     outputs = tuple(
         o if isinstance(o, Symbol) and has_same_type(o.spec, spec) and o.spec.weak is None
         else np.asarray(o, spec.dtype) if not isinstance(o, Value) else o
         for o, spec in zip(code.outputs, wanted, strict=True)
     )  # fmt: skip
-    return Routine(code.inputs, code.equations, outputs)
+    return Program(code.inputs, code.equations, outputs)

@@ -155,6 +155,7 @@ class _FunctionCall:
     def forward(self, xs: tuple[Any, ...]) -> Any:
         """Run the user's forward on bare arrays, and record where each saved value is."""
         ctx = FunctionContext()
+        # Tensors without history: their methods are there, and nothing that forward does is recorded.
         arrays = [x if is_array(x) else np.asarray(x) for x in xs]
         try:
             found = self.kind.forward(ctx, *self._filled([wrap(x, spec_of(x)) for x in arrays]))
@@ -168,6 +169,7 @@ class _FunctionCall:
 
         def place(x: Any, constant: bool = False) -> _SavedPlace:
             """Inputs and results are found as such; other arrays become further results of the op."""
+            # By identity: an equal array may be another value, with a derivative of its own.
             for value, where in known:
                 if x is value:
                     return where
@@ -199,6 +201,7 @@ class _FunctionCall:
         """The context as a rule sees it, saved values in terms of what the rule was given; and bars or tangents."""
         outs = out if type(out) is tuple else (out,)
         found = {"input": xs, "result": outs, "intermediate": outs, "constant": [stop_gradient(x) for x in outs]}
+        # In terms of what the rule was given, so that a derivative of the rule sees inputs and results.
         as_tensors = _choose_wrapper([*bars, *outs, *xs])
         ctx = FunctionContext()
         floats = {i for i, x in zip(self.places, xs, strict=True) if spec_of(x).inexact}
@@ -240,6 +243,7 @@ class _FunctionCall:
     def refuse_spare_cotangents(self, bars: Sequence[Any]) -> None:
         """Raise if a value that was saved but not returned has a cotangent; that of a constant is dropped."""
         constants = self.layout.constants()
+        # A spec stands for a missing cotangent.
         for i, bar in enumerate(bars[self.results :], self.results):
             if i not in constants and not isinstance(bar, Spec):
                 raise self._unknown_derivative_error()

@@ -126,6 +126,7 @@ def straight_through(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(f)
     def apply_straight_through(x: Any, /) -> Any:
+        # f may be anything, so it gets a constant: its own derivative must not be added to the identity's.
         x = as_value(x)
         y = as_value(f(stop_gradient(x)))
         if spec_of(y).shape != spec_of(x).shape:

@@ -24,7 +24,7 @@ from ...ops.index.indexing import getitem
 from ...ops.op import UNKNOWN, Formula, Op
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype
-from ...settings import override_modes
+from ...tape.anomaly import pause_anomaly_checks
 from ..linear_functions import transpose_linear
 
 #: The static parameter of an op in class form; no parameter of Python has such a name.
@@ -50,6 +50,7 @@ def make_custom_record(
     by_jvp = None if jvp is None else _Rule(name, jvp, "jvp", "tangents", "tangent", "result")
 
     def compute(xp: Any, *arrays: Any, **static: Any) -> Any:
+        # The function sees bare arrays: tensors that it makes belong to no transform around the op.
         with outside_transforms():
             return value(xp, *arrays, **static)
 
@@ -63,6 +64,7 @@ def make_custom_record(
         pull_rule = record.rule(tuple(range(len(specs))), len(specs))
         rest = pull_rule.values_of(rule.other_names, out, tuple(primals), specs, static)
         pushed = (_push_by_jvp if by_jvp else _push_by_vjp)(rule, tangents, specs, out, outs, rest)
+        # What a rule closes over would lie above all that it was given.
         _refuse_higher(pushed, [*tangents, *primals, out], name)
         return pushed
 
@@ -73,7 +75,7 @@ def make_custom_record(
 
     record = Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
-        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], doc="", effects=UNKNOWN,
+        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN,
     )  # fmt: skip
     return record
 
@@ -130,6 +132,7 @@ class _Rule(NamedTuple):
                 f"{self.name}: the {self.kind} rule returned {len(made)} {self.made}s for {len(specs)} "
                 f"{self.owner}s.\n  {self.location}"
             )
+        # At each use, since a rule may come to close over a tracked value after it was defined.
         _refuse_foreign(made, [given, *rest], self.name)
         return [self._check(x, spec, i) for i, (x, spec) in enumerate(zip(made, specs, strict=True))]
 
@@ -145,6 +148,7 @@ class _Rule(NamedTuple):
         found = spec_of(value)
         if found.shape != spec.shape:
             raise ShapeError(f"{what} has shape {found.shape}, wanted {spec.shape}.\n  {self.location}")
+        # An integer argument has no cotangent, whatever the rule returns for it.
         if not spec.inexact:
             return None
         if found.weak is None and (not found.inexact or (found.dtype.kind == "c" and spec.dtype.kind != "c")):
@@ -171,6 +175,7 @@ class _Rule(NamedTuple):
         """The transpose of the linear map from what the rule takes (of specs `ins`, which `pack` puts together) to the
         `used` ones of what it makes (of specs `outs`), applied to `given`.
         """
+        # The map is transposed over the whole space of its inputs, so a None that it makes is filled with zeros.
         varying = [i for i, spec in enumerate(ins) if spec.inexact]
 
         def apply_rule(*values: Any) -> list[Any]:
@@ -212,6 +217,7 @@ def _push_by_vjp(
     """The vjp rule is linear in `bar`: bar -> J^T bar. Its transpose is the tangent: t -> J t."""
     moving = [i for i, t in enumerate(tangents) if t is not None]
     along = [tangents[i] for i in moving]
+    # A single result stands alone as `bar`; several are a tuple, with the specs of those without cotangent.
     if type(out) is not tuple:
         return rule.transpose(along, lambda bars: bars[0], outs, specs, moving, rest)[0]
     call = _function_call(rule, rest)
@@ -237,7 +243,7 @@ def _pull_by_jvp(rule: _Rule, specs: Sequence[Spec], bar: Any, *rest: Any) -> tu
     def pack(tangents: dict[int, Any]) -> tuple[Any, ...]:
         return tuple(map(tangents.get, range(len(specs))))
 
-    with override_modes(anomaly=False):  # an anomaly is found where the result arrives
+    with pause_anomaly_checks():
         shares = rule.transpose(filled, pack, specs, outs, used, rest)
     return tuple(map(shares.get, range(len(specs))))
 

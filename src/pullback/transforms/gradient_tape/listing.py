@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...arrays.node import Node
+from ...arrays.text import text_table
 from ...ops.record import PartRule
 from ...ops.saved_values import SavedValue
 from .watch_marks import mark_at
@@ -23,6 +24,7 @@ def live_steps(watched: Iterable[Node]) -> list[Node]:
     reached = set(watched)
     alive = [x for x in gc.get_objects() if type(x) is Node and hasattr(x, "lasti")]  # which is set last
     found = []
+    # Parents have lower orders than their children, so one pass reaches everything.
     for node in sorted(alive, key=lambda node: node.order):
         if node not in reached and any(parent in reached for parent in node.parents):
             reached.add(node)
@@ -35,8 +37,7 @@ def format_table(steps: list[Node]) -> tuple[int, list[str]]:
     """The bytes that the nodes save, each array once, and a line for each: op, result, bytes, the user's line."""
     kept = {id(value): size for node in steps for value, size in _kept_values(node.kept)}
     rows = [("op", "result", "bytes", "line"), *map(_format_row, steps[:_MAX_LINES])]
-    first, second, third = (max(len(row[i]) for row in rows) for i in range(3))
-    lines = [f"  {op:{first}s}  {result:{second}s}  {size:>{third}s}  {line}" for op, result, size, line in rows]
+    lines = [f"  {line}" for line in text_table(rows, right=(2,)).splitlines()]
     if len(steps) > _MAX_LINES:
         lines.append(f"  and {len(steps) - _MAX_LINES} more")
     return sum(kept.values()), lines

@@ -18,7 +18,6 @@ from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...errors import ArgumentError, GraphError
 from ...settings import modes, no_grad, override_modes
-from .jacobian_rows import jacobian_rows, pull_to_sources, release_graph
 from .listing import format_table, live_steps
 from .query import (
     LeafPlace,
@@ -28,6 +27,9 @@ from .query import (
     check_source,
     check_target,
     check_watchable,
+    jacobian_rows,
+    pull_to_sources,
+    release_graph,
     seeds_of,
 )
 from .watch_marks import WatchMark, is_marked_by_others, mark_at
@@ -259,6 +261,7 @@ class GradientTape:
             check_real(x, LeafPlace("hessian: source", ask.structure, i))
         create_graph, retain = self._graph_needs(ask.targets)
         first = pull_to_sources(ask.targets, ask.twins, seeds_of(ask, None), True, True)
+        # A missing gradient is a constant here: its rows come out as zeros of the right shape.
         slopes = [wrap(x.value, x.spec) if g is None else g for g, x in zip(first, ask.sources, strict=True)]
         found = [jacobian_rows(g, ask.twins, create_graph, chunk_size) for g in slopes]
         self._finish_query(() if retain else ask.targets)
@@ -278,6 +281,7 @@ class GradientTape:
         level = max(y.level for y in targets)
         wanted, structure = flatten(sources)
         nodes = [self._node_of(x, LeafPlace(f"{what}: source", structure, i), level) for i, x in enumerate(wanted)]
+        # Twins on the watched nodes: the tensors themselves may have been rebound or unmarked since.
         twins = [wrap(x.value, x.spec, node) for x, node in zip(wanted, nodes, strict=True)]
         return TapeQuery(what, targets, shape, wanted, twins, structure, unconnected == "zero")
 
@@ -295,6 +299,7 @@ class GradientTape:
         graph is needed afterwards.
         """
         recording = modes().grad
+        # Inside the block of a persistent tape derivatives are recorded too, for higher orders.
         if recording and self.persistent and self._open:
             return True, True
         nodes = [y.node for y in roots if isinstance(y, Tensor) and y.node is not None]
@@ -313,6 +318,7 @@ class GradientTape:
         self, ask: TapeQuery, found: Sequence[Any], create_graph: bool, lead: tuple[int, ...] = (), shared: int = 0
     ) -> Any:
         """The derivatives, in the structure of the sources."""
+        # None must mean that there is no path, not that a path was not recorded.
         for i, g in enumerate(found):
             if g is None:
                 self._check_recorded(ask, i)

@@ -66,6 +66,7 @@ class WatchMark:
             return
         self.final_node, self.open = self.current_node(), False
         node, below = self.before, self.below
+        # Tapes that ended since ours began left their nodes for us to skip.
         while below is not None and not below.open:
             node, below = below.before, below.below
         x = self.tensor()
@@ -80,6 +81,7 @@ class WatchMark:
         if x.node is not self.node:  # another tape's node lies over ours and needs it
             return self
         x.node = leaf_node(x)
+        # Hooks and the line of creation belong to the variable, not to what was recorded.
         x.node.call, x.node.code, x.node.lasti = self.node.call, self.node.code, self.node.lasti
         return WatchMark.for_variable(x, self.owner)
 

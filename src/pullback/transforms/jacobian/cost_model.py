@@ -15,12 +15,12 @@ from ...arrays.node import Node
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
-from ...arrays.value import SymbolicValue
 from ...ops.op import Op
 from ...ops.record import PartRule
 from ...ops.replay.rehearsal import dry_run
 from ...tape.sweep import order_deepest_first
 from ..reverse import Pullback
+from ..sized_values import SizedValue, SizeLedger
 
 # Measured by benchmarks/op_costs.py, which prints these tables; one core of an x86-64 server, Python 3.11, NumPy 2.4,
 # float64. Only their ratios matter, and those hold from one machine to the next well enough.
@@ -69,57 +69,29 @@ class CostStep:
         return RATE_NANOSECONDS[self.family] * self.elements * max(len(self.parents), 1)
 
 
-@dataclass(slots=True)
-class SketchLedger:
-    """What a sketch records: the steps, the bytes of the values alive now, and the most there were at once."""
+class CostLedger(SizeLedger):
+    """The steps of a function, and the most bytes of its values alive at once."""
 
-    steps: list[CostStep]
-    count: int = 0
-    live: int = 0
-    peak: int = 0
+    def __init__(self) -> None:
+        self.steps: list[CostStep] = []
+        self.peak = 0
+        self._live = 0
 
-    def new(self, nbytes: int) -> int:
-        """The key of a value that begins to live."""
-        self.live += nbytes
-        self.peak = max(self.peak, self.live)
-        self.count += 1
-        return self.count
+    def add(self, nbytes: int) -> None:
+        self._live += nbytes
+        self.peak = max(self.peak, self._live)
 
+    def shared_memory(self, op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> None:
+        """Tangents of a view are counted like others: to find out costs more than it is worth here."""
 
-class Sketch(SymbolicValue):
-    """A value known by its spec, whose ops are only counted. Unlike a symbol it is held by the function alone, so it
-    lives as long as the tangent that would stand in its place.
-    """
-
-    __slots__ = ("key", "ledger", "level", "scope", "spec")
-    level: int
-    scope: Scope
-
-    def __init__(self, spec: Spec, scope: Scope, ledger: SketchLedger) -> None:
-        self.spec = spec.as_guarded()
-        self.scope = scope
-        self.level = scope.level
-        self.ledger = ledger
-        self.key = ledger.new(spec.nbytes)
-
-    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        """Count the op; its results are sketches too."""
-        self.scope.check()
-        given = [spec_of(x) for x in args]
-        made = op.spec_of(given, static)
-        specs = made if type(made) is tuple else (made,)
-        results = tuple(Sketch(spec, self.scope, self.ledger) for spec in specs)
-        if op.differentiable:
-            parents = tuple(x.key for x in args if type(x) is Sketch and x.spec.inexact)
-            for spec, result in zip(specs, results, strict=True):
-                self.ledger.steps.append(_make_step(op, given, spec, result.key, parents))
-        return results if type(made) is tuple else results[0]
-
-    def __del__(self) -> None:
-        self.ledger.live -= self.spec.nbytes
-
-    def __repr__(self) -> str:
-        return f"<sketch {self.spec}>"
+    def record(self, op: Op, args: Sequence[Any], results: tuple[SizedValue, ...]) -> None:
+        if not op.differentiable:
+            return
+        specs = [spec_of(x) for x in args]
+        parents = tuple(x.key for x in args if type(x) is SizedValue and x.spec.inexact)
+        for result in results:
+            result.key = len(self.steps) + 1
+            self.steps.append(_make_step(op, specs, result.spec, result.key, parents))
 
 
 def _make_step(op: Op, args: Sequence[Spec], out: Spec, key: int, parents: tuple[int, ...]) -> CostStep:
@@ -152,23 +124,19 @@ def sketch_function(
     """The outline of a function of arrays; `holders` are what it may keep state in. Where it cannot be traced,
     since it branches on values, it is run on the tape and its nodes are counted.
     """
-    ledger = SketchLedger([])
-
-    def lift(scope: Scope, x: Any) -> Sketch:
-        return Sketch(spec_of(x), scope, ledger)
-
+    ledger = CostLedger()
     try:
-        scope = Scope("planning", lift, lambda x: x)
+        scope = Scope("planning", lambda scope, x: SizedValue(spec_of(x), scope, ledger), lambda x: x)
         scope.rebindings = []
         try:
             with dry_run(holders, xs), scope:
-                outs, _ = flat(*(Sketch(spec_of(x), scope, ledger) for x in xs))
+                outs, _ = flat(*(scope.lift(scope, x) for x in xs))
         finally:  # restore the tensors that the function updates
             for tensor, value, spec, node, status in reversed(scope.rebindings):
                 tensor.value, tensor.spec, tensor.node, tensor._status = value, spec, node, status
     except Exception:  # only an estimate: if the function is wrong, the run on the tape raises
         return _outline_from_tape(flat, xs, holders)
-    roots = {x.key for x in outs if type(x) is Sketch}
+    roots = {x.key for x in outs if type(x) is SizedValue}
     return _make_outline(ledger.steps, tuple(map(spec_of, outs)), roots, ledger.peak)
 
 

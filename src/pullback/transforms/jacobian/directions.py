@@ -10,7 +10,7 @@ from ...arrays.backends import namespace_on
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
-from ...arrays.trees import LEAF, flatten, is_plain_leaf, unflatten
+from ...arrays.trees import LEAF, flatten, is_plain_leaf, map_tree, unflatten
 from ...arrays.value import Value
 from ...errors import DtypeError
 from ...ops.elementwise import pointwise
@@ -41,6 +41,7 @@ class FlatCall:
         picked = tuple(args[i] for i in self._chosen)
         self._structure: Any = LEAF
         leaves = list(picked)
+        # One bare array, the usual case, needs no tree.
         if len(picked) != 1 or not is_plain_leaf(picked[0]):
             leaves, self._structure = flatten(picked)
         self.xs = [_as_real(x, what, self._structure, i) for i, x in enumerate(leaves)]
@@ -103,6 +104,7 @@ def compute_jacobian(flat: FlatCall, mode: str, chunk: int | None) -> Any:
 
 
 def _chunk_ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
+    # Without directions there is one empty run, which gives the results their shapes.
     size = chunk or max(total, 1)
     return ((start, min(start + size, total)) for start in range(0, max(total, 1), size))
 
@@ -145,6 +147,7 @@ def _forward_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]],
 
 def _push_directions(flat: FlatCall, tangents: list[Any], count: int) -> tuple[list[Any], Any]:
     """`count` tangents through f: for each result its derivatives, stacked along axis 0; and aux."""
+    # A batch of one would cost every op an axis for nothing.
     if count == 1:
         alone = [None if t is None else t[0] for t in tangents]
         _, found, aux = jvp(flat, flat.xs, alone, has_aux=True)
@@ -157,8 +160,7 @@ def _push_directions(flat: FlatCall, tangents: list[Any], count: int) -> tuple[l
 
 def _lower_shared_aux(aux: Any, scope: Scope) -> Any:
     """The aux of f, which is the same for all directions."""
-    leaves, structure = flatten(aux)
-    return unflatten(structure, [scope.lower(unwrap_to_level(x, scope)) if isinstance(x, Value) else x for x in leaves])
+    return map_tree(lambda x: scope.lower(unwrap_to_level(x, scope)) if isinstance(x, Value) else x, aux)
 
 
 def _join_chunks(pieces: Sequence[Any]) -> Any:
@@ -172,6 +174,7 @@ def _columns_as_block(columns: Any, offset: int, spec: Spec) -> Any:
 
 
 def _take_rows(stacked: Any, offset: int, size: int) -> Any:
+    # A slice of everything would be an op on the tape of an outer derivative.
     if size == spec_of(stacked).shape[0]:
         return stacked
     return getitem(stacked, slice(offset, offset + size))
@@ -187,6 +190,7 @@ def _reverse_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]],
     specs = [spec_of(x) for x in pullback.outs]
     units = [(1.0, 1.0j) if spec.dtype.kind == "c" else (1.0,) for spec in specs]
     *offsets, total = _offsets([spec.size * len(u) for spec, u in zip(specs, units, strict=True)])
+    # One number: the plain backward pass, on its fast path.
     if total == 1 == len(specs):
         return [[_shape_block(bar, specs[0]) for bar in pullback.gradient(retain=False)]], aux
     pieces: list[list[Any]] = []

@@ -117,6 +117,7 @@ def _make_derivative(
     def derivative(*args: Any, **kwargs: Any) -> Any:
         flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
         chosen, chunk, inner_chunk = mode, None, None
+        # A plan traces the function, so it is only made where there is something to decide.
         if explain or planner.is_needed(flat.xs):
             plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
             chosen, chunk, inner_chunk = plan.choice.mode, plan.choice.chunk, plan.choice.inner
@@ -129,6 +130,7 @@ def _make_derivative(
         def first(*inputs: Any, **named: Any) -> Any:
             return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, what), inner_modes[0], inner_chunk)
 
+        # The outer derivative takes the inner one for its function, so any mode goes over any other.
         if inner_modes:
             flat = FlatCall(first, argnums, args, kwargs, has_aux, what)
         return compute_jacobian(flat, outer_mode, chunk)

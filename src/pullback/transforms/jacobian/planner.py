@@ -118,6 +118,7 @@ class DerivativePlanner:
         key = (self.what, self.mode, self.budget, *map(_plan_key, xs), None, *map(_plan_key, flatten(call)[0]))
         found = self._known.get(key)
         if found is None:
+            # A loop over ever new shapes must not keep a plan for each.
             if len(self._known) >= _MAX_PLANS:
                 self._known.clear()
             found = self._known[key] = self._make_plan(
@@ -153,6 +154,7 @@ def _chunk_size(budget: int | None, each: int, count: int) -> int:
     """How many of `count` directions, of so many bytes each, run at once: chunks of nearly one size."""
     if budget is None or each * count <= budget:
         return max(count, 1)
+    # Rounded up twice: the fewest chunks that fit, then the smallest size that needs no more of them.
     most = max(budget // max(each, 1), 1)
     return -(-count // -(-count // most))
 
@@ -177,6 +179,7 @@ def _estimate_hessian(
     A tape under tangents saves a tangent beside each value it saves; one over them saves the inner batch.
     """
     way = HESSIANS[mode]
+    # The first letter is the outer derivative, taken of inputs x outputs numbers.
     directions = inputs if way[0] == "f" else inputs * outputs
     inside = inputs if way[1] == "f" else outputs
     alone = 2 * outline.peak if way == "ff" else outline.back + 2 * given + (outline.kept if way == "rf" else 0)

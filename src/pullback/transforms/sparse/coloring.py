@@ -76,6 +76,7 @@ def _color_both(pattern: Matrix) -> Coloring:
 
 
 def _color_without_long_rows(pattern: Matrix) -> list[Coloring]:
+    # A bound for every way to cut, cheap to compute; only the most promising ones are colored.
     lengths = np.diff(pattern.indptr)
     longest = np.unique(np.append(lengths, 0))
     long_of = {int(n): lengths > n for n in longest[-64:]}
@@ -95,11 +96,13 @@ def _group_columns(pattern: Matrix) -> Any:
     lengths = np.diff(pattern.indptr)
     counts = np.bincount(pattern.indices, minlength=pattern.shape[1])
     used = np.flatnonzero(counts)
+    # A row of n entries needs n colors, which bounds every coloring from below.
     fewest = int(lengths.max(initial=0))
     if fewest == used.size:  # a full row: each column needs a color of its own
         return _number_at(used, pattern.shape[1])
     by_column = pattern.tocsc()
     crowd = by_column.T @ lengths  # how many entries share a row with those of a column
+    # The natural order is best for bands, crowded columns first for anything irregular.
     orders = (used, used[np.argsort(-crowd[used], kind="stable")])
     return _fewest_colors((_color_greedily(by_column, order) for order in orders), fewest)
 
@@ -130,6 +133,7 @@ def _color_greedily(by_column: Any, order: Any) -> Any:
         taken = 0
         for row in rows:
             taken |= taken_in[row]
+        # The lowest color that no row of this column has.
         bit = ~taken & (taken + 1)
         for row in rows:
             taken_in[row] |= bit
@@ -217,6 +221,7 @@ def entry_places(pattern: Matrix, colors: Coloring, symmetric: bool) -> Any:
     height, width = pattern.shape
     rows = np.repeat(np.arange(height), np.diff(pattern.indptr))
     columns = pattern.indices.astype(np.intp)
+    # An entry that is alone in its row's group can be read off; otherwise its row's product shows it.
     alone = _is_alone(rows, colors.columns[columns], height)
     in_columns = colors.columns[columns] * height + rows
     if symmetric:

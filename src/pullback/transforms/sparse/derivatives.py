@@ -74,6 +74,7 @@ class _PlanCache:
         matrix, wrong = plan.evaluate(x, check)
         if not wrong.size:
             return matrix
+        # f took another path here: from now on the plan covers both.
         if self.pattern is None:
             plan = self._plan(x, plan.pattern + self._plan(x, None).pattern)
         return plan(x, check=check)
@@ -95,12 +96,14 @@ def _make_plan(
     spec = spec_of(x)
     mapped = grad(f) if derivative == "hessian" else f
     if pattern is None:
+        # Planning must not draw random numbers or update state that the real run needs.
         with dry_run((f,), (x,)):
             value, matrix, precision = trace_pattern(mapped, x, kind == "local", what)
     else:
         with dry_run((f,), (x,)):
             value = _evaluate(mapped, x, what)
         matrix = as_pattern(pattern, (spec_of(value).size, spec.size), what)
+        # Without a trace the intermediate values are unknown; the ends bound what can be expected.
         precision = max(precision_of(spec), precision_of(spec_of(value)))
     out = make_spec(spec_of(value).shape, spec_of(value).dtype, spec.device)
     for one in (spec, out):
@@ -109,6 +112,7 @@ def _make_plan(
                 f"{what}: SciPy's matrices hold float32 and float64, here x is {spec} and the result {out}."
             )
     if derivative == "hessian":
+        # Cautious rules need not find a symmetric pattern, and the coloring relies on one.
         matrix = (matrix + matrix.T).tocsr()
     matrix.sort_indices()
     return SparsePlan(f, derivative, spec, out, matrix, _color_pattern(matrix, derivative, coloring), precision)
@@ -218,6 +222,7 @@ def _make_diagonal(f: Function, derivative: DerivativeKind) -> Callable[[Any], A
         plan = known.at(x)
         if plan.out.size != plan.spec.size:
             raise ArgumentError(f"{what}: {plan.spec} is mapped to {plan.out}, so the Jacobian is not square.")
+        # With nearly as many groups as columns, the diagonal is simpler by columns.
         sparse = 2 * plan.products <= plan.spec.size or plan.products == 1
         found = known.matrix(x, True).diagonal() if sparse else plan.diagonal(x)
         return namespace_on(plan.spec.device).asarray(found.reshape(plan.spec.shape))

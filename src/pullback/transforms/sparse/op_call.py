@@ -13,7 +13,7 @@ from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
 from ...ops.dispatch import compute
 from ...ops.op import Op
-from ...ops.shape.reshaping import fit_to_spec
+from ...ops.reduce.reductions import fit_to_spec
 from ...tape.cotangents import strip_mask
 
 
@@ -36,6 +36,7 @@ class OpCall:
     def as_linear_function(self, position: int) -> Callable[[Any], list[Any]]:
         """The op as a function of one argument, flat in and out, the others that it is linear in being zero."""
         shape, xp = self.spec(position).shape, namespace_on(self.spec(position).device)
+        # Arguments without a derivative, such as indices, stay as they are.
         args = [
             _as_bare_array(x) if self.op.pull_of(i) is None else xp.zeros(self.spec(i).shape)
             for i, x in enumerate(self.values)
@@ -51,6 +52,7 @@ class OpCall:
     def as_pull_function(self, position: int) -> Callable[[Any], list[Any]]:
         """The op's pull, from flat cotangents of its one result to flat ones of an argument."""
         specs = tuple(spec_of(x) for x in self.values)
+        # The op's own rule, as the backward pass calls it: no second source of truth.
         rule, wanted = self.op.rule((position,), len(specs)), spec_of(self.outs[0]).shape
         values, xp = [_as_bare_array(x) for x in self.values], namespace_on(specs[position].device)
 
@@ -67,6 +69,7 @@ class OpCall:
         xp = namespace_on(self.spec(positions[0]).device)
 
         def run(*factors: Any) -> Any:
+            # Ones of no memory, since the factors may be large.
             args = [np.broadcast_to(np.float64(1), shape) for shape in shapes]
             for position, factor in zip(positions, factors, strict=True):
                 args[position] = factor

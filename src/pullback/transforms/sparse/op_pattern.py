@@ -42,6 +42,7 @@ def patterns_of(call: OpCall, below: Sequence[Matrix | None]) -> list[Matrix | N
             continue
         for i, part in enumerate(_propagate(call, position, pattern)):
             total = totals[i]
+            # The sum of boolean matrices is their union.
             totals[i] = part if total is None or total is part else total + part
     return [t if spec_of(out).inexact else None for t, out in zip(totals, call.outs, strict=True)]
 
@@ -54,6 +55,7 @@ def _has_no_derivative(op: Op, position: int) -> bool:
 def _propagate(call: OpCall, position: int, pattern: Matrix) -> list[Matrix]:
     """What the results have from one argument."""
     op, one_result = call.op, len(call.outs) == 1
+    # From what the record alone tells to what must be found by running the op.
     if op.motion == "pointwise" and one_result:
         return [_propagate_pointwise(call, position, pattern)]
     try:
@@ -96,6 +98,7 @@ def _propagate_linear(call: OpCall, position: int, pattern: Matrix) -> list[Matr
         copies = single_sources(run, size)
         if copies is not None:
             return [copy_rows(pattern, source, there) for source, there in copies]
+        # No copies forward, but perhaps each element goes to one place: then the pull makes copies.
         if len(call.outs) == 1:
             targets = single_sources(call.as_pull_function(position), spec_of(call.outs[0]).size)
             if targets is not None:
@@ -116,6 +119,7 @@ def _propagate_by_units(
     def run_one(x: Any) -> Any:
         return run(x.reshape(-1))[i].reshape(wanted)
 
+    # Weights that may be negative could cancel in a probe, so links are only proved for a rearrangement.
     links = linked_axes(run_one, shape, wanted) if call.op.motion == "rearrange" else []
     mixed = size // max(1, math.prod(shape[a] for a, _ in links))
     if mixed * (size + count) > _MAX_PROBE_ELEMENTS:
@@ -129,6 +133,7 @@ def _propagate_reduction(call: OpCall, position: int, pattern: Matrix) -> Matrix
     kept = tuple(1 if a in call.static["axis"] else n for a, n in enumerate(spec.shape))
     target = np.broadcast_to(np.arange(spec_of(out).size).reshape(kept), spec.shape).reshape(-1)
     counts = np.ones(spec.size, bool)
+    # At these values a maximum has one source, found by pulling ones back.
     if call.local:
         (share,) = call.as_pull_function(position)(np.ones(spec_of(out).size))
         counts = share != 0

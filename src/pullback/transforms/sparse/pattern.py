@@ -49,6 +49,7 @@ def precision_of(spec: Spec) -> float:
     """The relative distance of neighboring floating-point numbers, by how many bytes they have (0 for integers)."""
     if not spec.inexact:
         return 0.0
+    # bfloat16 has the fewest digits of two bytes, so it speaks for float16 too.
     width = spec.dtype.itemsize // (2 if spec.dtype.kind == "c" else 1)
     return 2.0 ** {2: -7, 4: -23}.get(width, -52)
 
@@ -83,8 +84,10 @@ class TracedValue(Value):
         outs = out if type(out) is tuple else (out,)
         found: list[Matrix | None] = [None] * len(outs)
         if any(sources is not None for sources in below):
+            # A bare array of the function is the same at every x, so its zeros count for good.
             fixed = [not mine and is_array(x) for x, mine in zip(args, own, strict=True)]
             found = patterns_of(OpCall(op, values, fixed, outs, static, self.trace_state.local), below)
+            # A step in float32 limits what a check of float64 results can ask for.
             self.trace_state.note_precision(outs)
         results = [TracedValue(x, sources, scope, self.trace_state) for x, sources in zip(outs, found, strict=True)]
         return tuple(results) if type(out) is tuple else results[0]
@@ -119,6 +122,7 @@ def _lower_constant(x: Any) -> Any:
 
 def bare_point(x: Any, what: str) -> Any:
     """The point to differentiate at, as a bare floating-point array."""
+    # Untracked tensors are looked through; a tracked one would silently lose its derivative.
     while isinstance(x, Tensor):
         if x.node is not None:
             raise GraphError(
@@ -143,6 +147,7 @@ def trace_pattern(f: Callable[[Any], Any], x: Any, local: bool, what: str) -> tu
     scope = Scope(what, lambda scope, value: TracedValue(value, None, scope, tracing), _lower_constant)
     count = spec_of(x).size
     with scope:
+        # At first each input depends on itself alone: the identity.
         out, structure = flatten(f(TracedValue(x, identity(count, bool, "csr"), scope, tracing)))
         if structure is not LEAF:
             raise ArgumentError(f"{what}: the function returned a tree of {len(out)} arrays, wanted one array.")

@@ -37,6 +37,7 @@ def single_sources(run: FlatFunction, size: int) -> list[tuple[Any, Any]] | None
     there is one; None if an element is anything but a copy or zero.
     """
     counts = run(np.ones(size))
+    # Ones in: an element that is a copy of one element, or zero, gives 1 or 0.
     if not all(np.isin(count, (0, 1)).all() for count in counts):
         return None
     found = [np.zeros(count.size, np.intp) for count in counts]
@@ -64,6 +65,7 @@ def linked_axes(run: Callable[[Any], Any], shape: Sequence[int], out_shape: Sequ
     weight = run(np.ones(shape))
     links: list[AxisLink] = []
     for a, n in enumerate(shape):
+        # An axis of size one links to anything, which tells nothing.
         candidates = [b for b, m in enumerate(out_shape) if n == m > 1 and all(b != taken for _, taken in links)]
         if not candidates:
             continue
@@ -119,6 +121,7 @@ def unit_sources(
 
 def unite_rows(pattern: Matrix, links: Sequence[AxisLink], shape: Sequence[int], wanted: Sequence[int]) -> Matrix:
     """Each result has what all elements that share its places along the linked axes have together."""
+    # First unite the rows of each group, then copy the union to each result: both are products of matrices.
     groups = math.prod(shape[a] for a, _ in links)
     of_source, of_result = _group_numbers(shape, [a for a, _ in links]), _group_numbers(wanted, [b for _, b in links])
     together = boolean_matrix(of_source, np.arange(of_source.size), groups, of_source.size) @ pattern

@@ -86,6 +86,7 @@ class SparsePlan:
         """The directions of the products, columns' and rows', and among them, last, the one of the check."""
         forward = _color_indicators(self.colors.columns, self.colors.column_count)
         back = _color_indicators(self.colors.rows, self.colors.row_count)
+        # The check joins a batch that runs anyway.
         if len(forward) or not len(back):
             forward = np.vstack((forward, _check_direction(forward.shape[1])))
         else:
@@ -125,8 +126,10 @@ class SparsePlan:
         found = shown[:columns].reshape(-1)
         found = np.concatenate((found, seen[:rows].reshape(-1))) if rows else found
         pattern = self.pattern
+        # Copies of the structure: the caller may sort or sum the matrix in place.
         entries = found[self._places], pattern.indices.copy(), pattern.indptr.copy()
         matrix = csr_matrix(entries, shape=pattern.shape)
+        # One product more than there are groups: the last is the check.
         if len(shown) > columns:
             return matrix, _find_wrong_rows(matrix, to_host(forward[-1]).reshape(-1), shown[-1], self.precision)
         if len(seen) > rows:
@@ -155,6 +158,7 @@ class SparsePlan:
             directions,
             lambda end: nullcontext() if end and last else rehearse((self.f,), (x,)),
         )
+        # f may return another size at another x; the places would then read wrong numbers.
         if found.shape[1] != self.out.size:
             raise ShapeError(
                 f"plan: f returned {found.shape[1]} elements here, and {self.out.size} where the plan was made.\n"
@@ -232,6 +236,7 @@ class SparsePlan:
             )
             pattern.check_format()
             colors = Coloring(np.array(given["columns"], np.intp), np.array(given["rows"], np.intp))
+            # The text comes from outside: all that it claims is checked before it is believed.
             plan = SparsePlan(f, given["derivative"], spec, out, pattern, colors, float(given["precision"]))
             _ = plan._places  # raises if the colors do not show every entry
             return plan
@@ -262,6 +267,7 @@ def _color_indicators(colors: Any, count: int) -> Any:
 
 def _check_direction(size: int) -> Any:
     """A generic direction, the same at every run; away from zero, so that no column is missed."""
+    # A fixed seed: a plan must not depend on, or disturb, the user's random numbers.
     rng = np.random.default_rng(20)
     return rng.uniform(0.5, 1.5, size) * rng.choice((-1.0, 1.0), size)
 
@@ -291,5 +297,6 @@ def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: fl
     with np.errstate(invalid="ignore"):
         off = np.abs(product - made)
     known = np.isfinite(off)
+    # A nonzero outside of the pattern is missed only if it is smaller than this.
     room = precision**0.5 * size + 100 * precision * np.max(size[known], initial=0.0)
     return np.flatnonzero(known & (off > room))

@@ -46,6 +46,7 @@ class SeriesCall:
 def coefficient_rules(call: SeriesCall, start: Any, out: Any) -> list[CoefficientRule | None]:
     """How each result of a call grows from where it starts; `out` are the series of the results themselves."""
     moves = tuple(series is not None for series in call.moving)
+    # A result that does not move has no further coefficients.
     if True not in moves:
         return [None] * (len(out) if type(out) is tuple else 1)
     # Two ops are known by their objects: the product is what rules are made of, so it must not ask a rule for its own;
@@ -145,6 +146,7 @@ def _make_general_rules(call: SeriesCall, out: Any) -> list[CoefficientRule | No
     def slopes() -> tuple[Any, ...]:
         along = [None if series is None else series.derivative() for series in call.moving]
         pushed = call.op.push(along, out, call.args, call.static)
+        # A push may return None for all results together.
         return pushed if type(pushed) is tuple else (pushed,) * len(results)
 
     def grow(i: int, k: int) -> Any:

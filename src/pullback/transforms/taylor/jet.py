@@ -9,11 +9,11 @@ from typing import Any
 from ...arrays.argument_checks import check_functions
 from ...arrays.scope import Scope
 from ...arrays.spec import spec_of, zeros
-from ...arrays.trees import flatten, leaves_matching, unflatten
+from ...arrays.trees import flatten, leaves_matching, map_tree, unflatten
 from ...errors import ArgumentError
 from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import divide, multiply
-from ..boundary import as_array_leaf, as_differentiable, owned_copy, unwrap_to_level
+from ..boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, unwrap_to_level
 from ..forward import check_tangent
 from .series import Series, series_scope
 
@@ -34,6 +34,7 @@ def jet(f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) ->
     (array(8.), [array(12.), array(12.), array(6.)])
     """
     check_functions("jet", f)
+    # All series get the order of the longest: the missing derivatives are zero.
     given = _check_series(primals, series)
     order = max(map(len, given), default=0)
     scope = series_scope()
@@ -46,10 +47,7 @@ def jet(f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) ->
 
 
 def _check_series(primals: Sequence[Any], series: Sequence[Any]) -> list[Sequence[Any]]:
-    if not isinstance(primals, (tuple, list)) or not isinstance(series, (tuple, list)):
-        raise ArgumentError("jet: primals and series are tuples, with one entry for each argument of the function.")
-    if len(primals) != len(series):
-        raise ArgumentError(f"jet: got {len(primals)} primals and series for {len(series)} arguments.")
+    check_paired("jet", primals, series, "series")
     for i, one in enumerate(series):
         if not (one is None or isinstance(one, (tuple, list))):
             raise ArgumentError(
@@ -61,9 +59,9 @@ def _check_series(primals: Sequence[Any], series: Sequence[Any]) -> list[Sequenc
 
 def _make_series(primal: Any, derivatives: Sequence[Any], order: int, scope: Scope) -> Any:
     """One argument as series, leaf by leaf; unchanged if it is constant."""
-    leaves, structure = flatten(primal)
     if all(d is None for d in derivatives):
-        return unflatten(structure, [as_value(x) for x in leaves])
+        return map_tree(as_value, primal)
+    leaves, structure = flatten(primal)
     values = [as_differentiable(x, "jet", structure, i) for i, x in enumerate(leaves)]
     known = [[x] for x in values]
     for k, derivative in enumerate(derivatives, 1):
@@ -89,6 +87,7 @@ def _split_derivatives(out: Any, order: int, scope: Scope) -> list[Any]:
 def _scale_by_factorial(op: Callable[[Any, Any], Any], x: Any, k: int) -> Any:
     """x times or over k!, by factors that every dtype holds."""
     factors = [math.factorial(min(k, _MAX_FACTORIAL)), *range(_MAX_FACTORIAL + 1, k + 1)]
+    # One product of all would overflow float16 before the result does.
     for factor in factors:
         x = x if factor == 1 else op(x, factor)
     return x

@@ -95,9 +95,11 @@ class Series(Value):
                 if x.memo is not None:
                     return x.memo.result(op, args, static)
                 order = max(order, len(x.known) - 1)
+        # Nothing moves: compute below, as for any constant.
         if order == 0 or not op.differentiable:
             out = run(op, [_start_of(x, scope) for x in args], static)
             return _map_results(out, lambda part: Series([part], scope)) if op.differentiable else out
+        # A memo for each op: rules of one op share series, and it is finished before the next op runs.
         memo = SeriesMemo(scope)
         out = memo.result(op, [memo.import_argument(x) for x in args], static)
         memo.finish(order)
@@ -162,6 +164,7 @@ class SeriesMemo:
             return start
         moving = [x if type(x) is Series and x.scope is scope and x.moves else None for x in args]
         out = _map_results(start, lambda part: self._remember(Series([part], scope, self)))
+        # Results exist before their rules do, since a rule may refer to its own result.
         grown = coefficient_rules(SeriesCall(op, args, static, points, moving), start, out)
         for part, grow in zip(out if type(out) is tuple else (out,), grown, strict=True):
             part.grow = grow if part.spec.inexact else None
@@ -179,6 +182,7 @@ class SeriesMemo:
         """
         for _ in range(order):
             growing = [(series, len(series.known)) for series in self._series if series.grow is not None]
+            # The lengths were taken before: each series grows by one however often the others ask it.
             for series, k in reversed(growing):
                 series.coefficient(k)
         for series in self._series:

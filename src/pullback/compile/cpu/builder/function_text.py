@@ -29,17 +29,20 @@ class OpenLoop:
 class FunctionText:
     """The lines so far, those of the function's entry, the counters of open loops, and its declarations."""
 
-    def __init__(self, vector_bytes: int = 0) -> None:
+    def __init__(self, vector_bytes: int = 0, declared: set[str] | None = None) -> None:
         self.vector_bytes = vector_bytes
         self.counter = itertools.count()
-        self.declared: set[str] = set()
+        self.declared: set[str] = set() if declared is None else declared
         self.functions: dict[str, str] = {}
         self.lines: list[str] = []
         self.entry: list[str] = []
         self.counters: list[str] = []
 
     def builder(self, lanes: int) -> IRBuilder:
-        return IRBuilder(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
+        """A builder that appends to the function's lines."""
+        found = IRBuilder(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
+        found.lines = self.lines
+        return found
 
     def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
         """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
@@ -50,15 +53,17 @@ class FunctionText:
         self.counters.append(f"%i{tag}")
         return OpenLoop(f"%c{tag}", tag, size, step)
 
-    def close(self, loop: OpenLoop, stays: bool = False) -> None:
-        """Close a loop; one that `stays` is not unrolled."""
+    def close(self, loop: OpenLoop, stays: bool = False, only_if: str = "") -> None:
+        """Close a loop; one that `stays` is not unrolled. It may go on only if a condition holds."""
         index, tag = self.counters.pop(), loop.tag
         rest = disable_unroll(self.declared) if stays else ""
+        more = f"%o{tag}" if only_if else f"%m{tag}"
         self.lines += [
             f"  %n{tag} = add nuw nsw {INDEX} {index}, {loop.step}",
             f"  store {INDEX} %n{tag}, ptr {loop.slot}",
             f"  %m{tag} = icmp ult {INDEX} %n{tag}, {loop.size}",
-            f"  br i1 %m{tag}, label %L{tag}, label %E{tag}{rest}",
+            *([f"  %o{tag} = and i1 %m{tag}, {only_if}"] if only_if else []),
+            f"  br i1 {more}, label %L{tag}, label %E{tag}{rest}",
             f"E{tag}:",
         ]
 
@@ -84,3 +89,7 @@ class FunctionText:
         self.entry.append(f"  {name} = alloca {kind}")
         self.lines.append(f"  store {kind} {start}, ptr {name}")
         return name
+
+    def render(self, head: str, *first: str) -> str:
+        """The whole function; its slots, and the lines that come `first`, are in its entry block."""
+        return "\n".join([f"{head} #0 {{", "entry:", *self.entry, *first, *self.lines, "  ret void", "}"])

@@ -26,6 +26,7 @@ _COMPARE = {
 }  # fmt: skip
 _EXTREME = {"maximum": ("greater", "smax", "umax"), "minimum": ("less", "smin", "umin")}
 _BITS = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
+_LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven", "round": "roundeven"}
 #: Words that are functions of the module itself, filled in by `math.functions`.
 MATH_FUNCTIONS: dict[str, Any] = {}
@@ -61,6 +62,9 @@ class IRBuilder:
 
     def emit(self, text: str) -> None:
         self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
 
     def assign_value(self, text: str, dtype: np.dtype[Any]) -> IRValue:
         return IRValue(self.assign(text), dtype, self.lanes)
@@ -187,29 +191,12 @@ class IRBuilder:
         return self.assign_value(f"fcmp {relation} {llvm_type(x.dtype, self.lanes)} {size.name}, {infinite.name}", BOOL)
 
     def logical_not(self, x: IRValue) -> IRValue:
-        return self.assign_value(
-            f"xor {llvm_type(BOOL, self.lanes)} {self.to_bool(x).name}, {self.number(True, BOOL).name}", BOOL
-        )
-
-    def logical_and(self, x: IRValue, y: IRValue) -> IRValue:
-        return self.assign_value(
-            f"and {llvm_type(BOOL, self.lanes)} {self.to_bool(x).name}, {self.to_bool(y).name}", BOOL
-        )
-
-    def logical_or(self, x: IRValue, y: IRValue) -> IRValue:
-        return self.assign_value(
-            f"or {llvm_type(BOOL, self.lanes)} {self.to_bool(x).name}, {self.to_bool(y).name}", BOOL
-        )
-
-    def logical_xor(self, x: IRValue, y: IRValue) -> IRValue:
-        return self.assign_value(
-            f"xor {llvm_type(BOOL, self.lanes)} {self.to_bool(x).name}, {self.to_bool(y).name}", BOOL
-        )
+        return self._instruction("xor", self.to_bool(x), self.number(True, BOOL))
 
     def bitwise_invert(self, x: IRValue) -> IRValue:
         x = self.coerce(x)
         ones = self.number(True, BOOL) if x.dtype.kind == "b" else self.number(-1, np.dtype(f"i{x.dtype.itemsize}"))
-        return self.assign_value(f"xor {llvm_type(x.dtype, self.lanes)} {x.name}, {ones.name}", x.dtype)
+        return self._instruction("xor", x, ones)
 
     def __getattr__(self, word: str) -> Callable[..., IRValue]:
         """The words that are one instruction, or one call."""
@@ -220,7 +207,9 @@ class IRBuilder:
         if word in _EXTREME:
             return lambda x, y: self._select_extreme(word, x, y)
         if word in _BITS:
-            return lambda x, y: self._bitwise(_BITS[word], x, y)
+            return lambda x, y: self._instruction(_BITS[word], self.coerce(x), self.coerce(y))
+        if word in _LOGICAL:
+            return lambda x, y: self._instruction(_LOGICAL[word], self.to_bool(x), self.to_bool(y))
         if word in EXPANSIONS:
             return functools.partial(EXPANSIONS[word], self)
         if word in _ROUND:
@@ -243,8 +232,7 @@ class IRBuilder:
         x, y = self.coerce(x), self.coerce(y)
         if x.dtype.kind == "b":
             return self.logical_or(x, y) if word == "add" else self.logical_and(x, y)
-        instruction = _ARITHMETIC[word][x.dtype.kind != "f"]
-        return self.assign_value(f"{instruction} {llvm_type(x.dtype, self.lanes)} {x.name}, {y.name}", x.dtype)
+        return self._instruction(_ARITHMETIC[word][x.dtype.kind != "f"], x, y)
 
     def _compare(self, word: str, x: IRValue, y: IRValue) -> IRValue:
         x, y = self.coerce(x), self.coerce(y)
@@ -263,6 +251,6 @@ class IRBuilder:
         name = f"llvm.{signed if x.dtype.kind == 'i' else unsigned}"
         return self.call(f"{name}.{self.suffix(x.dtype)}", x.dtype, x, y)
 
-    def _bitwise(self, instruction: str, x: IRValue, y: IRValue) -> IRValue:
-        x, y = self.coerce(x), self.coerce(y)
+    def _instruction(self, instruction: str, x: IRValue, y: IRValue) -> IRValue:
+        """An instruction on two values of one dtype, which is its result's too."""
         return self.assign_value(f"{instruction} {llvm_type(x.dtype, self.lanes)} {x.name}, {y.name}", x.dtype)

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..builder.function_text import INDEX
 from ..builder.ir_builder import IRBuilder
+from ..builder.memory import emit_gather
 from ..builder.vector_types import BOOL, IRValue, llvm_element_type, llvm_type
-from .access import BufferAccess, ElementRef, emit_gather, from_memory
+from .access import BufferAccess, ElementRef
 
 _WHOLE = np.dtype(np.int64)
 
@@ -88,4 +89,4 @@ def load_lanes_at(
         by = builder.assign_value(f"add <{lanes} x {INDEX}> {by.name}, <{steps}>", by.dtype)
     element = llvm_element_type(place.buffer.dtype, True)
     places = builder.assign(f"getelementptr {element}, ptr {base}, <{lanes} x {INDEX}> {by.name}")
-    return from_memory(builder, emit_gather(builder, place.buffer, places, mask), place.buffer.dtype)
+    return emit_gather(builder, places, place.buffer.dtype, mask)

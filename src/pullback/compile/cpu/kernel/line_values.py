@@ -39,9 +39,7 @@ class LineValues:
         if id(line) in self.fold_results:
             return self.fold_results[id(line)]
         if id(line) not in self.row_scalars:
-            builder = self.text.builder(1)
-            self._compute_row_scalar(builder, line)
-            self.text.lines += builder.lines
+            self._compute_row_scalar(self.text.builder(1), line)
         return self.row_scalars[id(line)]
 
     def _compute_row_scalar(self, builder: IRBuilder, line: KernelLine) -> None:
@@ -64,7 +62,6 @@ class LineValues:
         if id(line) not in self.splats:
             builder = self.text.builder(self.domain.lanes)
             self.splats[id(line)] = builder.splat(value) if not value.name.startswith("splat") else value
-            self.text.lines += builder.lines
         return self.splats[id(line)]
 
     def splat_in_loop(self, builder: IRBuilder, line: KernelLine) -> IRValue:
@@ -119,7 +116,5 @@ class LineValues:
         self, builder: IRBuilder, x: KernelLine | Store, place: ElementRef, indices: list[IRValue]
     ) -> ElementRef:
         """A place shifted by indices that are the same for all lanes."""
-        scalar = self.text.builder(1)
-        scalar.lines = builder.lines
         rows = [self.row_scalar(a) for a in x.args] if builder.lanes > 1 else indices
-        return shift_base(self.access, scalar, place, x.places, rows)
+        return shift_base(self.access, self.text.builder(1), place, x.places, rows)

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.domain import Domain
+from ...schedule.row_plan import count_phases, plan_rows
+from ...target import Limits
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
@@ -80,22 +82,21 @@ def find_overlapping_buffers(buffers: Iterable[Buffer]) -> set[Buffer]:
     return found
 
 
-def render_kernel(kernel: Kernel, vector_bytes: int) -> RenderedKernel:
-    """A kernel as a function for vectors of this many bytes."""
-    return _Renderer(kernel, vector_bytes).render()
+def render_kernel(kernel: Kernel, limits: Limits) -> RenderedKernel:
+    """A kernel as a function for a machine with these limits."""
+    return _Renderer(kernel, limits).render()
 
 
 class _Renderer:
-    def __init__(self, kernel: Kernel, vector_bytes: int) -> None:
+    def __init__(self, kernel: Kernel, limits: Limits) -> None:
         self.kernel = kernel
         self.used = kernel.live_lines()
-        self.domain = Domain(kernel, vector_bytes)
-        self.text = FunctionText(vector_bytes)
+        self.domain = Domain(kernel, limits)
+        self.text = FunctionText(limits.vector_bytes)
         self.access = BufferAccess()
         self.values = LineValues(self.text, self.domain, self.access)
-        phases = [line.phase for line in self.used] + [store.phase for store in kernel.stores]
-        self.phases = 1 + max(phases, default=0)
-        self.row_scratch = RowScratch(self.domain, self.used, self.phases)
+        self.phases = count_phases(kernel)
+        self.row_scratch = RowScratch(plan_rows(self.domain, limits))
 
     def render(self) -> RenderedKernel:
         for store in self.kernel.stores:
@@ -110,14 +111,12 @@ class _Renderer:
         overlapping = find_overlapping_buffers(buffers)
         given = [f"ptr %b{i}" if b in overlapping else f"ptr noalias %b{i}" for i, b in enumerate(buffers)]
         division = self.kernel.division
-        limits = [] if division is None else self.domain.block_bounds_lines()
+        limits = [] if division is None else _block_bounds(self.domain)
         extra = ["ptr noalias %scratch", "ptr noalias %status", *(["i64 %block"] if division else [])]
-        body = "\n".join([*self.text.entry, *limits, *self.text.lines])
-        parameters = ", ".join([*given, *extra])
-        text = f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+        text = self.text.render(f"define internal void @NAME({', '.join([*given, *extra])}) noinline", *limits)
         if division is not None:
-            text += "\n" + render_block(buffers, division, self.row_scratch.bytes)
-        return RenderedKernel(text, buffers, self.text.declared, self.text.functions, self.row_scratch.bytes)
+            text += "\n" + render_block(buffers, division, self.row_scratch.plan.bytes)
+        return RenderedKernel(text, buffers, self.text.declared, self.text.functions, self.row_scratch.plan.bytes)
 
     def _render_phase(self, number: int) -> None:
         """One pass over the row: what is stored, folded or saved for later phases."""
@@ -126,7 +125,7 @@ class _Renderer:
             number,
             [line for line in self.used if line.kind == "fold" and line.phase == number],
             [s for s in stores if self._is_stored_along_row(s)],
-            [line for line in self.used if line in self.row_scratch and line.phase == number],
+            [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
         )
         once = [s for s in stores if not self._is_stored_along_row(s)]
         for store in once:  # all loads come before any store: a result may overwrite an argument in place
@@ -154,7 +153,6 @@ class _Renderer:
         else:
             place = ElementRef(store.buffer, self.domain.strides(store.strides)[:rows], store.offset, counters)
             self.access.store(builder, builder.cast(value, store.buffer.dtype), place, None)
-        self.text.lines += builder.lines
 
     def _fill_with_identity(self, store: Store) -> None:
         """Fill the target of a fold with its identity."""
@@ -164,6 +162,22 @@ class _Renderer:
         value = builder.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)
         place = ElementRef(store.buffer, [s for _, s in walked], store.offset, list(self.text.counters))
         self.access.store(builder, value, place, None)
-        self.text.lines += builder.lines
         for loop in reversed(loops):
             self.text.close(loop)
+
+
+def _block_bounds(domain: Domain) -> list[str]:
+    """The lines that compute the range of block `%block`: `%lo`, `%hi`, and whether it is the `%last`."""
+    assert domain.kernel.division is not None
+    blocks, unit = domain.kernel.division.blocks, domain.block_multiple(domain.divided_group)
+    size = domain.sizes[domain.divided_group]
+    return [
+        f"  %last = icmp eq i64 %block, {blocks - 1}",
+        f"  %lo.a = mul nuw nsw i64 %block, {size // unit}",
+        f"  %lo.b = udiv i64 %lo.a, {blocks}",
+        f"  %lo = mul nuw nsw i64 %lo.b, {unit}",
+        f"  %hi.a = add nuw nsw i64 %lo.a, {size // unit}",
+        f"  %hi.b = udiv i64 %hi.a, {blocks}",
+        f"  %hi.c = mul nuw nsw i64 %hi.b, {unit}",
+        f"  %hi = select i1 %last, i64 {size}, i64 %hi.c",
+    ]

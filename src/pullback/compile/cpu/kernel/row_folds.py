@@ -56,9 +56,7 @@ class RowFold:
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [getattr(builder, self.word)(x, y) for x, y in pairs]
-        found = _reduce_lanes(builder, parts[0], self.word) if lanes > 1 else parts[0]
-        text.lines += builder.lines
-        return found
+        return _reduce_lanes(builder, parts[0], self.word) if lanes > 1 else parts[0]
 
 
 def _reduce_lanes(builder: IRBuilder, x: IRValue, word: str) -> IRValue:

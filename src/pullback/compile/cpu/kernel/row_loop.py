@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...loop_ir import KernelLine, Store
-from ...schedule.domain import MAX_UNROLL
 from ..builder.function_text import OpenLoop
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue
@@ -60,7 +59,7 @@ class RowWriter:
                 self.values.splat(line)
             elif id(line) not in wanted:
                 wanted.add(id(line))
-                if line.phase == self.phase.number or line not in self.row_scratch:
+                if line.phase == self.phase.number or line not in self.row_scratch.plan:
                     stack.extend(line.args)
         return [line for line in used if id(line) in wanted]
 
@@ -91,7 +90,7 @@ class RowWriter:
         light = sum(line.weight for line in self.needed) <= 40
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
-        wanted = MAX_UNROLL if (summing and light) or deep else 1
+        wanted = self.domain.max_unroll if (summing and light) or deep else 1
         return wanted if whole >= 2 * wanted else 1
 
     def _write_vectors(self, times: int) -> None:
@@ -144,7 +143,6 @@ class RowWriter:
         for turn, known in enumerate(values):
             for fold in self.folds:
                 fold.take(builder, turn, self._value_of(builder, known, fold.line), mask)
-        self.text.lines += builder.lines
 
     def _value_of(self, builder: IRBuilder, known: dict[int, IRValue], line: KernelLine) -> IRValue:
         return known[id(line)] if id(line) in known else self.values.splat_in_loop(builder, line)
@@ -153,7 +151,7 @@ class RowWriter:
         self, builder: IRBuilder, line: KernelLine, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> IRValue:
         """A line that differs along the row, for one vector of it."""
-        if line.kind != "load" and line.phase < self.phase.number and line in self.row_scratch:
+        if line.kind != "load" and line.phase < self.phase.number and line in self.row_scratch.plan:
             return self.row_scratch.load_line(builder, line, counters, mask)
         return self.values.emit_line(builder, line, lambda a: self._value_of(builder, known, a), counters, mask)
 
@@ -176,7 +174,6 @@ class RowWriter:
         place = ElementRef(store.buffer, strides, store.offset, self.text.counters[:outer])
         cell = self.values.access.load(builder, place, None)
         self.values.access.store(builder, getattr(builder, store.word)(cell, value), place, None)
-        self.text.lines += builder.lines
 
 
 def emit_store_of(

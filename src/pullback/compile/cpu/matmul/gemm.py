@@ -1,4 +1,4 @@
-"""Matrix product in, LLVM text out: a call of the BLAS, or of a function of the module."""
+"""Matrix products in, LLVM text out: calls of the BLAS, or of a function of the module, one by one or in blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
+from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
+from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
 
 #: The names under which the BLAS's functions are linked.
@@ -35,31 +37,32 @@ class BlasConstants:
         return name
 
 
-def emit_product(
-    step: Product, pointers: list[str], builder: IRBuilder, shared: BlasConstants, tag: int, function: str | None
-) -> None:
-    """Append the product's instructions; `pointers` are those of out, left and right at their offsets.
-
-    `function` is the name of a function that computes one element of the batch, None for the BLAS.
+def emit_batch(
+    text: FunctionText, step: Product, pointers: list[str], shared: BlasConstants, function: str | None,
+    start: str = "0", end: str | int = "",
+) -> None:  # fmt: skip
+    """Products of a batch one after the other, all or some of them; `pointers` are those of out, left and right at
+    their offsets. `function` is the name of a function that computes one element, None for the BLAS.
     """
-    batch = step.out.shape[0]
-    if batch == 1:
-        emit_one_product(step, pointers, builder, shared, function)
-        return
-    dtype = step.out.buffer.dtype
-    builder.emit(f"br label %P{tag}")
-    builder.lines.append(f"P{tag}:")
-    builder.emit(f"%p{tag} = load i64, ptr %slot{tag}")
-    moved = []
-    for pointer, layout in zip(pointers, (step.out, step.left, step.right), strict=True):
-        by = builder.assign(f"mul nsw i64 %p{tag}, {layout.strides[0]}")
-        moved.append(builder.assign(f"getelementptr inbounds {llvm_element_type(dtype)}, ptr {pointer}, i64 {by}"))
+    loop = text.open(end or step.out.shape[0], start=start)
+    builder, layouts, dtype = text.builder(1), (step.out, step.left, step.right), step.out.buffer.dtype
+    steps = [(text.counters[-1], layout.strides[0]) for layout in layouts]
+    moved = [emit_address(builder, dtype, p, by) for p, by in zip(pointers, steps, strict=True)]
     emit_one_product(step, moved, builder, shared, function)
-    builder.emit(f"%q{tag} = add nuw nsw i64 %p{tag}, 1")
-    builder.emit(f"store i64 %q{tag}, ptr %slot{tag}")
-    builder.emit(f"%r{tag} = icmp ult i64 %q{tag}, {batch}")
-    builder.emit(f"br i1 %r{tag}, label %P{tag}, label %Q{tag}")
-    builder.lines.append(f"Q{tag}:")
+    text.close(loop)
+
+
+def render_batch(step: Product, shared: BlasConstants, declared: set[str], function: str | None) -> str:
+    """The function `@NAME(pointers, block, worker)`: a block's products, one after the other."""
+    text, batch = FunctionText(declared=declared), step.out.shape[0]
+    builder = text.builder(1)
+    places = [builder.assign(f"getelementptr ptr, ptr %given, i64 {i}") for i in range(3)]
+    pointers = [builder.assign(f"load ptr, ptr {place}") for place in places]
+    first = builder.assign(f"mul nuw nsw i64 %block, {batch}")
+    bounds = [first, builder.assign(f"add nuw nsw i64 {first}, {batch}")]
+    low, high = (builder.assign(f"udiv i64 {x}, {step.blocks}") for x in bounds)
+    emit_batch(text, step, pointers, shared, function, low, high)
+    return text.render("define internal void @NAME(ptr %given, i64 %block, i64 %worker)")
 
 
 def emit_one_product(

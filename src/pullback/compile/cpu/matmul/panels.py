@@ -7,15 +7,16 @@ place, or where its columns are strided, a panel of it is transposed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...loop_ir import Product
 from ..builder.function_text import FunctionText
-from ..builder.ir_builder import IRBuilder
+from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
+from .small import PRODUCT_HEAD
 from .tile import Tile, render_tile
 from .transpose_panel import render_transpose
 
@@ -64,10 +65,7 @@ def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of:
         f"{llvm_element_type(kind.dtype)} {format_number(step.alpha, kind.dtype)}",
         f"i1 {str(bool(step.beta)).lower()}",
     ]
-    return (
-        "define internal void @NAME(ptr noalias %out, ptr noalias %left, ptr noalias %right) #0 {\n"
-        f"entry:\n  call void @{walk}({', '.join(given)})\n  ret void\n}}"
-    )
+    return f"{PRODUCT_HEAD} #0 {{\nentry:\n  call void @{walk}({', '.join(given)})\n  ret void\n}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,7 @@ class _PanelWriter:
         self.element = llvm_element_type(kind.dtype)
         self.declared = declared
         self.name_of = name_of
-        self.text = FunctionText()
-        self.text.declared = declared
+        self.text = FunctionText(declared=declared)
 
     def render(self) -> str:
         kind = self.kind
@@ -130,28 +127,21 @@ class _PanelWriter:
                 f"  %deep = add nuw nsw i64 %depth, {kind.lanes - 1}", f"  %room = mul nuw nsw i64 %deep, {wide}",
                 f"  %panel = alloca {self.element}, i64 %room, align 64",
             ]  # fmt: skip
-        body = "\n".join([*self.text.entry, *panel, *self.text.lines])
-        return f"define internal void @NAME({', '.join(parameters)}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
+        return self.text.render(f"define internal void @NAME({', '.join(parameters)}) noinline", *panel)
 
     def _write_panel(self, column: str, vectors: int, used: str, is_cut: bool) -> None:
         """All rows of some columns of the result."""
         builder = self.text.builder(1)
-        right, step = (
-            self._element_address(builder, "%right", (column, "%apart" if self.kind.is_transposed else "1")),
-            "%right_step",
-        )
-        self.text.lines += builder.lines
+        apart = "%apart" if self.kind.is_transposed else 1
+        right, step = emit_address(builder, self.kind.dtype, "%right", (column, apart)), "%right_step"
         if self.kind.is_transposed:
             right, step = self._transpose_panel(right, vectors, used)
         loop = self.text.open("%rows", self.kind.rows)
-        self._call_tile(
-            self.text.counters[-1], column, Tile(self.kind.rows, vectors, is_cut, *self._dtype_and_lanes), right, step
-        )
+        tile = Tile(self.kind.rows, vectors, is_cut, *self._dtype_and_lanes)
+        self._call_tile(self.text.counters[-1], column, tile, right, step)
         self.text.close(loop, stays=True)
         if self.kind.rows_left:
-            self._call_tile(
-                "%rows", column, Tile(self.kind.rows_left, vectors, is_cut, *self._dtype_and_lanes), right, step
-            )
+            self._call_tile("%rows", column, replace(tile, rows=self.kind.rows_left), right, step)
 
     @property
     def _dtype_and_lanes(self) -> tuple[np.dtype[Any], int]:
@@ -165,27 +155,19 @@ class _PanelWriter:
         builder, at = self.text.builder(1), self.text.counters[-1]
         left = builder.assign(f"sub nsw i64 %depth, {at}")
         for first in range(0, wide, self.kind.lanes):
-            to = self._element_address(builder, "%panel", (at, str(wide)), (str(first), "1"))
-            source = self._element_address(builder, right, (at, "1"), (str(first), "%apart"))
+            to = emit_address(builder, self.kind.dtype, "%panel", (at, str(wide)), (str(first), "1"))
+            source = emit_address(builder, self.kind.dtype, right, (at, "1"), (str(first), "%apart"))
             count = builder.assign(f"sub nsw i64 {used}, {first}")
             builder.emit(f"call void @{turn}(ptr {to}, ptr {source}, i64 %apart, i64 {wide}, i64 {count}, i64 {left})")
-        self.text.lines += builder.lines
         self.text.close(loop, stays=True)
         return "%panel", str(wide)
 
     def _call_tile(self, row: str, column: str, tile: Tile, right: str, step: str) -> None:
         builder = self.text.builder(1)
         name = self.name_of(render_tile(tile, self.declared), "tile")
-        out = self._element_address(builder, "%out", (row, "%out_step"), (column, "1"))
-        left = self._element_address(builder, "%left", (row, "%row_step"))
+        out = emit_address(builder, self.kind.dtype, "%out", (row, "%out_step"), (column, "1"))
+        left = emit_address(builder, self.kind.dtype, "%left", (row, "%row_step"))
         given = [f"ptr {pointer}" for pointer in (out, left, right)]
         given += [f"i64 {n}" for n in ("%depth", "%row_step", "%left_step", step, "%out_step")]
         given += [f"{self.element} %alpha", "i1 %adds", "i64 %cut"]
         builder.emit(f"call void @{name}({', '.join(given)})")
-        self.text.lines += builder.lines
-
-    def _element_address(self, builder: IRBuilder, pointer: str, *terms: tuple[str, str]) -> str:
-        for counter, stride in terms:
-            by = counter if stride == "1" else builder.assign(f"mul nsw i64 {counter}, {stride}")
-            pointer = builder.assign(f"getelementptr inbounds {self.element}, ptr {pointer}, i64 {by}")
-        return pointer

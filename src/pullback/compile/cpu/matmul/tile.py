@@ -10,6 +10,7 @@ import numpy as np
 
 from ..builder.function_text import disable_unroll
 from ..builder.ir_builder import IRBuilder
+from ..builder.memory import emit_address, emit_lane_mask, emit_load, emit_store
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
 
@@ -59,9 +60,7 @@ class _TileWriter:
 
     def _mask_lines(self) -> list[str]:
         if self.tile.is_cut:
-            lanes, count = self.tile.lanes, IRBuilder.splat(self.builder, IRValue("%used", np.dtype(np.int64)))
-            steps = ", ".join(f"i64 {i}" for i in range(lanes))
-            self.builder.emit(f"%mask = icmp ult <{lanes} x i64> <{steps}>, {count.name}")
+            emit_lane_mask(self.builder, "%mask", "%used")
         return self._take_lines()
 
     def _offset_lines(self) -> list[str]:
@@ -92,29 +91,13 @@ class _TileWriter:
         return self._take_lines()
 
     def _vector_address(self, pointer: str, v: int) -> str:
-        by = v * self.tile.lanes
-        return self.builder.assign(f"getelementptr inbounds {self.element}, ptr {pointer}, i64 {by}") if by else pointer
+        return emit_address(self.builder, self.tile.dtype, pointer, offset=v * self.tile.lanes)
 
-    def _is_masked(self, v: int) -> bool:
-        return self.tile.is_cut and v == self.tile.vectors - 1
+    def _mask_of(self, v: int) -> str | None:
+        return "%mask" if self.tile.is_cut and v == self.tile.vectors - 1 else None
 
     def _load(self, place: str, v: int) -> IRValue:
-        builder, kind, lanes, size = self.builder, self.kind, self.tile.lanes, self.tile.dtype.itemsize
-        if not self._is_masked(v):
-            return builder.assign_value(f"load {kind}, ptr {place}, align {size}", self.tile.dtype)
-        name = f"llvm.masked.load.{builder.suffix(self.tile.dtype)}.p0"
-        builder.declared.add(f"declare {kind} @{name}(ptr, i32 immarg, <{lanes} x i1>, {kind})")
-        given = f"ptr {place}, i32 {size}, <{lanes} x i1> %mask, {kind} zeroinitializer"
-        return builder.assign_value(f"call {kind} @{name}({given})", self.tile.dtype)
-
-    def _store(self, value: IRValue, place: str, v: int) -> None:
-        builder, kind, lanes, size = self.builder, self.kind, self.tile.lanes, self.tile.dtype.itemsize
-        if not self._is_masked(v):
-            builder.emit(f"store {kind} {value.name}, ptr {place}, align {size}")
-            return
-        name = f"llvm.masked.store.{builder.suffix(self.tile.dtype)}.p0"
-        builder.declared.add(f"declare void @{name}({kind}, ptr, i32 immarg, <{lanes} x i1>)")
-        builder.emit(f"call void @{name}({kind} {value.name}, ptr {place}, i32 {size}, <{lanes} x i1> %mask)")
+        return emit_load(self.builder, place, self.tile.dtype, self._mask_of(v), missing=0)
 
     def _store_lines(self) -> list[str]:
         """The output is loaded in any case, which avoids a branch; it is used only with `adds`."""
@@ -128,5 +111,6 @@ class _TileWriter:
                 value = builder.multiply(IRValue(f"%t{r}.{v}", self.tile.dtype, self.tile.lanes), alpha)
                 total = builder.add(self._load(place, v), value)
                 chosen = f"select i1 %adds, {self.kind} {total.name}, {self.kind} {value.name}"
-                self._store(builder.assign_value(chosen, self.tile.dtype), place, v)
+                value = builder.assign_value(chosen, self.tile.dtype)
+                emit_store(builder, value, place, self.tile.dtype, self._mask_of(v))
         return self._take_lines()

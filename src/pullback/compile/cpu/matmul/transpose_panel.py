@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..builder.ir_builder import IRBuilder
-from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
+from ..builder.memory import emit_address, emit_lane_mask, emit_load, emit_store
+from ..builder.vector_types import IRValue, llvm_type
 
 
 def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
@@ -18,14 +19,10 @@ def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> st
     """
     builder = IRBuilder(lanes, itertools.count(), declared)
     builder.dtype = dtype
-    element, kind = llvm_element_type(dtype), llvm_type(dtype, lanes)
-    count = builder.splat(IRValue("%rows", np.dtype(np.int64)))
-    builder.emit(f"%there = icmp ult <{lanes} x i64> <{', '.join(f'i64 {i}' for i in range(lanes))}>, {count.name}")
+    emit_lane_mask(builder, "%there", "%rows")
     vectors = [_load_column(builder, dtype, i) for i in range(lanes)]
     for k, vector in enumerate(_transpose_square(builder, vectors, dtype)):
-        by = builder.assign(f"mul nuw nsw i64 %wide, {k}")
-        place = builder.assign(f"getelementptr inbounds {element}, ptr %to, i64 {by}")
-        builder.emit(f"store {kind} {vector.name}, ptr {place}, align {dtype.itemsize}")
+        emit_store(builder, vector, emit_address(builder, dtype, "%to", (k, "%wide")), dtype)
     parameters = "ptr noalias %to, ptr noalias %from, i64 %apart, i64 %wide, i64 %columns, i64 %rows"
     body = "\n".join(builder.lines)
     return f"define internal void @NAME({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"
@@ -33,15 +30,10 @@ def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> st
 
 def _load_column(builder: IRBuilder, dtype: np.dtype[Any], i: int) -> IRValue:
     """Column i, masked: nothing is read where there is none."""
-    lanes, kind = builder.lanes, llvm_type(dtype, builder.lanes)
+    lanes = builder.lanes
     inside = builder.assign(f"icmp ugt i64 %columns, {i}")
     mask = builder.assign(f"select i1 {inside}, <{lanes} x i1> %there, <{lanes} x i1> zeroinitializer")
-    by = builder.assign(f"mul nsw i64 %apart, {i}")
-    place = builder.assign(f"getelementptr {llvm_element_type(dtype)}, ptr %from, i64 {by}")
-    name = f"llvm.masked.load.{builder.suffix(dtype)}.p0"
-    builder.declared.add(f"declare {kind} @{name}(ptr, i32 immarg, <{lanes} x i1>, {kind})")
-    given = f"ptr {place}, i32 {dtype.itemsize}, <{lanes} x i1> {mask}, {kind} zeroinitializer"
-    return builder.assign_value(f"call {kind} @{name}({given})", dtype)
+    return emit_load(builder, emit_address(builder, dtype, "%from", (i, "%apart")), dtype, mask, missing=0)
 
 
 def _transpose_square(builder: IRBuilder, rows: list[IRValue], dtype: np.dtype[Any]) -> list[IRValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...loop_ir import Buffer, Division
-from ..builder.ir_builder import IRBuilder
+from ..builder.function_text import FunctionText
 
 #: The pool's function: it runs `function(arguments, block, worker)` for every block, on all threads.
 PARALLEL = "pb_parallel"
@@ -52,12 +52,13 @@ def _offset_lines(i: int, buffer: Buffer | None, division: Division, scratch: in
 
 
 def emit_parallel_call(
-    builder: IRBuilder, name: str, pointers: Sequence[str], blocks: int, slot: str, runner: str = PARALLEL
-) -> list[str]:
-    """Run all blocks by a function of the pool; returns the lines for the caller's entry block, which make `slot`."""
+    text: FunctionText, name: str, pointers: Sequence[str], blocks: int, runner: str = PARALLEL
+) -> None:
+    """Run all blocks by a function of the pool, which takes the pointers in a table on the stack."""
+    builder, slot = text.builder(1), f"%given{next(text.counter)}"
+    text.entry.append(f"  {slot} = alloca [{len(pointers)} x ptr]")
     for i, pointer in enumerate(pointers):
         place = builder.assign(f"getelementptr ptr, ptr {slot}, i64 {i}")
         builder.emit(f"store ptr {pointer}, ptr {place}")
     builder.declared.add(f"declare void @{runner}(ptr, ptr, i64)")
     builder.emit(f"call void @{runner}(ptr @{name}, ptr {slot}, i64 {blocks})")
-    return [f"  {slot} = alloca [{len(pointers)} x ptr]"]

@@ -12,28 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...legality import check_legality
 from ...loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Steps
-from ...schedule.arena import ALIGNMENT, plan_arena
-from ...schedule.division import divide_steps
-from ..builder.ir_builder import IRBuilder
-from ..builder.vector_types import llvm_element_type
+from ...target import Limits
+from ..builder.function_text import FunctionText
+from ..builder.memory import emit_address
 from ..kernel.render import RenderedKernel, kernel_key, render_kernel
-from ..math.functions import FUNCTIONS
-from ..matmul.batch import render_batch
-from ..matmul.gemm import BlasConstants, emit_product
+from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
+from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
 from ..matmul.panels import is_tiled, render_panels
 from ..matmul.small import is_small, render_small_product
-from .block_loop import emit_blocks
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
-
-__all__ = ["FUNCTIONS", "RenderedProgram", "render_program"]
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedProgram:
-    """A module's text, its pieces and the host steps between them, the constants it refers to, and its arena.
+    """A module's text, its pieces and the host steps between them, and the constants it refers to.
 
     A piece takes a table of pointers: those of arguments and results at the places in `table`, then those of the arena
     and of the status word, then the constants'.
@@ -42,7 +36,6 @@ class RenderedProgram:
     text: str
     pieces: tuple[str | Host, ...]
     constants: tuple[Any, ...]
-    arena: int
     table: dict[Buffer, int]
     hosts: tuple[tuple[Host, Any], ...] = ()
 
@@ -53,29 +46,27 @@ MAX_STEPS_PER_FUNCTION = 48
 _FAST = "reassoc nsz arcp contract"
 
 
-def render_program(steps: Steps, vector_bytes: int, fast: bool = False) -> RenderedProgram:
-    running = divide_steps(steps.steps, vector_bytes)
-    writer = ProgramWriter(steps, vector_bytes, plan_arena(running))
-    check_legality(running)
+def render_program(steps: Steps, fast: bool, limits: Limits) -> RenderedProgram:
+    writer = ProgramWriter(steps, limits)
     pieces: list[str | Host] = []
-    for host, group in itertools.groupby(running, key=lambda s: isinstance(s, Host)):
+    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
             pieces.append(writer.write_piece(list(group), f"run{len(pieces)}"))
-    total = writer.arena_bytes()
     text = writer.render_module(fast)
-    return RenderedProgram(text, tuple(pieces), tuple(writer.constants), total, writer.table, tuple(writer.hosts))
+    return RenderedProgram(text, tuple(pieces), tuple(writer.constants), writer.table, tuple(writer.hosts))
 
 
 class ProgramWriter:
     """Renders one program. Nested programs have writers of their own, which share the module with the `outer` one."""
 
-    def __init__(self, steps: Steps, vector_bytes: int, arena: int, outer: ProgramWriter | None = None) -> None:
-        self.vector_bytes = vector_bytes
-        self.arena = arena
-        self.scratch = 0
-        self.inner = 0  # bytes of the largest nested program
+    def __init__(self, steps: Steps, limits: Limits, outer: ProgramWriter | None = None) -> None:
+        self.limits = limits
+        assert steps.arena is not None
+        #: Where in the arena the scratch memory of kernels starts, and the memory of nested programs.
+        self.scratch = steps.arena
+        self.nested = steps.nested
         self.counter: Iterator[int] = outer.counter if outer else itertools.count()
         self.globals: BlasConstants = outer.globals if outer else BlasConstants()
         self.declared: set[str] = outer.declared if outer else set()
@@ -85,33 +76,22 @@ class ProgramWriter:
         self.bodies: list[str] = outer.bodies if outer else []
         self.constant_buffers: list[Buffer] = []
         self.hosts: list[tuple[Host, ProgramWriter]] = outer.hosts if outer else []
-        #: The global with the offset at which the memory of nested programs starts.
-        self.mark = f"@own{next(self.counter)}"
         self.constants: list[Any] = []
         self.table: dict[Buffer, int] = {}
-        outputs = [b for b in steps.outputs if b.kind == "output"]
-        for buffer in (*steps.inputs, *outputs):
+        for buffer in (*steps.inputs, *steps.new_outputs):
             self.table.setdefault(buffer, len(self.table))
         self.base = len(self.table)  # the arena's own entry; the status word's and the constants' follow it
         self.next: int = self.base + 2
-        self.arena_at = ""  # the pointer to the arena, in the function that is being emitted
-
-    def arena_bytes(self) -> int:
-        """The bytes of its arena, those of nested programs after its own."""
-        if not self.inner:
-            return self.arena + self.scratch
-        own = -(-(self.arena + self.scratch) // ALIGNMENT) * ALIGNMENT
-        self.globals.lines[self.mark] = f"{self.mark} = internal constant i64 {own}"
-        return own + self.inner
+        #: The function that is being emitted, its pointer to the arena, and those of buffers.
+        self.text = FunctionText()
+        self.builder = self.text.builder(1)
+        self.arena_at = ""
+        self.known: dict[Buffer, str] = {}
 
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
         """The function of a nested program, and its writer."""
-        running = divide_steps(steps.steps, self.vector_bytes)
-        writer = ProgramWriter(steps, self.vector_bytes, plan_arena(running), self)
-        check_legality(running)
-        name = writer.write_piece(running, f"inside{next(self.counter)}", "internal ")
-        self.inner = max(self.inner, writer.arena_bytes(), 1)
-        return name, writer
+        writer = ProgramWriter(steps, self.limits, self)
+        return writer.write_piece(steps.steps, f"inside{next(self.counter)}", "internal "), writer
 
     def write_piece(self, steps: list[Any], name: str, linkage: str = "") -> str:
         """One function that runs some steps; many steps are split into several functions, since LLVM's time grows
@@ -129,103 +109,107 @@ class ProgramWriter:
         return name
 
     def _write_function(self, steps: list[Any], name: str, linkage: str, how: str = "") -> None:
-        builder = IRBuilder(1, self.counter, self.declared)
-        known: dict[Buffer, str] = {}
-        self.arena_at = self.load_entry(builder, self.base)
-        slots: list[str] = []
+        self.text = FunctionText(declared=self.declared)
+        self.builder, self.known = self.text.builder(1), {}
+        self.arena_at = self.load_entry(self.base)
         for step in steps:
-            self.emit_step(step, builder, known, slots)
-        body = "\n".join([*slots, *builder.lines])
-        self.bodies.append(f"define {linkage}void @{name}(ptr %table) {how}#0 {{\nentry:\n{body}\n  ret void\n}}")
+            self.emit_step(step)
+        self.bodies.append(self.text.render(f"define {linkage}void @{name}(ptr %table) {how}"))
 
-    def emit_step(self, step: Any, builder: IRBuilder, known: dict[Buffer, str], slots: list[str]) -> None:
-        """Append the instructions of one step; `slots` are for the beginning of the function."""
+    def emit_step(self, step: Any) -> None:
+        """Append the instructions of one step."""
         if isinstance(step, Kernel):
             if math.prod(step.extents):
-                self._emit_kernel(step, builder, known, slots)
+                self._emit_kernel(step)
         elif isinstance(step, Product):
-            slots += self._emit_product(step, builder, known)
+            self._emit_product(step)
         elif isinstance(step, Blocks):
-            emit_blocks(self, step, builder, known, slots)
+            self._emit_blocks(step)
         elif isinstance(step, Loop):
-            slots += emit_control_flow(self, step, builder, known)
+            emit_control_flow(self, step)
         elif isinstance(step, Host):
-            self.emit_callback(step, builder, known)
+            self._emit_callback(step)
 
-    def emit_callback(self, step: Host, builder: IRBuilder, known: dict[Buffer, str]) -> None:
+    def _emit_callback(self, step: Host) -> None:
         """An op that NumPy executes inside a loop: Python is called with the number of the step and the table."""
         for layout in (*step.args, *step.outs):
             if isinstance(layout, Layout):
-                self.pointer(builder, known, layout.buffer)  # constants get their entry in the table
+                self.pointer(layout.buffer)  # constants get their entry in the table
         self.declared.add("@host = global ptr null")
-        function = builder.assign("load ptr, ptr @host")
-        builder.emit(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
+        function = self.builder.assign("load ptr, ptr @host")
+        self.builder.emit(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
         self.hosts.append((step, self))
 
-    def pointer(self, builder: IRBuilder, known: dict[Buffer, str], buffer: Buffer) -> str:
-        if buffer not in known:
+    def pointer(self, buffer: Buffer) -> str:
+        if buffer not in self.known:
             if buffer.kind == "arena":
-                known[buffer] = builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {buffer.offset}")
+                self.known[buffer] = self.arena_pointer(buffer.offset)
             else:
                 if buffer not in self.table:
                     self.table[buffer] = self.next
                     self.next += 1
                     self.constants.append(buffer.constant)
                     self.constant_buffers.append(buffer)
-                known[buffer] = self.load_entry(builder, self.table[buffer])
-        return known[buffer]
+                self.known[buffer] = self.load_entry(self.table[buffer])
+        return self.known[buffer]
 
-    def load_entry(self, builder: IRBuilder, number: int) -> str:
-        place = builder.assign(f"getelementptr inbounds ptr, ptr %table, i64 {number}")
-        return builder.assign(f"load ptr, ptr {place}")
+    def arena_pointer(self, offset: int) -> str:
+        return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {offset}")
 
-    def address_of(self, builder: IRBuilder, known: dict[Buffer, str], layout: Layout) -> str:
-        pointer = self.pointer(builder, known, layout.buffer)
-        if not layout.offset:
-            return pointer
-        kind = llvm_element_type(layout.buffer.dtype, True)
-        return builder.assign(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {layout.offset}")
+    def load_entry(self, number: int) -> str:
+        place = self.builder.assign(f"getelementptr inbounds ptr, ptr %table, i64 {number}")
+        return self.builder.assign(f"load ptr, ptr {place}")
 
-    def _emit_product(self, step: Product, builder: IRBuilder, known: dict[Buffer, str]) -> list[str]:
-        tag = next(self.counter)
-        pointers = [self.address_of(builder, known, x) for x in (step.out, step.left, step.right)]
+    def address_of(self, layout: Layout) -> str:
+        return emit_address(self.builder, layout.buffer.dtype, self.pointer(layout.buffer), offset=layout.offset)
+
+    def _emit_blocks(self, step: Blocks) -> None:
+        """A loop around the steps that advances the pointers of some buffers."""
+        for buffer in (*step.reads(), *step.writes()):
+            self.pointer(buffer)
+        loop, outside = self.text.open(step.count), self.known
+        self.known = dict(outside)  # pointers made inside are not known after the loop
+        for buffer, by in step.moves.items():
+            self.known[buffer] = emit_address(self.builder, buffer.dtype, outside[buffer], (self.text.counters[-1], by))
+        for inner in step.steps:
+            self.emit_step(inner)
+        self.known = outside
+        self.text.close(loop)
+
+    def _emit_product(self, step: Product) -> None:
+        pointers = [self.address_of(x) for x in (step.out, step.left, step.right)]
         function = self._own_product_function(step)
         if step.blocks > 1:
-            text = render_batch(step, step.blocks, self.globals, self.counter, self.declared, function)
-            name = self.functions.setdefault(text, f"products{len(self.functions)}")
-            return emit_parallel_call(builder, name, pointers, step.blocks, f"%given{tag}", PRODUCTS)
-        emit_product(step, pointers, builder, self.globals, tag, function)
-        single = step.out.shape[0] == 1
-        return [] if single else [f"  %slot{tag} = alloca i64", f"  store i64 0, ptr %slot{tag}"]
+            name = self._name_function(render_batch(step, self.globals, self.declared, function), "products")
+            emit_parallel_call(self.text, name, pointers, step.blocks, PRODUCTS)
+        elif step.out.shape[0] > 1:
+            emit_batch(self.text, step, pointers, self.globals, function)
+        else:
+            emit_one_product(step, pointers, self.builder, self.globals, function)
 
-    def _emit_kernel(self, kernel: Kernel, builder: IRBuilder, known: dict[Buffer, str], slots: list[str]) -> None:
+    def _emit_kernel(self, kernel: Kernel) -> None:
         key, own = kernel_key(kernel)
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
-            new = render_kernel(kernel, self.vector_bytes)
+            new = render_kernel(kernel, self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
             self.declared |= new.declared
             self.math_functions |= new.functions
         rendered, order = self.rendered[key]
         name = self._name_function(rendered.text, "kernel")
-        division = kernel.division
-        self.scratch = max(self.scratch, rendered.scratch * (division.blocks if division else 1))
-        pointers = [self.pointer(builder, known, own[i]) for i in order]
-        pointers.append(builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {self.arena}"))
-        pointers.append(self.load_entry(builder, self.base + 1))
-        if division is not None:
-            slots += emit_parallel_call(
-                builder, f"{name}.block", pointers, division.blocks, f"%given{next(self.counter)}"
-            )
-            return
-        builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
+        pointers = [self.pointer(own[i]) for i in order]
+        pointers += [self.arena_pointer(self.scratch), self.load_entry(self.base + 1)]
+        if kernel.division is not None:
+            emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
+        else:
+            self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
 
     def _own_product_function(self, step: Product) -> str | None:
         """The function of a product that is not left to the BLAS."""
         if is_small(step):
-            return self._name_function(render_small_product(step, self.vector_bytes, self.declared), "product")
-        if is_tiled(step, self.vector_bytes):
+            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
+        if is_tiled(step, self.limits.vector_bytes):
             return self._name_function(
-                render_panels(step, self.vector_bytes, self.declared, self._name_function), "product"
+                render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"
             )
         return None
 
@@ -237,7 +221,7 @@ class ProgramWriter:
         kernels = [text.replace("@NAME", f"@{name}") for text, name in self.functions.items()]
         if fast:  # not the math functions: their error bounds rely on exact differences
             kernels = [re.sub(r" = (fadd|fsub|fmul|fdiv) ", rf" = \1 {_FAST} ", text) for text in kernels]
-        width = self.vector_bytes * 8
+        width = self.limits.vector_bytes * 8
         attributes = (
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}'
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...loop_ir import Host, Layout
+from ...loop_ir import Buffer, Host
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
 
@@ -34,25 +34,16 @@ class HostCallbacks:
         step, writer = self._hosts[number]
         try:
             if threading.get_ident() not in self._errors:
-                args = [_layout_as_array(a, writer, table) if isinstance(a, Layout) else a for a in step.args]
-                found = step.call(*args)
-                for value, layout in zip(found if type(found) is tuple else (found,), step.outs, strict=True):
-                    _layout_as_array(layout, writer, table)[...] = value
+                step.run(lambda buffer: _flat_array(buffer, writer, table))
         except BaseException as error:  # it must not pass through native code
             self._errors[threading.get_ident()] = error
             status = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[writer.base + 1]
             ctypes.c_int.from_address(status or 0).value = 2
 
 
-def _layout_as_array(layout: Layout, writer: Any, table: int) -> Any:
-    """A layout as a NumPy array, by the pointers in its program's table."""
-    buffer = layout.buffer
-    if not layout.size:
-        return np.empty(layout.shape, buffer.dtype)
+def _flat_array(buffer: Buffer, writer: Any, table: int) -> Any:
+    """A buffer as a flat array, by the pointers in its program's table."""
     pointers = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
     in_arena = buffer.kind == "arena"
     start = (pointers[writer.base if in_arena else writer.table[buffer]] or 0) + (buffer.offset if in_arena else 0)
-    item = buffer.dtype.itemsize
-    flat = np.frombuffer(memoryview((ctypes.c_char * buffer.nbytes).from_address(start)), buffer.dtype)
-    strides = tuple(s * item for s in layout.strides)
-    return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.shape, strides)
+    return np.frombuffer(memoryview((ctypes.c_char * buffer.nbytes).from_address(start)), buffer.dtype)

@@ -21,8 +21,6 @@ from ....arrays.spec import Spec
 _TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _FASTCALL = 0x80
-#: Up to so many pairs of arrays are compared by unrolled code; more of them in a loop, or LLVM would take seconds.
-MAX_UNROLLED_PAIRS = 100
 
 
 def is_abi_supported() -> bool:
@@ -60,30 +58,20 @@ def render_entry(
     of the table is in the global `@rest`, filled when the program is linked. A `long` program releases the GIL while it
     runs; a concurrent call finds the arena taken and returns Ellipsis.
     """
+    running = [f"  call void @{piece}(ptr %table)" for piece in pieces]
     lines = [
         f"  %table = alloca [{size} x ptr]",
         f"  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr @rest, i64 {8 * size}, i1 false)",
-    ]
-    lines += [
         "  %status = alloca i32", "  store i32 0, ptr %status",
         f"  %statusp = getelementptr ptr, ptr %table, i64 {len(specs) + 1}", "  store ptr %status, ptr %statusp",
-    ]  # fmt: skip
-    lines += [f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no"]
-    for i, spec in enumerate(specs):
-        lines += _check_argument(i, spec, i in written, entries[i])
-    lines += [f"arg{len(specs)}:", *_check_apart(specs, written)]
-    running = [f"  call void @{piece}(ptr %table)" for piece in pieces]
-    lines += _without_gil(running) if long else running
-    lines += [
-        "  %after = load i32, ptr %status",
-        "  %good = icmp eq i32 %after, 0",
+        f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no",
+        *(line for i, spec in enumerate(specs) for line in _check_argument(i, spec, i in written, entries[i])),
+        f"arg{len(specs)}:", *_check_apart(specs, written), *(_without_gil(running) if long else running),
+        "  %after = load i32, ptr %status", "  %good = icmp eq i32 %after, 0",
         "  br i1 %good, label %yes, label %outside",
-    ]
-    lines += ["outside:", "  call void @pb_incref(ptr @pb_none)", "  ret ptr @pb_none"]
-    lines += ["yes:", "  call void @pb_incref(ptr @pb_true)", "  ret ptr @pb_true"]
-    lines += ["no:", "  call void @pb_incref(ptr @pb_false)", "  ret ptr @pb_false"]
-    if long:
-        lines += ["taken:", "  call void @pb_incref(ptr @pb_ellipsis)", "  ret ptr @pb_ellipsis"]
+    ]  # fmt: skip
+    for label, found in (("outside", "none"), ("yes", "true"), ("no", "false"), *([("taken", "ellipsis")] * long)):
+        lines += [f"{label}:", f"  call void @pb_incref(ptr @pb_{found})", f"  ret ptr @pb_{found}"]
     constants = {"pb_array_type", "pb_true", "pb_false", "pb_none", "pb_ellipsis"}
     names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | constants)
     declared = [f"@{name} = external global i8" for name in names]
@@ -105,26 +93,9 @@ def _without_gil(running: list[str]) -> list[str]:
 
 
 def _check_apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
-    """Memory that is written must not overlap another array: one's end is not after the other's start."""
-    lines: list[str] = []
-    pairs = [(i, j) for i in sorted(written) for j in range(len(specs)) if j not in written or i < j]
-    if len(pairs) > MAX_UNROLLED_PAIRS:
-        return _check_apart_in_loop(specs, written)
-    for n, (i, j) in enumerate(pairs):
-        if specs[i].nbytes and specs[j].nbytes:
-            for a, b in ((i, j), (j, i)):
-                lines.append(f"  %e{n}a{a} = getelementptr i8, ptr %o{a}data, i64 {specs[a].nbytes}")
-                lines.append(f"  %e{n}b{a} = icmp ule ptr %e{n}a{a}, %o{b}data")
-            lines += [
-                f"  %e{n}o = or i1 %e{n}b{i}, %e{n}b{j}",
-                f"  br i1 %e{n}o, label %apart{n}, label %no",
-                f"apart{n}:",
-            ]
-    return lines
-
-
-def _check_apart_in_loop(specs: Sequence[Spec], written: set[int]) -> list[str]:
-    """The same for many arrays: their starts and ends go into two tables, those that are written first."""
+    """Memory that is written must not overlap another array: one's end is not after the other's start. The starts and
+    ends go into two tables, those of arrays that are written first.
+    """
     order = [i for i in (*sorted(written), *(j for j in range(len(specs)) if j not in written)) if specs[i].nbytes]
     count, first = len(order), sum(i in written for i in order)
     lines = [f"  %starts = alloca [{count} x i64]", f"  %ends = alloca [{count} x i64]"]
@@ -173,35 +144,26 @@ apart:"""
 def _check_argument(i: int, spec: Spec, written: bool, entry: int) -> list[str]:
     """The checks of one argument, and its pointer into the table."""
     wanted = _CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0)
-    lines = [
-        f"arg{i}:",
-        f"  %o{i}p = getelementptr ptr, ptr %arrays, i64 {i}", f"  %o{i} = load ptr, ptr %o{i}p",
-        *_load_field(i, "type", _TYPE, "ptr"), *_load_field(i, "rank", _RANK, "i32"),
-        *_load_field(i, "descr", _DESCR, "ptr"),
-        f"  %o{i}a = icmp eq ptr %o{i}type, @pb_array_type",
-        f"  br i1 %o{i}a, label %body{i}, label %no",
-        f"body{i}:",
-    ]  # fmt: skip
-    # the fields of anything that is no array must not be read, so the type is checked first
-    reads = lines[5:9]
-    lines = [*lines[:5], *lines[9:], *reads]
-    lines += [*_load_field(i, "flags", _FLAGS, "i32"), f"  %o{i}f = and i32 %o{i}flags, {wanted}"]
     tests = [
         f"icmp eq i32 %o{i}rank, {spec.ndim}", f"icmp eq ptr %o{i}descr, @pb_dtype_{spec.dtype.name}",
         f"icmp eq i32 %o{i}f, {wanted}",
     ]  # fmt: skip
-    lines += _require_all(i, "k", tests, f"shape{i}")
-    lines += [f"shape{i}:", *_load_field(i, "dims", _SHAPE, "ptr")]
-    shape_tests = []
-    for axis, n in enumerate(spec.shape):
-        lines += [
-            f"  %o{i}d{axis}p = getelementptr i64, ptr %o{i}dims, i64 {axis}",
-            f"  %o{i}d{axis} = load i64, ptr %o{i}d{axis}p",
-        ]
-        shape_tests.append(f"icmp eq i64 %o{i}d{axis}, {n}")
-    lines += _require_all(i, "s", shape_tests, f"good{i}")
+    sizes = []
+    for axis in range(spec.ndim):
+        place = f"%o{i}d{axis}"
+        sizes += [f"  {place}p = getelementptr i64, ptr %o{i}dims, i64 {axis}", f"  {place} = load i64, ptr {place}p"]
     return [
-        *lines, f"good{i}:", *_load_field(i, "data", _DATA, "ptr"),
+        f"arg{i}:", f"  %o{i}p = getelementptr ptr, ptr %arrays, i64 {i}", f"  %o{i} = load ptr, ptr %o{i}p",
+        # the fields of anything that is no array must not be read, so the type is checked first
+        *_load_field(i, "type", _TYPE, "ptr"), f"  %o{i}a = icmp eq ptr %o{i}type, @pb_array_type",
+        f"  br i1 %o{i}a, label %body{i}, label %no", f"body{i}:",
+        *_load_field(i, "rank", _RANK, "i32"), *_load_field(i, "descr", _DESCR, "ptr"),
+        *_load_field(i, "flags", _FLAGS, "i32"), f"  %o{i}f = and i32 %o{i}flags, {wanted}",
+        *_require_all(i, "k", tests, f"shape{i}"),
+        # the rank is right, so there are as many sizes
+        f"shape{i}:", *_load_field(i, "dims", _SHAPE, "ptr"), *sizes,
+        *_require_all(i, "s", [f"icmp eq i64 %o{i}d{a}, {n}" for a, n in enumerate(spec.shape)], f"good{i}"),
+        f"good{i}:", *_load_field(i, "data", _DATA, "ptr"),
         f"  %o{i}t = getelementptr ptr, ptr %table, i64 {entry}", f"  store ptr %o{i}data, ptr %o{i}t",
         f"  br label %arg{i + 1}",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Control flow as equations: branches and loops whose bodies are routines, with rules of every kind."""
+"""Control flow as equations: branches and loops whose bodies are programs, with rules of every kind."""
 
 from .branch import branch
 from .iterate import iterate

@@ -1,4 +1,4 @@
-"""`branch`, the choice between routines as an op: (which, operands) in, the results of the chosen one out."""
+"""`branch`, the choice between programs as an op: (which, operands) in, the results of the chosen one out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....arrays.spec import Spec, spec_of, zeros
+from ....arrays.spec import Spec, spec_of
 from ....errors import DtypeError, IndexingError, ShapeError
 from ....ops import basis
 from ....ops.dispatch import apply
@@ -16,31 +16,35 @@ from ....ops.elementwise import pointwise
 from ....ops.forms import Flow
 from ....ops.index.indexing import getitem
 from ....ops.op import Formula, Op
-from ....ops.routine import Routine, make_routine
 from ....ops.shape.reshaping import astype
+from ....program.ir import Program
+from ....program.run import run
 from ...custom.rules import make_custom_record
-from .derive_routines import (
-    ROUTINES,
-    batch_routine,
-    check_routine,
+from .derive import (
+    PROGRAMS,
+    check_program,
+    derive,
+    derive_batch,
     derive_once,
+    derive_pull,
+    derive_push,
     ensure_batch_axis,
     float_places,
-    pull_routine,
-    push_routine,
+    stage_body,
+    stage_derived,
 )
 
 
 def apply_branch(ways: Sequence[Callable[..., Sequence[Any]]], which: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
     """The results of one of some functions of the operands; `which` is a number, or False and True."""
-    codes = [make_routine(way, *map(spec_of, operands)) for way in ways]
-    return apply_branch_routines([code for code, _ in codes], [found for _, found in codes], which, operands)
+    codes = [stage_body(way, *map(spec_of, operands)) for way in ways]
+    return apply_branch_programs([code for code, _ in codes], [found for _, found in codes], which, operands)
 
 
-def apply_branch_routines(
-    codes: Sequence[Routine], closed: Sequence[Sequence[Any]], which: Any, operands: Sequence[Any]
+def apply_branch_programs(
+    codes: Sequence[Program], closed: Sequence[Sequence[Any]], which: Any, operands: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Routines of the operands and of what each closed over, as one op of all of these."""
+    """Programs of the operands and of what each closed over, as one op of all of these."""
     count = len(operands)
     every = [x for found in closed for x in found]
     specs = [spec_of(x) for x in (*operands, *every)]
@@ -53,89 +57,75 @@ def apply_branch_routines(
     return result
 
 
-def _widen_inputs(code: Routine, count: int, at: int, own: int, specs: Sequence[Spec]) -> Routine:
-    """The routine as one of all inputs, of which it uses the operands and its own captures."""
+def _widen_inputs(code: Program, count: int, at: int, own: int, specs: Sequence[Spec]) -> Program:
+    """The program as one of all inputs, of which it uses the operands and its own captures."""
     if own == len(specs) - count:
         return code
-    return make_routine(lambda *xs: code.run(*xs[:count], *xs[at : at + own]), *specs, hoisted=False)[0]
+    return stage_derived(lambda *xs: run(code, (*xs[:count], *xs[at : at + own])), *specs)
 
 
-def _value(xp: Any, which: Any, *args: Any, ways: tuple[Routine, ...]) -> Any:
+def _value(xp: Any, which: Any, *args: Any, ways: tuple[Program, ...]) -> Any:
     number = int(which)
     if not 0 <= number < len(ways):
         raise IndexingError(f"switch: index {number} is out of range for {len(ways)} functions.")
-    found = ways[number].run(*args)
-    return tuple(xp.array(x, s.dtype) for x, s in zip(found, ways[0].results, strict=True))
+    found = run(ways[number], args)
+    return tuple(xp.array(x, s.dtype) for x, s in zip(found, ways[0].output_specs, strict=True))
 
 
-def _spec(which: Spec, *specs: Spec, ways: tuple[Routine, ...]) -> tuple[Spec, ...]:
+def _spec(which: Spec, *specs: Spec, ways: tuple[Program, ...]) -> tuple[Spec, ...]:
     if which.shape or which.dtype.kind not in "biu":
         raise DtypeError(f"branch: one integer or boolean selects the way, got {which}.")
-    results = [check_routine(f"branch: way {i}", way, specs).results for i, way in enumerate(ways)]
+    results = [check_program(f"branch: way {i}", way, specs).output_specs for i, way in enumerate(ways)]
     if any([(s.shape, s.dtype) for s in r] != [(s.shape, s.dtype) for s in results[0]] for r in results):
         raise ShapeError("branch: all ways must return the same shapes and dtypes.")
     return results[0]
 
 
-def _push(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Routine, ...]) -> Any:
+def _push(tangents: tuple[Any, ...], which: Any, args: tuple[Any, ...], ways: tuple[Program, ...]) -> Any:
     moving = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
-    ends, floats = len(ways[0].outputs), float_places(ways[0].results)
-    codes = tuple(_drop_first_outputs(push_routine(way, moving), ends) for way in ways)
+    ends, floats = len(ways[0].outputs), float_places(ways[0].output_specs)
+    codes = tuple(_drop_first_outputs(derive_push(way, moving), ends) for way in ways)
     found = apply(branch, which, *args, *(tangents[1 + i] for i in moving), ways=codes)
     at = dict(zip(floats, found, strict=True))
     return tuple(at.get(i) for i in range(ends))
 
 
-def _drop_first_outputs(code: Routine, ends: int) -> Routine:
-    """The routine of the outputs from a place on."""
-    return derive_once(code, ("last", ends), lambda: Routine(code.inputs, code.equations, code.outputs[ends:]))
+def _drop_first_outputs(code: Program, ends: int) -> Program:
+    """The program of the outputs from a place on."""
+    return derive_once(code, ("last", ends), lambda: Program(code.inputs, code.equations, code.outputs[ends:]))
 
 
 def _pull(
-    bar: tuple[Any, ...], which: Any, args: tuple[Any, ...], position: tuple[int, ...], ways: tuple[Routine, ...]
+    bar: tuple[Any, ...], which: Any, args: tuple[Any, ...], position: tuple[int, ...], ways: tuple[Program, ...]
 ) -> tuple[Any, ...]:
     specs = [spec_of(x) for x in args]
     wanted = tuple(i for i in float_places(specs) if i + 1 in position)
-    barred = tuple(i for i, s in enumerate(ways[0].results) if s.inexact and not isinstance(bar[i], Spec))
+    barred = tuple(i for i, s in enumerate(ways[0].output_specs) if s.inexact and not isinstance(bar[i], Spec))
     if not wanted or not barred:
         return (None,) * (len(args) + 1)
 
-    def pull_through(way: Routine) -> Routine:
-        back = pull_routine(way, wanted, barred)
-
-        def shares(*values: Any) -> list[Any]:
-            xs, bars = values[: len(args)], values[len(args) :]
-            found = back.code.run(*xs, *way.run(*xs), *bars)
-            return [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
-
-        shapes = (*specs, *(way.results[i] for i in barred))
-        made: Routine = derive_once(
-            way, ("back", wanted, barred), lambda: make_routine(shares, *shapes, hoisted=False)[0]
-        )  # fmt: skip
-        return made
-
-    codes = tuple(pull_through(way) for way in ways)
+    codes = tuple(derive_pull(way, wanted, barred) for way in ways)
     found = apply(branch, which, *args, *(bar[i] for i in barred), ways=codes)
     at = dict(zip(wanted, found, strict=True))
     return (None, *(at.get(i) for i in range(len(args))))
 
 
-def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways: tuple[Routine, ...]) -> Any:
+def _batch(size: int, axes: tuple[int | None, ...], which: Any, *args: Any, ways: tuple[Program, ...]) -> Any:
     has = tuple(a is not None for a in axes[1:])
     fronts = [basis.moveaxis(x, a, 0) if a else x for x, a in zip(args, axes[1:], strict=True)]
-    codes = [batch_routine(way, has, size) for way in ways]
+    codes = [derive_batch(way, has, size) for way in ways]
     out = [axes[0] is not None or any(flags) for flags in zip(*(flags for _, flags in codes), strict=True)]
     batched_codes = tuple(_add_batch_axes(code, flags, out, size) for code, flags in codes)
     ends = tuple(0 if o else None for o in out)
     if axes[0] is None:
         return apply(branch, which, *fronts, ways=batched_codes), ends
     which = _check_indices(which, len(ways))
-    found = batched_codes[0].run(*fronts)
+    found = run(batched_codes[0], fronts)
     for number, code in enumerate(batched_codes[1:], 1):
         takes = pointwise.equal(which, number)
         found = [
             pointwise.where(basis.reshape(takes, (size, *(1,) * (spec_of(new).ndim - 1))), new, old)
-            for new, old in zip(code.run(*fronts), found, strict=True)
+            for new, old in zip(run(code, fronts), found, strict=True)
         ]
     return tuple(found), ends
 
@@ -145,19 +135,19 @@ def _check_indices(which: Any, count: int) -> Any:
     return getitem(np.arange(count), which)
 
 
-def _add_batch_axes(code: Routine, flags: Sequence[bool], wanted: Sequence[bool], size: int) -> Routine:
+def _add_batch_axes(code: Program, flags: Sequence[bool], wanted: Sequence[bool], size: int) -> Program:
     """All outputs with the batch axes that are wanted."""
     if tuple(flags) == tuple(wanted):
         return code
 
     def add_axes(*values: Any) -> list[Any]:
-        pairs = zip(code.run(*values), flags, wanted, strict=True)
+        pairs = zip(run(code, values), flags, wanted, strict=True)
         return [ensure_batch_axis(x, has, want, size) for x, has, want in pairs]
 
-    return derive_once(code, ("led", tuple(wanted)), lambda: make_routine(add_axes, *code.specs, hoisted=False)[0])
+    return derive(code, ("led", tuple(wanted)), add_axes, *code.input_specs)
 
 
 branch: Op = replace(make_custom_record(
     "branch", ("which", "*args"), _value, Formula(_pull, ("bar", "which", "args", "position", "ways")),
     Formula(_push, ("tangents", "which", "args", "ways")), _batch, _spec,
-), form=Flow("branch"), statics={"ways": ROUTINES})  # fmt: skip
+), form=Flow("branch"), statics={"ways": PROGRAMS})  # fmt: skip

@@ -24,22 +24,24 @@ from ....ops import basis, statics
 from ....ops.dispatch import apply
 from ....ops.forms import Flow
 from ....ops.op import Formula, Op
-from ....ops.routine import Routine, make_routine
+from ....program.ir import Program, Symbol
+from ....program.run import run
 from ...custom.rules import make_custom_record
-from .derive_routines import (
-    ROUTINE,
-    batch_routine,
-    check_routine,
+from .derive import (
+    PROGRAM,
+    check_program,
+    derive,
+    derive_batch,
     derive_once,
+    derive_push,
+    derive_split,
     ensure_batch_axis,
     float_places,
-    pull_routine,
-    push_routine,
     stacked_spec,
 )
 
 
-def apply_iterate(body: Routine, carry: Sequence[Any], constants: Sequence[Any], xs: Sequence[Any], length: int,
+def apply_iterate(body: Program, carry: Sequence[Any], constants: Sequence[Any], xs: Sequence[Any], length: int,
              reverse: bool) -> tuple[Any, ...]:  # fmt: skip
     """Run the loop: the last carry, then the stacked ys."""
     found: tuple[Any, ...] = apply(
@@ -49,45 +51,40 @@ def apply_iterate(body: Routine, carry: Sequence[Any], constants: Sequence[Any],
     return found
 
 
-def add_residual_outputs(body: Routine, carries: int, wanted: tuple[int, ...], barred: tuple[int, ...]) -> Routine:
-    """The step with its residuals as more ys. Constants and xs are known anyway."""
-
-    def make() -> Routine:
-        there = {id(x) for x in (*body.outputs[carries:], *body.inputs[carries:])}
-        more = [x for x in pull_routine(body, wanted, barred).residuals if id(x) not in there]
-        return Routine(body.inputs, body.equations, (*body.outputs, *more)) if more else body
-
-    return derive_once(body, ("keep", carries, wanted, barred), make)
+def add_residual_outputs(body: Program, carries: int, wanted: tuple[int, ...], barred: tuple[int, ...]) -> Program:
+    """The step with its residuals as more ys; the step itself if it returns them all."""
+    forward = derive_split(body, wanted, barred, carries).forward
+    return forward if len(forward.outputs) > len(body.outputs) else body
 
 
-def _value(xp: Any, *args: Any, body: Routine, carries: int, constants: int, length: int, reverse: bool) -> Any:
+def _value(xp: Any, *args: Any, body: Program, carries: int, constants: int, length: int, reverse: bool) -> Any:
     carry, held, xs = list(args[:carries]), args[carries : carries + constants], args[carries + constants :]
-    ys = [xp.empty((length, *s.shape), s.dtype) for s in body.results[carries:]]
+    ys = [xp.empty((length, *s.shape), s.dtype) for s in body.output_specs[carries:]]
     for i in range(length)[:: -1 if reverse else 1]:
-        found = body.run(*carry, *held, *(x[i] for x in xs))
+        found = run(body, (*carry, *held, *(x[i] for x in xs)))
         carry = found[:carries]
         for y, value in zip(ys, found[carries:], strict=True):
             y[i] = value
-    return (*(xp.array(c, s.dtype) for c, s in zip(carry, body.results, strict=False)), *ys)
+    return (*(xp.array(c, s.dtype) for c, s in zip(carry, body.output_specs, strict=False)), *ys)
 
 
-def _spec(*specs: Spec, body: Routine, carries: int, constants: int, length: int, reverse: bool) -> tuple[Spec, ...]:
+def _spec(*specs: Spec, body: Program, carries: int, constants: int, length: int, reverse: bool) -> tuple[Spec, ...]:
     held = carries + constants
     if held > len(specs) or carries > len(body.outputs):
         raise ShapeError(f"iterate: {carries} carried and {constants} constant values, got {len(specs)} arguments.")
     if any(s.shape[:1] != (length,) for s in specs[held:]):
         raise ShapeError(f"iterate: each sequence has {length} rows, got {', '.join(map(str, specs[held:]))}.")
     rows = [make_spec(s.shape[1:], s.dtype, s.device) for s in specs[held:]]
-    results = check_routine("iterate: the step", body, (*specs[:held], *rows), carries).results
+    results = check_program("iterate: the step", body, (*specs[:held], *rows), carries).output_specs
     return (*results[:carries], *(stacked_spec(s, length) for s in results[carries:]))
 
 
-def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Routine, carries: int, constants: int, length: int,
+def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Program, carries: int, constants: int, length: int,
             reverse: bool) -> tuple[Any, ...]:  # fmt: skip
     specs = [spec_of(x) for x in args]
     carried = [i for i in float_places(specs) if i < carries]
     moving = (*carried, *(i for i, t in enumerate(tangents) if i >= carries and t is not None))
-    step = push_routine(body, moving)
+    step = derive_push(body, moving)
     count, held = len(args), carries + constants
     dots = {i: zeros(specs[i]) if tangents[i] is None else tangents[i] for i in moving}
     # each group is followed by its tangents: the carry, the constants, the rows
@@ -97,13 +94,13 @@ def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Routine, carri
         [*range(held, count), *(count + k for k, i in enumerate(moving) if i >= held)],
     ]
     values = [*args, *(dots[i] for i in moving)]
-    floats = float_places(body.results)
-    ends = len(body.results)
+    floats = float_places(body.output_specs)
+    ends = len(body.output_specs)
     outs = [
         *range(carries), *(ends + k for k, i in enumerate(floats) if i < carries),
         *range(carries, ends), *(ends + k for k, i in enumerate(floats) if i >= carries),
     ]  # fmt: skip
-    code = reorder_routine(step, [i for group in groups for i in group], outs)
+    code = reorder(step, [i for group in groups for i in group], outs)
     carry, fixed, rows = ([values[i] for i in group] for group in groups)
     found = apply_iterate(code, carry, fixed, rows, length, reverse)
     at = dict(zip(outs, found, strict=True))
@@ -111,86 +108,70 @@ def _push(tangents: tuple[Any, ...], args: tuple[Any, ...], body: Routine, carri
     return tuple(at[number[i]] if i in number else None for i in range(ends))
 
 
-def reorder_routine(code: Routine, inputs: Sequence[int], outputs: Sequence[int]) -> Routine:
-    """The same routine with its inputs and outputs in another order."""
+def reorder(code: Program, inputs: Sequence[int], outputs: Sequence[int]) -> Program:
+    """The same program with its inputs and outputs in another order."""
     return derive_once(
         code, ("order", tuple(inputs), tuple(outputs)),
-        lambda: Routine(
+        lambda: Program(
             tuple(code.inputs[i] for i in inputs), code.equations, tuple(code.outputs[i] for i in outputs)
         ),
     )  # fmt: skip
 
 
-def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], position: tuple[int, ...], body: Routine,
+def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], position: tuple[int, ...], body: Program,
             carries: int, constants: int, length: int, reverse: bool) -> tuple[Any, ...]:  # fmt: skip
     """The backward loop. Its carry is (cotangents of the carry, sums for the constants), its ys those of the xs."""
     specs = [spec_of(x) for x in args]
     held = carries + constants
     floats = float_places(specs)
     wanted = tuple(i for i in floats if i < carries or i in position)
-    barred = tuple(i for i, s in enumerate(body.results) if s.inexact and (i < carries or not isinstance(bar[i], Spec)))
-    with_residuals = add_residual_outputs(body, carries, wanted, barred)
-    if with_residuals is not body:  # the forward loop saved no residuals: run it again
-        out = apply_iterate(with_residuals, args[:carries], args[carries:held], args[held:], length, reverse)
-    back = pull_routine(with_residuals, wanted, barred)
-    count, ends = len(args), len(with_residuals.results)
-    reads = back.used_inputs()
+    barred = tuple(i for i in float_places(body.output_specs) if i < carries or not isinstance(bar[i], Spec))
+    forward = add_residual_outputs(body, carries, wanted, barred)
+    if forward is not body:  # the forward loop saved no residuals: run it again
+        out = apply_iterate(forward, args[:carries], args[carries:held], args[held:], length, reverse)
+    parts = derive_split(body, wanted, barred, carries)
+    sources = parts.residual_sources
+    fixed = [k for k, (where, i) in enumerate(sources) if where == "argument" and i < held]
+    rows = [k for k in range(len(sources)) if k not in fixed]
+    zero = [not isinstance(share, Symbol) for share in parts.backward.outputs]
     carried = [i for i in wanted if i < carries]
-    summed = [k for k, i in enumerate(wanted) if carries <= i < held and not back.zero[k]]
-    streamed = [k for k, i in enumerate(wanted) if i >= held and not back.zero[k]]
-    fixed = [i for i in range(carries, held) if reads[i]]
-    moving = [i for i in range(held, count) if reads[i]]
-    stacks = [i for i in range(carries, ends) if reads[count + i]]
-    bars = [i for i in barred if i >= carries]
-    # a carry that the backward uses is itself a stacked residual, so the code never reads the carry inputs
-    assert not any(reads[:carries])
+    summed = [k for k, i in enumerate(wanted) if carries <= i < held and not zero[k]]
+    streamed = [k for k, i in enumerate(wanted) if i >= held and not zero[k]]
+    first, last = len(carried), len(sources) + len(carried)
+    # the cotangents of the carry, the constants, and what comes a row at a time
+    order = [*range(len(sources), last), *fixed, *rows, *range(last, len(parts.backward.inputs))]
+    back = reorder(parts.backward, order, range(len(wanted)))
 
     def step(*values: Any) -> list[Any]:
-        given = iter(values)
-        known: dict[int, Any] = {}
-        bar_at = {i: count + ends + k for k, i in enumerate(barred)}
-        for i in carried:
-            known[bar_at[i]] = next(given)
-        sums = [next(given) for _ in summed]
-        for i in (*fixed, *moving, *(count + i for i in stacks), *(bar_at[i] for i in bars)):
-            known[i] = next(given)
-        # inputs that the code does not use may be anything
-        shares = back.code.run(*(known.get(i, 0.0) for i in range(len(back.code.inputs))))
-        cotangents = [shares[k] if not back.zero[k] else zeros(specs[i]) for k, i in enumerate(wanted) if i < carries]
+        sums = values[first : first + len(summed)]
+        shares = run(back, (*values[:first], *values[first + len(summed) :]))
         return [
-            *cotangents,
+            *(zeros(specs[i]) if zero[k] else shares[k] for k, i in enumerate(carried)),
             *(s + shares[k] for s, k in zip(sums, summed, strict=True)),
             *(shares[k] for k in streamed),
         ]
 
-    def make() -> Routine:
-        shapes = [
-            *(specs[i] for i in carried), *(specs[wanted[k]] for k in summed), *(specs[i] for i in fixed),
-            *(with_residuals.specs[i] for i in moving),
-            *(with_residuals.results[i] for i in (*stacks, *bars)),
-        ]  # fmt: skip
-        return make_routine(step, *shapes, hoisted=False)[0]
-
-    code = derive_once(with_residuals, ("loop back", carries, constants, wanted, barred), make)
+    shapes = (*back.input_specs[:first], *(specs[wanted[k]] for k in summed), *back.input_specs[first:])
+    code = derive(back, ("loop", constants), step, *shapes)
     start = [zeros(bar[i]) if isinstance(bar[i], Spec) else bar[i] for i in carried]
-    sums = [zeros(specs[wanted[k]]) for k in summed]
+    residuals = [args[i] if where == "argument" else out[i] for where, i in sources]
     found = apply_iterate(
-        code, [*start, *sums], [args[i] for i in fixed],
-        [*(args[i] for i in moving), *(out[i] for i in stacks), *(bar[i] for i in bars)], length, not reverse,
+        code, [*start, *(zeros(specs[wanted[k]]) for k in summed)], [residuals[k] for k in fixed],
+        [*(residuals[k] for k in rows), *(bar[i] for i in barred if i >= carries)], length, not reverse,
     )  # fmt: skip
-    shares: list[Any] = [None] * count
+    shares: list[Any] = [None] * len(args)
     places = [*carried, *(wanted[k] for k in summed), *(wanted[k] for k in streamed)]
     for i, share in zip(places, found, strict=True):
         shares[i] = share
     return tuple(shares)
 
 
-def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Routine, carries: int, constants: int,
+def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Program, carries: int, constants: int,
              length: int, reverse: bool) -> Any:  # fmt: skip
     held = carries + constants
     has = [a is not None for a in axes]
     while True:  # a carry that the step makes differ by element differs from the start
-        code, out = batch_routine(body, tuple(has), size)
+        code, out = derive_batch(body, tuple(has), size)
         more = [i for i in range(carries) if out[i] and not has[i]]
         if not more:
             break
@@ -210,14 +191,14 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, body: Routine, c
     return found, tuple(ends)
 
 
-def _add_batch_axes(code: Routine, places: Sequence[int], size: int) -> Routine:
+def _add_batch_axes(code: Program, places: Sequence[int], size: int) -> Program:
     """Broadcast the unbatched outputs at some places to the batch."""
 
     def add_axes(*values: Any) -> list[Any]:
-        outs = code.run(*values)
+        outs = run(code, values)
         return [ensure_batch_axis(x, False, i in places, size) for i, x in enumerate(outs)]
 
-    return derive_once(code, ("led", tuple(places)), lambda: make_routine(add_axes, *code.specs, hoisted=False)[0])
+    return derive(code, ("led", tuple(places)), add_axes, *code.input_specs)
 
 
 _STATIC_NAMES = ("body", "carries", "constants", "length", "reverse")
@@ -225,6 +206,6 @@ iterate: Op = replace(make_custom_record(
     "iterate", ("*args",), _value, Formula(_pull, ("bar", "out", "args", "position", *_STATIC_NAMES)),
     Formula(_push, ("tangents", "args", *_STATIC_NAMES)), _batch, _spec,
 ), form=Flow("iterate"), statics={
-    "body": ROUTINE, "carries": statics.integer(0, 1 << 20), "constants": statics.integer(0, 1 << 20),
+    "body": PROGRAM, "carries": statics.integer(0, 1 << 20), "constants": statics.integer(0, 1 << 20),
     "length": statics.integer(0), "reverse": statics.flag,
 })  # fmt: skip

@@ -24,19 +24,22 @@ from ....ops.forms import Flow
 from ....ops.index.indexing import getitem, set_at
 from ....ops.op import Formula, Op
 from ....ops.reduce.reductions import any as any_of
-from ....ops.routine import Routine, make_routine
 from ....ops.shape.reshaping import astype
+from ....program.ir import Program
+from ....program.run import run
 from ...custom.rules import make_custom_record
 from .branch import apply_branch
-from .derive_routines import (
-    ROUTINE,
-    batch_routine,
-    check_routine,
+from .derive import (
+    PROGRAM,
+    check_program,
+    derive,
+    derive_batch,
     derive_once,
+    derive_pull,
+    derive_push,
     ensure_batch_axis,
     float_places,
-    pull_routine,
-    push_routine,
+    stage_derived,
 )
 
 #: States that the backward loop saves: enough for 2**32 rounds.
@@ -44,7 +47,7 @@ SLOTS = 33
 _COUNT_DTYPE = np.dtype(np.int64)
 
 
-def apply_repeat(condition: Routine, body: Routine, carry: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, ...]:
+def apply_repeat(condition: Program, body: Program, carry: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, ...]:
     """Run the loop: the last carry, then the number of rounds."""
     found: tuple[Any, ...] = apply(
         repeat, *carry, *constants, condition=condition, body=body, carries=len(carry)
@@ -52,72 +55,71 @@ def apply_repeat(condition: Routine, body: Routine, carry: Sequence[Any], consta
     return found
 
 
-def _value(xp: Any, *args: Any, condition: Routine, body: Routine, carries: int) -> Any:
+def _value(xp: Any, *args: Any, condition: Program, body: Program, carries: int) -> Any:
     carry, held = list(args[:carries]), args[carries:]
     rounds = 0
-    while bool(condition.run(*carry, *held)[0]):
-        carry = body.run(*carry, *held)
+    while bool(run(condition, (*carry, *held))[0]):
+        carry = run(body, (*carry, *held))
         rounds += 1
-    return (*(xp.array(c, s.dtype) for c, s in zip(carry, body.results, strict=True)), xp.asarray(rounds, _COUNT_DTYPE))
+    return (
+        *(xp.array(c, s.dtype) for c, s in zip(carry, body.output_specs, strict=True)),
+        xp.asarray(rounds, _COUNT_DTYPE),
+    )
 
 
-def _spec(*specs: Spec, condition: Routine, body: Routine, carries: int) -> tuple[Spec, ...]:
-    truth = check_routine("repeat: the condition", condition, specs).results
+def _spec(*specs: Spec, condition: Program, body: Program, carries: int) -> tuple[Spec, ...]:
+    truth = check_program("repeat: the condition", condition, specs).output_specs
     if len(truth) != 1 or truth[0].shape or truth[0].dtype.kind != "b":
         raise DtypeError("repeat: the condition must return one boolean.")
-    check_routine("repeat: the step", body, specs, carries)
+    check_program("repeat: the step", body, specs, carries)
     if len(body.outputs) != carries or carries > len(specs):
         raise ShapeError(f"repeat: the step makes {len(body.outputs)} values, and {carries} are carried.")
-    return (*body.results, make_spec((), _COUNT_DTYPE, specs[0].device if specs else "cpu"))
+    return (*body.output_specs, make_spec((), _COUNT_DTYPE, specs[0].device if specs else "cpu"))
 
 
 def _push(
-    tangents: tuple[Any, ...], args: tuple[Any, ...], condition: Routine, body: Routine, carries: int
+    tangents: tuple[Any, ...], args: tuple[Any, ...], condition: Program, body: Program, carries: int
 ) -> tuple[Any, ...]:
     specs = [spec_of(x) for x in args]
     carried = [i for i in float_places(specs) if i < carries]
     moving = (*carried, *(i for i, t in enumerate(tangents) if i >= carries and t is not None))
-    step = push_routine(body, moving)
+    step = derive_push(body, moving)
     dots = [zeros(specs[i]) if tangents[i] is None else tangents[i] for i in moving]
     first, count, more = len(carried), len(args), len(moving)
 
     def step_all(*values: Any) -> list[Any]:
         xs = [*values[:carries], *values[carries + first : count + first]]
-        return step.run(*xs, *values[carries : carries + first], *values[count + first :])
+        return run(step, (*xs, *values[carries : carries + first], *values[count + first :]))
 
     def is_active(*values: Any) -> list[Any]:
-        return condition.run(*values[:carries], *values[carries + first : count + first])
+        return run(condition, (*values[:carries], *values[carries + first : count + first]))
 
     shapes = [*specs[:carries], *(specs[i] for i in carried), *specs[carries:], *(specs[i] for i in moving[first:])]
-    code = derive_once(body, ("push", carries, moving), lambda: make_routine(step_all, *shapes, hoisted=False)[0])
-    test = derive_once(
-        condition, ("push", carries, first, more), lambda: make_routine(is_active, *shapes, hoisted=False)[0]
-    )
+    code = derive(body, ("push", carries, moving), step_all, *shapes)
+    test = derive(condition, ("push", carries, first, more), is_active, *shapes)
     found = apply_repeat(test, code, [*args[:carries], *dots[:first]], [*args[carries:], *dots[first:]])
     at = dict(zip(carried, found[carries:-1], strict=True))
     return (*(at.get(i) for i in range(carries)), None)
 
 
 def _pull(
-    bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], position: tuple[int, ...], condition: Routine,
-    body: Routine, carries: int,
+    bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], position: tuple[int, ...], condition: Program,
+    body: Program, carries: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     specs = [spec_of(x) for x in args]
     wanted = tuple(i for i in float_places(specs) if i < carries or i in position)
-    barred = float_places(body.results)
+    barred = float_places(body.output_specs)
     carried = [i for i in wanted if i < carries]
     if not carried:
         return (None,) * len(args)
-    back = pull_routine(body, wanted, barred)
+    pull = derive_pull(body, wanted, barred)
     summed = [i for i in wanted if i >= carries]
     starts = [zeros(bar[i]) if isinstance(bar[i], Spec) else bar[i] for i in carried]
     sums = [zeros(specs[i]) for i in summed]
     state, held = list(args[:carries]), list(args[carries:])
 
     def share(now: Sequence[Any], bars: Sequence[Any], sums: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
-        outs = body.run(*now, *constants)
-        found = back.code.run(*now, *constants, *outs, *bars)
-        found = [zeros(specs[i]) if back.zero[k] else found[k] for k, i in enumerate(wanted)]
+        found = run(pull, (*now, *constants, *bars))
         return [*found[: len(bars)], *(a + b for a, b in zip(sums, found[len(bars) :], strict=True))]
 
     walk = _make_backward_loop(body, carries, specs, len(carried), share, [specs[i] for i in wanted], (wanted, barred))
@@ -131,8 +133,8 @@ def _pull(
 
 
 def _make_backward_loop(
-    body: Routine, carries: int, specs: Sequence[Spec], barred: int, share: Any, sums: Sequence[Spec], key: Any
-) -> tuple[Routine, Routine]:
+    body: Program, carries: int, specs: Sequence[Spec], barred: int, share: Any, sums: Sequence[Spec], key: Any
+) -> tuple[Program, Program]:
     """Condition and step of the backward loop over (slots, their beginnings, the top slot, rounds left, cotangents)."""
     integer = make_spec((), _COUNT_DTYPE)
 
@@ -159,13 +161,13 @@ def _make_backward_loop(
     def is_active(*values: Any) -> list[Any]:
         return [pointwise.greater(values[carries + 2], 0)]
 
-    def make() -> tuple[Routine, Routine]:
+    def make() -> tuple[Program, Program]:
         shapes = [
             *(make_spec((SLOTS, *s.shape), s.dtype, s.device) for s in specs[:carries]),
             make_spec((SLOTS,), _COUNT_DTYPE),
             integer, integer, *sums, *specs[carries:],
         ]  # fmt: skip
-        return make_routine(is_active, *shapes, hoisted=False)[0], make_routine(step, *shapes, hoisted=False)[0]
+        return stage_derived(is_active, *shapes), stage_derived(step, *shapes)
 
     return derive_once(body, ("walk", carries, key), make)
 
@@ -176,32 +178,32 @@ def _call_share(share: Any, xs: Sequence[Any], carries: int, barred: int, sums: 
     return found
 
 
-def run_counted(body: Routine, rounds: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
+def run_counted(body: Program, rounds: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
     """The carry after so many rounds."""
     integer = make_spec((), _COUNT_DTYPE)
 
     def step(i: Any, *values: Any) -> list[Any]:
         (rounds, *now), held = values[: len(carry) + 1], values[len(carry) + 1 :]
-        return [i + 1, rounds, *body.run(*now, *held)]
+        return [i + 1, rounds, *run(body, (*now, *held))]
 
     def is_active(i: Any, rounds: Any, *values: Any) -> list[Any]:
         return [pointwise.less(i, rounds)]
 
     shapes = [integer, integer, *map(spec_of, (*carry, *constants))]
-    code = derive_once(body, ("counted", len(carry)), lambda: make_routine(step, *shapes, hoisted=False)[0])
-    test = derive_once(body, ("count", len(carry)), lambda: make_routine(is_active, *shapes, hoisted=False)[0])
+    code = derive(body, ("counted", len(carry)), step, *shapes)
+    test = derive(body, ("count", len(carry)), is_active, *shapes)
     zero = np.zeros((), _COUNT_DTYPE)
     return list(apply_repeat(test, code, [zero, rounds, *carry], constants)[2:-1])
 
 
-def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Routine, body: Routine, carries: int) -> Any:
+def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Program, body: Program, carries: int) -> Any:
     """Where the condition differs by element, a finished element keeps its carry, and the loop continues while some
     element is active.
     """
     has = [a is not None for a in axes]
     while True:
-        test, (differs,) = batch_routine(condition, tuple(has), size)
-        code, out = batch_routine(body, tuple(has), size)
+        test, (differs,) = derive_batch(condition, tuple(has), size)
+        code, out = derive_batch(body, tuple(has), size)
         # a carry that differs by element after a step must be batched from the start
         more = [i for i in range(carries) if (out[i] or differs) and not has[i]]
         if not more:
@@ -215,22 +217,22 @@ def _batch(size: int, axes: tuple[int | None, ...], *args: Any, condition: Routi
 
     def step_all(*values: Any) -> list[Any]:
         (rounds, *now), held = values[: carries + 1], values[carries + 1 :]
-        found = [ensure_batch_axis(x, o, h, size) for x, o, h in zip(code.run(*now, *held), out, has, strict=False)]
+        found = [ensure_batch_axis(x, o, h, size) for x, o, h in zip(run(code, (*now, *held)), out, has, strict=False)]
         if not differs:
             return [rounds + 1, *found]
-        goes = test.run(*now, *held)[0]
+        goes = run(test, (*now, *held))[0]
         chosen = [pointwise.where(_broadcast_mask(goes, new), new, old) for new, old in zip(found, now, strict=True)]
         return [rounds + astype(goes, _COUNT_DTYPE), *chosen]
 
     def is_active(*values: Any) -> list[Any]:
-        found = test.run(*values[1:])[0]
+        found = run(test, values[1:])[0]
         return [any_of(found) if differs else found]
 
     rounds = np.zeros(size if differs else (), _COUNT_DTYPE)
     shapes = list(map(spec_of, (rounds, *fronts)))
     key = ("batched", carries, tuple(has), size)
-    step = derive_once(body, key, lambda: make_routine(step_all, *shapes, hoisted=False)[0])
-    goes = derive_once(condition, key, lambda: make_routine(is_active, *shapes, hoisted=False)[0])
+    step = derive(body, key, step_all, *shapes)
+    goes = derive(condition, key, is_active, *shapes)
     found = apply_repeat(goes, step, [rounds, *fronts[:carries]], fronts[carries:])
     ends = (*(0 if h else None for h in has[:carries]), 0 if differs else None)
     return (*found[1:-1], found[0]), ends
@@ -246,5 +248,5 @@ repeat: Op = replace(make_custom_record(
     "repeat", ("*args",), _value, Formula(_pull, ("bar", "out", "args", "position", *_STATIC_NAMES)),
     Formula(_push, ("tangents", "args", *_STATIC_NAMES)), _batch, _spec,
 ), form=Flow("repeat"), statics={
-    "condition": ROUTINE, "body": ROUTINE, "carries": statics.integer(0, 1 << 20),
+    "condition": PROGRAM, "body": PROGRAM, "carries": statics.integer(0, 1 << 20),
 })  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.graph import stage
+from pullback.transforms.stage import stage
 
 from ..trees import leaves, tree_map
 

@@ -1,0 +1,235 @@
+"""A compiled function seen from a tape or a transform: an op like any other, whose rules are compiled functions too."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..arrays.spec import Spec, spec_of, zeros
+from ..arrays.tensor import Tensor
+from ..arrays.value import Value
+from ..ops.dispatch import apply
+from ..ops.elementwise import pointwise
+from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
+from ..program.ir import Program
+from ..program.run import run
+from ..program.split import split_forward_backward
+from ..program.stage import stage
+from ..settings import PLAIN, modes, override_modes
+from ..transforms.boundary import unwrap_to_level
+from ..transforms.forward import Dual, jvp
+from ..transforms.reverse import vjp
+from ..transforms.vectorize import vmap
+from .lazy import lazy
+from .stage.residuals import is_cheap
+
+
+class CompiledOp:
+    """A staged program as an op. `compute` runs it on arrays and overwrites none of them; `compile` makes a compiled
+    function with the options of the original, so that a derivative keeps them too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        staged: Program,
+        compute: Callable[..., list[Any]],
+        compile: Callable[[Callable[..., Any]], Any],
+        saves_residuals: bool,
+    ) -> None:
+        self.name = name
+        self.staged = staged
+        self.compute = compute
+        self.compile = compile
+        self.saves_residuals = saves_residuals
+        self.specs = [s.spec for s in staged.inputs]
+        self.out_specs = tuple(spec_of(o) for o in staged.outputs)
+        #: The results that have derivatives.
+        self.floating = [i for i, s in enumerate(self.out_specs) if s.inexact]
+        self.derived: dict[tuple[Any, ...], Any] = {}
+
+    def apply(self, values: Sequence[Any]) -> list[Any]:
+        """The results on any values; those that no tracked argument reaches carry no gradient."""
+        needs = self._tracked_arguments(values)
+        op, more = self._recording_op(needs) if needs and self.saves_residuals else (self.op, [])
+        outs = apply(op, *values, *more)
+        found = list(outs)[: len(self.out_specs)] if isinstance(outs, tuple) else [outs]
+        tracked = sum(1 << i for i, v in enumerate(values) if _is_tracked(v))
+        each = zip(found, self.reaches, self.moves, strict=True)
+        return [x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each]
+
+    @lazy
+    def op(self) -> Op:
+        one = len(self.out_specs) == 1
+
+        def value(xp: Any, *xs: Any) -> Any:
+            found = self.compute(*xs)
+            return found[0] if one else tuple(found)
+
+        def joint(bar: Any, xs: Any, position: Any) -> Any:
+            given = [zeros(b) if isinstance(b, Spec) else b for b in ([bar] if one else bar)]
+            wanted = tuple(i for i in position if self.specs[i].inexact)
+            shares = self.pull_to(wanted)(list(xs), [given[i] for i in self.floating])
+            return tuple(_scatter(shares, wanted, len(xs)))
+
+        def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
+            moving = tuple(i for i, t in enumerate(tangents) if t is not None and self.specs[i].inexact)
+            found = self.push_from(moving)(list(primals), [tangents[i] for i in moving])
+            every = _scatter(found, self.floating, len(self.out_specs))
+            return every[0] if one else tuple(every)
+
+        def batch(op: Any, size: int, args: Any, axes: Any, static: Any) -> Any:
+            found = self.batch_over(tuple(axes))(*args)
+            return (found[0], 0) if one else (tuple(found), (0,) * len(found))
+
+        effects = IMPURE if any(e.op.effects.runs_once for e in self.staged.equations) else UNKNOWN
+        return Op(
+            name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
+            spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
+            push=push, batch=batch, samples=lambda rng: [], effects=effects,
+        )  # fmt: skip
+
+    def pull_to(self, some: tuple[int, ...]) -> Any:
+        """The compiled pull to some arguments. The others are constants, which a program may want of them."""
+
+        def pull(xs: list[Any], bars: list[Any]) -> Any:
+            return list(vjp(self._as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
+
+        return self._derive("pull", some, lambda: self.compile(pull))
+
+    def push_from(self, some: tuple[int, ...]) -> Any:
+        def push(xs: list[Any], dots: list[Any]) -> Any:
+            return jvp(self._as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
+
+        return self._derive("push", some, lambda: self.compile(push))
+
+    def batch_over(self, axes: tuple[Any, ...]) -> Any:
+        return self._derive("batch", axes, lambda: self.compile(vmap(self.replay, in_axes=axes)))
+
+    def _derive(self, kind: str, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if (kind, key) not in self.derived:
+            self.derived[kind, key] = make()
+        return self.derived[kind, key]
+
+    def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+        """The op that a tape records, and constants that are its last arguments: it returns the results and the
+        residuals of the backward pass to some arguments. As results of an op, residuals have derivatives too.
+        """
+        found: tuple[Op, list[Any]] = self._derive("record", needs, lambda: self._build_recording_op(needs))
+        return found
+
+    def _build_recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
+        xs, outs = self.staged.inputs, self.out_specs
+        bars = [s for s in outs if s.inexact]
+
+        # results and cotangents in one program, so that the split finds what the two share
+        def both(*symbols: Any) -> list[Any]:
+            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
+            found, pull = vjp(self._as_function_of(given, needs), *(given[i] for i in needs))
+            floats, every = iter(found), found if len(bars) == len(outs) else self.replay(*given)
+            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
+            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
+
+        staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
+        run_backward = self.compile(_as_function(parts.backward, self.name))
+        forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
+        pull_forward = forward.op.joint
+
+        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
+            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
+            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
+                return pull_forward.function(bar, xs, position)
+            residuals = [xs[i] if where == "argument" else out[i] for where, i in parts.residual_sources]
+            given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
+            return _scatter(run_backward(*residuals, *given), needs, len(xs))
+
+        return replace(forward.op, name=f"jit {self.name}", joint=as_formula(joint), rules={}), forward.captured
+
+    def replay(self, *xs: Any) -> list[Any]:
+        """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
+        return run(self.staged, xs)
+
+    def _as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
+        """The floating results as a function of some inputs, the others held fixed."""
+
+        def float_results(*moving: Any) -> list[Any]:
+            every = list(xs)
+            for i, x in zip(some, moving, strict=True):
+                every[i] = x
+            found = self.replay(*every)
+            return [found[i] for i in self.floating]
+
+        return float_results
+
+    @functools.cached_property
+    def reaches(self) -> list[int]:
+        """The inputs that a cotangent of each output reaches, one bit for each: none for comparisons, and for what is
+        held fixed.
+        """
+        return self._find_reach(_passes_back)
+
+    @functools.cached_property
+    def moves(self) -> list[int]:
+        """The inputs whose tangents each output moves with: those too that `no_grad` hides from cotangents."""
+        return self._find_reach(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
+
+    def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
+        bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
+        for e in self.staged.equations:
+            found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]
+            reach = functools.reduce(operator.or_, found, 0)
+            bits |= {id(s): reach for s in e.results if s.spec.inexact}
+        return [bits.get(id(o), 0) for o in self.staged.outputs]
+
+    def _tracked_arguments(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The arguments that a tape at the top will ask for cotangents."""
+        level = max(v.level for v in values if isinstance(v, Value))
+        if not modes().grad or not self.floating:
+            return ()
+        tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
+        return tuple(i for i in tensors if self.specs[i].inexact)
+
+
+def _scatter(values: Sequence[Any], at: Sequence[int], count: int) -> list[Any]:
+    """Values at their positions among `count`, None at the others."""
+    found: list[Any] = [None] * count
+    for i, value in zip(at, values, strict=True):
+        found[i] = value
+    return found
+
+
+def _without_gradient(x: Any, moves: int) -> Any:
+    """A result that no cotangent comes back from; it has a tangent if it `moves`."""
+    if type(x) is Dual:
+        return x if moves else _without_gradient(x.primal, moves)
+    return x.detach() if type(x) is Tensor else x
+
+
+def _is_tracked(x: Any) -> bool:
+    """Whether a value may carry a derivative of its own transform; the graph of a tensor is not searched."""
+    return x.node is not None if type(x) is Tensor else isinstance(x, Value)
+
+
+def _passes_back(op: Op, position: int) -> bool:
+    """Whether a cotangent of the op's result reaches an argument."""
+    return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
+
+
+def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
+    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
+    with override_modes(**asdict(PLAIN)):
+        return stage(function, *specs, shared=True, name="jit")
+
+
+def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:
+    """A program as a named function."""
+
+    def run_program(*values: Any) -> list[Any]:
+        return run(program, values)
+
+    run_program.__name__ = name
+    return run_program

@@ -1,0 +1,66 @@
+"""Kernel in, the values of a row out that are saved for a later pass over it, rather than computed again."""
+
+from __future__ import annotations
+
+from ..loop_ir import Kernel, KernelLine
+from ..target import Limits
+from .arena import round_up
+from .domain import Domain
+
+
+class RowPlan:
+    """Which lines are saved, each at an offset of the scratch memory; `bytes` is what they need together."""
+
+    def __init__(self, domain: Domain, limits: Limits) -> None:
+        self.domain = domain
+        self.limits = limits
+        self.offsets: dict[int, int] = {}
+        self.bytes = 0
+
+    def __contains__(self, line: KernelLine) -> bool:
+        return id(line) in self.offsets
+
+    def save(self, line: KernelLine) -> None:
+        if line not in self:
+            self.offsets[id(line)] = self.bytes
+            # rows start in cache lines of their own
+            self.bytes += round_up(self.domain.row * line.dtype.itemsize, self.limits.cache_line_bytes)
+
+
+def count_phases(kernel: Kernel) -> int:
+    """The passes over a row: one more after each fold that something else waits for."""
+    phases = [line.phase for line in kernel.live_lines()] + [store.phase for store in kernel.stores]
+    return 1 + max(phases, default=0)
+
+
+def plan_rows(domain: Domain, limits: Limits) -> RowPlan:
+    """Save what a pass uses from earlier ones, if it is heavy; the last pass first, since what it saves is used too."""
+    plan, used = RowPlan(domain, limits), domain.kernel.live_lines()
+    heavy: dict[int, int] = {}
+    for line in used:
+        heavy[id(line)] = line.weight + sum(heavy[id(a)] for a in line.args if domain.varies_along_row(a))
+    for phase in reversed(range(1, count_phases(domain.kernel))):
+        stack = phase_targets(domain.kernel, plan, phase, used)
+        seen: set[int] = set()
+        while stack:
+            line = stack.pop()
+            if id(line) in seen or not domain.varies_along_row(line) or line.kind in ("load", "fold"):
+                continue
+            seen.add(id(line))
+            if line.phase < phase and heavy[id(line)] > limits.max_row_recompute_weight:
+                plan.save(line)
+            else:
+                stack.extend(line.args)
+    return plan
+
+
+def phase_targets(kernel: Kernel, plan: RowPlan, phase: int, used: list[KernelLine]) -> list[KernelLine]:
+    """The lines that the row's loop must compute in a phase: what it folds, stores along the row, or saves."""
+    folded = [line.args[0] for line in used if line.kind == "fold" and line.phase == phase]
+    stored = [x for s in kernel.stores if s.phase == phase for x in (s.line, *s.args)]
+    return [*folded, *stored, *(line for line in used if line in plan and line.phase == phase)]
+
+
+def row_scratch_bytes(kernel: Kernel, limits: Limits) -> int:
+    """The bytes that saved rows of a kernel need."""
+    return plan_rows(Domain(kernel, limits), limits).bytes if count_phases(kernel) > 1 else 0

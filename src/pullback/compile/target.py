@@ -1,0 +1,165 @@
+"""The seam between the compiler and a machine: what a target can do and costs, and what runs a compiled program.
+
+Everything above (lowering, scheduling, memory) reads its numbers from a `Target`; a target renders scheduled steps to
+code of its own and links that to a `Runner`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays.spec import Spec
+from ..ops.op import Op
+from ..program.ir import Program
+from .loop_ir import Kernel, Product, Steps
+from .vocabulary import VOCABULARY, computation_dtype, words_of
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The cost model: nanoseconds per point of one addition's weight, per byte moved, per multiplication of a product,
+    and per byte of an op that the array library executes; and the rounds that a loop of unknown length is assumed to
+    run.
+    """
+
+    operation_ns: float
+    byte_ns: float
+    multiplication_ns: float
+    host_byte_ns: float = 1.0
+    assumed_rounds: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The sizes at which the compiler decides; infinite where a machine has no such limit."""
+
+    #: A kernel whose lines weigh more is full; the same for a kernel that folds rows.
+    max_kernel_weight: float
+    max_row_kernel_weight: float
+    #: What a value may weigh to be computed again rather than stored, and in a later pass over a row, saved.
+    max_recompute_weight: int
+    max_row_recompute_weight: int
+    #: From this weight on a function is worth a separate loop, while its values take no more than so many bytes.
+    costly_weight: float
+    near_bytes: int
+    #: Bytes of a convolution's patches that are laid out at a time; places of a pooling's window that are unrolled.
+    patch_bytes: int
+    max_window_places: int
+    #: Where buffers of the arena start, and pieces of one buffer that several blocks write.
+    alignment: int
+    cache_line_bytes: int
+    #: The bytes of a vector, and the most vectors of a row that are computed at once.
+    vector_bytes: int
+    max_unroll: int
+    #: Programs with less to share are not divided into blocks that run in parallel, nor are shorter steps in others;
+    #: and how long a block takes at least, how many there are at most.
+    min_program_ns: float
+    min_step_ns: float
+    min_block_ns: float
+    max_blocks: int
+    #: A product is cut into at most so many parts, each a multiple of so many columns or rows; longer products of a
+    #: batch are not run side by side.
+    max_product_parts: int
+    product_part_multiple: int
+    max_batch_product_ns: float
+    #: A program that takes longer lets other Python threads run meanwhile.
+    gil_release_ns: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A machine: what it computes natively, its costs and limits, and how steps become something that runs."""
+
+    name: str
+    #: Names of the dtypes it computes in, and the words of the kernel vocabulary that it has; ops on others run on the
+    #: array library.
+    dtypes: frozenset[str]
+    words: frozenset[str]
+    costs: Costs
+    limits: Limits
+    #: Scheduled steps as the target's text; with `fast`, arithmetic may be reassociated and contracted.
+    render: Callable[[Steps, bool], Code]
+    #: The runner of a compilation whose code is rendered.
+    link: Callable[[Compilation], Runner]
+    #: The text of the machine code, if the target can show it.
+    disassemble: Callable[[str], str] | None = None
+    #: Bytes of memory beside its buffers that each block of a kernel needs.
+    scratch_bytes: Callable[[Kernel], int] = lambda kernel: 0
+    #: Whether a product can be cut into parts without another order of summation, and whether those of a batch can run
+    #: side by side.
+    can_cut_product: Callable[[Product], bool] = lambda product: False
+    can_divide_batches: Callable[[], bool] = lambda: False
+
+    def computes_in(self, dtype: np.dtype[Any]) -> bool:
+        return dtype.name in self.dtypes
+
+    def supports(self, op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
+        """Whether an op's kernel uses only words that the target has for the dtype it computes in."""
+        return _supports(self, op, args, out)
+
+
+@functools.lru_cache(maxsize=4096)
+def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
+    if op.kernel is None:
+        return False
+    kind = computation_dtype(args, out).kind
+    if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
+        return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly
+    return all(word in target.words and kind in VOCABULARY.get(word, "") for word in words_of(op, len(args)))
+
+
+class Code(Protocol):
+    """What a target renders: text, and whatever else its `link` needs."""
+
+    @property
+    def text(self) -> str: ...
+
+
+class Runner(Protocol):
+    """Runs on contiguous arrays of the program's specs. Results in `options.donated` are the input's own array,
+    overwritten; the others are new.
+    """
+
+    @property
+    def compilation(self) -> Compilation | None:
+        """How it was compiled: it then rejects arrays of other specs itself. None if ops run one by one."""
+
+    @property
+    def workspace(self) -> list[Any]:
+        """The arrays it works in and keeps from call to call."""
+
+    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results; None if an array is not what the program was compiled for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program is compiled: which results (by number) overwrite which inputs, whether arithmetic may be
+    reassociated, and the bytes that a call may take.
+    """
+
+    donated: dict[int, int] = field(default_factory=dict)
+    fast: bool = False
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Compilation:
+    """A program on its way through the pipeline, with what each part of it made."""
+
+    target: Target
+    options: Options
+    specs: list[Spec]
+    out_specs: list[Spec]
+    program: Program | None
+    #: After lowering and fusion; within the memory budget; divided and placed in the arena.
+    fused: Steps = field(init=False)
+    steps: Steps = field(init=False)
+    planned: Steps = field(init=False)
+    code: Any = field(init=False)
+    runner: Any = field(init=False)

@@ -1,0 +1,39 @@
+"""Which target compiles a program: a table by the device of its arguments. NumPy runs what no target takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import MemoryBudgetError
+from ..program.ir import Program
+from .cpu.target import find_cpu_target
+from .numpy_runner import NumpyRunner
+from .pipeline import compile_program
+from .reference.checked_runner import CheckedRunner
+from .target import Options, Runner, Target
+
+#: By the kind of device: the target of a program whose arguments are there; None if it cannot take this program.
+TARGETS: dict[str, Callable[[Program], Target | None]] = {"cpu": find_cpu_target}
+
+
+def find_target(program: Program) -> Target | None:
+    kinds = {s.spec.device.partition(":")[0] for s in program.inputs} or {"cpu"}
+    find = TARGETS.get(kinds.pop())
+    return None if kinds or find is None else find(program)  # arrays of two devices are left to ops, which raise
+
+
+def make_runner(program: Program, options: Options, lines: dict[int, Any] | None = None) -> Runner:
+    """The fastest runner of a program on its device; with the user's `lines` of its equations, one that is checked
+    against the reference.
+    """
+    target = find_target(program)
+    if target is None:
+        if options.limit is not None:
+            raise MemoryBudgetError(
+                "jit: this program falls back to NumPy, whose memory is not planned, so no budget can be kept.\n"
+                "  Leave memory_budget out, or run the function itself under pb.memory_budget, without jit."
+            )
+        return NumpyRunner(program, options.donated)
+    runner = compile_program(program, target, options)
+    return runner if lines is None else CheckedRunner(runner, lines)

@@ -1,0 +1,258 @@
+"""Instruments: what measures ops, saved values and backward passes while they run, or replaces what is saved.
+
+A memory profile, a budget, a checkpoint, an anomaly check and saved-value hooks are instruments. `Modes.instruments`
+holds the installed ones; with none, eager code pays one identity test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import CodeType
+from typing import Any, NamedTuple
+
+
+class OpCall(NamedTuple):
+    """A call that is about to be computed: on bare arrays without a tensor (`level` 0), or on tensors of a level.
+    `values` are the arguments one level below, and may be replaced; `tracked`: a node will be made.
+    """
+
+    op: Any
+    args: Sequence[Any]
+    values: list[Any]
+    static: dict[str, Any]
+    level: int
+    tracked: bool
+
+
+class ProgramCall(NamedTuple):
+    """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps."""
+
+    name: str
+    arrays: Sequence[Any]
+    workspace: Callable[[], Sequence[Any]]
+
+
+class SavedSlot(NamedTuple):
+    """Where a value is saved: the name and arguments of the op, the position (an argument's, or `OUT`), the user's
+    line, and the node of the leaf whose value it is, if it is one's.
+    """
+
+    name: str
+    args: tuple[str, ...]
+    position: int
+    line: tuple[CodeType | None, int]
+    leaf: Any = None
+
+    def __str__(self) -> str:
+        argument = self.args[min(self.position, len(self.args) - 1)].lstrip("*")
+        return f"{self.name} saves {'its result' if self.position < 0 else f'argument {argument}'}"
+
+
+class Instrument:
+    """The methods of an instrument; each does nothing unless it is overridden. All may be called from several threads.
+
+    `measures`: it sees extra runs too, such as the recomputation of a checkpoint. `sees_every_op`: `compute` is called
+    for every op, else only for ops that may not be repeated. `holds_last`: `hold` is called after that of all others.
+    """
+
+    __slots__ = ()
+    measures = False
+    sees_every_op = True
+    holds_last = False
+    #: The names of the methods that a class overrides.
+    stated: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        names = [name for name in vars(Instrument) if not name.startswith("_") and callable(getattr(cls, name))]
+        cls.stated = tuple(name for name in names if getattr(cls, name) is not getattr(Instrument, name))
+
+    def compute(self, call: OpCall, below: Callable[[], Any]) -> Any:
+        """Around an op: run `below`, which reads `call.values`, and return its result."""
+        return below()
+
+    def run_program(self, call: ProgramCall, below: Callable[[], Any]) -> Any:
+        """Around a compiled program: run `below` and return its results."""
+        return below()
+
+    def hold(self, value: Any, slot: SavedSlot) -> Any:
+        """What a node holds: the value, or a `SavedValue` that returns it later."""
+        return value
+
+    def node_made(self, node: Any) -> None:
+        """A node was made; its saved values are set."""
+
+    def backward_begins(self) -> None:
+        """A backward pass begins."""
+
+    def backward_ends(self, released: bool) -> None:
+        """A backward pass has ended; `released`: its graph was freed."""
+
+    def pull_begins(self, node: Any, bar: Any) -> None:
+        """The rule of a node is about to run."""
+
+    def pulled(self, node: Any, shares: tuple[Any, ...]) -> None:
+        """The rule of a node returned these shares."""
+
+    def summed(self, total: Any) -> None:
+        """Two shares of one cotangent were added to this."""
+
+    def delivered(self, tensors: Sequence[Any]) -> None:
+        """A cotangent was accumulated into the `.grad` of these tensors."""
+
+    def rebinds(self, tensor: Any) -> None:
+        """A variable is about to be rebound."""
+
+    def sets_attribute(self, holder: Any, name: str) -> None:
+        """An attribute of an object is about to be set or deleted."""
+
+    def writes_gradient(self, tensor: Any) -> None:
+        """The gradient of a tensor is about to be written."""
+
+    def registers_hook(self, handle: Any) -> None:
+        """A hook was registered."""
+
+    def decide(self, found: bool) -> bool:
+        """The engine decided whether a result may be differentiated again; returns the decision to use."""
+        return found
+
+
+class Instruments:
+    """The installed instruments, the outermost first, as one: for each method, those that override it.
+
+    `savers` are those asked what a node holds; others see a recomputation without deciding what it saves.
+    """
+
+    __slots__ = (
+        "_computes",
+        "_decides",
+        "_holds",
+        "_programs",
+        "backward_begins",
+        "backward_ends",
+        "delivered",
+        "node_made",
+        "pull_begins",
+        "pulled",
+        "rebinds",
+        "registers_hook",
+        "savers",
+        "sees_every_op",
+        "sees_pulls",
+        "sets_attribute",
+        "stack",
+        "summed",
+        "watches_hooks",
+        "writes_gradient",
+    )  # fmt: skip
+
+    def __init__(self, stack: tuple[Instrument, ...], savers: tuple[Instrument, ...]) -> None:
+        self.stack, self.savers = stack, savers
+        methods = _overriding(stack)
+        self._computes = methods.get("compute", ())
+        self._programs = methods.get("run_program", ())
+        self._decides = methods.get("decide", ())
+        holding = [i for i in reversed(savers) if "hold" in i.stated]
+        holding.sort(key=lambda i: i.holds_last)
+        self._holds = [i.hold for i in holding]
+        self.node_made = _notify(methods.get("node_made", ()))
+        self.backward_begins = _notify(methods.get("backward_begins", ()))
+        self.backward_ends = _notify(methods.get("backward_ends", ()))
+        self.pull_begins = _notify(methods.get("pull_begins", ()))
+        self.pulled = _notify(methods.get("pulled", ()))
+        self.summed = _notify(methods.get("summed", ()))
+        self.delivered = _notify(methods.get("delivered", ()))
+        self.rebinds = _notify(methods.get("rebinds", ()))
+        self.sets_attribute = _notify(methods.get("sets_attribute", ()))
+        self.writes_gradient = _notify(methods.get("writes_gradient", ()))
+        self.registers_hook = _notify(methods.get("registers_hook", ()))
+        self.watches_hooks = "registers_hook" in methods
+        self.sees_every_op = any(method.__self__.sees_every_op for method in self._computes)
+        self.sees_pulls = self.sees_every_op or not _PULL_METHODS.isdisjoint(methods)
+
+    def push(self, *new: Instrument) -> Instruments:
+        """With more of them, inside the others."""
+        return Instruments((*self.stack, *new), (*self.savers, *new))
+
+    def isolate(self, *new: Instrument, beside: Instruments | None = None) -> Instruments:
+        """For an extra run of a function: those that measure (also those of `beside`), and new ones, which alone decide
+        what is saved.
+        """
+        known = dict.fromkeys((*self.stack, *(beside.stack if beside is not None else ())))
+        return Instruments((*(i for i in known if i.measures), *new), new)
+
+    def without_saving(self) -> Instruments:
+        """With nothing that replaces saved values."""
+        return Instruments(self.stack, ())
+
+    def without(self, *kinds: type[Instrument]) -> Instruments:
+        """Without those of some kinds."""
+        return Instruments(*(tuple(i for i in held if type(i) not in kinds) for held in (self.stack, self.savers)))
+
+    def innermost(self, kind: type[Instrument]) -> Any:
+        """The innermost one of a kind, None if there is none."""
+        return next((i for i in reversed(self.stack) if type(i) is kind), None)
+
+    def sees(self, op: Any) -> bool:
+        """Whether `compute` must be called for an op."""
+        return self.sees_every_op or not op.effects.repeat
+
+    def compute(self, call: OpCall, evaluate: Callable[..., Any]) -> Any:
+        """The result of a call. The outermost instrument is nearest to the computation: what an inner one supplies
+        without computing (the second run of a checkpoint) it does not see.
+        """
+        below = partial(evaluate, call.op, call.values, call.static)
+        for around in self._computes:
+            below = partial(around, call, below)
+        return below()
+
+    def run_program(self, call: ProgramCall, run: Callable[[], list[Any]]) -> list[Any]:
+        """The results of a compiled program; the outermost instrument is nearest to it."""
+        for around in self._programs:
+            run = partial(around, call, run)
+        return run()
+
+    def hold(self, value: Any, slot: SavedSlot) -> Any:
+        """What a node holds for a value: the innermost instrument decides, unless it leaves the value as it is."""
+        for hold in self._holds:
+            held = hold(value, slot)
+            if held is not value:
+                return held
+        return value
+
+    def decide(self, found: bool) -> bool:
+        """The decision to use: an outer run that repeats another one has it from there."""
+        for decide in self._decides:
+            found = decide(found)
+        return found
+
+
+#: What the generated steps of the backward pass would not call.
+_PULL_METHODS = frozenset(("pull_begins", "pulled", "summed", "delivered"))
+
+
+def _overriding(stack: tuple[Instrument, ...]) -> dict[str, tuple[Any, ...]]:
+    """By the name of a method, those of the instruments that state it."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for instrument in stack:
+        for name in instrument.stated:
+            found[name] = (*found.get(name, ()), getattr(instrument, name))
+    return found
+
+
+def _ignore(*event: Any) -> None:
+    """No instrument looks at this event."""
+
+
+def _notify(methods: tuple[Callable[..., None], ...]) -> Callable[..., None]:
+    if len(methods) <= 1:
+        return methods[0] if methods else _ignore
+
+    def notify_all(*event: Any) -> None:
+        for method in methods:
+            method(*event)
+
+    return notify_all
+
+
+NO_INSTRUMENTS = Instruments((), ())

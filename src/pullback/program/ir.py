@@ -1,0 +1,393 @@
+"""`Program`: inputs, equations on symbols (values known by their spec), and outputs.
+
+It is what `pb.stage` returns, what `jit` compiles, the body of a loop or a branch, an equation to be solved, the linear
+function of `linearize`. Methods that later layers implement are imported at their first call.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..arrays.node import format_line, user_line
+from ..arrays.scope import Scope
+from ..arrays.spec import Spec, spec_of
+from ..arrays.trees import flatten, leaf_paths, unflatten
+from ..arrays.value import SymbolicValue, Value
+from ..errors import (
+    ArgumentError,
+    ConversionError,
+    DtypeError,
+    GraphError,
+    IndexingError,
+    PullbackError,
+    ShapeError,
+)  # fmt: skip
+from ..instrument import OpCall
+from ..ops import basis
+from ..ops.dispatch import as_value
+from ..ops.lazy import lazy_function
+from ..ops.op import Op
+from ..settings import modes
+from .constants import Constants
+from .run import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: What to do where Python needs a number that is known only when the program runs.
+_ADVICE = {
+    "bool()": "Choose by pb.where(condition, x, y) or pb.cond, loop by pb.while_loop",
+    "int()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+    "index()": "Sizes and counts must be known beforehand: take them from x.shape, index with pb.take",
+}
+
+_format_program = lazy_function("text", "format_program", "program")
+_format_spec = lazy_function("text", "format_spec", "program")
+_parse_program = lazy_function("parse", "parse_program", "program")
+_program_to_json = lazy_function("serial", "program_to_json", "program")
+_parse_json = lazy_function("serial", "parse_json", "program")
+_verify_program = lazy_function("verify", "verify_program", "program")
+_stage_gradients = lazy_function("stage", "stage_gradients", "transforms")
+_stage_jvp = lazy_function("stage", "stage_jvp", "transforms")
+_save_drawing = lazy_function("draw", "save_drawing", "graph")
+_jit = lazy_function("jit", "jit", "compile")
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One line of a program: `results = op(*args, **static)`."""
+
+    results: tuple[Symbol, ...]
+    op: Op
+    args: tuple[Any, ...]
+    static: dict[str, Any]
+
+
+@functools.lru_cache(maxsize=4096)
+def pointwise_spec(op: Op, specs: tuple[Spec, ...]) -> Any:
+    """The result spec of an elementwise op, cached: most equations are elementwise, and NumPy's promotion is slow."""
+    return op.spec_of(specs, {})
+
+
+class Symbol(SymbolicValue):
+    """A value known only by its spec. Ops on it are traced instead of computed."""
+
+    __slots__ = ("constants", "equations", "level", "now", "recorded", "scope", "spec")
+    level: int
+    scope: Scope
+    is_variable = True
+
+    def __init__(self, spec: Spec, scope: Scope, equations: list[Equation], constants: Constants | None) -> None:
+        self.spec = spec.as_guarded()
+        self.scope = scope
+        self.level = scope.level
+        self.equations = equations
+        self.constants = constants
+        self.recorded = True  # False for what was computed under `no_grad`
+        self.now: Symbol | None = None  # the symbol it is rebound to since `x += y`
+
+    def point_at(self, new: Any, what: str) -> None:
+        found = new if isinstance(new, Symbol) else None
+        if found is None and (not isinstance(new, Value) or new.level < self.level):
+            found = self.scope.lift(self.scope, new)
+        if found is None or found.scope is not self.scope:
+            raise self.rebind_error(what)
+        self.now = resolve_symbol(found)
+
+    def alias(self) -> Symbol:
+        twin = Symbol(self.spec, self.scope, self.equations, self.constants)
+        twin.now = resolve_symbol(self)
+        return twin
+
+    def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        self.scope.check()
+        if not op.effects.repeat and (instruments := modes().instruments) is not None:
+            # traced inside a checkpoint: both runs share one equation, so that the program runs it once
+            return instruments.compute(OpCall(op, args, list(args), static, 0, False), self._append)
+        return self._append(op, args, static)
+
+    def _append(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+        if op is basis.unrecorded.op and self.is_tangent:
+            return resolve_symbol(args[0])
+        given = tuple([spec_of(x) for x in args])
+        made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
+        specs = made if type(made) is tuple else (made,)
+        results = tuple(Symbol(spec, self.scope, self.equations, self.constants) for spec in specs)
+        constants = self.constants
+        args = [resolve_symbol(x) for x in args]
+        if not modes().grad and not self.is_tangent:
+            args = _unrecorded(op, args, results)
+        kept = tuple(args) if constants is None else tuple([constants.keep(x) for x in args])
+        self.equations.append(Equation(results, op, kept, static))
+        return results if type(made) is tuple else results[0]
+
+    @property
+    def is_tangent(self) -> bool:
+        """Whether it stands for a tangent of `linearize`, which passes where no tape records."""
+        return self.scope.name == "linearize"
+
+    def kept_references(self) -> int:
+        return sum(x is self for equation in self.equations for x in (*equation.results, *equation.args))
+
+    def conversion_error(self, what: str) -> ConversionError:
+        """Tracing has no concrete values: the error names the line that needs one, and what works instead."""
+        instead = _ADVICE.get(
+            what, "Use functions of pullback on it; its values are known when the compiled program runs"
+        )
+        return ConversionError(
+            f"{what}: {self!r} has no concrete values while the function is being traced.\n"
+            f"  at {format_line(*user_line(sys._getframe(1)))}\n"
+            f"  {instead}, or make the argument it comes from static (static_argnums)."
+        )
+
+    def __repr__(self) -> str:
+        return f"<symbol {self.spec}>"
+
+
+def _unrecorded(op: Op, args: Sequence[Any], results: tuple[Symbol, ...]) -> Sequence[Any]:
+    """The arguments of an op under `no_grad`, such that no derivative of the program ever goes back through them."""
+    for result in results:
+        result.recorded = False
+    return args if op is basis.unrecorded.op else [basis.unrecorded(x) if _is_recorded(x) else x for x in args]
+
+
+def _is_recorded(x: Any) -> bool:
+    """Whether a derivative may go back to an argument; to a captured tensor it may once that requires one."""
+    return isinstance(x, Value) and spec_of(x).inexact and (type(x) is not Symbol or x.recorded)
+
+
+def resolve_symbol(x: Any) -> Any:
+    """The symbol that a symbol was last rebound to; anything else as it is."""
+    return x if type(x) is not Symbol or x.now is None else x.now
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Program:
+    """Inputs, equations in their order, outputs. `pb.stage` makes one of a function.
+
+    `arguments` is the structure of (args, kwargs) that the inputs are the leaves of, `results` that of the outputs;
+    without them a program takes its inputs one by one and returns one output, or a tuple.
+
+    >>> import numpy as np, pullback as pb
+    >>> program = pb.stage(lambda x, y: pb.sum(x * y))(pb.Spec((3,), "float32"), np.float32(2))
+    >>> print(program)
+    graph(x0: float32[3], x1: float32[])
+      t0: float32[3] = multiply(x0, x1)
+      t1: float32[] = sum(t0, axis=(0,), keepdims=False)
+      return t1
+    >>> program.run(np.ones(3, "float32"), np.float32(2))
+    array(6., dtype=float32)
+    """
+
+    inputs: tuple[Symbol, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[Any, ...]
+    arguments: Any = None
+    results: Any = None
+    #: What was made from this program, once for each key: how it runs, its push, pull and batch.
+    derived: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        _check_definitions(self)
+
+    @property
+    def input_specs(self) -> tuple[Spec, ...]:
+        return tuple([s.spec for s in self.inputs])
+
+    @property
+    def output_specs(self) -> tuple[Spec, ...]:
+        return tuple([spec_of(o) for o in self.outputs])
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program on arrays, or on anything else ops take: tensors, and values of any transform."""
+        values = self._check_arguments(args, kwargs)
+        try:
+            found = run(self, values)
+        except PullbackError:
+            raise
+        except IndexError as error:
+            raise IndexingError(f"this graph: {error}.") from error
+        except (TypeError, ValueError, KeyError, ArithmeticError) as error:
+            raise GraphError(f"this graph: {error}.") from error
+        if self.results is not None:
+            return unflatten(self.results, found)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    __call__ = run
+
+    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The leaves of the arguments, checked against the inputs' specs before anything runs."""
+        leaves, structure = flatten((args, kwargs))
+        if self.arguments is not None and structure != self.arguments:
+            wanted, got = (f"{unflatten(s, ['*'] * s.num_leaves)}" for s in (self.arguments, structure))
+            raise ArgumentError(f"this graph wants arguments (args, kwargs) like {wanted}, got {got}.")
+        if len(leaves) != len(self.inputs):
+            raise ArgumentError(f"this graph wants {len(self.inputs)} inputs, got {len(leaves)}.")
+        values = [as_value(x) for x in leaves]
+        for i, (symbol, x) in enumerate(zip(self.inputs, values, strict=True)):
+            spec, found = symbol.spec, spec_of(x)
+            if (found.shape, found.dtype) != (spec.shape, spec.dtype):
+                kind = ShapeError if found.shape != spec.shape else DtypeError
+                wanted, got = _format_spec(spec), _format_spec(found)
+                raise kind(f"input {i}{self._place(i)} of this graph is {wanted}, got {got}.")
+        return values
+
+    def _place(self, number: int) -> str:
+        return "" if self.arguments is None else f" (arguments{leaf_paths(self.arguments)[number]})"
+
+    def specs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with the spec of each input in its place: what `pb.stage` can be given again."""
+        if self.arguments is None:
+            return self.input_specs, {}
+        found: tuple[tuple[Any, ...], dict[str, Any]] = unflatten(self.arguments, self.input_specs)
+        return found
+
+    def text(self) -> str:
+        """The whole program as text, a line for each equation; `Program.parse` reads it back."""
+        return str(_format_program(self))
+
+    @staticmethod
+    def parse(text: str, *, ops: Any = ()) -> Program:
+        """The program that a text shows. Custom ops in it are given by `ops`, a list of them.
+
+        >>> import pullback as pb
+        >>> program = pb.Program.parse('''
+        ... graph(x: float64[])
+        ...   y: float64[] = multiply(x, 2.0)
+        ...   return y''')
+        >>> program.run(3.0)
+        array(6.)
+        """
+        program: Program = _parse_program(text, ops)
+        return program.verify()
+
+    def to_json(self) -> str:
+        """The program as JSON text, with the bytes of its constants; `Program.from_json` reads it back."""
+        return str(_program_to_json(self))
+
+    @staticmethod
+    def from_json(text: str | bytes, *, ops: Any = ()) -> Program:
+        """The program that `to_json` wrote. Nothing in it is evaluated, so the text may come from anywhere.
+
+        >>> import numpy as np, pullback as pb
+        >>> program = pb.stage(pb.sin)(np.zeros(2))
+        >>> pb.Program.from_json(program.to_json()).text() == program.text()
+        True
+        """
+        program: Program = _parse_json(text, ops)
+        return program.verify()
+
+    def verify(self) -> Program:
+        """This program, if every spec is what its op infers; else an error. That every argument is defined before its
+        use was checked when it was made.
+        """
+        program: Program = _verify_program(self)
+        return program
+
+    def draw(self, path: str | Path | None = None) -> str:
+        """A drawing: written to a self-contained `.svg` or `.html` file. Returns its text."""
+        return str(_save_drawing(self, path))
+
+    def gradients(self, outputs: Any = None, wrt: Any = None) -> Program:
+        """The program of the gradient of the sum of some outputs (numbers; all of them) with respect to some arguments
+        (numbers; all that are floating). Each output must be one number.
+
+        >>> import numpy as np, pullback as pb
+        >>> program = pb.stage(lambda w, x: pb.sum((x @ w) ** 2))(np.zeros(2), np.zeros((3, 2)))
+        >>> program.gradients(wrt=0).run(np.ones(2), np.eye(3, 2))
+        array([2., 2.])
+        """
+        program: Program = _stage_gradients(self, outputs, wrt)
+        return program
+
+    def jvp(self, wrt: Any = None) -> Program:
+        """The program of the derivative along tangents: it takes the arguments, then a tangent for each in `wrt` (all
+        that are floating), and returns (results, their tangents).
+
+        >>> import numpy as np, pullback as pb
+        >>> pb.stage(lambda x: x * x)(np.zeros(2)).jvp().run(np.array([1.0, 3.0]), np.ones(2))
+        (array([1., 9.]), array([2., 6.]))
+        """
+        program: Program = _stage_jvp(self, wrt)
+        return program
+
+    def compile(self, *, donate_argnums: Any = ()) -> Any:
+        """The program as a compiled function of the same arguments; see `pb.jit`.
+
+        >>> import numpy as np, pullback as pb
+        >>> pb.stage(lambda x: pb.sum(x * x))(np.zeros(2)).compile()(np.array([3.0, 4.0]))
+        array(25.)
+        """
+        return _jit(self.run, donate_argnums=donate_argnums)
+
+    def __str__(self) -> str:
+        return str(_format_program(self, data=False))
+
+    def __repr__(self) -> str:
+        ins = ", ".join(map(_format_spec, self.input_specs))
+        outs = ", ".join(map(_format_spec, self.output_specs))
+        return f"<program of {len(self.equations)} equations: ({ins}) -> ({outs})>"
+
+    def __copy__(self) -> Program:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self
+
+    def __reduce__(self) -> Any:
+        return Program.from_json, (self.to_json(),)
+
+
+def _check_definitions(program: Program) -> None:
+    """Raise `GraphError` unless symbols are made once, and before their use. A symbol of an enclosing trace, which is
+    still open, may be captured.
+    """
+    known: set[int] = set()
+    for symbol in program.inputs:
+        _define(known, symbol, "inputs")
+    for number, e in enumerate(program.equations):
+        for i, a in enumerate(e.args):
+            if type(a) is Symbol and id(a) not in known and not a.scope.open:
+                raise GraphError(
+                    f"{describe_equation(number, e)}: argument {i} ({a.spec}) is no input and no earlier result."
+                )
+        for symbol in e.results:
+            if type(symbol) is not Symbol or id(symbol) in known:
+                _define(known, symbol, describe_equation(number, e))
+            known.add(id(symbol))
+    for i, o in enumerate(program.outputs):
+        if type(o) is Symbol and id(o) not in known and not o.scope.open:
+            raise GraphError(f"output {i} ({o.spec}) is no input and no result of an equation.")
+
+
+def _define(known: set[int], symbol: Any, where: str) -> None:
+    if type(symbol) is not Symbol:
+        raise GraphError(f"{where}: a {type(symbol).__name__} stands where a symbol should be made.")
+    if id(symbol) in known:
+        raise GraphError(f"{where}: {symbol.spec} is made twice.")
+    known.add(id(symbol))
+
+
+def describe_equation(number: int, e: Equation) -> str:
+    """An equation by its number and its op, for errors."""
+    return f"equation {number}, {e.op.name}"
+
+
+def nested_programs(equations: Iterable[Equation]) -> Iterator[Program]:
+    """The programs that equations refer to (bodies of loops, branches), inner ones first, each once."""
+    seen: set[int] = set()
+
+    def walk(lines: Iterable[Equation]) -> Iterator[Program]:
+        for e in lines:
+            for v in e.static.values():
+                for r in v if type(v) is tuple else (v,):
+                    if isinstance(r, Program) and id(r) not in seen:
+                        seen.add(id(r))
+                        yield from walk(r.equations)
+                        yield r
+
+    return walk(equations)

@@ -1,0 +1,234 @@
+"""Program in, an equivalent smaller one out: passes are named functions, in one tuple in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..arrays.backends import is_array
+from ..errors import PullbackError
+from ..ops.dispatch import compute
+from ..ops.elementwise import pointwise
+from ..ops.forms import Cast, Expand, ScatterAdd
+from ..ops.op import OPS
+from .ir import Equation, Program, Symbol
+from .stage import stage
+from .verify import verify_program
+
+#: Constants of more elements are not folded: they would only fill memory.
+LARGEST_CONSTANT = 1 << 12
+
+
+class Substitution:
+    """Which values a pass replaced, by what."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Any] = {}
+        self.held: list[Any] = []  # ids stay valid while their objects live
+
+    def substitute(self, old: Symbol, new: Any) -> None:
+        self.known[id(old)] = new
+        self.held.append(old)
+
+    def lookup(self, x: Any) -> Any:
+        return self.known.get(id(x), x)
+
+    def equation(self, e: Equation) -> Equation:
+        if not self.known or not any(id(a) in self.known for a in e.args):
+            return e
+        return Equation(e.results, e.op, tuple([self.lookup(a) for a in e.args]), e.static)
+
+
+def optimize(program: Program) -> Program:
+    """The program after all passes, verified after each; only equations that a pass made have their specs checked."""
+    trusted = {id(e) for e in program.equations}
+    seen = [program]  # ids stay valid while their objects live
+    for run in PASSES:
+        program = verify_program(run(program), trusted)
+        trusted |= {id(e) for e in program.equations}
+        seen.append(program)
+    return program
+
+
+def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | None]) -> Program:
+    """Each equation for which `replace` returns values is dropped, and its results become those values."""
+    names = Substitution()
+    kept = []
+    for e in program.equations:
+        e = names.equation(e)
+        values = replace(e)
+        if values is None:
+            kept.append(e)
+        else:
+            for old, new in zip(e.results, values, strict=True):
+                names.substitute(old, new)
+    return dataclasses.replace(program, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in program.outputs))
+
+
+def fold_constants(program: Program) -> Program:
+    """Compute equations without symbols now, unless their effects belong to each run."""
+
+    def replace(e: Equation) -> Sequence[Any] | None:
+        if any(isinstance(a, Symbol) for a in e.args) or any(s.spec.size > LARGEST_CONSTANT for s in e.results):
+            return None
+        if not e.op.is_repeatable(e.static):
+            return None
+        out = compute(e.op, list(e.args), e.static)
+        return out if type(out) is tuple else (out,)
+
+    return _rewrite(program, replace)
+
+
+def _is_number(x: Any, value: float) -> bool:
+    return not isinstance(x, Symbol) and not (is_array(x) and x.ndim) and bool(x == value)
+
+
+def _is_one(x: Any) -> bool:
+    return _is_number(x, 1)
+
+
+#: Rules as data: (op, which argument must be what, which argument is the result). The spec must stay the same.
+IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...] = (
+    (pointwise.multiply.op, 1, _is_one, 0),
+    (pointwise.multiply.op, 0, _is_one, 1),
+    (pointwise.divide.op, 1, _is_one, 0),
+    (pointwise.subtract.op, 1, lambda x: _is_number(x, 0), 0),
+    (pointwise.positive.op, None, None, 0),
+    (pointwise.stop_gradient.op, None, None, 0),
+    (pointwise.unrecorded.op, None, None, 0),
+    (pointwise.power.op, 1, _is_one, 0),
+)
+
+
+def expand(program: Program) -> Program:
+    """Expand ops that can be expressed in others, such as a root search as a loop; at compile time alone, since they
+    have their own derivatives.
+    """
+    if not any(isinstance(e.op.form, Expand) for e in program.equations):
+        return program
+    names = Substitution()
+    equations = tuple(_expand_equations(program.equations, names))
+    return dataclasses.replace(program, equations=equations, outputs=tuple(map(names.lookup, program.outputs)))
+
+
+def _expand_equations(equations: Sequence[Equation], names: Substitution) -> list[Equation]:
+    lines: list[Equation] = []
+    for e in equations:
+        e = names.equation(e)
+        expansion = _stage_expansion(e) if isinstance(e.op.form, Expand) else None
+        if expansion is None:
+            lines.append(e)
+            continue
+        arguments = [a for a in e.args if isinstance(a, Symbol)]
+        for symbol, argument in zip(expansion.inputs, arguments, strict=True):
+            names.substitute(symbol, argument)
+        lines += _expand_equations(expansion.equations, names)
+        for old, new in zip(e.results, expansion.outputs, strict=True):
+            names.substitute(old, names.lookup(new))
+    return lines
+
+
+def _stage_expansion(e: Equation) -> Program | None:
+    """An equation as a program of its symbols; None if its op cannot do that here."""
+    places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
+
+    def function(*symbols: Any) -> Any:
+        args = list(e.args)
+        for i, s in zip(places, symbols, strict=True):
+            args[i] = s
+        return e.op.form.function(*args, **e.static)
+
+    try:
+        expansion = stage(function, *(e.args[i].spec for i in places))
+    except PullbackError:  # it needs concrete values or what has no spec: NumPy executes it, and raises
+        return None
+    return None if any(o is None for o in expansion.outputs) else expansion
+
+
+def simplify(program: Program) -> Program:
+    """Drop equations that change nothing."""
+    rules: dict[Any, list[tuple[int | None, Callable[[Any], bool] | None, int]]] = {}
+    for op, which, test, result in IDENTITIES:
+        rules.setdefault(op.name, []).append((which, test, result))
+
+    def replace(e: Equation) -> Sequence[Any] | None:
+        for which, test, result in rules.get(e.op.name, ()):
+            if which is not None and test is not None and not test(e.args[which]):
+                continue
+            found = e.args[result]
+            if isinstance(found, Symbol) and found.spec == e.results[0].spec:
+                return (found,)
+        return None
+
+    return _rewrite(program, replace)
+
+
+def replace_full_scatters(program: Program) -> Program:
+    """Replace zeros with a value added at every place by the value, reshaped."""
+
+    def rewrite(e: Equation) -> Equation:
+        if not isinstance(e.op.form, ScatterAdd) or len(e.args) > 1:
+            return e
+        whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
+        return Equation(e.results, OPS["reshape"], e.args, {"shape": e.results[0].spec.shape}) if whole else e
+
+    return dataclasses.replace(program, equations=tuple(rewrite(e) for e in program.equations))
+
+
+def merge_equal(program: Program) -> Program:
+    """Compute the same op on the same values once, unless its effects forbid it (a checkpoint's fence)."""
+    seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def replace(e: Equation) -> Sequence[Any] | None:
+        if not e.op.effects.merge:
+            return None
+        args = tuple(
+            ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
+        )
+        key = (id(e.op), args, repr(sorted(e.static.items(), key=lambda item: item[0])))
+        if key in seen:
+            return seen[key]
+        seen[key] = e.results
+        return None
+
+    return _rewrite(program, replace)
+
+
+def drop_unused(program: Program) -> Program:
+    """Drop equations whose results are unused, unless their effects forbid it."""
+    wanted = {id(o) for o in program.outputs}
+    live = []
+    for e in reversed(program.equations):
+        if not e.op.effects.drop or any(id(s) in wanted for s in e.results):
+            live.append(e)
+            wanted |= {id(a) for a in e.args}
+    return program if len(live) == len(program.equations) else dataclasses.replace(program, equations=tuple(live[::-1]))
+
+
+def hoist_scalars(program: Program) -> Program:
+    """Move scalars that depend on scalars alone (a learning rate, a step count) before everything else, so that they do
+    not separate two loops that could be fused.
+    """
+    early = {id(x) for x in program.inputs if not x.spec.shape}
+
+    def is_early(e: Equation) -> bool:
+        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast)
+        return alone and all(id(a) in early or (not isinstance(a, Symbol) and not _has_axes(a)) for a in e.args)
+
+    first, rest = [], []
+    for e in program.equations:
+        if is_early(e):
+            early |= {id(s) for s in e.results}
+            first.append(e)
+        else:
+            rest.append(e)
+    return dataclasses.replace(program, equations=(*first, *rest))
+
+
+def _has_axes(x: Any) -> bool:
+    return is_array(x) and bool(x.ndim)
+
+
+#: The passes in the order in which they run.
+PASSES = (expand, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, drop_unused, hoist_scalars)

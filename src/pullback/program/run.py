@@ -1,0 +1,145 @@
+"""`run`: a program on values of any kind, each freed after its last use; a fast form of it for NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.backends import is_array
+from ..arrays.spec import Spec
+from ..arrays.value import Value
+from ..errors import ArgumentError
+from ..ops.dispatch import run as run_op
+from ..ops.op import Op
+from ..settings import PLAIN, modes
+
+if TYPE_CHECKING:
+    from .ir import Equation, Program
+
+#: Dtypes for which NumPy's own functions do what the ops do.
+_UFUNC_DTYPES = frozenset(map(np.dtype, ("?", "f4", "f8")))
+_ndarray = np.ndarray
+_ARRAY = {_ndarray}
+
+
+def run(program: Program, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a program for values of its inputs, which are not checked."""
+    if len(values) != len(program.inputs):
+        raise ArgumentError(f"this program has {len(program.inputs)} inputs, got {len(values)}.")
+    plan = program.derived.get("run")
+    if plan is not False and modes() is PLAIN and {*map(type, values)} <= _ARRAY:
+        # instruments see ops, so with one installed every equation runs as an op
+        plan = plan or _prepare(program)
+        if plan is not None:
+            found: list[Any] = plan.run(values)
+            return found
+    known = {id(s): x if s.spec.weak is None else _as_number(x) for s, x in zip(program.inputs, values, strict=True)}
+    last = {id(a): e for e in program.equations for a in e.args}
+    for o in program.outputs:
+        last.pop(id(o), None)
+    for e in program.equations:
+        args = [known.get(id(a), a) for a in e.args]
+        if e.op.meet is not None:
+            e.op.meet(*args, **e.static)
+        made = run_op(e.op, args, e.static)
+        for s, value in zip(e.results, made if type(made) is tuple else (made,), strict=True):
+            known[id(s)] = value
+        for a in e.args:
+            if last.get(id(a)) is e:
+                known.pop(id(a), None)
+    return [known.get(id(o), o) for o in program.outputs]
+
+
+def _as_number(x: Any) -> Any:
+    """The count of a loop as a weak Python number, which yields in promotion."""
+    return x.item() if isinstance(x, np.generic) or (is_array(x) and not x.ndim) else x
+
+
+def _prepare(program: Program) -> _RunPlan | None:
+    """How a program runs on NumPy arrays, prepared when it does so for the second time; None the first time, and for a
+    program with values of ours among its constants or weak numbers among its inputs.
+    """
+    if "runs" not in program.derived:
+        program.derived["runs"] = True
+        return None
+    plan = _RunPlan(program)
+    is_bare = all(s.spec.weak is None for s in program.inputs) and not any(isinstance(x, Value) for x in plan.held)
+    program.derived["run"] = plan if is_bare else False
+    return plan if is_bare else None
+
+
+class _Step(NamedTuple):
+    """One equation: places of arguments and results, places that are unused from here on, and the NumPy function that
+    computes it, if one does, with the place of an intermediate result whose memory the result may reuse.
+    """
+
+    op: Op
+    args: list[int]
+    static: dict[str, Any]
+    results: list[int]
+    over: list[int]
+    ufunc: np.ufunc | None
+    into: int | None
+
+
+class _RunPlan:
+    """The steps of a program, and the list of values that they start from: constants in their places."""
+
+    __slots__ = ("count", "held", "outputs", "steps")
+
+    def __init__(self, program: Program) -> None:
+        self.count = len(program.inputs)
+        self.held: list[Any] = [None] * self.count
+        places = {id(x): i for i, x in enumerate(program.inputs)}
+
+        def place(x: Any, value: Any = None) -> int:
+            if id(x) not in places:
+                places[id(x)] = len(self.held)
+                self.held.append(value)
+            return places[id(x)]
+
+        lines = [([place(x, x) for x in e.args], [place(s) for s in e.results]) for e in program.equations]
+        self.outputs = [place(o, o) for o in program.outputs]
+        last = {i: number for number, (args, results) in enumerate(lines) for i in (*results, *args)}
+        made = {i for _, results in lines for i in results}.difference(self.outputs)
+        self.steps: list[_Step] = []
+        own: dict[int, Spec] = {}  # results in owned memory
+        for number, (e, (args, results)) in enumerate(zip(program.equations, lines, strict=True)):
+            over = [i for i in made.intersection((*args, *results)) if last[i] == number]
+            ufunc, into = _find_ufunc(e), None
+            if ufunc is None:
+                for i in args:  # the result may be a view of it
+                    own.pop(i, None)
+            else:
+                into = next((i for i in over if own.get(i) == e.results[0].spec), None)
+            if ufunc is not None or e.op.motion == "contract":
+                own[results[0]] = e.results[0].spec
+            self.steps.append(_Step(e.op, args, e.static, results, over, ufunc, into))
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs; elementwise equations are direct calls of NumPy's functions that reuse memory."""
+        held = self.held.copy()
+        held[: self.count] = values
+        for op, places, static, results, over, ufunc, into in self.steps:
+            args = [held[i] for i in places]
+            if ufunc is not None:
+                free = None if into is None or held[into].base is not None else held[into]
+                made = ufunc(*args) if free is None else ufunc(*args, out=free)
+                held[results[0]] = made if type(made) is _ndarray else np.asarray(made)
+            else:
+                made = run_op(op, args, static)
+                for i, value in zip(results, made if type(made) is tuple else (made,), strict=True):
+                    held[i] = value
+            for i in over:
+                held[i] = None
+        return [held[i] for i in self.outputs]
+
+
+def _find_ufunc(equation: Equation) -> np.ufunc | None:
+    """The NumPy function of an equation, where it computes the same as the op."""
+    if equation.op.ufunc is None or equation.static or equation.results[0].spec.dtype not in _UFUNC_DTYPES:
+        return None
+    found = getattr(np, equation.op.ufunc, None)
+    return found if isinstance(found, np.ufunc) and found.nin == len(equation.args) else None
