@@ -1,4 +1,4 @@
-"""What a record says of effects is what passes, routines and budgets do."""
+"""What a record says of effects is what passes, routines, budgets and checkpoints do."""
 
 import dataclasses
 
@@ -69,3 +69,151 @@ def test_a_custom_op_in_a_compiled_function_runs_once_a_call():
 
 def test_ops_of_the_package_are_pure_but_the_fence_of_checkpoints():
     assert {op.name for op in load_all_ops().values() if op.effects != PURE} == {"again"}
+
+
+def counting(pure):
+    """A custom op that doubles and notes its calls."""
+    calls = []
+
+    @pb.custom_op(pure=pure)
+    def double(x):
+        calls.append(1)
+        return np.asarray(x) * 2.0
+
+    double.def_jvp(lambda tangents: tangents[0] * 2.0)
+    double.def_spec(lambda x: x)
+    return double, calls
+
+
+def counted(calls, f, *args):
+    del calls[:]
+    found = f(*args)
+    return found, len(calls)
+
+
+@pytest.mark.parametrize(("pure", "unused", "equal"), [(True, 0, 1), (None, 0, 1), (False, 1, 2)])
+def test_compiled_calls_are_dropped_and_merged_unless_the_op_is_impure(pure, unused, equal):
+    double, calls = counting(pure)
+
+    def drops(x):
+        double(x)
+        return x * 3.0
+
+    compiled = pb.jit(drops)
+    compiled(X)
+    assert counted(calls, compiled, X)[1] == unused
+    merges = pb.jit(lambda x: double(x) + double(x))
+    merges(X)
+    found, count = counted(calls, merges, X)
+    assert count == equal
+    np.testing.assert_allclose(found, 4.0 * X, rtol=1e-15)
+
+
+@pytest.mark.parametrize("derive", [pb.grad, lambda f: pb.jit(pb.grad(f)), lambda f: pb.grad(pb.jit(f))])
+def test_a_compiled_derivative_runs_an_impure_op_once(derive):
+    double, calls = counting(False)
+    f = derive(lambda x: pb.sum(pb.sin(double(x))))
+    f(X)
+    found, count = counted(calls, f, X)
+    assert count == 1
+    np.testing.assert_allclose(found, 2.0 * np.cos(2.0 * X), rtol=1e-14)
+
+
+def test_impure_ops_of_a_compiled_program_keep_their_order():
+    seen = []
+
+    def note(number):
+        @pb.custom_op(pure=False)
+        def noting(x):
+            seen.append(number)
+            return np.asarray(x) + number
+
+        noting.def_spec(lambda x: x)
+        return noting
+
+    one, two, three = note(1), note(2), note(3)
+
+    def f(x):
+        three(pb.sin(x))
+        b = one(x)
+        two(x * 2.0)
+        return b
+
+    compiled = pb.jit(f)
+    compiled(X)
+    del seen[:]
+    compiled(X)
+    assert seen == [3, 1, 2]
+
+
+POLICIES = {"nothing": {}, "contractions": {"policy": pb.save_contractions}, "verified": {"verify": True}}
+
+
+@pytest.mark.parametrize("options", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize(("pure", "count"), [(True, 2), (None, 2), (False, 1)])
+def test_a_checkpoint_repeats_an_op_unless_it_is_impure(options, pure, count):
+    double, calls = counting(pure)
+    f = pb.checkpoint(lambda x: pb.sum(pb.sin(pb.exp(double(pb.sin(x))))), **options)
+    found, seen = counted(calls, pb.grad(f), X)
+    assert seen == count
+    wanted = pb.grad(lambda x: pb.sum(pb.sin(pb.exp(2.0 * pb.sin(x)))))(X)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+def test_an_impure_op_runs_once_wherever_a_checkpoint_meets_it():
+    double, calls = counting(False)
+
+    def f(x):
+        return pb.sum(pb.sin(pb.exp(double(pb.sin(x)))))
+
+    twice = pb.checkpoint(lambda x: pb.checkpoint(f)(pb.cos(x)))
+    assert counted(calls, pb.grad(twice), X)[1] == 1
+    inner = pb.checkpoint(lambda x: pb.sum(pb.exp(pb.grad(pb.checkpoint(f))(x))))
+    assert counted(calls, pb.grad(inner), X)[1] == 1
+    of_a_constant = pb.checkpoint(lambda x: pb.sum(pb.sin(pb.exp(x) * double(X))))
+    assert counted(calls, pb.grad(of_a_constant), X)[1] == 1
+    compiled = pb.checkpoint(pb.jit(f))
+    pb.grad(compiled)(X)
+    assert counted(calls, pb.grad(compiled), X)[1] == 1
+    around = pb.jit(pb.grad(pb.checkpoint(f)))
+    around(X)
+    assert counted(calls, around, X)[1] == 1
+    found, seen = counted(calls, lambda x: pb.jvp(pb.grad(pb.checkpoint(f)), (x,), (x,))[1], X)
+    assert seen == 1
+    np.testing.assert_allclose(found, pb.jvp(pb.grad(f), (X,), (X,))[1], rtol=1e-13)
+    batched, seen = counted(calls, pb.vmap(pb.grad(pb.checkpoint(f))), np.stack([X, X + 1.0]))
+    assert seen == 2
+    np.testing.assert_allclose(batched[0], pb.grad(f)(X), rtol=1e-13)
+
+
+def test_an_impure_op_of_several_results_runs_once_in_a_checkpoint():
+    calls = []
+
+    @pb.custom_op(pure=False)
+    def both(x):
+        calls.append(1)
+        inner = pb.grad(lambda y: pb.sum(pb.sin(y)))(x)  # what it saves inside itself is no part of the graph
+        return np.asarray(x) * 2.0, inner
+
+    both.def_vjp(lambda bar, x: bar[0] * 2.0 - bar[1] * pb.sin(x))
+
+    def f(x):
+        doubled, slope = both(pb.exp(x))
+        return pb.sum(pb.sin(pb.sin(doubled) * slope))
+
+    found = pb.grad(pb.checkpoint(f))(X)
+    assert len(calls) == 1
+    np.testing.assert_allclose(found, pb.grad(f)(X), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("pure", "more"), [(True, True), (None, False), (False, False)])
+def test_a_budget_runs_an_op_again_only_if_it_is_pure(pure, more):
+    double, calls = counting(pure)
+    x = pb.tensor(np.linspace(0.0, 1.0, 4096), requires_grad=True)
+    with pb.memory_budget(20 * x.nbytes) as budget:
+        y = x
+        for _ in range(12):
+            y = pb.sin(double(pb.sin(y)))
+        pb.sum(y).backward()
+    assert budget.report().recomputations > 0
+    assert (len(calls) > 12) == more

@@ -10,10 +10,12 @@ from records import Case, cases, drop_free_phases, flat_vector, name, random_lik
 
 import pullback as pb
 from pullback import grad, jvp, vjp, vmap
-from pullback.arrays.spec import spec_of
-from pullback.ops import load_all_ops
+from pullback.arrays.spec import make_spec, spec_of
+from pullback.ops import OPS, load_all_ops, statics
 from pullback.ops.dispatch import apply
 from pullback.ops.eager import public_function
+from pullback.ops.families import linear
+from pullback.ops.op_samples import normal_samples
 from pullback.tools.certify.oracles import has_oracle, oracle_of
 from pullback.transforms.stage import stage
 
@@ -241,3 +243,47 @@ def _complex_products(case: Case, turned: Case) -> tuple[float, float]:
     return np.sum(np.conj(flat_vector(bars)) * flat_vector(tangents)).real, np.sum(
         np.conj(flat_vector(pulled)) * flat_vector(along)
     ).real
+
+
+@pytest.fixture
+def picked_rows():
+    """An op that is linear in its first argument, with an index and two static parameters, known while a test runs."""
+
+    def pull(bar, x_spec, index, static):
+        seen.append(static)
+        return pb.scatter_add(np.zeros(x_spec.shape), static["axis"], index, bar * static["factor"])
+
+    seen = []
+    op = linear(
+        "test_picked_rows",
+        statics={"axis": statics.axis, "factor": statics.integer(1)},
+        value=lambda xp, x, index, axis, factor: factor * xp.take_along_axis(x, index, axis),
+        spec=lambda x, index, axis, factor: make_spec(index.shape, x.dtype),
+        transpose={"x": pull},
+        samples=normal_samples([(3,), (2, 3)], axis=[0, 1], factor=2),
+    )
+    yield op, seen
+    del OPS["test_picked_rows"]
+
+
+def test_arguments_follow_from_the_value_and_batching_from_the_kinds(picked_rows):
+    op, _ = picked_rows
+    assert op.args == ("x", "index")
+    xs, index = np.arange(6.0).reshape(2, 3), np.array([2, 0])
+    found = vmap(lambda x: apply(op, x, index, axis=0, factor=2))(xs)
+    np.testing.assert_array_equal(found, 2 * xs[:, index])
+
+
+def test_a_linear_op_pushes_its_values_and_keeps_its_indices(picked_rows):
+    op, seen = picked_rows
+    x, v, index = np.arange(3.0), np.array([1.0, 10.0, 100.0]), np.array([2, 2, 0])
+    f = lambda x: apply(op, x, index, axis=0, factor=2)  # noqa: E731
+    np.testing.assert_array_equal(jvp(f, (x,), (v,))[1], [200.0, 200.0, 2.0])
+    np.testing.assert_array_equal(vjp(f, x)[1](np.array([1.0, 2.0, 3.0]))[0], [6.0, 0.0, 6.0])
+    assert seen == [{"axis": 0, "factor": 2}], "a formula may name all static parameters"
+
+
+def test_samples_are_columns(picked_rows):
+    (first, static), (second, more) = picked_rows[0].samples(np.random.default_rng(0))
+    assert (first[0].shape, static) == ((3,), {"axis": 0, "factor": 2})
+    assert (second[0].shape, more) == ((2, 3), {"axis": 1, "factor": 2})

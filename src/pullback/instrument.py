@@ -149,8 +149,8 @@ class Instruments:
     def __init__(self, stack: tuple[Instrument, ...], savers: tuple[Instrument, ...]) -> None:
         self.stack, self.savers = stack, savers
         methods = _overriding(stack)
-        self._computes = methods.get("compute", ())[::-1]
-        self._programs = methods.get("run_program", ())[::-1]
+        self._computes = methods.get("compute", ())
+        self._programs = methods.get("run_program", ())
         self._decides = methods.get("decide", ())
         holding = [i for i in reversed(savers) if "hold" in i.stated]
         holding.sort(key=lambda i: i.holds_last)
@@ -198,14 +198,16 @@ class Instruments:
         return self.sees_every_op or not op.effects.repeat
 
     def compute(self, call: OpCall, evaluate: Callable[..., Any]) -> Any:
-        """The result of a call, each instrument around those inside it."""
+        """The result of a call. The outermost instrument is nearest to the computation: what an inner one supplies
+        without computing (the second run of a checkpoint) it does not see.
+        """
         below = partial(evaluate, call.op, call.values, call.static)
         for around in self._computes:
             below = partial(around, call, below)
         return below()
 
     def run_program(self, call: ProgramCall, run: Callable[[], list[Any]]) -> list[Any]:
-        """The results of a compiled program, each instrument around those inside it."""
+        """The results of a compiled program; the outermost instrument is nearest to it."""
         for around in self._programs:
             run = partial(around, call, run)
         return run()

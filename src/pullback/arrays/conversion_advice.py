@@ -12,9 +12,9 @@ _STACK = "To join tensors, write np.stack([a, b]) or pb.stack([a, b]) in place o
 _LIKE = "To write tensors into an array, make it with np.zeros(n, like=x) or np.zeros_like(x) in place of np.zeros(n)."
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."
 
-_WRITES = re.compile(r"\]\s*[-+*/]?=(?!=)")
-_JOINS = re.compile(r"\bnp\.\w+\(\s*[\[(]|\bnumpy\.\w+\(\s*[\[(]")
-_MATH = re.compile(r"\bmath\.\w+\(")
+_WRITES = r"\]\s*[-+*/]?=(?!=)"
+_JOINS = r"\bnp\.\w+\(\s*[\[(]|\bnumpy\.\w+\(\s*[\[(]"
+_MATH = r"\bmath\.\w+\("
 
 
 def advise_on_conversion(frame: FrameType | None) -> str:
@@ -32,11 +32,11 @@ def advise_on_conversion(frame: FrameType | None) -> str:
     if "site-packages" in frame.f_code.co_filename:
         return _format_lines(f"{package} works on bare arrays: wrap its function with pb.custom_op.")
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    if _WRITES.search(line):
+    if re.search(_WRITES, line):
         return _format_lines(_LIKE)
-    if _JOINS.search(line):
+    if re.search(_JOINS, line):
         return _format_lines(_STACK)
-    if _MATH.search(line):
+    if re.search(_MATH, line):
         return _format_lines(_NUMPY)
     return _format_lines(_STACK, _LIKE)
 

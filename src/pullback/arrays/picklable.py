@@ -6,6 +6,7 @@ given mostly has too. Where it has not (a lambda), `pickle` says so, and `cloudp
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable
@@ -42,8 +43,16 @@ def picklable(maker: Callable[P, R]) -> Callable[P, R]:
 
 @functools.singledispatch
 def attach_maker(made: Any, maker_call: MakerCall) -> Any:
-    """What was made, with how; classes of things that are made register here."""
-    return made
+    """What was made, with how: a dataclass with a field `maker_call`, or a class that registers here."""
+    return dataclasses.replace(made, maker_call=maker_call) if hasattr(made, "maker_call") else made
+
+
+def reduce_made(made: Any) -> Any:
+    """How a dataclass with a field `maker_call` is pickled: as that call, or without one by its other fields."""
+    if made.maker_call is not None:
+        return call_maker, tuple(made.maker_call)
+    fields = [f.name for f in dataclasses.fields(made) if f.name != "maker_call"]
+    return type(made), tuple(getattr(made, name) for name in fields)
 
 
 def call_maker(maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ its leaves are lifted to the transform's level first.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ class Scope:
     """
 
     __slots__ = (
-        "_before", "_leaves", "directions", "level", "lift", "lower", "name", "open", "rebindings", "size",
+        "_before", "_leaves", "_reopened", "directions", "level", "lift", "lower", "name", "open", "rebindings", "size",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class Scope:
         self.directions: Scope | None = None
         self.rebindings: list[tuple[Any, ...]] | None = None
         self._before: Scope | None = None
+        self._reopened = 0
         self._leaves: list[weakref.ref[Any]] = []
 
     def __enter__(self) -> Scope:
@@ -88,6 +90,27 @@ class Scope:
                 f"this value belongs to a {self.name} that is over.\n"
                 f"  Values of a transform live only while it runs: return what you need from the function."
             )
+
+
+_reopen_lock = threading.Lock()
+
+
+@contextmanager
+def reopen_scopes(scopes: Iterable[Scope]) -> Iterator[None]:
+    """Reopen transforms that have finished for the time of a recomputation; several threads may need the same one."""
+    with _reopen_lock:
+        # one that is open without having been reopened still runs, and is not ours to close
+        ended = [scope for scope in scopes if scope._reopened or not scope.open]
+        for scope in ended:
+            scope._reopened += 1
+            scope.open = True
+    try:
+        yield
+    finally:
+        with _reopen_lock:
+            for scope in ended:
+                scope._reopened -= 1
+                scope.open = scope._reopened > 0
 
 
 _running: ContextVar[Scope | None] = ContextVar("pullback_running", default=None)

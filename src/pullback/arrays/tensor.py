@@ -237,12 +237,14 @@ class Tensor(Value):
                 f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
             )
 
-    def _require_readable(self, what: str) -> None:
+    def _readable_array(self, what: str) -> Any:
         """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`
         what the function computes is differentiated, and a bare number would not be part of it.
         """
         if self.node is not None and depends_on_running_call(self.node):
             self._require_untracked(what)
+        self.note_numbers()
+        return wrap(self.value, self.spec)._bare_array(what)
 
     def _bare_array(self, what: str) -> Any:
         self._require_untracked(what)
@@ -294,15 +296,11 @@ class Tensor(Value):
         """The one element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
-        self._require_readable("item()")
-        self.note_numbers()
-        return _constant_alias(self)._bare_array("item()").item()
+        return self._readable_array("item()").item()
 
     def tolist(self) -> Any:
         """The values as nested Python lists."""
-        self._require_readable("tolist()")
-        self.note_numbers()
-        return _constant_alias(self)._bare_array("tolist()").tolist()
+        return self._readable_array("tolist()").tolist()
 
     def _single_element(self, what: str) -> Any:
         if self.size != 1:
@@ -407,11 +405,6 @@ def alias(x: Any) -> Any:
         symbol = scope.lift(scope, x)
         return wrap(symbol, symbol.spec)
     return copy_variable(x)
-
-
-def _constant_alias(x: Tensor) -> Tensor:
-    """A short-lived constant of the same value."""
-    return wrap(x.value, x.spec)
 
 
 def value_of(x: Tensor) -> Any:
@@ -523,6 +516,15 @@ def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None)
     except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
         raise ArgumentError(f"from_dlpack: a {type(source).__name__} exports no array: {error}.") from error
     return asarray(array, device=device, copy=copy)
+
+
+def to_numpy(x: Any, what: str) -> Any:
+    """The numbers of a tensor, an array or a scalar as a NumPy array, from any device."""
+    while type(x) is Tensor:
+        x = x.value
+    if isinstance(x, Value):
+        raise ArgumentError(f"{what}: the arguments are values of a transform; call it outside.")
+    return to_host(x)
 
 
 def move_to_device(data: Any, device: str) -> Any:

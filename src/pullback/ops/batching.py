@@ -36,6 +36,13 @@ def batch_pointwise(op: Op, size: int, args: Sequence[Any], axes: Axes, static: 
     return run(op, args, static), 0
 
 
+def batch_stacks(op: Op, size: int, args: Sequence[Any], axes: Axes, static: dict[str, Any]) -> tuple[Any, Any]:
+    """For stacks of matrices: the batch axis in front of the other stack axes; those of several arguments broadcast."""
+    rank = max(ndim(x) - (axis is not None) for x, axis in zip(args, axes, strict=True))
+    out = run(op, [align_rank(x, axis, rank) for x, axis in zip(args, axes, strict=True)], static)
+    return out, (0,) * len(out) if type(out) is tuple else 0
+
+
 def align_rank(x: Any, axis: int | None, rank: int) -> Any:
     """The batch axis in front, then ones until `rank` axes follow it."""
     if axis is None:

@@ -24,7 +24,7 @@ from .elementwise import pointwise
 from .families import is_complex, linear
 from .index.normalize import namespace_for
 from .op import Op
-from .op_samples import join_samples, normal_sample
+from .op_samples import normal_samples
 from .shape import arrange, reshaping
 
 __all__ = [
@@ -69,11 +69,11 @@ _fft: Op = linear(
     value=_fft_value,
     spec=_fft_spec,
     transpose=lambda bar, axes, inverse, norm: apply(_fft, bar, axes=axes, inverse=not inverse, norm=_OPPOSITE[norm]),
-    samples=join_samples(
-        normal_sample(4, axes=(0,), inverse=False, norm="backward"),
-        normal_sample(2, 3, axes=(0, 1), inverse=True, norm="forward"),
-        normal_sample(3, 2, 2, axes=(1,), inverse=True, norm="ortho"),
-        normal_sample(0, 2, axes=(1,), inverse=False, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 3), (3, 2, 2), (0, 2)],
+        axes=[(0,), (0, 1), (1,), (1,)],
+        inverse=[False, True, True, False],
+        norm=["backward", "forward", "ortho", "backward"],
     ),
 )
 
@@ -116,12 +116,10 @@ _rfft: Op = linear(
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
     transpose=_rfft_transpose,
-    samples=join_samples(
-        normal_sample(4, axis=0, norm="backward"),
-        normal_sample(2, 5, axis=1, norm="ortho"),
-        normal_sample(3, 2, axis=0, norm="forward"),
-        normal_sample(1, axis=0, norm="backward"),
-        normal_sample(0, 3, axis=1, norm="backward"),
+    samples=normal_samples(
+        [(4,), (2, 5), (3, 2), (1,), (0, 3)],
+        axis=[0, 1, 0, 0, 1],
+        norm=["backward", "ortho", "forward", "backward", "backward"],
     ),
 )
 
@@ -144,11 +142,11 @@ _irfft: Op = linear(
     value=_irfft_value,
     spec=_irfft_spec,
     transpose=_irfft_transpose,
-    samples=join_samples(
-        normal_sample(3, n=4, axis=0, norm="backward"),
-        normal_sample(2, 3, n=5, axis=1, norm="ortho"),
-        normal_sample(2, 2, n=2, axis=0, norm="forward"),
-        normal_sample(1, n=1, axis=0, norm="backward"),
+    samples=normal_samples(
+        [(3,), (2, 3), (2, 2), (1,)],
+        n=[4, 5, 2, 1],
+        axis=[0, 1, 0, 0],
+        norm=["backward", "ortho", "forward", "backward"],
     ),
 )
 

@@ -11,23 +11,21 @@ from .dispatch import apply, as_value
 from .families import linear
 from .forms import Recompute
 from .op import Effects
-from .op_samples import join_samples, normal_sample
+from .op_samples import normal_samples
 
 _name = linear(
     "name",
     statics={"name": statics.text},
     value=lambda xp, x, name: xp.asarray(x),
     transpose=lambda bar: bar,
-    samples=join_samples(
-        normal_sample(3, name="a"), normal_sample(2, 2, name="b"), normal_sample(name="c"), normal_sample(0, name="d")
-    ),
+    samples=normal_samples([(3,), (2, 2), (), (0,)], name=["a", "b", "c", "d"]),
 )
 
 _again = linear(
     "again",
     value=lambda xp, x: xp.asarray(x),
     transpose=lambda bar: bar,
-    samples=join_samples(normal_sample(3), normal_sample(2, 2), normal_sample(), normal_sample(0)),
+    samples=normal_samples([(3,), (2, 2), (), (0,)]),
     form=Recompute(),
     effects=Effects(merge=False),
 )

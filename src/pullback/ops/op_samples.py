@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,9 +55,10 @@ def integers(count: int = 1) -> Sampler:
     return sample_shapes(count, lambda rng, shape: np.asarray(rng.integers(-9, 9, size=shape)))
 
 
-def normal_sample(*shape: int, **static: Any) -> Sampler:
-    """One normal array of a shape, with static parameters: for ops that list their samples one by one."""
-    return lambda rng: [((np.asarray(rng.normal(size=shape)),), static)]
+def normal_samples(shapes: Sequence[tuple[int, ...]], **statics: Any) -> Sampler:
+    """A normal array of each shape, with static parameters: a list has one for each sample, else it is for all."""
+    rows = [{n: v[i] if isinstance(v, list) else v for n, v in statics.items()} for i in range(len(shapes))]
+    return lambda rng: [((np.asarray(rng.normal(size=s)),), row) for s, row in zip(shapes, rows, strict=True)]
 
 
 def join_samples(*samplers: Sampler) -> Sampler:

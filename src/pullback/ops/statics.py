@@ -7,7 +7,6 @@ form on. A graph read from text or JSON bypasses the public functions, so each k
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,9 @@ from .op import Op
 MAX_ELEMENTS = 1 << 48
 #: Elements that padding may add to those of arguments and results, as scratch memory.
 _MAX_PADDING = 1 << 24
+
+#: What names the axes of a contraction. Spelled out: the module `string` takes a millisecond to import.
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Statics = Mapping[str, Any]
 
@@ -90,7 +92,7 @@ def _is_shape(v: Any) -> bool:
 
 
 def _are_letters(v: Any) -> bool:
-    return isinstance(v, str) and all(c in string.ascii_letters for c in v) and len(set(v)) == len(v)
+    return isinstance(v, str) and all(c in LETTERS for c in v) and len(set(v)) == len(v)
 
 
 def _are_contracted(result: str, static: Statics) -> bool:

@@ -28,7 +28,7 @@ from .transformations.clipping import (
 )
 from .transformations.conditional import apply_if_finite as apply_if_finite, multi_steps as multi_steps
 from .transformations.masking import freeze as freeze, masked as masked, multi_transform as multi_transform
-from .transformations.plateau import reduce_on_plateau as reduce_on_plateau
 from .transformations.scaling import (
-    add_decayed_weights as add_decayed_weights, scale as scale, scale_by_learning_rate as scale_by_learning_rate,
+    add_decayed_weights as add_decayed_weights, reduce_on_plateau as reduce_on_plateau, scale as scale,
+    scale_by_learning_rate as scale_by_learning_rate,
 )

@@ -7,17 +7,17 @@ batched and differentiated like the parameters themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-from ..arrays.picklable import MakerCall, attach_maker, call_maker, picklable
+from ..arrays.picklable import MakerCall, picklable, reduce_made
 from ..arrays.spec import spec_of, zeros
 from ..arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..graph.builder_lines import GraphValue
 from ..nn.module import trainable_mask
 from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
-from .graph_updates import graph_updates
 from .leaves import split_by_structure, zero_step_count
 
 
@@ -49,11 +49,7 @@ class Rule:
     advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
     maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
-    def __reduce__(self) -> Any:
-        """A rule travels as the call that made it, such as `adam(1e-3)`."""
-        if self.maker_call is None:
-            return Rule, (self.name, self.start, self.advance)
-        return call_maker, tuple(self.maker_call)
+    __reduce__ = reduce_made
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
@@ -84,12 +80,48 @@ class Rule:
         >>> step(), step(), sorted(g.variables)
         (array(25.), array(6.25), ['sgd[0].slots.momentum.w', 'w'])
         """
-        return graph_updates(self, pairs, extra)
+        return _graph_updates(self, pairs, extra)
 
 
-@attach_maker.register
-def _attach_to_rule(made: Rule, maker_call: MakerCall) -> Rule:
-    return replace(made, maker_call=maker_call)
+def _graph_updates(rule: Rule, pairs: Sequence[tuple[Any, Any]], extra: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """A step of a rule, recorded in the graph that the variables belong to."""
+    pairs = [_check_pair(pair, rule.name) for pair in pairs]
+    if not pairs:
+        raise ArgumentError(f"{rule.name}: updates of no variables; give pairs of (variable, gradient).")
+    builder = pairs[0][0].builder
+    names = [builder.variable_name(w, f"{rule.name}: updates") for w, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"{rule.name}: updates: a variable is given twice among {', '.join(names)}.")
+    leaves, structure = flatten(rule.init({n: builder.read(n) for n in names}))
+    labels = [rule.name + _slot_name(path) for path in leaf_paths(structure)]
+    slots = [builder.variable(_unique_name(builder, n), x) for n, x in zip(labels, leaves, strict=True)]
+    params = {w.name: w for w, _ in pairs}
+    grads = {w.name: g for w, g in pairs}
+    found, after = rule.update(grads, unflatten(structure, slots), params, **extra)
+    changed = [(w, pointwise.add(w, found[name])) for name, w in params.items()]
+    return changed + list(zip(slots, flatten(after)[0], strict=True))
+
+
+def _check_pair(pair: Any, name: str) -> tuple[GraphValue, Any]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], GraphValue):
+        raise ArgumentError(
+            f"{name}: updates takes pairs of (variable of a graph, gradient), got {pair!r}.\n"
+            "  For tensors, use pb.optim.Optimizer."
+        )
+    return pair[0], pair[1]
+
+
+def _slot_name(path: str) -> str:
+    """`[0].slots['m']['w']` as `[0].slots.m.w`."""
+    return path.replace("['", ".").replace("']", "")
+
+
+def _unique_name(builder: Any, name: str) -> str:
+    taken, found, more = {*builder.placeholders, *builder.variables}, name, 1
+    while found in taken:
+        more += 1
+        found = f"{name} ({more})"
+    return found
 
 
 def _zero_buffer_updates(params: Any, updates: Any) -> Any:

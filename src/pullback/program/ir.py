@@ -10,8 +10,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..arrays.node import format_line, user_line
 from ..arrays.scope import Scope
@@ -27,6 +26,7 @@ from ..errors import (
     PullbackError,
     ShapeError,
 )  # fmt: skip
+from ..instrument import OpCall
 from ..ops import basis
 from ..ops.dispatch import as_value
 from ..ops.lazy import lazy_function
@@ -34,6 +34,9 @@ from ..ops.op import Op
 from ..settings import modes
 from .constants import Constants
 from .run import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: What to do where Python needs a number that is known only when the program runs.
 _ADVICE = {
@@ -102,6 +105,12 @@ class Symbol(SymbolicValue):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
+        if not op.effects.repeat and (instruments := modes().instruments) is not None:
+            # traced inside a checkpoint: both runs share one equation, so that the program runs it once
+            return instruments.compute(OpCall(op, args, list(args), static, 0, False), self._append)
+        return self._append(op, args, static)
+
+    def _append(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         if op is basis.unrecorded.op and self.is_tangent:
             return resolve_symbol(args[0])
         given = tuple([spec_of(x) for x in args])

@@ -44,8 +44,10 @@ def backward(
     >>> x.grad.tolist()
     [3.0, 12.0]
     """
+    # inside a function that `grad` runs, the caller will differentiate what this pass computes
     create_graph = create_graph or is_in_running_call([_root_node(self)])
     start = check_seed(self, seed, create_graph)
+    # an input that is given twice receives its gradient once
     only = None if inputs is None else list(dict.fromkeys(_input_tensors(inputs)))
     targets = None if only is None else frozenset(_require_node(t, i) for i, t in enumerate(only))
     log = _GradientLog(only, create_graph)
@@ -86,6 +88,7 @@ def gradients(
     create_graph = create_graph or is_in_running_call([_root_node(t) for t in roots])
     starts = [(_root_node(t), check_seed(t, s, create_graph)) for t, s in zip(roots, given, strict=True)]
     found = _Collector(wanted)
+    # the gradients refer to what the graph saved
     retain = create_graph if retain_graph is None else retain_graph
     Sweep(found, found.targets, retain=retain, create_graph=create_graph, workers=workers).run(starts)
     return found.gradients(allow_unused)
@@ -164,6 +167,7 @@ class _GradientLog:
 
     def retain(self, tensor: Tensor, bar: Any) -> None:
         """tensor.grad += bar, in owned memory."""
+        # two passes may add to one tensor
         with _gradient_lock:
             old = tensor.grad
             self._announce(tensor)
@@ -181,6 +185,7 @@ class _GradientLog:
                 raise _unused_input_error(_require_node(tensor, i), i)
 
     def undo(self) -> None:
+        # the oldest entry of a tensor is written last
         for tensor, old in reversed(self._before):
             tensor._grad = old
 
@@ -233,6 +238,7 @@ def check_seed(tensor: Any, seed: Any, create_graph: bool) -> Any:
     spec = tensor.spec
     if seed is None:
         return _default_seed(tensor, create_graph)
+    # a pass without a graph computes one level below the tape
     if isinstance(seed, Tensor) and not create_graph and seed.level == tensor.level:
         value = seed.value
     else:

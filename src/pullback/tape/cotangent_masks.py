@@ -51,6 +51,7 @@ def cotangent_mask(bar: Any) -> Any:
 
 def pull_masked(call: RuleCall, positions: Sequence[int], bar: Any, mask: Any) -> list[Any]:
     """The shares of a masked cotangent: computed everywhere, but valid only where their masks hold."""
+    # the shares themselves, not only their masks, are sums over masked places
     if call.rule.op.motion == "contract":
         call = _zero_untouched(call, mask)
     shares = zip(positions, call.shares(positions, bar), strict=True)
@@ -61,6 +62,7 @@ def fit_share(share: Any, spec: Spec) -> Any:
     """A share summed over broadcast axes and cast, as its argument has it; its mask likewise."""
     if type(share) is not MaskedCotangent:
         return fit_to_spec(share, spec)
+    # summed over broadcast axes, a share is nonzero where any summand is
     mask = broadcast_checked(share.mask, spec_of(share.bar).shape)
     return MaskedCotangent(
         fit_to_spec(share.bar, spec), mask if spec_of(mask).shape == spec.shape else any_to(mask, spec.shape)
@@ -109,6 +111,7 @@ def _zero_untouched(call: RuleCall, mask: Any) -> RuleCall:
 
 
 def _propagate_by_labels(mask: Any, result: str, label: str, sizes: tuple[int, ...]) -> Any:
+    # axes that the share lacks are summed: nonzero if anything along them is
     gone = tuple(i for i, c in enumerate(result) if c not in label)
     left = [c for c in result if c in label]
     mask = permute_dims(reductions.any(mask, axis=gone), tuple(left.index(c) for c in label if c in left))
@@ -126,6 +129,7 @@ def _propagate_convolution(call: RuleCall, mask: Any, position: int) -> Any:
         if label.lower() not in wanted.lower():
             parts = groups if label.isupper() else 1
             mask = reductions.any(_split_groups(mask, axis, parts), axis=axis + 1)
+    # one element for each axis that does not matter: windows alone are computed in full
     thin = []
     for i, spec in enumerate(specs):
         lead = tuple(groups if label.isupper() else 1 for label in _CONVOLUTION_AXES[op.argument(i)])

@@ -44,6 +44,7 @@ def accumulate(held: Any, share: Any) -> Any:
     """held + share, for everything a cotangent can be. Never writes into an array."""
     if type(held) is ResultCotangents:
         return held.add_parts(share)
+    # a sum of two masked cotangents is zero where both are; with any other it is nonzero anywhere
     if type(held) is MaskedCotangent and type(share) is MaskedCotangent:
         return MaskedCotangent(pointwise.add(held.bar, share.bar), pointwise.logical_or(held.mask, share.mask))
     return pointwise.add(strip_mask(held), strip_mask(share))
@@ -81,6 +82,7 @@ class GradientDelivery:
         bar = strip_mask(bar)
         if isinstance(bar, Value):
             return self._own_tensor(bar) if type(bar) is Tensor else bar
+        # ids are reused: only a live reference says that it is the same array
         before = self._given.get(id(bar))
         if bar.base is not None or (before is not None and before() is bar):
             bar = bar.copy()

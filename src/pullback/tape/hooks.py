@@ -81,6 +81,7 @@ def retain_grad(self: Tensor) -> None:
     """Save the gradient of this intermediate tensor in `.grad` during backward."""
     node = self._tracked_node("retain_grad")
     if not self.is_leaf and node.retain_hook_key(self) is None:
+        # weakly: a hook must not keep the tensor alive
         node.add_hook("retain", weakref.ref(self))
 
 
@@ -91,6 +92,7 @@ class HookRun:
 
     def __init__(self, nodes: Sequence[Node], create_graph: bool) -> None:
         self._create_graph = create_graph
+        # copied, since a hook may add and remove hooks
         self.entries = {n: tuple(n.hooks.entries.values()) for n in nodes if n.hooks is not None and n.hooks.entries}
         self._groups: dict[HookGroup, dict[int, Any]] = {}
         for entries in self.entries.values():
@@ -104,6 +106,7 @@ class HookRun:
     def run_gradient_hooks(self, node: Node, bar: Any, retain: Callable[[Tensor, Any], None]) -> Any:
         """Run gradient hooks as registered, then those that only observe; a missing cotangent is zeros to them."""
         if bar is None:
+            # an op with several results: its part nodes have the hooks
             if isinstance(node.spec, tuple):
                 return None
             bar = zeros(node.spec)
@@ -160,6 +163,7 @@ class HookRun:
     def _note(self, member: _GroupMember, bar: Any) -> None:
         group = member.group
         waiting = self._groups.get(group)
+        # the group was called already, or no gradient of it was expected
         if waiting is None:
             return
         waiting[member.index] = self.as_user_tensor(bar)

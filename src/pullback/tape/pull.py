@@ -28,6 +28,7 @@ def pull(
     kept = node.kept  # read once: another thread's pass over the same graph may release it
     if kept is None:
         raise freed_graph_error(node)
+    # one result of many: its cotangent only takes its place among the others
     if type(node.rule) is PartRule:
         return (ResultCotangents(node.rule.index, len(node.parents[0].spec), bar),)
     rule, needs = node.rule, node.rule.needs
@@ -42,6 +43,7 @@ def pull(
     else:
         shares = pull_masked(RuleCall(rule, out, args, specs, static), asked, bar, mask)
     shares = [None if s is None else fit_share(s, specs[i]) for i, s in zip(asked, shares, strict=True)]
+    # the usual case
     if wanted is None:
         return tuple(shares)
     found = dict(zip(asked, shares, strict=True))
@@ -51,6 +53,7 @@ def pull(
 def _result_bars(parts: ResultCotangents, node: Node) -> tuple[Any, ...]:
     """The cotangents of several results; a joint rule gets the spec in place of a missing one."""
     bars = parts.bars
+    # a joint rule makes zeros of the spec itself, if it needs any
     absent = node.spec if node.rule.op.joint is not None else (None,) * len(bars)
     return tuple(spec if b is None else strip_mask(b) for b, spec in zip(bars, absent, strict=True))
 
@@ -68,6 +71,7 @@ def _load_values(
         if position == OUT:
             out = _link_result(node, value) if create_graph else value
         else:
+            # an argument that has no cotangent is a constant of the rule
             tracked = create_graph and position in rule.needs
             args[position] = wrap(value, spec_of(value), node.parents[rule.needs.index(position)]) if tracked else value
     return out, args
@@ -87,6 +91,7 @@ def _link_result(node: Node, value: Any) -> Any:
 
 
 def freed_graph_error(node: Node) -> GraphError:
+    # the usual cause in a training loop, which shows only a step later
     if node.call is not None and node.call.is_update:
         return GraphError(
             "backward: a parameter was updated in place while the tape was recording, so the update became part of the "

@@ -73,6 +73,7 @@ class Sweep:
     def run(self, seeds: Sequence[tuple[Node, Any]]) -> bool:
         """The whole pass, from the cotangents of the roots; whether it created a graph of itself."""
         released = False
+        # before anything is claimed, so that what fails below is still reported as ended
         self._instruments.backward_begins()
         try:
             with np.errstate(all="ignore"):  # infinite gradients are valid; detect_anomaly finds them
@@ -101,12 +102,14 @@ class Sweep:
         mine = claim(roots, self.waiting, floor) if self._workers == 1 else None
         self.claimed = mine is not None
         self.order = order_deepest_first(roots, floor) if mine is None else mine
+        # whatever raises before the first visit, claimed nodes must not stay claimed
         try:
             if self.create_graph is None:
                 self.create_graph = floor > 0 or has_foreign_leaves(self.order, targets or frozenset())
             self.retain = self.retain or self.create_graph
             self._line = user_line(sys._getframe(1)) if self.create_graph else None
             self.wanted = None if targets is None else self._drop_unwanted(targets)
+            # a node of the fast path has no call, and so no hooks
             hooked = [n for n in self.order if n.call is not None and n.call.hooks is not None]
             self.hooks = HookRun(hooked, self.create_graph)
             if self.hooks.entries:
@@ -121,6 +124,7 @@ class Sweep:
 
     def _drop_unwanted(self, targets: frozenset[Node]) -> set[Node] | None:
         """Drop nodes without a path to a target; those with one, None if all have."""
+        # their cotangents are delivered, which the generated steps would not do
         for node in targets:
             node.leave_fast_path()
         wanted = nodes_leading_to(targets, self.order)
@@ -132,6 +136,7 @@ class Sweep:
 
     def run_nodes(self, order: Sequence[Node]) -> None:
         """For each node: take its cotangent, pull it back, add the shares to its parents'."""
+        # another pass holds some of the nodes, so cotangents lie in the table
         if not self.claimed:
             for node in order:
                 self.visit(node, self.table.pop(node, None))
@@ -145,6 +150,7 @@ class Sweep:
     def _run_claimed(self, order: Sequence[Node]) -> None:
         """The plain case has its own loop, which is most of the cost of a small backward."""
         retain, waiting = self.retain, self.waiting
+        # read once: the loop below runs a few hundred nanoseconds a node
         plain = not self.create_graph and self.wanted is None and not self._watched
         for node in order:
             bar = node.bar
@@ -153,6 +159,7 @@ class Sweep:
                 kept = node.kept
                 if kept is None:
                     raise freed_graph_error(node)
+                # one generated function a rule and kind of spec: pull and accumulation in a few NumPy calls
                 rule, kind = node.rule, node.spec.plain
                 (rule.plain[kind] or _specialize(rule, kind))(kept, node.parents, bar, waiting)
                 if not retain:
@@ -180,6 +187,7 @@ class Sweep:
 
     def sum(self, held: Any, share: Any) -> Any:
         """Two shares of one cotangent, added."""
+        # never in place: a share may be a saved value, or another parent's cotangent
         total = accumulate(held, share)
         self._attribute(total)
         if self._watched:
@@ -214,6 +222,7 @@ class Sweep:
             self._instruments.pull_begins(node, bar)
         try:
             shares = pull(node, bar, None if self.wanted is None else self.wanted.__contains__, bool(self.create_graph))
+        # NumPy's own message says nothing of the user's line
         except Exception as error:
             error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
             raise
@@ -239,6 +248,7 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
     source = Node()  # a child of all roots, so that they are visited like any parent
     source.parents = tuple(roots)
     found = [source]
+    # two passes that claim at once would each get a part
     with _claim_lock:
         for node in found:  # grows during the loop
             for parent in filter_by_depth(floor, node.parents) if floor else node.parents:
@@ -246,6 +256,7 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
                 if bar is None:
                     parent.bar = waiting
                     found.append(parent)
+                # claimed by another pass: leave all to it
                 elif bar is not waiting:
                     release(found)
                     return None
@@ -306,6 +317,7 @@ def nodes_leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] |
     """The nodes on a path to a target, in one pass from the leaves; None if all are."""
     if order and order[-1].order == 0 and all(n in targets for n in leaves_of(order)):
         return None
+    # from the leaves up, a node is wanted if one of its parents is
     wanted: set[Node] = set()
     for node in reversed(order):
         if node in targets or any(parent in wanted for parent in node.parents):
@@ -315,6 +327,7 @@ def nodes_leading_to(targets: frozenset[Node], order: list[Node]) -> set[Node] |
 
 def move_leaves_early(order: list[Node], hooks: HookRun) -> list[Node]:
     """Leaves with hooks right after the last node that adds to them, so that a hook may use and drop a gradient."""
+    # leaves come last otherwise, when all gradients are in memory at once
     waiting = {n for n in order if n.rule is None and n in hooks.entries}
     last = {parent: node for node in order for parent in node.parents if parent in waiting}
     after: dict[Node, list[Node]] = {}

@@ -30,6 +30,7 @@ def is_large(node: Node) -> bool:
 
 def run_threads(sweep: Sweep, workers: int) -> None:
     """Run alone up to the first large node, then with helpers."""
+    # small nodes cost less than handing them over
     first = next((i for i, node in enumerate(sweep.order) if is_large(node)), len(sweep.order))
     sweep.run_nodes(sweep.order[:first])
     if first < len(sweep.order):
@@ -42,6 +43,7 @@ class _Workers:
     def __init__(self, sweep: Sweep, order: list[Node], workers: int) -> None:
         self._sweep = sweep
         self._position = {node: i for i, node in enumerate(order)}
+        # how many children must still send their shares
         self._waiting = Counter(parent for node in order for parent in node.parents if parent in self._position)
         self._ready = [node for node in reversed(order) if not self._waiting[node]]
         self._shares: dict[Node, list[tuple[int, int, Any]]] = {}
@@ -65,6 +67,7 @@ class _Workers:
             self._fail(error)
         for thread in threads:
             thread.join()
+        # an error in one thread ends all
         failure, self._error = self._error, None
         try:
             if failure is not None:
@@ -75,6 +78,7 @@ class _Workers:
     def _run_worker(self) -> None:
         while (node := self._take_ready()) is not None:
             try:
+                # outside the lock: this is where NumPy works
                 shares = self._pull(node)
             except BaseException as error:
                 self._fail(error)
@@ -92,6 +96,7 @@ class _Workers:
     def _pull(self, node: Node) -> tuple[Any, ...]:
         with self._changed:
             bar = self._sweep.table.pop(node, None)
+            # in the order of one thread, since floating-point sums depend on it
             for _, _, share in sorted(self._shares.pop(node, ()), key=lambda entry: entry[:2]):
                 bar = share if bar is None else self._sweep.sum(bar, share)
             bar = self._sweep.arrive(node, bar)

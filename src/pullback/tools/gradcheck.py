@@ -13,7 +13,7 @@ from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
 from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
-from ..arrays.tensor import Tensor, tensor
+from ..arrays.tensor import Tensor, tensor, to_numpy
 from ..arrays.value import Value
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..ops.elementwise import pointwise
@@ -120,7 +120,7 @@ def _as_double_array(array: Any, i: int) -> np.ndarray[Any, Any]:
             f"gradcheck: argument {i} is a {type(array).__name__} of arrays.\n"
             "  Pass the arrays one after the other: pb.gradcheck(f, x, y)."
         )
-    value = np.array(array.detach().numpy() if isinstance(array, Tensor) else as_array(array))
+    value = np.array(to_numpy(array, "gradcheck") if isinstance(array, Tensor) else as_array(array))
     if is_inexact(value.dtype) and value.dtype not in (np.float64, np.complex128):
         raise DtypeError(f"gradcheck: argument {i} is {value.dtype}; differences need float64 or complex128.")
     return value

@@ -104,6 +104,7 @@ def _live_leaves(node: Node | None) -> list[Any]:
 
 def unwrap_to_level(x: Any, scope: Scope) -> Any:
     """A result of the user's function, at the level of the scope that ran it or below."""
+    # Levels above the scope's are those of tapes and transforms that began inside the function.
     while isinstance(x, Value) and x.level > scope.level:
         if not isinstance(x, Tensor):
             raise LeakError(f"{scope.name}: the function returned {x!r}, a value of a transform inside it.")

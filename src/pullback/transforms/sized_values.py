@@ -57,6 +57,7 @@ class SizedValue(SymbolicValue):
         self.scope = scope
         self.level = scope.level
         self.ledger = ledger
+        # Views share the allocation of their source, which ends with the last of them.
         self.allocation = Allocation(spec.nbytes, ledger) if allocation is None else allocation
         self.key = 0
 

@@ -43,6 +43,7 @@ def stage(f: Callable[..., Any]) -> Callable[..., Program]:
 
     def stage_on(*args: Any, **kwargs: Any) -> Program:
         leaves, arguments = flatten((args, kwargs))
+        # Only specs count: the program holds at every value of these shapes and dtypes.
         specs = [x if isinstance(x, Spec) else spec_of(_check_leaf(x, "argument")) for x in leaves]
         shape: list[Any] = []
 
@@ -109,6 +110,7 @@ def stage_gradients(program: Program, outputs: Any = None, wrt: Any = None) -> P
         outs = flatten(program.run(*given, **named))[0]
         return functools.reduce(lambda x, y: x + y, [outs[i].reshape(()) for i in picked])
 
+    # As `pb.grad` does: one argument gives its gradient, several give a tuple.
     one = isinstance(wrt, int) or (wrt is None and len(chosen) == 1)
     return stage(grad(total, argnums=chosen[0] if one else tuple(chosen)))(*args, **kwargs)
 
@@ -139,6 +141,7 @@ def stage_with_captures(
         traced = trace(lambda symbol: unwrap_to_level(function(symbol), symbol.scope), spec_of(x), shared=shared)
     except Exception:  # whatever is wrong is raised when the function runs on arrays
         return None
+    # Asked before hoisting, which replaces captured tensors by symbols.
     met_tensors = any(type(a) is Tensor for e in traced.equations for a in e.args)
     program, found = hoist(traced, is_tracked)
     return lambda *values: run(program, values)[0], found, met_tensors

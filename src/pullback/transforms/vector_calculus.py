@@ -101,6 +101,7 @@ def _as_real_array(x: Any, what: str) -> Any:
     if flatten(x)[1] is not LEAF:
         raise ArgumentError(f"{what}: the argument is a {type(x).__name__}, wanted one array.")
     x = as_differentiable(x, what)
+    # A complex number moves in two directions, and a trace has one entry for it.
     if spec_of(x).dtype.kind == "c":
         raise DtypeError(f"{what}: the argument is {spec_of(x)}, wanted real numbers.")
     return x

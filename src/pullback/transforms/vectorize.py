@@ -164,6 +164,7 @@ def vmap(
             given = unflatten(structure, inputs)  # inside: modules rebuilt here are the transform's own
             out = f(*given[0], **(given[1] if kwargs else {}))
             results, shape = flatten(out)
+            # After the call, since only then the structure of the result is known.
             wanted = broadcast_prefix(out_axes, out, "vmap: out_axes")
             pairs = zip(results, wanted, strict=True)
             return unflatten(shape, [owned_copy(unbatch(x, scope, axis)) for x, axis in pairs])

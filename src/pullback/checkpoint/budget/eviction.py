@@ -34,6 +34,7 @@ class EvictionQueue:
         """Evict the cheapest until so many bytes are free, or nothing is left that frees any."""
         progress = True
         while wanted > 0:
+            # a ranking gets old: evictions make their neighbors dearer
             if not self._ranking or self._uses_left <= 0:
                 if not progress:
                     return
@@ -63,6 +64,7 @@ class EvictionQueue:
 
     def _evict(self, ranked: list[Any]) -> int:
         holders = [held for reference in ranked if (held := reference()) is not None and held.array is not None]
+        # views of one piece of memory go together, or nothing is freed
         freed = evict_together(holders) if holders else 0
         if freed:
             self._uses_left -= 1
@@ -74,6 +76,7 @@ class EvictionQueue:
 
 
 def _score_holders(holders: list[EvictableValue], now: float) -> float:
+    # what the backward pass needs soon was used last
     idle = now - max(held.used for held in holders)
     nbytes = int(owner_of(holders[0].array).nbytes)
     return sum(recompute_cost(held.recipe) for held in holders) / (nbytes * (idle + 1e-6))

@@ -104,10 +104,12 @@ class Budget(Instrument):
         with self._guard:
             inside = threading.get_ident() in self._reserved  # of a rule, whose values die with it
             recipe = call.tracked or (modes().grad and not inside and self._registry.has_any_recipe(values))
+            # a recipe runs the op again
             recipe = recipe and op.is_repeatable(static)
             if recipe:
                 protect_inputs(args, values)
             inputs = tuple([self._recipe_of(v, line) if is_array(v) else v for v in values])
+            # room is made before the op runs, when nothing of it can be evicted yet
             size = result_nbytes(op, args, static)
             self._make_room(0 if op.family == "linear" else size, size + workspace_nbytes(op, values))
         start = perf_counter()
@@ -178,7 +180,9 @@ class Budget(Instrument):
 
     def _recompute(self, wanted: ValueRecipe) -> Any:
         order, arrays = plan_recompute(wanted)
+        # a profile sees what is computed again; the budget itself does its own accounting
         others = installed().without(Budget)
+        # values in between are freed as soon as the last op has read them
         last_use = {id(x): i for i, m in enumerate(order) for x in m.inputs if type(x) is ValueRecipe}
         for i, m in enumerate(order):
             if m.op is None:
@@ -208,9 +212,11 @@ class Budget(Instrument):
     def _make_room(self, hard: int, soft: int = 0) -> None:
         """Evict values until `soft` bytes more fit besides what is reserved; raise if `hard` do not."""
         ledger = self._ledger
+        # what a running rule will return is not allocated yet, but will be
         wanted = ledger.remove_freed() + max(hard, soft) + sum(self._reserved.values()) - self.limit
         if wanted > 0:
             self._eviction.free(wanted)
+            # what an op needs inside is a wish; its result is not
             if ledger.remove_freed() + hard > self.limit:
                 raise self._budget_error(hard)
             self._check_pages()
@@ -224,6 +230,7 @@ class Budget(Instrument):
         recipe, new = self._registry.find_or_add(array, line)
         if new:
             block, first = self._ledger.track(array, line)
+            # made outside, so the process had it before
             self._foreign_bytes += block.nbytes if first else 0
         return recipe
 
@@ -232,6 +239,7 @@ class Budget(Instrument):
 
     def _find_pinned(self) -> tuple[PinnedMemory, ...]:
         """Live memory that cannot be evicted, largest first."""
+        # memory of evictable values, also where only a part of it is theirs
         ours = set(self._eviction.held_by_memory())
         rest = [block for key, block in self._ledger.blocks.items() if key not in ours]
         rest.sort(key=lambda block: -block.nbytes)

@@ -43,6 +43,7 @@ class RecipeRegistry:
 
     def find_or_add(self, array: Any, line: SourceLine) -> tuple[ValueRecipe, bool]:
         """The value of an array, and whether it was just added: an array from elsewhere is taken as given."""
+        # a given value holds its array, so its id is not reused
         recipe = self.recipe_of(array) or self._given.get(id(array))
         if recipe is not None:
             return recipe, False
@@ -56,6 +57,7 @@ class RecipeRegistry:
 
         def forget(dead: Any) -> None:
             entry = known.get(key)
+            # a new array may have the id by now
             if entry is not None and entry[0] is dead:
                 known.pop(key, None)
 
@@ -65,6 +67,7 @@ class RecipeRegistry:
     def register(self, array: Any, recipe: ValueRecipe) -> None:
         """A new value with a recipe; its inputs record their user."""
         self.remember(array, recipe)
+        # once for each, however often the op takes it
         for x in {id(x): x for x in recipe.inputs if type(x) is ValueRecipe}.values():
             x.user_refs.append(weakref.ref(recipe))
 
@@ -80,6 +83,7 @@ def protect_inputs(args: Sequence[Any], values: list[Any]) -> None:
     """A recipe runs later, so an array that the user can write to is copied, or locked if it was shared."""
     for i, (arg, value) in enumerate(zip(args, values, strict=True)):
         if type(arg) is Tensor:
+            # the user can still write to it
             if arg.spec.plain is None and arg.status == "shared" and is_array(value):
                 values[i] = lock_array(value)
         elif is_array(value) and getattr(value.flags, "writeable", True):

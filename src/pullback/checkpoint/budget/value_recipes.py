@@ -120,6 +120,7 @@ class Cluster:
         self._into: Cluster | None = None
 
     def root(self) -> Cluster:
+        # with path compression: clusters merge by the thousands
         found = self
         while found._into is not None:
             found = found._into
@@ -143,6 +144,7 @@ def recompute_cost(recipe: ValueRecipe) -> float:
 def cluster_of(recipe: ValueRecipe) -> Cluster:
     """The cluster of a missing value; one that was never saved joins those of its inputs at the first query."""
     if recipe.cluster is None:
+        # from a list, not by recursion: chains may be thousands of values long
         joined = recipe.cluster = Cluster(recipe.seconds)
         waiting = [x for x in recipe.inputs if type(x) is ValueRecipe and is_missing(x)]
         while waiting:
@@ -165,6 +167,7 @@ def mark_evicted(recipe: ValueRecipe) -> None:
 def mark_restored(recipe: ValueRecipe) -> None:
     """A value was restored."""
     if recipe.cluster is not None:
+        # clusters are never split: an estimate is enough to choose by
         recipe.cluster.root().cost -= recipe.seconds
         recipe.cluster = None
 
@@ -176,6 +179,7 @@ def plan_recompute(recipe: ValueRecipe) -> tuple[list[ValueRecipe], dict[int, An
     seen: set[int] = set()
     waiting = [(recipe, False)]
     while waiting:
+        # depth first: an entry comes twice, and is ordered when its inputs are
         m, ready = waiting.pop()
         if ready:
             order.append(m)
@@ -197,6 +201,7 @@ def evict_together(holders: list[EvictableValue]) -> int:
     reference holds it.
     """
     owner = owner_of(holders[0].array)
+    # another reference would keep the memory, and the eviction would cost time for nothing
     if sys.getrefcount(owner) - _OWNER_REFERENCES != len(holders):
         return 0
     for held in holders:

@@ -79,6 +79,7 @@ class Chain:
 
         def step(i: int, *leaves: Any) -> tuple[Any, ...]:
             primals, tangents = split_leaves(leaves)
+            # integers and untracked parameters have no tangents to carry
             of_active = restrict_arguments(functools.partial(self.step, i), primals, self.active)
             values, changes = jvp(of_active, [primals[k] for k in self.active], tangents)
             return (*values, *(changes[k] for k in self.active_states))
@@ -94,6 +95,7 @@ class Chain:
 
     def _active_with_tangents(self) -> tuple[int, ...]:
         """The places of active leaves and their tangents among the leaves of the tangent chain."""
+        # states, their tangents, parameters, their tangents: places behind the states move up
         shift = len(self.active_states)
         params = [k + shift for k in self.active_params]
         last = self.width + shift
@@ -122,6 +124,7 @@ class Chain:
             return replace(self, step=run_batch, batches=batches, trails=trails, primal=list)
 
         def run_unless_done(i: int, *leaves: Any) -> tuple[Any, ...]:
+            # computed for all, kept for those that still run
             over = done(i, *leaves)
             return tuple(pointwise.where(over, x, y) for x, y in zip(leaves, run(i, *leaves), strict=False))
 

@@ -74,6 +74,7 @@ def checkpoint_loop(
     check_functions("checkpoint_loop", step, *(() if until is None else (until,)))
     limit = _parse_step_limit(n, until)
     tiers = _parse_tiers(limit, snapshots, ram, disk, directory)
+    # what the step closes over is an argument of the op, or its gradient would be lost
     captures = Captures((step, until))
     carry = LoopCarry("checkpoint_loop", x0, [*flatten(params)[0], *captures.values])
     if not carry.leaves:
@@ -81,8 +82,10 @@ def checkpoint_loop(
     given = _LoopFunctions(carry, params, captures)
     leaves = [*carry.leaves, *given.arrays]
     chain = given.make_chain(limit, until is not None, tiers, leaves)
+    # no transform looks on, and no tape: nothing need be saved
     if not modes().grad and all(type(x) is Tensor and x.level == 1 for x in leaves if isinstance(x, Value)):
         return unflatten(carry.structure, [owned_copy(x) for x in _run_plain_loop(chain, leaves)])
+    # the last result is the ticket, by which the pullback finds the snapshots
     outs = apply(_loop_op, *leaves, chain=chain)
     return unflatten(carry.structure, [owned_copy(x) for x in outs[:-1]])
 
@@ -120,6 +123,7 @@ def _parse_tiers(n: int | None, snapshots: Any, ram: Any, disk: Any, directory: 
 
 def _count_default_snapshots(n: int) -> int:
     """The number of snapshots with which no step is repeated more than once before its tape: about sqrt(2 n)."""
+    # b(s, 2) steps are repeated at most once before the run with a tape
     count = 1
     while max_reversible_steps(count, 2) < n:
         count += 1
@@ -155,6 +159,7 @@ class _LoopFunctions:
     def make_chain(self, n: int | None, ends: bool, tiers: Tiers, leaves: list[Any]) -> Chain:
         """The loop as `sweeps` run it."""
         states = len(self._carry.leaves)
+        # a state may come to depend on tracked parameters, so all of them count
         active = [i for i, x in enumerate(leaves) if spec_of(x).inexact and (i < states or is_tracked(x))]
         reach = Reach(self._captures.functions, self._leaves)
         tracked = any(map(is_tracked, leaves))
@@ -243,6 +248,7 @@ def _batch_loop_pullback(size: int, axes: tuple[int | None, ...], *xs: Any, chai
     """Each element has its own cotangents, so active leaves are batched. The snapshots of a run outside of the batch
     do not fit.
     """
+    # a ticket without a batch axis is of a run outside of the batch
     ticket = NO_TICKET if axes[0] is None else move_batch_first(xs[0], axes[0])
     leaves, bars = _split_pullback_arguments(xs, chain)
     of_leaves, of_bars = _split_pullback_arguments(axes, chain)

@@ -73,6 +73,7 @@ def count_touches(steps: int, snapshots: int) -> list[int]:
     counts = [0] * snapshots
     held, end = [0], steps
     while held:
+        # the schedule played through: the last snapshot is read, and a new one taken while there is room
         at, free = held[-1], snapshots - len(held)
         counts[len(held) - 1] += 1
         if end - at > 1 and free:
@@ -118,6 +119,7 @@ class OnlineSchedule:
             return None, 0
         steps = list(self._levels)
         highest = -1.0
+        # from the newest to the start, whose level is infinite
         for step in reversed(steps):
             if self._levels[step] < highest:
                 return step, 0

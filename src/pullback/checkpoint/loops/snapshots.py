@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import device_of, namespace_on
-from ..offload.disk import Disk, DiskSlot
+from ..offload.disk import Disk
 
 #: The ticket where there was no run before.
 NO_TICKET = np.asarray(-1)
@@ -33,36 +32,20 @@ class Tiers:
 class Snapshot:
     """The state before a step, and the states of the random streams."""
 
-    __slots__ = ("_leaves", "_places", "states", "step")
+    __slots__ = ("_leaves", "_loaders", "states", "step")
 
     def __init__(self, step: int, leaves: Sequence[Any], states: list[Any], disk: Disk | None) -> None:
         self.step, self.states = step, states
-        self._leaves = tuple(leaves)
-        self._places: list[tuple[DiskSlot, str]] = []
-        if disk is not None:
-            self._places = [_store_on_disk(x, disk) for x in leaves]
-            self._leaves = ()
+        self._loaders = None if disk is None else [disk.store(x) for x in leaves]
+        self._leaves = tuple(leaves) if disk is None else ()
 
     @property
     def on_disk(self) -> bool:
-        return bool(self._places)
+        return self._loaders is not None
 
     def leaves(self) -> tuple[Any, ...]:
         """The arrays of the state."""
-        return tuple(_load_from_disk(*kept) for kept in self._places) if self._places else self._leaves
-
-
-def _store_on_disk(array: Any, disk: Disk) -> tuple[DiskSlot, str]:
-    device = device_of(array)
-    bare = array if device == "cpu" else array.get()
-    place = disk.allocate(bare)
-    place.write(bare)
-    return place, device
-
-
-def _load_from_disk(place: DiskSlot, device: str) -> Any:
-    array = place.read()
-    return array if device == "cpu" else namespace_on(device).asarray(array)
+        return self._leaves if self._loaders is None else tuple([load() for load in self._loaders])
 
 
 class SnapshotStore:
@@ -77,6 +60,7 @@ class SnapshotStore:
 
     def put(self, step: int, leaves: Sequence[Any], states: list[Any], in_memory: bool) -> None:
         """Take a snapshot; in memory if `in_memory` and there is space, or if the disk is full."""
+        # either tier may be full: then the other one takes it
         in_ram = sum(not s.on_disk for s in self._held.values())
         on_disk = len(self._held) - in_ram
         to_ram = in_ram < self._tiers.ram and (in_memory or on_disk >= self._tiers.disk)
@@ -118,12 +102,14 @@ class LoopRun:
 
     def take_parts(self) -> tuple[SnapshotStore, Snapshot | None, int] | None:
         """The saved parts, once: the backward pass consumes them."""
+        # snapshots are freed as the pass goes, so they serve one pass
         parts, self._parts = self._parts, None
         return parts
 
 
 def take_run(ticket: Any) -> tuple[SnapshotStore, Snapshot | None, int] | None:
     """The saved parts of the run with this ticket, None if there are none or they were consumed. A batch has one."""
+    # all elements of a batch come from one run
     run = _runs.get(int(ticket.reshape(-1)[0])) if ticket.size else None
     return None if run is None else run.take_parts()
 
@@ -132,6 +118,7 @@ def is_ticket(array: Any) -> bool:
     """Whether an array is a ticket, or a view of one."""
     if array.dtype != NO_TICKET.dtype:
         return False
+    # views of a ticket lead to it by their bases
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, LoopRun)

@@ -41,7 +41,9 @@ class StreamReplay:
         """Draw what was drawn from the start on. The first run advances the streams; any other leaves them as it found
         them.
         """
+        # the first run fills the record of draws, later ones read it
         repeats, now = self._draws.complete, self._read_foreign_states()
+        # global streams are shared by all threads
         with rewind_lock if repeats else nullcontext(), use_draws(self._draws):
             try:
                 if repeats:

@@ -40,6 +40,7 @@ def sweep_backward(chain: Chain, ticket: Any, rest: Sequence[Any]) -> tuple[Any,
     leaves, bars = rest[: chain.width], rest[chain.width :]
     chain.watched.check()
     with repeating(chain):
+        # a second backward pass finds the snapshots used up, and starts over
         left = take_run(ticket)
         if left is None:
             left = _ForwardSweep(chain, leaves).run_without_value()
@@ -129,6 +130,7 @@ class _ForwardSweep:
         depths = {step: depth for depth, step in enumerate((0, *first_snapshots(steps, chain.tiers.count)))}
         fast = in_memory_depths(chain, steps)
         for i in range(steps):
+            # the backward pass begins there
             if i == steps - 1:
                 self._at_hand = self._take_snapshot(i)
             if i in depths:
@@ -141,6 +143,7 @@ class _ForwardSweep:
         levels, i = OnlineSchedule(self._chain.tiers.count), 0
         while self._has_step(i):
             dropped, waiting = levels.reach(i), self._at_hand
+            # the one at hand was never on the shelf
             if dropped is not None and (waiting is None or dropped != waiting.step):
                 self._shelf.drop(dropped)
             if waiting is not None and dropped != waiting.step:
@@ -191,9 +194,11 @@ class _BackwardSweep:
             here = self._reach(self._end - 1)
             self._at_hand = None
             self._end -= 1
+            # its state is at hand now, and no earlier step starts from there
             if self._shelf.last.step == self._end:
                 self._shelf.drop(self._end)
             found = self._pull_step(here, bars)
+            # the state may be large, and is not needed while the cotangents are added up
             del here
             bars, shares = found[:states], found[states:]
             for total, share in zip(totals, shares, strict=True):
@@ -207,6 +212,7 @@ class _BackwardSweep:
             here = self._at_hand if self._at_hand is not None and self._at_hand.step >= last.step else last
             if here.step == step:
                 return here
+            # without room for more, the steps in between are repeated each time
             free = self._chain.tiers.count - len(self._shelf)
             if not free:
                 return self._advance_to(here, step)
@@ -227,6 +233,7 @@ class _BackwardSweep:
         """The cotangents of the active leaves of one step."""
         chain = self._chain
         leaves = [wrap(x, spec_of(x)) for x in (*here.leaves(), *self._params)]
+        # the step draws what it drew then
         chain.streams.rewind(here.states)
 
         def step(*moving: Any) -> list[Any]:
@@ -238,5 +245,6 @@ class _BackwardSweep:
                 self._trail.check_state(here.step, [x.value if isinstance(x, Tensor) else x for x in outs])
             return [outs[k] for k in chain.active_states]
 
+        # a tape of one step: that is all the memory the backward pass takes
         pullback = Pullback(step, [leaves[k] for k in chain.active], None)
         return [x.value for x in pullback.pull(bars, create_graph=False)]

@@ -28,12 +28,14 @@ class TrailCache:
 
     def trail_from(self, leaves: Sequence[Any]) -> Trail:
         """The trail of a run from these arrays: a new one if there was none."""
+        # reading a fingerprint would make the loop wait for the device
         if any(device_of(x) != "cpu" for x in leaves):
             return Trail(self._width)
         mark = _hash_fingerprints([Fingerprint(x) for x in leaves])
         found = self._found.get(mark)
         if found is None:
             found = self._found[mark] = Trail(self._width)
+            # dictionaries keep the order of insertion
             for oldest in list(self._found)[:-_RUNS]:
                 del self._found[oldest]
         return found
@@ -67,6 +69,7 @@ class Trail:
 
     def _compare(self, step: int, prints: Sequence[Fingerprint], state: Sequence[Any]) -> None:
         total, size = _sum_samples(prints)
+        # another order of additions, as from other threads, is no mistake
         apart = abs(total - self._totals[step])
         if not math.isnan(apart) and 0 < apart <= math.sqrt(max(epsilon(x.dtype) for x in state)) * size:
             self._has_diverged = True

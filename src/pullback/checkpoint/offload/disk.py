@@ -15,10 +15,12 @@ import shutil
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import device_of, namespace_on
 from ...arrays.text import format_bytes
 from ...errors import StorageError
 
@@ -41,14 +43,24 @@ class Disk:
 
     def allocate(self, array: Any) -> DiskSlot:
         """A place for an array; nothing is written yet."""
+        # whole pages: advice to the system is given by page
         size = max(-(-array.nbytes // _PAGE), 1) * _PAGE
         self._collect_released()
         with self._guard:
+            # of the same size: a training step stores the same arrays again and again
             free = self._free.get(size)
             file, start = free.pop() if free else self._allocate_in_file(size)
             file.used += 1
         self._collect_released()
         return DiskSlot(self, file, start, size, array)
+
+    def store(self, array: Any) -> Callable[[], Any]:
+        """Write an array of any device; returns a function that reads it back there, any number of times."""
+        device = device_of(array)
+        bare = array if device == "cpu" else array.get()
+        slot = self.allocate(bare)
+        slot.write(bare)
+        return slot.read if device == "cpu" else lambda: namespace_on(device).asarray(slot.read())
 
     def _allocate_in_file(self, size: int) -> tuple[_File, int]:
         file = next((f for f in self._files if f.length - f.end >= size), None)
@@ -80,6 +92,7 @@ class Disk:
 
     def _close(self, file: _File) -> None:
         """Nothing is left in a file: its space is returned to the system."""
+        # the mapping goes with the last slot that refers to it
         self._files.discard(file)
         for slots in self._free.values():
             slots[:] = [slot for slot in slots if slot[0] is not file]
@@ -93,6 +106,7 @@ class _File:
     def __init__(self, directory: str, length: int) -> None:
         self.length, self.end, self.used = length, 0, 0
         try:
+            # closed and without a name: the mapping alone keeps the contents
             with tempfile.TemporaryFile(prefix="pullback-", dir=directory) as file:
                 _preallocate(file, length)
                 self.map = mmap.mmap(file.fileno(), length)
@@ -105,6 +119,7 @@ def _preallocate(file: Any, length: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, length)
         return
+    # systems that cannot reserve space have to write it
     zeros = bytes(1 << 20)
     for start in range(0, length, len(zeros)):
         file.write(zeros[: length - start])
@@ -129,6 +144,7 @@ class DiskSlot:
     def __init__(self, disk: Disk, file: _File, start: int, size: int, like: Any) -> None:
         self._disk, self._file, self._start, self._size = disk, file, start, size
         self.dtype, self.nbytes = like.dtype, like.nbytes
+        # a transposed array comes back transposed: another memory order may round otherwise
         self._order = _axes_by_stride(like)
         self._shape = tuple(like.shape[axis] for axis in self._order)
 
@@ -152,6 +168,7 @@ class DiskSlot:
         return np.frombuffer(self._file.map, np.uint8, self.nbytes, self._start).view(self.dtype)[:count]
 
     def _advise(self, what: str) -> None:
+        # not every system takes advice
         advice = getattr(mmap, what, None)
         if advice is not None and self.nbytes:
             self._file.map.madvise(advice, self._start, self._size)

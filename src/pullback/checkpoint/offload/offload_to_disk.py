@@ -55,10 +55,12 @@ class _DiskOffloader(Instrument):
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         if type(value) is not np.ndarray or value.nbytes < max(self._at_least, 1) or not is_dense(value):
             return value
+        # ids are reused, so the entry must still be of this very array
         stored = self._known.get(id(value))
         if stored is None or not stored.is_copy_of(value):
             stored = _StoredArray(value, self._disk.allocate(value), self._last)
             self._known[id(value)] = stored
+            # a chain from the last one stored back to the first: the order of the backward pass
             self._last = weakref.ref(stored)
             self._writer.write(stored)
         return _OffloadedValue(stored, spec_of(value))
@@ -85,6 +87,7 @@ class _StoredArray:
 
     def value(self) -> Any:
         """The array; those stored just before it are needed next, so they are read ahead."""
+        # weak references: what the pass has released is skipped
         before = self._before
         for _ in range(_READ_AHEAD):
             earlier = before() if before is not None else None
@@ -130,6 +133,7 @@ class _BackgroundWriter:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._write_all, name="pullback-offload", daemon=True)
                 self._thread.start()
+            # weakly: an array whose graph is gone need not be written
             self._waiting.put(weakref.ref(stored))
 
     def _write_all(self) -> None:

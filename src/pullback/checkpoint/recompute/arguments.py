@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -23,84 +22,46 @@ from ...settings import override_modes
 from ...transforms.control.staging import is_staged
 
 
-class _Argument(ABC):
-    """One leaf of the arguments: how to save it, and how to rebuild it."""
+class _Argument:
+    """One leaf of the arguments, able to be rebuilt as the function saw it. A tensor's value never changes, but the
+    variable may be rebound; of an array that user and function may write to, each run gets a copy.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_is_saved", "_is_writable", "_tensor", "_value")
 
-    @abstractmethod
+    def __init__(self, leaf: Any) -> None:
+        self._tensor = (leaf.spec, leaf.node, leaf.status) if isinstance(leaf, Tensor) else None
+        self._is_writable = is_array(leaf) and getattr(leaf.flags, "writeable", True)
+        self._is_saved = isinstance(leaf, Value) or is_array(leaf)
+        if not isinstance(leaf, Tensor):
+            self._value = _snapshot_value(leaf)
+        elif leaf.status == "shared":  # the user can write to its memory
+            self._value = lock_array(leaf.value)
+        else:
+            self._value = _snapshot_value(leaf.value) if isinstance(leaf.value, Value) else leaf.value
+
     def save(self, save: Callable[[Any], Any]) -> None:
-        """Pass the value to the instruments around the call, which decide what is held."""
+        """Pass an array to the instruments around the call, which decide what is held; anything else stays."""
+        if self._is_saved:
+            self._value = save(self._value)
 
-    @abstractmethod
     def rebuild(self) -> Any:
         """The leaf as the function saw it."""
-
-    def find_producers(self) -> tuple[Node, Any] | None:
-        """The node that made it and the value, if any."""
-        return None
-
-
-class _TensorArgument(_Argument):
-    """A tensor: its value never changes, but the variable may be rebound."""
-
-    __slots__ = ("_node", "_spec", "_status", "_value")
-
-    def __init__(self, tensor: Tensor) -> None:
-        value = tensor.value
-        self._value = (
-            lock_array(value)
-            if tensor.status == "shared"
-            else _snapshot_value(value)
-            if isinstance(value, Value)
-            else value
-        )
-        self._spec, self._node, self._status = tensor.spec, tensor.node, tensor.status
-
-    def save(self, save: Callable[[Any], Any]) -> None:
-        self._value = save(self._value)
-
-    def rebuild(self) -> Tensor:
-        tensor = wrap(add_merge_barrier(_load_value(self._value)), self._spec, self._node)
-        if self._status:
-            tensor.mark(self._status)
+        value = _load_value(self._value)
+        if self._is_writable:
+            return value.copy(order="K")
+        if self._tensor is None:
+            return add_merge_barrier(value)
+        spec, node, status = self._tensor
+        tensor = wrap(add_merge_barrier(value), spec, node)
+        if status:
+            tensor.mark(status)
         return tensor
 
-    def find_producers(self) -> tuple[Node, Any] | None:
-        node = self._node
+    def find_producer(self) -> tuple[Node, Any] | None:
+        """The node that made it and the value, if it has both."""
+        node = None if self._tensor is None else self._tensor[1]
         return None if node is None or node.rule is None or isinstance(self._value, SavedValue) else (node, self._value)
-
-
-class _ValueArgument(_Argument):
-    """A value of a transform, or an array that user and function may write to: each run gets a copy."""
-
-    __slots__ = ("_array", "_value")
-
-    def __init__(self, value: Any) -> None:
-        self._array = is_array(value) and getattr(value.flags, "writeable", True)
-        self._value = _snapshot_value(value)
-
-    def save(self, save: Callable[[Any], Any]) -> None:
-        self._value = save(self._value)
-
-    def rebuild(self) -> Any:
-        value = _load_value(self._value)
-        return value.copy(order="K") if self._array else add_merge_barrier(value)
-
-
-class _OpaqueArgument(_Argument):
-    """Anything else is passed again unchanged."""
-
-    __slots__ = ("_thing",)
-
-    def __init__(self, thing: Any) -> None:
-        self._thing = thing
-
-    def save(self, save: Callable[[Any], Any]) -> None:
-        """There is nothing to save."""
-
-    def rebuild(self) -> Any:
-        return self._thing
 
 
 def _snapshot_value(value: Any) -> Any:
@@ -133,8 +94,9 @@ class Arguments:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.leaves, self._structure = flatten((tuple(args), dict(kwargs)))
+        # an argument that is passed twice is one variable in the second run too
         known: dict[int, _Argument] = {}
-        self._leaves = [known.get(id(leaf)) or known.setdefault(id(leaf), _wrap_argument(leaf)) for leaf in self.leaves]
+        self._leaves = [known.get(id(leaf)) or known.setdefault(id(leaf), _Argument(leaf)) for leaf in self.leaves]
 
     def require_arrays(self) -> None:
         """A function of nothing has nothing to recompute from; most often a list came out empty."""
@@ -158,7 +120,7 @@ class Arguments:
 
     def find_producers(self) -> list[tuple[Node, Any]]:
         """The nodes that made tracked arguments, with the values where they are alive."""
-        return [pair for argument in self._leaves if (pair := argument.find_producers()) is not None]
+        return [pair for argument in self._leaves if (pair := argument.find_producer()) is not None]
 
     def nodes(self) -> frozenset[Node]:
         """The nodes of tracked arguments: their values are saved here, so other nodes need not hold them."""
@@ -166,6 +128,7 @@ class Arguments:
 
     def scopes(self) -> tuple[Scope, ...]:
         """The transforms that run now, and those that the arguments belong to."""
+        # values of an inner transform refer to the outer ones as well
         innermost = current_scope()
         found = [] if innermost is None else list(innermost.and_enclosing())
         for leaf in self.leaves:
@@ -173,9 +136,3 @@ class Arguments:
             if isinstance(value, Value) and value.scope is not None:
                 found += value.scope.and_enclosing()
         return tuple(dict.fromkeys(found))
-
-
-def _wrap_argument(leaf: Any) -> _Argument:
-    if isinstance(leaf, Tensor):
-        return _TensorArgument(leaf)
-    return _ValueArgument(leaf) if isinstance(leaf, Value) or is_array(leaf) else _OpaqueArgument(leaf)

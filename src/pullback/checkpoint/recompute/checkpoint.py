@@ -56,6 +56,7 @@ def _run_checkpointed(
     f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], policy: SavePolicy, verify: bool | None
 ) -> Any:
     """Where nothing is recorded the function runs unchanged."""
+    # checked also where nothing is recorded: a mistake should not wait for training
     arguments = Arguments(args, kwargs)
     arguments.require_arrays()
     if not modes().grad or policy is save_everything:
@@ -88,11 +89,13 @@ def checkpoint_sequential(
         raise ArgumentError("checkpoint_sequential: wants one function or more, in a list.")
     if not flatten(x)[0]:
         raise ArgumentError("checkpoint_sequential: the input holds no array; at least one is needed.")
+    # s inputs of segments and the n/s values inside one: their sum is least at the square root
     count = max(1, round(math.sqrt(len(steps)))) if segments is None else segments
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ArgumentError(f"checkpoint_sequential: segments is a positive integer, got {segments!r}.")
     count = min(count, len(steps))
     bounds = [len(steps) * i // count for i in range(count + 1)]
+    # all but the last, whose values are needed at once
     for i in range(count - 1):
         x = checkpoint(_compose(steps[bounds[i] : bounds[i + 1]]), policy=policy, verify=verify)(x)
     return _compose(steps[bounds[count - 1] :])(x)

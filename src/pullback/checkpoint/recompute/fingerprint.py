@@ -34,11 +34,13 @@ class Fingerprint:
         self._words: Any = 0
         if array.size > _SAMPLE:
             self._layout, self._words = _sum_words(array)
+        # bytes compare fast, and do not keep the array alive as a view would
         if isinstance(array, (np.ndarray, np.generic)):
             self._sample = self._sample.tobytes()
 
     def agrees(self, now: Fingerprint, exact: bool = False) -> bool:
         """Whether another run has the same values; up to rounding, unless `exact`."""
+        # the sum decides only together with the layout, since it counts words as they lie
         same = self.sample() == now.sample()
         if same or exact:
             return same and (self._layout != now._layout or self.words() == now.words())
@@ -67,6 +69,7 @@ def epsilon(dtype: Any) -> float:
 
 def _take_sample(array: Any) -> Any:
     """Elements at places that depend on the shape alone."""
+    # evenly spread, so that a change of a row or a column is met
     step = max(1, array.size // _SAMPLE)
     if array.flags.c_contiguous:
         found = array.reshape(-1)[::step]
@@ -89,6 +92,7 @@ def _sum_words(array: Any) -> tuple[Any, Any]:
 
 def _is_rounding(dtype: Any, then: Any, now: Any) -> bool:
     """Whether values differ by no more than another order of additions may cause."""
+    # infinities and NaN must lie in the same places
     eps, finite = epsilon(dtype), np.isfinite(then)
     if not eps or then.shape != now.shape or not np.isfinite(now[finite]).all():
         return False

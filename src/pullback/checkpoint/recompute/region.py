@@ -13,11 +13,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from ...arrays.node import user_line
-from ...arrays.scope import Scope
+from ...arrays.scope import reopen_scopes
 from ...arrays.trees import flatten
 from ...instrument import Instruments, OpCall
 from ...ops.replay.reach import Reach
@@ -46,10 +45,13 @@ class Region:
     def __init__(self, function: Callable[..., Any], arguments: Arguments, verify: bool | None) -> None:
         self._function = function
         self._arguments = arguments
+        # the instruments around the call: they see the second run, and hold the arguments
         self._outer = installed()
         self._begun = self._handed = self.counts_every_op = False
+        # modes, scopes and the user's own variables are those of the call
         self._context = contextvars.copy_context()
         self._scopes = arguments.scopes()
+        # before the first run: it may change what it reaches
         reach = Reach((function,), arguments.leaves)
         self._streams = Streams(reach.generators, arguments.leaves)
         self.log: list[SavedEntry] = []
@@ -59,6 +61,7 @@ class Region:
         self.start = StateSnapshot()
         self.start.note_reached(reach)
         self.argument_nodes = arguments.nodes()
+        # a value may be asked for by several workers; a recomputation may ask for values of this very region
         self.lock = threading.RLock()
         self.running = True
         self.verify = verify
@@ -78,6 +81,7 @@ class Region:
                 promise.held = None
         # the variables that live on are restored before a second run, except arguments and results
         self.start.finish({id(x) for x in (*self._arguments.leaves, *flatten(out)[0])})
+        # the leaves themselves may be freed now
         self._arguments.leaves = []
         return out
 
@@ -122,6 +126,7 @@ class Region:
     def _rerun(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], second: SecondRun, instruments: Instruments
     ) -> None:
+        # state as at the first run; what it was until now comes back in the end
         undo = UndoSideEffects(self.start.restore())
         with self._streams.replay(), override_modes(instruments=self._outer.isolate(undo, second, beside=instruments)):
             try:
@@ -133,31 +138,3 @@ class Region:
                 raise
             finally:
                 undo.undo()
-
-
-_reopen_lock = threading.Lock()
-_reopen_counts: dict[int, tuple[Scope, int]] = {}
-
-
-@contextmanager
-def reopen_scopes(scopes: Sequence[Scope]) -> Iterator[None]:
-    """Reopen transforms that have finished for the time of a recomputation; several threads may need the same one."""
-    ended: list[Scope] = []
-    if scopes:
-        with _reopen_lock:
-            for scope in scopes:
-                count = _reopen_counts[id(scope)][1] if id(scope) in _reopen_counts else 0
-                if count or not scope.open:
-                    ended.append(scope)
-                    _reopen_counts[id(scope)] = scope, count + 1
-                    scope.open = True
-    try:
-        yield
-    finally:
-        if ended:
-            with _reopen_lock:
-                for scope in ended:
-                    count = _reopen_counts.pop(id(scope))[1] - 1
-                    scope.open = count > 0
-                    if count:
-                        _reopen_counts[id(scope)] = scope, count

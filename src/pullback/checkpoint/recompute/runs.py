@@ -57,6 +57,7 @@ class Promise(SavedValue):
 
     def peek(self) -> Any:
         """The value if it can be had without computing, else None."""
+        # a traced value must be computed by the program again, or nothing would be saved
         if self.held is not None or self._reference is None or self._staged:
             return self.held
         return self._reference()
@@ -71,11 +72,13 @@ class Promise(SavedValue):
 
     def value(self) -> Any:
         region = self._region
+        # another worker may be recomputing for its own promise
         with region.lock:
             found = self.peek()
             if found is None:
                 region.recompute()
                 found = self.peek()
+            # within the first run a second pass may come; later a value is asked for once
             if not region.running:
                 self.held = None
                 region.hand_over_arguments()
@@ -102,6 +105,7 @@ class SavedEntry(NamedTuple):
 
     def agrees(self, slot: SavedSlot, value: Any) -> bool:
         """Whether a recomputation saves the same here, but for the values themselves."""
+        # specs are cached, so that most comparisons are by identity
         spec, then = spec_of(value), self.slot
         return (
             (spec is self.spec or spec == self.spec)
@@ -132,6 +136,7 @@ class SavedResult(NamedTuple):
 
     def check(self, op: Op, values: Sequence[Any]) -> None:
         """Raise unless the op that asks for it is the one that computed it."""
+        # a number alone could hand the result of one op to another
         if op is not self.op or _specs_of(values) != self.input_specs:
             raise RecomputeError(
                 "checkpoint: the recomputation differs from the first run.\n"
@@ -161,7 +166,7 @@ class FirstRun(Instrument):
         self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self._makers: dict[int, tuple[Any, int, int, Op, tuple[Spec, ...]]] = {}
         self._level = new_level()  # transforms that begin in the run have higher ones
-        self.sees_every_op = region.counts_every_op = bool(policy.decides_per_op or policy.names)
+        self.sees_every_op = region.counts_every_op = bool(policy.chooses or policy.names)
 
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         region = self._region
@@ -196,17 +201,19 @@ class FirstRun(Instrument):
         region, policy, op = self._region, self._policy, call.op
         if not region.counts(call):
             return below()
+        # ops at all levels count alike in both runs, nested ones after the outer one
         number, before = self._count, len(region.log)
         self._count += 1
         if op.effects.runs_once and call.level <= 1:
             return self._compute_once(call, below, number)
         out = below()
+        # supplying it would skip those values, and the numbers of all that follow would be off
         if type(out) is tuple or len(region.log) != before:
             return out
         if isinstance(out, Value) and out.level > self._level:
             return out
-        if policy.decides_per_op and policy.saves(op, spec_of(out).nbytes):
-            region.saved[number] = SavedResult(policy.storage.put(out), self._count, op, _specs_of(call.values))
+        if policy.chooses is not None and policy.chooses(op, spec_of(out).nbytes):
+            region.saved[number] = SavedResult(policy.store(out), self._count, op, _specs_of(call.values))
         if policy.names:
             self._save_named(call, out, number)
         return out
@@ -220,11 +227,12 @@ class FirstRun(Instrument):
 
     def _save_named(self, call: OpCall, out: Any, number: int) -> None:
         """A name is given after the value was made: save it as the result of the op that made it."""
+        # makers are known by identity, as long as their results live
         value = call.values[0]
         if call.op.name == "name" and call.static["name"] in self._policy.names:
             found = self._makers.get(id(value))
             if found is not None and found[0]() is value:
-                self._region.saved[found[1]] = SavedResult(self._policy.storage.put(value), *found[2:])
+                self._region.saved[found[1]] = SavedResult(self._policy.store(value), *found[2:])
         elif (reference := weak_reference(out)) is not None:
             self._makers[id(out)] = reference, number, self._count, call.op, _specs_of(call.values)
 
@@ -265,8 +273,10 @@ class SecondRun(Instrument):
             raise RecomputeFinished
         if number >= len(region.log) or not region.log[number].agrees(slot, value):
             raise self._difference_error(value, slot, other_numbers=False)
+        # a promise whose node is gone wants nothing
         reference = region.promises[number]
         promise = None if reference is None else reference()
+        # numbers are compared only where they will be used: a fingerprint costs a read of the array
         wanted, exact = promise is not None and promise.peek() is None, region.verify is True
         if (wanted or exact) and not region.log[number].has_same_numbers(value, exact):
             raise self._difference_error(value, slot, other_numbers=True)
@@ -286,10 +296,12 @@ class SecondRun(Instrument):
         if saved is None:
             return below()
         saved.check(call.op, call.values)
+        # ops that ran inside of this one in the first run have numbers too: skip them
         self._count = saved.next_op
         return add_merge_barrier(saved.load())
 
     def decide(self, found: bool) -> bool:
+        # calls that ran then are over now, so the engine would decide otherwise
         return next(self._decisions, found)
 
     def check_complete(self) -> None:

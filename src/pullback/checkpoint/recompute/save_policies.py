@@ -2,106 +2,53 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from ...errors import ArgumentError
 from ...ops.op import Op
-from ..offload.storage import InMemory, OnDisk, OnHost, Storage
+from ..offload.storage import Loader, StoreOnDisk, store_in_memory, store_on_host
 
 
-class SavePolicy(ABC):
-    """Decides which results a checkpoint saves. `names` are those of `pb.name` whose values it saves; `storage` is
-    where to; `saves` is called for each op, only if `decides_per_op`; `doc` describes it.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SavePolicy:
+    """Decides which results a checkpoint saves: those for which `chooses(op, nbytes)` is true, and those marked by
+    `pb.name` with one of `names`; `store` says where to.
     """
 
-    __slots__ = ()
-
+    label: str
+    doc: str = ""
+    chooses: Callable[[Op, int], Any] | None = None
     names: frozenset[str] = frozenset()
-    storage: Storage = InMemory()
-    decides_per_op = False
-    doc = ""
-
-    @abstractmethod
-    def saves(self, op: Op, nbytes: int) -> bool: ...
-
-
-class _SaveNothing(SavePolicy):
-    __slots__ = ()
-    doc = "A policy: save the arguments alone; everything else is recomputed."
-
-    def saves(self, op: Op, nbytes: int) -> bool:
-        return False
+    store: Callable[[Any], Loader] = store_in_memory
 
     def __repr__(self) -> str:
-        return "save_nothing"
+        return self.label
 
-    def __reduce__(self) -> str:
-        return "save_nothing"
-
-
-class _SaveEverything(SavePolicy):
-    __slots__ = ()
-    doc = "A policy: save what the function would save without a checkpoint."
-
-    def saves(self, op: Op, nbytes: int) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        return "save_everything"
-
-    def __reduce__(self) -> str:
-        return "save_everything"
+    def __reduce__(self) -> Any:
+        # a policy of this module is one object, known by its identity
+        if globals().get(self.label) is self:
+            return self.label
+        return SavePolicy, (self.label, self.doc, self.chooses, self.names, self.store)
 
 
-class _SaveByPredicate(SavePolicy):
-    """A function of the op and the bytes of its result."""
-
-    __slots__ = ("_choose", "_label", "doc")
-    decides_per_op = True
-
-    def __init__(self, choose: Callable[[Op, int], Any], shown: str, doc: str = "") -> None:
-        self._choose = choose
-        self._label = shown
-        self.doc = doc
-
-    def saves(self, op: Op, nbytes: int) -> bool:
-        return bool(self._choose(op, nbytes))
-
-    def __repr__(self) -> str:
-        return self._label
-
-
-class _SaveNamed(SavePolicy):
-    __slots__ = ("_label", "names", "storage")
-
-    def __init__(self, names: tuple[str, ...], storage: Storage, what: str) -> None:
-        if not names or not all(isinstance(name, str) for name in names):
-            raise ArgumentError(f"{what}: wants the names given with pb.name, got {names!r}.")
-        self.names = frozenset(names)
-        self.storage = storage
-        self._label = f"{what}({', '.join(map(repr, names))})"
-
-    def saves(self, op: Op, nbytes: int) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return self._label
-
-
-def _is_contraction(op: Op, nbytes: int) -> bool:
-    return op.family == "contraction"
-
-
-save_nothing: SavePolicy = _SaveNothing()
-save_everything: SavePolicy = _SaveEverything()
-save_contractions: SavePolicy = _SaveByPredicate(
-    _is_contraction,
+save_nothing = SavePolicy("save_nothing", "A policy: save the arguments alone; everything else is recomputed.")
+save_everything = SavePolicy(
+    "save_everything", "A policy: save what the function would save without a checkpoint.", lambda op, nbytes: True
+)
+save_contractions = SavePolicy(
     "save_contractions",
     "A policy: save the results of contractions (such as `matmul`), which cost most; recompute the rest.",
+    lambda op, nbytes: op.family == "contraction",
 )
+
+
+def _save_marked(names: tuple[str, ...], store: Callable[[Any], Loader], what: str) -> SavePolicy:
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{what}: wants the names given with pb.name, got {names!r}.")
+    return SavePolicy(f"{what}({', '.join(map(repr, names))})", names=frozenset(names), store=store)
 
 
 def save_named(*names: str) -> SavePolicy:
@@ -112,7 +59,7 @@ def save_named(*names: str) -> SavePolicy:
     >>> pb.grad(f)(0.0)
     array(0.54030231)
     """
-    return _SaveNamed(names, InMemory(), "save_named")
+    return _save_marked(names, store_in_memory, "save_named")
 
 
 def offload_named(*names: str, to: str | PathLike[str] = "host") -> SavePolicy:
@@ -125,16 +72,19 @@ def offload_named(*names: str, to: str | PathLike[str] = "host") -> SavePolicy:
     ...     pb.grad(pb.checkpoint(lambda x: pb.sin(pb.name(pb.exp(x), "e")), policy=policy))(0.0)
     array(0.54030231)
     """
-    return _SaveNamed(names, OnHost() if isinstance(to, str) and to == "host" else OnDisk(to), "offload_named")
+    return _save_marked(
+        names, store_on_host if isinstance(to, str) and to == "host" else StoreOnDisk(to), "offload_named"
+    )
 
 
 def as_policy(policy: Any) -> SavePolicy:
     """A policy, or a user's function of op and bytes as one."""
     if isinstance(policy, SavePolicy):
         return policy
+    # a class is callable, but as a policy it is a forgotten pair of parentheses
     if not callable(policy) or isinstance(policy, type):
         raise ArgumentError(
             "checkpoint: policy wants save_nothing, save_contractions, save_named(...) or their like, or a function "
             f"of (op, bytes), got {policy!r}."
         )
-    return _SaveByPredicate(policy, getattr(policy, "__name__", repr(policy)))
+    return SavePolicy(getattr(policy, "__name__", repr(policy)), chooses=policy)

@@ -11,6 +11,7 @@ from ...ops.axes import as_integer
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.index import indexing
 from ...ops.shape import reshaping
+from ...ops.shape.einops import rearrange
 from ...ops.window import sliding_window
 from ...ops.window.patches import window_counts
 from ..geometry import apply_batched, padding_pairs, per_axes, per_axis
@@ -84,11 +85,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
         raise ShapeError(
             f"pixel_shuffle: wants (..., channels, h, w) with a multiple of {r * r} channels, got {shape(x)}."
         )
-    *front, c, h, w = shape(x)
-    x = reshaping.reshape(x, (*front, c // (r * r), r, r, h, w))
-    k = len(front)
-    x = reshaping.permute_dims(x, (*range(k + 1), k + 3, k + 1, k + 4, k + 2))
-    return reshaping.reshape(x, (*front, c // (r * r), h * r, w * r))
+    return rearrange(x, "... (c r s) h w -> ... c (h r) (w s)", r=r, s=r)
 
 
 @attributed_to_caller
@@ -102,8 +99,4 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     x, r = as_value(x), as_integer(downscale_factor, "pixel_unshuffle: downscale_factor")
     if ndim(x) < 3 or r < 1 or shape(x)[-2] % r or shape(x)[-1] % r:
         raise ShapeError(f"pixel_unshuffle: wants (..., channels, h, w) with h and w multiples of {r}, got {shape(x)}.")
-    *front, c, h, w = shape(x)
-    x = reshaping.reshape(x, (*front, c, h // r, r, w // r, r))
-    k = len(front)
-    x = reshaping.permute_dims(x, (*range(k + 1), k + 2, k + 4, k + 1, k + 3))
-    return reshaping.reshape(x, (*front, c * r * r, h // r, w // r))
+    return rearrange(x, "... c (h r) (w s) -> ... (c r s) h w", r=r, s=r)

@@ -24,10 +24,9 @@ from .core import avg_pool, max_pool
 def _output_sizes(what: str, output_size: Any, sizes: Sizes) -> Sizes:
     if 0 in sizes:
         raise ShapeError(f"{what}: sizes {sizes} have no elements to pool.")
-    given = broadcast_to_axes(output_size, len(sizes), f"{what}: output_size")
-    return per_axis(
-        [n if m is None else m for m, n in zip(given, sizes, strict=True)], len(sizes), f"{what}: output_size"
-    )
+    what, rank = f"{what}: output_size", len(sizes)
+    pairs = zip(broadcast_to_axes(output_size, rank, what), sizes, strict=True)
+    return per_axis([n if m is None else m for m, n in pairs], rank, what)
 
 
 def _equal_windows(sizes: Sizes, wanted: Sizes) -> Sizes | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,7 +73,7 @@ def _pull_einsum(bar: Any, position: int, others: list[Any], labels: tuple[str, 
 
 def _batch_einsum(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
     used = set("".join(static["labels"]))
-    letter = next(c for c in string.ascii_letters if c not in used)
+    letter = next(c for c in statics.LETTERS if c not in used)
     labels = tuple(
         letter + label if ax is not None else label for label, ax in zip(static["labels"], axes, strict=True)
     )
@@ -142,9 +141,9 @@ def _spell_letters(operands: Sequence[Any]) -> tuple[Any, ...]:
     if explicit:
         xs, lists = xs[:-1], [*lists, operands[-1]]
     numbers = sorted({n for axes in lists for n in _axes_list(axes) if n is not Ellipsis})
-    if len(numbers) > len(string.ascii_letters):
-        raise ArgumentError(f"einsum: {len(numbers)} different axes are more than {len(string.ascii_letters)}.")
-    letter = dict(zip(numbers, string.ascii_letters, strict=False))
+    if len(numbers) > len(statics.LETTERS):
+        raise ArgumentError(f"einsum: {len(numbers)} different axes are more than {len(statics.LETTERS)}.")
+    letter = dict(zip(numbers, statics.LETTERS, strict=False))
     terms = ["".join("..." if n is Ellipsis else letter[n] for n in axes) for axes in lists]
     left, right = (terms[:-1], "->" + terms[-1]) if explicit else (terms, "")
     return (",".join(left) + right, *xs)
@@ -163,9 +162,9 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]
     labels = left.split(",")
     if len(labels) != len(ranks):
         raise ArgumentError(f"einsum: {subscripts!r} names {len(labels)} operands, got {len(ranks)}.")
-    if not set(text.replace("...", "").replace("->", "")) <= set(string.ascii_letters + ","):
+    if not set(text.replace("...", "").replace("->", "")) <= set(statics.LETTERS + ","):
         raise ArgumentError(f"einsum: {subscripts!r} may hold letters, commas, '->' and '...'.")
-    free = [c for c in string.ascii_letters if c not in text][::-1]
+    free = [c for c in statics.LETTERS if c not in text][::-1]
     dots = max(
         (rank - len(label.replace("...", "")) for label, rank in zip(labels, ranks, strict=True) if "..." in label),
         default=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
 from ..shape import reshaping
+from ..statics import LETTERS
 from .einsum import contract_operands
 
 
@@ -33,7 +33,7 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
 
 def _matmul_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
     """Batch axes by letters counted from the right, since they broadcast; the last three are row, sum and column."""
-    x, y = (string.ascii_lowercase[: s.ndim - 2][::-1] for s in specs)
+    x, y = (LETTERS[: s.ndim - 2][::-1] for s in specs)
     return (x + "XY", y + "YZ"), max(x, y, key=len) + "XZ"
 
 
@@ -57,11 +57,6 @@ def _pull_matmul_right(bar: Any, x: Any, y_spec: Spec) -> Any:
     return matmul(adjoint(x), bar)
 
 
-def _batch_matmul(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
-    rank = max(ndim(a) - (ax is not None) for a, ax in zip(args, axes, strict=True))
-    return apply(op, *(batching.align_rank(a, ax, rank) for a, ax in zip(args, axes, strict=True))), 0
-
-
 def _matmul_samples(rng: Any) -> Any:
     shapes = (((2, 3), (3, 4)), ((5, 2, 3), (3, 1)), ((2, 2), (4, 2, 2)), ((2, 1, 2, 3), (3, 3, 2)), ((2, 0), (0, 3)))
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
@@ -72,7 +67,7 @@ _matmul = contraction(
     value=_matmul_value,
     spec=_matmul_spec,
     pull={"x": lambda bar, y: matmul(bar, adjoint(y)), "y": _pull_matmul_right},
-    batch=_batch_matmul,
+    batch=batching.batch_stacks,
     samples=_matmul_samples,
     form=Contract(_matmul_equation),
 )
@@ -110,7 +105,7 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
 
 
 def _matvec_equation(specs: Sequence[Spec], static: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    letters = string.ascii_lowercase[: specs[0].ndim]
+    letters = LETTERS[: specs[0].ndim]
     return (letters, letters[-1]), letters[:-1]
 
 
@@ -175,7 +170,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     of_x, of_y = axes_tuple(of_x, ndim(x), "tensordot"), axes_tuple(of_y, ndim(y), "tensordot")
     if [shape(x)[a] for a in of_x] != [shape(y)[a] for a in of_y]:
         raise ShapeError(f"tensordot: shapes {shape(x)} and {shape(y)} differ in the axes to sum over.")
-    letters = iter(string.ascii_letters)
+    letters = iter(LETTERS)
     names_x = [next(letters) for _ in shape(x)]
     names_y = [names_x[of_x[of_y.index(i)]] if i in of_y else next(letters) for i in range(ndim(y))]
     kept = [n for i, n in enumerate(names_x) if i not in of_x] + [n for i, n in enumerate(names_y) if i not in of_y]

@@ -10,7 +10,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_integer, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import general
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import reshaping
 from . import pointwise
 
@@ -20,7 +20,7 @@ _straight_round = general(
     value=lambda xp, x: xp.rint(xp.asarray(x)),
     pulls={"x": lambda bar: bar},
     push=lambda tangents, out, primals, static: tangents[0],
-    samples=join_samples(normal_sample(3), normal_sample(2, 3), normal_sample(), normal_sample(0)),
+    samples=normal_samples([(3,), (2, 3), (), (0,)]),
     motion="pointwise",
 )
 

@@ -13,7 +13,7 @@ from ...errors import DtypeError
 from .. import batching, statics
 from ..dispatch import apply, as_value
 from ..families import elementwise, elementwise_op, general
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import reshaping
 from . import pointwise
 from .arithmetic import floor_divide
@@ -91,7 +91,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
 _exponent = general(
     "exponent",
     value=lambda xp, x: xp.frexp(x)[1], spec=lambda x: make_spec(x.shape, np.dtype(np.intc), x.device),
-    batch=batching.batch_pointwise, samples=join_samples(normal_sample(3), normal_sample()), motion="pointwise",
+    batch=batching.batch_pointwise, samples=normal_samples([(3,), ()]), motion="pointwise",
 )  # fmt: skip
 _power_of_two = general(
     "power_of_two",

@@ -13,7 +13,7 @@ from .. import batching, statics
 from ..dispatch import apply, as_value
 from ..families import elementwise, elementwise_op, general, is_complex
 from ..op import Op
-from ..op_samples import join_samples, normal_sample, reals_above, reals_away_from, reals_between
+from ..op_samples import join_samples, normal_samples, reals_above, reals_away_from, reals_between
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
@@ -130,10 +130,7 @@ _sinc: Op = general(
     push=lambda tangents, out, primals, static: multiply(tangents[0], _sinc_slope(primals[0], static["order"], False)),
     batch=batching.batch_pointwise,
     samples=join_samples(
-        normal_sample(3, order=0),
-        normal_sample(order=0),
-        normal_sample(2, 3, order=1),
-        normal_sample(0, order=0),
+        normal_samples([(3,), (), (2, 3), (0,)], order=[0, 0, 1, 0]),
         lambda rng: [((rng.normal(size=6) * 1e-3,), {"order": 2})],
     ),
     motion="pointwise",

@@ -12,7 +12,7 @@ from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...errors import PullbackError, ShapeError, SingularError
 from .. import batching
 from ..contract import matrix_products
-from ..dispatch import apply, as_value, ndim, shape
+from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general, is_complex
 from ..index.normalize import namespace_for
@@ -109,15 +109,8 @@ def scipy_linalg(xp: Any) -> Any:
     return cupyx.scipy.linalg
 
 
-def batch_matrices(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, Any]:
-    """The batch axis in front of the other stack axes; those of several arguments broadcast."""
-    rank = max(ndim(a) - (axis is not None) for a, axis in zip(args, axes, strict=True))
-    out = apply(op, *(batching.align_rank(a, axis, rank) for a, axis in zip(args, axes, strict=True)), **static)
-    return out, (0,) * len(out) if type(out) is tuple else 0
-
-
 #: An op of matrices over the last two axes; what `general` wants, less how it batches.
-matrix_op = partial(general, family="matrix", batch=batch_matrices)
+matrix_op = partial(general, family="matrix", batch=batching.batch_stacks)
 
 
 def hermitian_part(x: Any) -> Any:

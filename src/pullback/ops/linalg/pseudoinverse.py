@@ -11,6 +11,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, ShapeError
+from .. import batching
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..op import Op
@@ -93,24 +94,22 @@ def _pinv_samples(rng: Any) -> Any:
     return [((rng.normal(size=s) + 3 * np.eye(*s[-2:]), np.asarray(1e-12)), {}) for s in shapes]
 
 
+def _batch_pinv(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
+    """The tolerances of a stack get axes of size one for the stack axes that they do not have."""
+    (x, rtol), (x_axis, rtol_axis) = args, axes
+    x = batching.move_batch_first(x, x_axis, size)
+    return apply(op, x, batching.align_rank(rtol, rtol_axis, ndim(x) - 3)), 0
+
+
 _pinv: Op = common.matrix_op(
     "pinv",
     value=_pinv_value,
     spec=lambda x, rtol: make_spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), float_dtype(x.dtype), x.device),
     pulls={"x": _pull_pinv, "rtol": None},
     push=_push_pinv,
-    batch=lambda op, size, args, axes, static: _batch_pinv(op, size, args, axes),
+    batch=_batch_pinv,
     samples=_pinv_samples,
 )
-
-
-def _batch_pinv(op: Any, size: int, args: Any, axes: Any) -> tuple[Any, int]:
-    (x, rtol), (x_axis, rtol_axis) = args, axes
-    x = reshaping.moveaxis(x, x_axis, 0) if x_axis is not None else reshaping.broadcast_to(x, (size, *shape(x)))
-    if rtol_axis is not None:
-        rtol = reshaping.moveaxis(rtol, rtol_axis, 0)
-        rtol = reshaping.reshape(rtol, (size, *(1,) * (ndim(x) - 2 - ndim(rtol)), *shape(rtol)[1:]))
-    return apply(op, x, rtol), 0
 
 
 @attributed_to_caller

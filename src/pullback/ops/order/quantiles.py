@@ -160,7 +160,9 @@ def _check_fractions(q: Any, dtype: Any, top: float, what: str) -> Any:
     return q if spec_of(q).inexact else reshaping.astype(q, np.float64)
 
 
-def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip_nan: bool, what: str) -> Any:
+def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, what: str, weights: Any = None) -> Any:
+    if weights is not None:
+        raise ArgumentError(f"{what}: weights= is not supported.\n  Repeat the elements, or use pb.average.")
     if method not in PLACES:
         raise ArgumentError(f"{what}: method {method!r} is not one of {', '.join(PLACES)}.")
     x = as_value(x)
@@ -170,14 +172,11 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip_nan: 
     top = 100.0 if "percentile" in what else 1.0
     q = _check_fractions(q, spec_of(flat).dtype, top, what)
     part = q if top == 1 else pointwise.divide(q, 100.0)
-    found = reshaping.moveaxis(_pick_quantiles(flat, reshaping.reshape(part, (-1,)), method, skip_nan), -1, 0)
+    found = reshaping.moveaxis(
+        _pick_quantiles(flat, reshaping.reshape(part, (-1,)), method, what.startswith("nan")), -1, 0
+    )
     inner = tuple(1 if i in axes else n for i, n in enumerate(sizes)) if keepdims else shape(found)[1:]
     return reshaping.reshape(found, (*shape(q), *inner))
-
-
-def _refuse_weights(weights: Any, what: str) -> None:
-    if weights is not None:
-        raise ArgumentError(f"{what}: weights= is not supported.\n  Repeat the elements, or use pb.average.")
 
 
 @attributed_to_caller
@@ -192,8 +191,7 @@ def quantile(
     >>> pb.quantile(np.array([1.0, 2.0, 4.0]), [0.5, 0.75])
     array([2., 3.])
     """
-    _refuse_weights(weights, "quantile")
-    return _quantile(x, q, axis, method, keepdims, False, "quantile")
+    return _quantile(x, q, axis, method, keepdims, "quantile", weights)
 
 
 @attributed_to_caller
@@ -206,8 +204,7 @@ def percentile(
     >>> pb.percentile(np.array([1.0, 2.0, 4.0]), 75)
     array(3.)
     """
-    _refuse_weights(weights, "percentile")
-    return _quantile(x, q, axis, method, keepdims, False, "percentile")
+    return _quantile(x, q, axis, method, keepdims, "percentile", weights)
 
 
 @attributed_to_caller
@@ -220,8 +217,7 @@ def nanquantile(
     >>> pb.nanquantile(np.array([1.0, np.nan, 3.0]), 0.5)
     array(2.)
     """
-    _refuse_weights(weights, "nanquantile")
-    return _quantile(x, q, axis, method, keepdims, True, "nanquantile")
+    return _quantile(x, q, axis, method, keepdims, "nanquantile", weights)
 
 
 @attributed_to_caller
@@ -234,8 +230,7 @@ def nanpercentile(
     >>> pb.nanpercentile(np.array([1.0, np.nan, 3.0]), 50)
     array(2.)
     """
-    _refuse_weights(weights, "nanpercentile")
-    return _quantile(x, q, axis, method, keepdims, True, "nanpercentile")
+    return _quantile(x, q, axis, method, keepdims, "nanpercentile", weights)
 
 
 @attributed_to_caller
@@ -246,7 +241,7 @@ def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> pb.median(np.array([1.0, 4.0, 2.0, 3.0]))
     array(2.5)
     """
-    return _quantile(x, 0.5, axis, "linear", keepdims, False, "median")
+    return _quantile(x, 0.5, axis, "linear", keepdims, "median")
 
 
 @attributed_to_caller
@@ -257,4 +252,4 @@ def nanmedian(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> pb.nanmedian(np.array([1.0, np.nan, 3.0]))
     array(2.)
     """
-    return _quantile(x, 0.5, axis, "linear", keepdims, True, "nanmedian")
+    return _quantile(x, 0.5, axis, "linear", keepdims, "nanmedian")

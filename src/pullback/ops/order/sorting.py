@@ -17,7 +17,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..reduce import reductions
 from ..shape import reshaping
 
@@ -47,11 +47,11 @@ _argsort = general(
     statics={"axis": statics.axis, "descending": statics.flag, "kth": statics.places},
     value=_argsort_value,
     spec=lambda x, axis, descending, kth: make_spec(x.shape, np.dtype(np.intp), x.device),
-    samples=join_samples(
-        normal_sample(4, axis=0, descending=False, kth=()),
-        normal_sample(2, 3, axis=0, descending=True, kth=()),
-        normal_sample(3, 5, axis=1, descending=False, kth=(2,)),
-        normal_sample(0, 2, axis=0, descending=False, kth=()),
+    samples=normal_samples(
+        [(4,), (2, 3), (3, 5), (0, 2)],
+        axis=[0, 0, 1, 0],
+        descending=[False, True, False, False],
+        kth=[(), (), (2,), ()],
     ),
 )
 

@@ -80,7 +80,7 @@ def triu_indices_from(arr: Any, k: int = 0) -> Any:
 
 
 def _full_of_spec(name: str, a: Any, fill: Any, dtype: Any, order: Any, sizes: Any, device: Any) -> Any:
-    refuse(name, order=order, device=None if device == "cpu" else device)
+    refuse(name, order=order, device=device)
     spec = spec_of(as_value(a))
     wanted = spec.shape if sizes is None else (sizes,) if isinstance(sizes, int) else tuple(sizes)
     fill = reshaping.astype(as_value(fill), spec.dtype if dtype is None else dtype)
@@ -113,17 +113,13 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subo
     return _full_of_spec("full_like", a, fill_value, dtype, order, shape, device)
 
 
-def _refuse_options(name: str, **options: Any) -> None:
-    refuse(name, **{k: None if v == "cpu" else v for k, v in options.items()})
-
-
 def zeros(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("zeros", order=order, device=device)
+    refuse("zeros", order=order, device=device)
     return creation.zeros(shape, dtype=dtype or float)
 
 
 def ones(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("ones", order=order, device=device)
+    refuse("ones", order=order, device=device)
     return creation.ones(shape, dtype=dtype or float)
 
 
@@ -132,7 +128,7 @@ def empty(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None) -> Any:
-    _refuse_options("full", order=order, device=device)
+    refuse("full", order=order, device=device)
     fill = as_value(fill_value)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     return _full_of_spec("full", fill, fill, dtype, "K", sizes, None)
@@ -144,7 +140,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Any:
 
 
 def arange(start_or_stop: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
-    _refuse_options("arange", device=device)
+    refuse("arange", device=device)
     return creation.arange(start_or_stop, stop, step, dtype=dtype)
 
 
@@ -157,7 +153,7 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K",
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None) -> Any:
-    refuse("asarray", order=order, device=None if device == "cpu" else device)
+    refuse("asarray", order=order, device=device)
     made = a if isinstance(a, Value) else as_tensor(a)
     made = made if dtype is None else reshaping.astype(made, dtype)
     return reshaping.pass_through(made) if copy else made
@@ -176,7 +172,7 @@ asfortranarray = ascontiguousarray
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
              axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
-    refuse("linspace", device=None if device == "cpu" else device)
+    refuse("linspace", device=device)
     start, stop = (x if spec_of(x).inexact else reshaping.astype(x, "float64") for x in map(as_value, (start, stop)))
     gaps = num - 1 if endpoint else num
     step = divide(subtract(stop, start), max(gaps, 1)) if num else subtract(stop, start)

@@ -16,9 +16,11 @@ _LAYOUTS = ("K", "C", "A", None)
 
 
 def refuse(function: str, **given: Any) -> None:
-    """Raise for the first option that was set; values without effect (None, no value, a layout) pass."""
+    """Raise for the first option that was set; values without effect (None, no value, the CPU, a layout) pass."""
     for name, value in given.items():
-        if value is None or value is NOT_GIVEN or (name == "order" and value in _LAYOUTS) or (name == "subok"):
+        if value is None or value is NOT_GIVEN or (name, value) == ("device", "cpu"):
+            continue
+        if (name == "order" and value in _LAYOUTS) or name == "subok":
             continue
         raise UnsupportedFunction(
             f"np.{function}: {name}={value!r} has no rule here.\n"

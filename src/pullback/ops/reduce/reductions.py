@@ -21,7 +21,7 @@ from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
 from ..forms import Reduce
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
 from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
@@ -45,12 +45,10 @@ def broadcast_folded(bar: Any, spec: Spec, axis: tuple[int, ...], keepdims: bool
 _AXES = {"axis": statics.axes_in_order, "keepdims": statics.flag}
 #: An op over axes that is not linear; what `general` wants, less its static parameters.
 _reduction_op = partial(general, family="reduction", statics=_AXES)
-_samples = join_samples(
-    normal_sample(3, axis=(0,), keepdims=False),
-    normal_sample(2, 3, axis=(1,), keepdims=True),
-    normal_sample(2, 3, 4, axis=(0, 2), keepdims=False),
-    normal_sample(axis=(), keepdims=False),
-    normal_sample(0, 2, axis=(1,), keepdims=False),
+_samples = normal_samples(
+    [(3,), (2, 3), (2, 3, 4), (), (0, 2)],
+    axis=[(0,), (1,), (0, 2), (), (1,)],
+    keepdims=[False, True, False, False, False],
 )
 _sum = linear(
     "sum",
@@ -58,7 +56,7 @@ _sum = linear(
     value=lambda xp, x, axis, keepdims: xp.asarray(x).sum(axis=axis, keepdims=keepdims),
     spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), sum_dtype(x.dtype), x.device),
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
-    samples=join_samples(_samples, normal_sample(0, 2, axis=(0,), keepdims=False)),
+    samples=join_samples(_samples, normal_samples([(0, 2)], axis=(0,), keepdims=False)),
     form=Reduce("add"),
 )
 
@@ -417,7 +415,7 @@ def _position_function(name: str) -> Any:
         statics={"axis": statics.axis, "keepdims": statics.flag},
         value=value,
         spec=spec,
-        samples=join_samples(normal_sample(3, axis=0, keepdims=False), normal_sample(2, 3, axis=1, keepdims=True)),
+        samples=normal_samples([(3,), (2, 3)], axis=[0, 1], keepdims=[False, True]),
     )
 
     def position(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -445,9 +443,7 @@ def _truth_op(name: str) -> Any:
         name,
         value=lambda xp, x, axis, keepdims: getattr(xp, name)(x, axis=axis, keepdims=keepdims),
         spec=lambda x, axis, keepdims: make_spec(_folded_shape(x, axis, keepdims), np.dtype(bool), x.device),
-        samples=join_samples(
-            normal_sample(3, axis=(0,), keepdims=False), normal_sample(2, 3, axis=(0, 1), keepdims=True)
-        ),
+        samples=normal_samples([(3,), (2, 3)], axis=[(0,), (0, 1)], keepdims=[False, True]),
         form=Reduce("logical_or" if name == "any" else "logical_and"),
     )
 

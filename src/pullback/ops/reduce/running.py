@@ -14,7 +14,7 @@ from ..dispatch import apply, as_value
 from ..elementwise import pointwise
 from ..families import general
 from ..index import indexing
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
 from . import scans
 
@@ -84,9 +84,7 @@ _logcumsumexp = general(
     value=_log_sums_value,
     pulls={"x": _pull_log_sums},
     push=_push_log_sums,
-    samples=join_samples(
-        normal_sample(4, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, 2, axis=0), normal_sample(2, 1, axis=1)
-    ),
+    samples=normal_samples([(4,), (2, 3), (0, 2), (2, 1)], axis=[0, 1, 0, 1]),
 )
 
 
@@ -124,11 +122,7 @@ _running_index = general(
     statics={"axis": statics.axis, "least": statics.flag},
     value=_running_index_value,
     spec=lambda x, axis, least: make_spec(x.shape, np.dtype(np.intp), x.device),
-    samples=join_samples(
-        normal_sample(4, axis=0, least=False),
-        normal_sample(2, 3, axis=1, least=True),
-        normal_sample(0, axis=0, least=True),
-    ),
+    samples=normal_samples([(4,), (2, 3), (0,)], axis=[0, 1, 0], least=[False, True, True]),
 )
 
 

@@ -18,7 +18,7 @@ from ..elementwise import pointwise
 from ..families import common_device, conjugate_if_complex, general, linear, result_dtype
 from ..index import indexing
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
 
 #: Elements per block, so that a block stays in the processor's cache.
@@ -85,9 +85,7 @@ _cumsum: Op = linear(
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
     spec=lambda x, axis: make_spec(x.shape, sum_dtype(x.dtype), x.device),
     transpose=lambda bar, axis: _reverse_cumsum(bar, axis),
-    samples=join_samples(
-        normal_sample(3, axis=0), normal_sample(2, 3, axis=1), normal_sample(0, axis=0), normal_sample(2, 1, 3, axis=0)
-    ),
+    samples=normal_samples([(3,), (2, 3), (0,), (2, 1, 3)], axis=[0, 1, 0, 0]),
 )
 
 

@@ -82,11 +82,11 @@ def _contents_of(holder: Any) -> Iterable[Any]:
     """What a function closes over and names; the contents of a partial, a method, a container, an object."""
     kind = type(holder)
     if kind is FunctionType:
-        return function_contents(holder)
+        return _function_contents(holder)
     if kind is MethodType:
         return holder.__func__, holder.__self__
     if kind is Transformed:  # the function inside, as deep as it would be by itself
-        return function_contents(holder.func)
+        return _function_contents(holder.func)
     if kind is functools.partial:
         return holder.func, *holder.args, *holder.keywords.values()
     if kind in (list, tuple, set, frozenset):
@@ -117,8 +117,7 @@ def _slot_names(kind: type) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("__"))
 
 
-def function_contents(function: FunctionType) -> list[Any]:
-    """What a function can reach by its names: closures, defaults, and globals unless it is a library's."""
+def _function_contents(function: FunctionType) -> list[Any]:
     found = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty_cell(cell)]
     found += function.__defaults__ or ()
     if function.__kwdefaults__:

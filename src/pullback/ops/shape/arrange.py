@@ -19,7 +19,7 @@ from ..forms import Join
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 from . import reshaping
 
 
@@ -115,11 +115,7 @@ _split: Op = linear(
     value=lambda xp, x, cuts, axis: tuple(xp.split(x, cuts, axis=axis)),
     spec=_split_spec,
     transpose=_pull_split,
-    samples=join_samples(
-        normal_sample(5, cuts=(2,), axis=0),
-        normal_sample(2, 6, cuts=(1, 4), axis=1),
-        normal_sample(3, cuts=(0, 3), axis=0),
-    ),
+    samples=normal_samples([(5,), (2, 6), (3,)], cuts=[(2,), (1, 4), (0, 3)], axis=[0, 1, 0]),
 )
 
 
@@ -151,7 +147,7 @@ _flip = linear(
     statics={"axis": statics.axes},
     value=lambda xp, x, axis: xp.flip(x, axis),
     transpose=lambda bar, axis: flip(bar, axis=axis),
-    samples=join_samples(normal_sample(3, axis=(0,)), normal_sample(2, 3, axis=(0, 1)), normal_sample(0, 2, axis=(1,))),
+    samples=normal_samples([(3,), (2, 3), (0, 2)], axis=[(0,), (0, 1), (1,)]),
 )
 
 
@@ -171,11 +167,7 @@ _roll: Op = linear(
     statics={"shift": statics.shifts, "axis": statics.axes_with_repeats},
     value=lambda xp, x, shift, axis: xp.roll(x, shift, axis),
     transpose=lambda bar, shift, axis: apply(_roll, bar, shift=tuple(-s for s in shift), axis=axis),
-    samples=join_samples(
-        normal_sample(4, shift=(1,), axis=(0,)),
-        normal_sample(2, 3, shift=(-1, 5), axis=(0, 1)),
-        normal_sample(0, shift=(2,), axis=(0,)),
-    ),
+    samples=normal_samples([(4,), (2, 3), (0,)], shift=[(1,), (-1, 5), (2,)], axis=[(0,), (0, 1), (0,)]),
 )
 
 

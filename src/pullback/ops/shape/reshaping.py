@@ -22,7 +22,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import normal_samples
 
 _astype = linear(
     "astype",
@@ -30,11 +30,7 @@ _astype = linear(
     value=lambda xp, x, dtype: _astype_value(xp.asarray(x), dtype),
     spec=lambda x, dtype: make_spec(x.shape, np.dtype(dtype), x.device),
     transpose=lambda bar: bar,
-    samples=join_samples(
-        normal_sample(3, dtype=np.dtype("float64")),
-        normal_sample(2, 2, dtype=np.dtype("float32")),
-        normal_sample(dtype=np.dtype("float32")),
-    ),
+    samples=normal_samples([(3,), (2, 2), ()], dtype=[np.dtype("float64"), np.dtype("float32"), np.dtype("float32")]),
     form=Cast(),
 )
 
@@ -60,12 +56,7 @@ _reshape = linear(
     value=lambda xp, x, shape: xp.reshape(x, shape),
     spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
-    samples=join_samples(
-        normal_sample(2, 3, shape=(6,)),
-        normal_sample(6, shape=(3, 1, 2)),
-        normal_sample(1, shape=()),
-        normal_sample(0, 3, shape=(3, 0)),
-    ),
+    samples=normal_samples([(2, 3), (6,), (1,), (0, 3)], shape=[(6,), (3, 1, 2), (), (3, 0)]),
 )
 
 
@@ -117,12 +108,7 @@ _permute = linear(
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
-    samples=join_samples(
-        normal_sample(2, 3, axes=(1, 0)),
-        normal_sample(2, 3, 4, axes=(2, 0, 1)),
-        normal_sample(axes=()),
-        normal_sample(0, 2, axes=(1, 0)),
-    ),
+    samples=normal_samples([(2, 3), (2, 3, 4), (), (0, 2)], axes=[(1, 0), (2, 0, 1), (), (1, 0)]),
 )
 
 
@@ -252,12 +238,7 @@ _broadcast = linear(
     spec=_broadcast_spec,
     transpose=lambda bar: bar,  # the engine sums a cotangent to its argument's shape
     batch=_batch_broadcast,
-    samples=join_samples(
-        normal_sample(3, shape=(2, 3)),
-        normal_sample(shape=(2,)),
-        normal_sample(2, 1, shape=(4, 2, 3)),
-        normal_sample(1, shape=(0,)),
-    ),
+    samples=normal_samples([(3,), (), (2, 1), (1,)], shape=[(2, 3), (2,), (4, 2, 3), (0,)]),
     form=View(np.broadcast_to),
 )
 

@@ -241,7 +241,7 @@ def vstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     array([[1, 2],
            [3, 4]])
     """
-    return _cast_if_asked(arrange.concat(_grow_all(arrays, atleast_2d), axis=0), dtype)
+    return arrange.concat(_grow_all(arrays, atleast_2d), axis=0, dtype=dtype)
 
 
 @attributed_to_caller
@@ -253,7 +253,7 @@ def hstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     array([1, 2, 3])
     """
     xs = _grow_all(arrays, atleast_1d)
-    return _cast_if_asked(arrange.concat(xs, axis=0 if ndim(xs[0]) == 1 else 1), dtype)
+    return arrange.concat(xs, axis=0 if ndim(xs[0]) == 1 else 1, dtype=dtype)
 
 
 @attributed_to_caller
@@ -278,10 +278,6 @@ def column_stack(arrays: Any, /) -> Any:
     """
     xs = [as_value(x) for x in arrays]
     return arrange.concat([reshaping.reshape(x, (-1, 1)) if ndim(x) < 2 else x for x in xs], axis=1)
-
-
-def _cast_if_asked(x: Any, dtype: Any) -> Any:
-    return x if dtype is None else reshaping.astype(x, dtype)
 
 
 @attributed_to_caller

@@ -16,7 +16,7 @@ from ..families import linear
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
-from ..op_samples import join_samples, normal_sample
+from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
 from .patches import strided_view
 
@@ -98,7 +98,7 @@ _windows: Op = linear(
     value=_windows_value,
     spec=_windows_spec,
     transpose=_pull_windows,
-    samples=join_samples(*(normal_sample(*sizes, **how) for sizes, how in _CASES)),
+    samples=join_samples(*(normal_samples([sizes], **how) for sizes, how in _CASES)),
 )
 # The elements of windows added up at their origin.
 _overlap: Op = linear(

@@ -23,10 +23,8 @@ def make_groups(
     rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool
 ) -> list[ParameterGroup]:
     """The groups of an optimizer."""
-    several = (
-        isinstance(params, (list, tuple)) and params and all(isinstance(p, dict) and "params" in p for p in params)
-    )
-    if not several:
+    is_list = isinstance(params, (list, tuple)) and len(params) > 0
+    if not is_list or not all(isinstance(p, dict) and "params" in p for p in params):
         return [ParameterGroup(rule, params if _is_tree(params) else list(params), settings, "params", compiled)]
     found = []
     for i, given in enumerate(params):

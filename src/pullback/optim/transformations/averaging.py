@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from ...arrays.argument_checks import check_count
-from ...arrays.picklable import MakerCall, attach_maker, call_maker, picklable
+from ...arrays.picklable import MakerCall, picklable, reduce_made
 from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
@@ -33,15 +33,7 @@ class Average:
     read: Callable[[State], Any]
     maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
-    def __reduce__(self) -> Any:
-        if self.maker_call is None:
-            return Average, (self.init, self.update, self.read)
-        return call_maker, tuple(self.maker_call)
-
-
-@attach_maker.register
-def _attach_to_rule(made: Average, maker_call: MakerCall) -> Average:
-    return replace(made, maker_call=maker_call)
+    __reduce__ = reduce_made
 
 
 def _initial_average(params: Any) -> State:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.tensor import Tensor
+from ...arrays.tensor import Tensor, to_numpy
 from ...arrays.trees import LEAF, flatten, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError
 from ...ops import load_all_ops
@@ -17,7 +17,7 @@ from ...ops.op import Op
 from ...transforms.forward import jvp
 from .cases import Case, as_results, can_carry_derivative, cases_of
 from .report import Certificate, Outcome
-from .roles import ROLES, Measurement, Role, is_low_precision
+from .roles import ROLES, Measurement, Role, is_low_precision, is_smooth
 
 #: The dtypes in which each sample of an op is certified.
 DTYPES = ("float64", "float32", "complex128")
@@ -44,8 +44,8 @@ def certify(f: Callable[..., Any], *args: Any) -> Certificate:
     >>> bool(report)
     True
     """
-    leaves, structure = flatten(tuple(_to_numpy(a) for a in args))
-    leaves = [_to_numpy(leaf) for leaf in leaves]
+    leaves, structure = flatten(tuple(_as_array(a) for a in args))
+    leaves = [_as_array(leaf) for leaf in leaves]
 
     def body(*values: Any) -> Any:
         found, shape = flatten(f(*unflatten(structure, values)))
@@ -74,10 +74,8 @@ def _double_precision_outcomes(case: Case, name: str) -> Iterator[Outcome]:
         yield from case_outcomes(wide, name, "in double precision", [r for r in ROLES if r.name == "differences"])
 
 
-def _to_numpy(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.detach().numpy()
-    return np.asarray(x) if isinstance(x, (float, complex, np.generic)) else x
+def _as_array(x: Any) -> Any:
+    return to_numpy(x, "certify") if isinstance(x, (Tensor, float, complex, np.generic)) else x
 
 
 def certify_ops(
@@ -163,6 +161,8 @@ def _run_role(role: Role, case: Case) -> Measurement | None:
     """Run a role; documented refusals do not count: complex derivatives of higher order that no op has, and a user's
     `if` on a traced value, in a batch or a program.
     """
+    if role.of_derivatives and not is_smooth(case):
+        return None
     try:
         return role.check(case)
     except (ConversionError, DtypeError) as error:

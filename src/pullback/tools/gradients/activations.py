@@ -18,13 +18,14 @@ import numpy as np
 
 from ...arrays.node import Node, is_package_code
 from ...arrays.spec import Spec, ones
+from ...arrays.tensor import to_numpy
 from ...ops.dispatch import apply
 from ...ops.op import OUT, Op
 from ...tape.cotangents import accumulate, strip_mask
 from ...tape.pull import pull
 from ...tape.sweep import order_deepest_first
 from ...transforms.reverse import vjp
-from .parameters import Limits, to_numpy
+from .parameters import Limits
 
 #: Where a function that flattens out is flat to single precision.
 _FAR = 40.0
@@ -171,7 +172,7 @@ def _slope_magnitudes(group: Sequence[Node], entry: Node) -> Any:
             if share is not None:
                 bars[parent] = accumulate(bars[parent], share) if parent in bars else share
     found = bars.get(entry)
-    return None if found is None else np.abs(to_numpy(strip_mask(found)))
+    return None if found is None else np.abs(to_numpy(strip_mask(found), "gradient_report"))
 
 
 @functools.cache

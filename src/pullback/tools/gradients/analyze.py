@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
-from ...arrays.tensor import Tensor, tensor
+from ...arrays.tensor import Tensor, tensor, to_numpy
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...errors import ArgumentError
 from ...nn.module import Module
@@ -18,7 +18,7 @@ from ...tape.backward import gradients as gradients_of
 from ...transforms.reverse import grad
 from ...transforms.vectorize import vmap
 from .activations import ActivationRow, activation_rows
-from .parameters import Limits, assign_verdicts, dotted_path, parameter_row, to_numpy
+from .parameters import Limits, assign_verdicts, dotted_path, parameter_row
 from .report import GradientReport
 
 
@@ -66,8 +66,10 @@ def gradient_report(
     rows = []
     for i, (name, value, gradient) in enumerate(zip(_leaf_names(params, structure), leaves, found, strict=True)):
         if spec_of(value).inexact and name is not None:
-            g = np.zeros(spec_of(value).shape) if gradient is None else to_numpy(gradient)
-            rows.append(parameter_row(name, to_numpy(value), g, (g == 0) if zero is None else zero[i]))
+            g = np.zeros(spec_of(value).shape) if gradient is None else to_numpy(gradient, "gradient_report")
+            rows.append(
+                parameter_row(name, to_numpy(value, "gradient_report"), g, (g == 0) if zero is None else zero[i])
+            )
     return GradientReport(assign_verdicts(rows, limits), activations)
 
 
@@ -95,7 +97,7 @@ def _analyze_call(
     loss: Any, leaves: list[Any], structure: Any, args: tuple[Any, ...], limits: Limits
 ) -> tuple[list[Any], tuple[ActivationRow, ...]]:
     """The same for a loss that is run on tensors of its own."""
-    tracked = [tensor(to_numpy(x), requires_grad=True) if spec_of(x).inexact else x for x in leaves]
+    tracked = [tensor(to_numpy(x, "gradient_report"), requires_grad=True) if spec_of(x).inexact else x for x in leaves]
     with enable_grad():
         value = loss(unflatten(structure, tracked), *args)
     if not isinstance(value, Tensor):
@@ -108,7 +110,7 @@ def _analyze_examples(
 ) -> tuple[list[Any], list[Any]]:
     """Mean gradients over examples, and for each element whether it is zero for most of them."""
     moving = [i for i, x in enumerate(leaves) if spec_of(x).inexact]
-    bare = [to_numpy(x) for x in leaves]
+    bare = [to_numpy(x, "gradient_report") for x in leaves]
 
     def loss_of_moving(floats: list[Any], *example: Any) -> Any:
         every = list(bare)
@@ -121,6 +123,6 @@ def _analyze_examples(
     found: list[Any] = [None] * len(leaves)
     zero: list[Any] = [None] * len(leaves)
     for i, g in zip(moving, each, strict=True):
-        g = to_numpy(g)
+        g = to_numpy(g, "gradient_report")
         found[i], zero[i] = g.mean(axis=0), np.mean(g == 0, axis=0) >= limits.most
     return found, zero

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.backends import to_host
-from ...arrays.tensor import Tensor
-from ...arrays.value import Value
 from ...errors import ArgumentError
 
 #: Parts of a path such as `['conv'][0].weight`.
@@ -139,12 +136,3 @@ def assign_verdicts(rows: Sequence[ParameterRow], limits: Limits) -> tuple[Param
         return "partly dead" if row.zeros >= limits.much else ""
 
     return tuple(replace(row, state=verdict(row)) for row in rows)
-
-
-def to_numpy(x: Any) -> Any:
-    """The values as a NumPy array, from any device."""
-    while isinstance(x, Tensor):
-        x = x.value
-    if isinstance(x, Value):
-        raise ArgumentError("gradient_report: the parameters are values of a transform; call it outside.")
-    return to_host(x)

@@ -43,6 +43,7 @@ def associative_scan(f: Callable[[Any, Any], Any], xs: Any, reverse: bool = Fals
     combine = PrefixScan(f, structure, axes)
     if reverse:
         leaves = combine.flip_leaves(leaves)
+    # Aliases, since f may rebind what it is given.
     leaves = combine.scan_prefixes([alias(x) for x in leaves])
     return unflatten(structure, combine.flip_leaves(leaves) if reverse else leaves)
 
@@ -64,6 +65,7 @@ class PrefixScan:
         count = shape(leaves[0])[self._axes[0]]
         if count < 2:
             return leaves
+        # Neighbors are combined first: half as many elements, whose prefixes are every second result.
         odd = self.scan_prefixes(
             self._combine(self._slice_leaves(leaves, 0, count - 1, 2), self._slice_leaves(leaves, 1, count, 2))
         )
@@ -102,6 +104,7 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
     before = (slice(None),) * axis
     first = getitem(even, (*before, slice(count))) if shape(even)[axis] > count else even
     sizes = shape(odd)
+    # Pairs along a new axis, joined with the old one: two ops in place of a scatter.
     pairs = concat([expand_dims(first, axis + 1), expand_dims(odd, axis + 1)], axis=axis + 1)
     woven = reshape(pairs, (*sizes[:axis], 2 * count, *sizes[axis + 1 :]))
     return woven if first is even else concat([woven, getitem(even, (*before, slice(count, None)))], axis=axis)

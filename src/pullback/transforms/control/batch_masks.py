@@ -69,6 +69,7 @@ def replace_inactive(x: Any) -> Any:
     mask = _current_mask.get()
     if mask is None or mask.all or not isinstance(x, Batched):
         return x
+    # The least one of an active element, so that a lookup by it stays in range.
     least = unwrap_array(pointwise.where(mask.value, x, int(np.iinfo(x.dtype).max))).min()
     return pointwise.where(mask.value, x, int(least))
 
@@ -150,6 +151,7 @@ def mask_operand(mask: BatchMask, now: Any, last: Any) -> Any:
         return now
     if not spec_of(now).inexact:
         return now if now is last else pointwise.where(mask.value, now, last)
+    # The gradient stops there: 0 * inf from an inactive element would be NaN in all of them.
     return pointwise.where(mask.value, now, pointwise.stop_gradient(last))
 
 

@@ -53,6 +53,7 @@ def cond(predicate: Any, true_function: Callable[..., Any], false_function: Call
     array([ 0.25, -1.  ])
     """
     check_functions("cond", true_function, false_function, hint=_WHERE_HINT)
+    # In a program that is traced the predicate is unknown: both functions become programs inside one op.
     if is_staged(predicate):
         which = check_boolean(predicate, "cond: the predicate")
         names = "false_function", "true_function"
@@ -90,6 +91,7 @@ def switch(index: Any, functions: Sequence[Callable[..., Any]], *operands: Any) 
             raise IndexingError(f"switch: index {place} is out of range for {len(functions)} functions.")
         return functions[place](*map_tree(alias, operands))
     inside = pointwise.logical_and(pointwise.greater_equal(place, 0), pointwise.less(place, len(functions)))
+    # Elements that take no part may have any index, so the mask decides whether one is wrong.
     if narrow_mask(pointwise.logical_not(inside), None).some:
         raise IndexingError(f"switch: the index of some element is out of range for {len(functions)} functions.")
     ways = [
@@ -112,7 +114,9 @@ def _merge_branches(
         for i, (new, old) in enumerate(zip(found, outs, strict=True)):
             _check_branches_agree(new, old, where, structure, i)
         outs = [
-            old if new is old else pointwise.where(mask.value, new, old) for new, old in zip(found, outs, strict=True)
+            # One object from both functions is the same for all elements.
+            old if new is old else pointwise.where(mask.value, new, old)
+            for new, old in zip(found, outs, strict=True)
         ]
     return unflatten(structure, outs)
 
@@ -129,6 +133,7 @@ def _check_branches_agree(new: Any, old: Any, where: str, structure: Any, number
     """Raise unless a leaf has one shape and dtype in two branches; a Python number is weak, as everywhere."""
     specs = [spec_of(as_value(x)) for x in (new, old)]
     one, other = (spec.shape for spec in specs)
+    # Where the result is selected by element, promotion would make its dtype depend on the data.
     if one == other and all(s.weak or s.dtype == result_dtype(specs) for s in specs):
         return
     kind = ShapeError if one != other else DtypeError
@@ -177,7 +182,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     if not isinstance(start, Batched) and not isinstance(stop, Batched):
         leaves = carry.leaves
         for i in range(start, stop):
-            leaves = _run_whole_step(carry, None, functools.partial(body, i), leaves)
+            leaves = _run_step(carry, None, functools.partial(body, i), leaves, leaves)
         return carry.to_tree(leaves)
     i = start
     rounds = itertools.count(1)
@@ -202,6 +207,7 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
     while True:
         with run_under_mask(active):
             holds = to_bool(condition(carry.as_rebindable_tree(leaves)), f"{carry.what}: the condition")
+        # Once elements differ they do so to the end, since those that have finished stay so.
         if isinstance(holds, Batched):
             active = narrow_mask(holds, active)
             holds = active.some
@@ -209,35 +215,28 @@ def _run_while(carry: LoopCarry, condition: Callable[[Any], Any], body: Callable
             return carry.to_tree(leaves)
         if active is None or active.all:
             entered = leaves
-            leaves = _run_whole_step(carry, active, body, leaves)
         else:
             entered = [mask_operand(active, now, last) for now, last in zip(leaves, entered, strict=True)]
-            leaves = _run_masked_step(carry, active, body, entered, leaves)
+        leaves = _run_step(carry, active, body, entered, leaves)
 
 
-def _run_whole_step(
-    carry: LoopCarry, active: BatchMask | None, body: Callable[[Any], Any], leaves: list[Any]
+def _run_step(
+    carry: LoopCarry, active: BatchMask | None, body: Callable[[Any], Any], entered: list[Any], leaves: list[Any]
 ) -> list[Any]:
-    """One step for all elements; a leaf that the body returns unchanged stays the same object."""
-    given = [as_rebindable(x) for x in leaves]
-    with run_under_mask(active):
-        found = carry.check_step_result(body(unflatten(carry.structure, given)))
-    rows = zip(found, given, leaves, strict=True)
-    return [old if new is mine and _is_unwritten(mine, old) else new for new, mine, old in rows]
-
-
-def _run_masked_step(
-    carry: LoopCarry, active: BatchMask, body: Callable[[Any], Any], entered: list[Any], leaves: list[Any]
-) -> list[Any]:
-    """One step for the active elements; a leaf that the body returns unchanged stays the same object."""
+    """One step for the active elements, the others keep their leaves; a leaf that the body returns unchanged stays the
+    same object.
+    """
     given = [as_rebindable(x) for x in entered]
     with run_under_mask(active):
         found = carry.check_step_result(body(unflatten(carry.structure, given)))
-    rows = zip(found, given, entered, leaves, strict=True)
-    return [
-        old if new is mine and _is_unwritten(mine, came) else pointwise.where(active.value, new, old)
-        for new, mine, came, old in rows
-    ]
+
+    def merge(new: Any, mine: Any, came: Any, old: Any) -> Any:
+        if new is mine and _is_unwritten(mine, came):
+            return old
+        # As long as all are active no `where` is needed.
+        return new if active is None or active.all else pointwise.where(active.value, new, old)
+
+    return [merge(*row) for row in zip(found, given, entered, leaves, strict=True)]
 
 
 def _is_unwritten(mine: Any, came: Any) -> bool:

@@ -46,8 +46,10 @@ class LoopCarry:
         wanted = self.specs[number]
         value = leaf if type(leaf) in PYTHON_NUMBERS else as_array_leaf(leaf, self.what)
         found = spec_of(value)
+        # Specs are interned, so that the usual case is one comparison of objects.
         if found is wanted or (found.weak is None and has_same_type(found, wanted)):
             return value
+        # A Python number that a step returns takes the dtype of the carry, as it would in arithmetic.
         if found.weak and not wanted.shape and result_dtype([found, wanted]) == wanted.dtype:
             return astype(value, wanted.dtype) if isinstance(value, Value) else _array_like(value, wanted)
         kind = ShapeError if found.shape != wanted.shape else DtypeError
@@ -74,6 +76,7 @@ def as_arrays(leaves: Sequence[Any], what: str, near: Sequence[Any] = ()) -> lis
     beside = [spec_of(x) for x in values if type(x) not in PYTHON_NUMBERS]
     around = [spec.device for spec in (*beside, *(spec_of(x) for x in near if is_array(x) or isinstance(x, Value)))]
     xp = namespace_on(around[0] if around else "cpu")
+    # Only floating-point neighbors count: an int64 beside float32 would promote the number to float64.
     floats = [spec for spec in beside if spec.inexact]
 
     def array(x: Any) -> Any:

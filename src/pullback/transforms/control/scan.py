@@ -65,6 +65,7 @@ def _run_scan(
             )
         except ConversionError:  # the function needs concrete values: it is unrolled, where they may be known
             pass
+    # Cut up front: an index at each step would be a scatter each in the backward pass.
     rows = [_split_rows(x) for x in sequences]
     leaves, ys = carry.leaves, ScanResults(what)
     for i in range(count)[:: -1 if reverse else 1]:
@@ -104,6 +105,7 @@ def _split_rows(x: Any) -> list[Any]:
     count, *rest = shape(x)
     if count > _FAN_OUT:
         width = _FAN_OUT
+        # Blocks of nearly one depth, so that no entry goes through more splits than another.
         while width * _FAN_OUT < count:
             width *= _FAN_OUT
         cuts = list(range(width, count, width))
@@ -148,6 +150,7 @@ class ScanResults:
 
 def _stack_entries(entries: list[Any]) -> Any:
     parts = [stack(entries[i : i + _FAN_OUT]) for i in range(0, len(entries), _FAN_OUT)]
+    # Joined by a tree of ops with few arguments, since the tape visits every argument of every op.
     while len(parts) > 1:
         parts = [concat(parts[i : i + _FAN_OUT]) for i in range(0, len(parts), _FAN_OUT)]
     return parts[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any
+from dataclasses import replace
+from typing import Any, overload
 
 from ...arrays.backends import is_array
 from ...arrays.picklable import name_of
@@ -16,8 +16,7 @@ from ...arrays.trees import flatten
 from ...arrays.value import Value
 from ...errors import ArgumentError, GraphError, PullbackError
 from ...ops.dispatch import apply, as_value
-from ...ops.op import Formula, Op
-from ...ops.replay.reach import function_contents
+from ...ops.op import IMPURE, PURE, UNKNOWN, Formula, Op
 from .rules import as_bare_results, captured_value_error, guard_argument, is_tracked, make_custom_record
 
 RuleFunction = Callable[..., Any]
@@ -26,7 +25,11 @@ RuleFunction = Callable[..., Any]
 _RESERVED = {"bar", "out", "tangents", "position", "others", "specs", "xp", "op", "size", "axes"}
 
 
-def custom_op(function: Callable[..., Any]) -> CustomOp:
+@overload
+def custom_op(function: Callable[..., Any], *, pure: bool | None = ...) -> CustomOp: ...
+@overload
+def custom_op(function: None = None, *, pure: bool | None = ...) -> Callable[[Callable[..., Any]], CustomOp]: ...
+def custom_op(function: Callable[..., Any] | None = None, *, pure: bool | None = None) -> Any:
     """A function of bare arrays as an op with derivative rules of your own; a decorator.
 
     Positional parameters are arrays, keyword-only ones are static; the body may be any code. Give it `def_vjp` or
@@ -36,6 +39,11 @@ def custom_op(function: Callable[..., Any]) -> CustomOp:
 
     The parameters of a rule name what it uses, and that is what the tape saves: `bar` (the cotangent, a tuple
     for several results) or `tangents` (one for each argument), `out`, arguments, and static parameters.
+
+    `pure=True` says that the function only computes its result: budgets may run it again, compiled programs may run it
+    early. `pure=False` says that its calls matter, as those of a counter or of a message do: each runs exactly once, in
+    order, also if it is unused, equal to another, or inside a checkpoint. If neither is said, it runs no more often
+    than it is called, and checkpoints repeat it.
 
     >>> import numpy as np, pullback as pb
     >>> @pb.custom_op
@@ -47,19 +55,22 @@ def custom_op(function: Callable[..., Any]) -> CustomOp:
     >>> pb.grad(cube)(2.0), pb.grad(pb.grad(cube))(2.0), pb.jvp(cube, (2.0,), (1.0,))
     (array(12.), array(12.), (array(8.), array(12.)))
     """
-    return CustomOp(function)
+    if function is None:
+        return functools.partial(custom_op, pure=pure)
+    return CustomOp(function, pure)
 
 
 class CustomOp:
     """The result of `custom_op`; call it like the function it was made from."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], pure: bool | None = None) -> None:
         if not callable(function):
             raise ArgumentError(f"custom_op: wants a function, got a {type(function).__name__}.")
         self.name: str = getattr(function, "__name__", "custom")
         self._function = function
         self._signature = inspect.signature(function)
         self._args = _argument_names(self._signature, self.name)
+        self._effects = UNKNOWN if pure is None else PURE if pure else IMPURE
         self._rules: dict[str, RuleFunction] = {}
         self._terms: dict[str, Formula] = {}
         self._op: Op | None = None
@@ -103,6 +114,7 @@ class CustomOp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self._signature.bind(*args, **kwargs)
+        # A default of a static parameter is part of the op like one that is given.
         given.apply_defaults()
         static = {name: self._static(name, value) for name, value in given.kwargs.items()}
         return apply(self.record(), *(self._array(x, i) for i, x in enumerate(given.args)), **static)
@@ -131,10 +143,10 @@ class CustomOp:
         """The record of the op, as any other op has one."""
         if self._op is None:
             terms = self._terms
-            self._op = make_custom_record(
+            self._op = replace(make_custom_record(
                 self.name, self._args, self._value, terms.get("vjp"), terms.get("jvp"), self._rules.get("batch"),
                 self._rules.get("spec"),
-            )  # fmt: skip
+            ), effects=self._effects)  # fmt: skip
         return self._op
 
     def _value(self, xp: Any, *xs: Any, **static: Any) -> Any:
@@ -202,7 +214,22 @@ def _fill_zeros(bar: Any) -> Any:
 def _refuse_captured(rule: RuleFunction, name: str) -> None:
     """A rule that closes over a tracked value would silently drop a term."""
     function = inspect.unwrap(rule)
-    held = function_contents(function) if isinstance(function, FunctionType) else []
+    code = getattr(function, "__code__", None)
+    found = getattr(function, "__globals__", {})
+    held = [c.cell_contents for c in getattr(function, "__closure__", None) or () if _is_set(c)]
+    held += [
+        *(getattr(function, "__defaults__", None) or ()),
+        *(getattr(function, "__kwdefaults__", None) or {}).values(),
+    ]
+    held += [found[n] for n in code.co_names if n in found] if code else []
     for x in held:
         if isinstance(x, (Value, tuple, list, dict)) and any(map(is_tracked, flatten(x)[0])):
             raise captured_value_error(name)
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True

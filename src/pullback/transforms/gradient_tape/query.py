@@ -124,6 +124,7 @@ def seeds_of(ask: TapeQuery, given: Any) -> list[Any]:
                 f"{what} is {y.spec}; only a real number has a default seed.\n"
                 "  Pass output_gradients, or differentiate pb.real(y) or pb.abs(y)."
             )
+    # The gradient of several elements is that of their sum.
     return [None if y.spec.size == 1 else ones(y.spec) for y in ask.targets]
 
 
@@ -143,6 +144,7 @@ def pull_to_sources(
 
 def release_graph(targets: Sequence[Tensor]) -> None:
     """Release what the nodes below the targets saved, as backward without retain_graph does."""
+    # A batch of rows retained the graph, so it is released here as one backward pass would.
     for node in order_deepest_first(y.node for y in targets if y.node is not None):
         if node.rule is not None:
             node.kept = None

@@ -299,6 +299,7 @@ class GradientTape:
         graph is needed afterwards.
         """
         recording = modes().grad
+        # Inside the block of a persistent tape derivatives are recorded too, for higher orders.
         if recording and self.persistent and self._open:
             return True, True
         nodes = [y.node for y in roots if isinstance(y, Tensor) and y.node is not None]
@@ -317,6 +318,7 @@ class GradientTape:
         self, ask: TapeQuery, found: Sequence[Any], create_graph: bool, lead: tuple[int, ...] = (), shared: int = 0
     ) -> Any:
         """The derivatives, in the structure of the sources."""
+        # None must mean that there is no path, not that a path was not recorded.
         for i, g in enumerate(found):
             if g is None:
                 self._check_recorded(ask, i)

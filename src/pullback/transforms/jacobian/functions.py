@@ -117,6 +117,7 @@ def _make_derivative(
     def derivative(*args: Any, **kwargs: Any) -> Any:
         flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
         chosen, chunk, inner_chunk = mode, None, None
+        # A plan traces the function, so it is only made where there is something to decide.
         if explain or planner.is_needed(flat.xs):
             plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
             chosen, chunk, inner_chunk = plan.choice.mode, plan.choice.chunk, plan.choice.inner

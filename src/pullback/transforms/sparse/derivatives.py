@@ -103,6 +103,7 @@ def _make_plan(
         with dry_run((f,), (x,)):
             value = _evaluate(mapped, x, what)
         matrix = as_pattern(pattern, (spec_of(value).size, spec.size), what)
+        # Without a trace the intermediate values are unknown; the ends bound what can be expected.
         precision = max(precision_of(spec), precision_of(spec_of(value)))
     out = make_spec(spec_of(value).shape, spec_of(value).dtype, spec.device)
     for one in (spec, out):

@@ -52,6 +52,7 @@ class OpCall:
     def as_pull_function(self, position: int) -> Callable[[Any], list[Any]]:
         """The op's pull, from flat cotangents of its one result to flat ones of an argument."""
         specs = tuple(spec_of(x) for x in self.values)
+        # The op's own rule, as the backward pass calls it: no second source of truth.
         rule, wanted = self.op.rule((position,), len(specs)), spec_of(self.outs[0]).shape
         values, xp = [_as_bare_array(x) for x in self.values], namespace_on(specs[position].device)
 
@@ -68,6 +69,7 @@ class OpCall:
         xp = namespace_on(self.spec(positions[0]).device)
 
         def run(*factors: Any) -> Any:
+            # Ones of no memory, since the factors may be large.
             args = [np.broadcast_to(np.float64(1), shape) for shape in shapes]
             for position, factor in zip(positions, factors, strict=True):
                 args[position] = factor

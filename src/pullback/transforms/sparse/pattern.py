@@ -49,6 +49,7 @@ def precision_of(spec: Spec) -> float:
     """The relative distance of neighboring floating-point numbers, by how many bytes they have (0 for integers)."""
     if not spec.inexact:
         return 0.0
+    # bfloat16 has the fewest digits of two bytes, so it speaks for float16 too.
     width = spec.dtype.itemsize // (2 if spec.dtype.kind == "c" else 1)
     return 2.0 ** {2: -7, 4: -23}.get(width, -52)
 
@@ -86,6 +87,7 @@ class TracedValue(Value):
             # A bare array of the function is the same at every x, so its zeros count for good.
             fixed = [not mine and is_array(x) for x, mine in zip(args, own, strict=True)]
             found = patterns_of(OpCall(op, values, fixed, outs, static, self.trace_state.local), below)
+            # A step in float32 limits what a check of float64 results can ask for.
             self.trace_state.note_precision(outs)
         results = [TracedValue(x, sources, scope, self.trace_state) for x, sources in zip(outs, found, strict=True)]
         return tuple(results) if type(out) is tuple else results[0]

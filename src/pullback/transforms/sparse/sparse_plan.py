@@ -158,6 +158,7 @@ class SparsePlan:
             directions,
             lambda end: nullcontext() if end and last else rehearse((self.f,), (x,)),
         )
+        # f may return another size at another x; the places would then read wrong numbers.
         if found.shape[1] != self.out.size:
             raise ShapeError(
                 f"plan: f returned {found.shape[1]} elements here, and {self.out.size} where the plan was made.\n"
@@ -235,6 +236,7 @@ class SparsePlan:
             )
             pattern.check_format()
             colors = Coloring(np.array(given["columns"], np.intp), np.array(given["rows"], np.intp))
+            # The text comes from outside: all that it claims is checked before it is believed.
             plan = SparsePlan(f, given["derivative"], spec, out, pattern, colors, float(given["precision"]))
             _ = plan._places  # raises if the colors do not show every entry
             return plan
@@ -265,6 +267,7 @@ def _color_indicators(colors: Any, count: int) -> Any:
 
 def _check_direction(size: int) -> Any:
     """A generic direction, the same at every run; away from zero, so that no column is missed."""
+    # A fixed seed: a plan must not depend on, or disturb, the user's random numbers.
     rng = np.random.default_rng(20)
     return rng.uniform(0.5, 1.5, size) * rng.choice((-1.0, 1.0), size)
 
@@ -294,5 +297,6 @@ def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: fl
     with np.errstate(invalid="ignore"):
         off = np.abs(product - made)
     known = np.isfinite(off)
+    # A nonzero outside of the pattern is missed only if it is smaller than this.
     room = precision**0.5 * size + 100 * precision * np.max(size[known], initial=0.0)
     return np.flatnonzero(known & (off > room))

@@ -34,6 +34,7 @@ def jet(f: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) ->
     (array(8.), [array(12.), array(12.), array(6.)])
     """
     check_functions("jet", f)
+    # All series get the order of the longest: the missing derivatives are zero.
     given = _check_series(primals, series)
     order = max(map(len, given), default=0)
     scope = series_scope()
