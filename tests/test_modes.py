@@ -423,3 +423,13 @@ def test_workers_inherit_the_modes_of_the_caller():
     with pb.no_grad(), pb.detect_anomaly():
         loss.backward(workers=4)
     assert seen == {(False, AnomalyCheck)}
+
+
+def test_a_mode_that_changes_nothing_makes_no_new_record_and_still_restores() -> None:
+    with pb.enable_grad():
+        assert modes() is PLAIN
+        pb.set_grad_enabled(False)
+        assert not modes().grad
+    assert modes() is PLAIN
+    pb.grad(lambda x: (pb.set_grad_enabled(False), x * x)[1])(1.0)
+    assert modes() is PLAIN

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.argument_checks import short_repr
 from ..errors import ArgumentError
-from .solvers.method_loop import Method
+from .solvers.method_loop import Method, PackageMethod
 
 
 def check_tolerance(value: Any, what: str) -> float:
@@ -42,7 +42,8 @@ def check_share(value: Any, what: str) -> None:
 
 def check_method(method: Any, what: str, example: str) -> Any:
     """A method, which has what a solve asks it for, or an error."""
-    if isinstance(method, type) or not isinstance(method, Method):
+    # the package's own first: a check against a protocol takes longer than a step
+    if not isinstance(method, PackageMethod) and (isinstance(method, type) or not isinstance(method, Method)):
         raise ArgumentError(f"{what} must be one of pb.implicit, such as {example}, got {short_repr(method)}.")
     return method
 

@@ -66,6 +66,7 @@ class SizedValue(SymbolicValue):
         self.scope.check()
         made = op.spec_of([spec_of(x) for x in args], static)
         specs = made if type(made) is tuple else (made,)
+        # before the results are made: a view must not raise the peak, not even for a moment
         memory = self.ledger.shared_memory(op, args, static, specs[0])
         results = tuple([SizedValue(spec, self.scope, self.ledger, memory) for spec in specs])
         self.ledger.record(op, args, results)

@@ -102,18 +102,15 @@ class ImplicitEquation:
             _, pull = vjp(lambda y: function(y, *p), x)  # f runs once, and each product is one backward pass
             return lambda v: self._as_right_side(pull(self.to_unknown(v))[0])
 
-        def multiply_transposed(v: Any, x: Any, *p: Any) -> Any:
-            return transposed_at(x, *p)(v)
-
         def prepare(is_transposed: bool, *xp: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-            back = transposed_at(*xp) if is_transposed else lambda v: multiply_transposed(v, *xp)
+            back = transposed_at(*xp) if is_transposed else lambda v: transposed_at(*xp)(v)
             return lambda v: multiply(v, *xp), back
 
         inner = LinearOperator(
             multiply, self._choose_adjoint(), self.adjoint_tolerance, self.max_steps, f"{self.what}: the derivative",
             self.known | ({} if self.fixed_point_map is None else {"series": Neumann()}),
-            reports=_LatestReport(self.report), strict=self.strict, multiply_transposed=multiply_transposed,
-            prepare=prepare, memory=None if self.batches or self.scalar else self.memory,
+            reports=_LatestReport(self.report), strict=self.strict, prepare=prepare,
+            memory=None if self.batches or self.scalar else self.memory,
         )  # fmt: skip
         for axes in self.batches:
             inner = inner.batch((0, 0, *axes[1:]))

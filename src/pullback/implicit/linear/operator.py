@@ -174,9 +174,9 @@ class ChoosingMethod(PackageMethod):
 class LinearOperator:
     """The matrix A(p) as a function `multiply(v, *p)`, with all that is needed to solve with it and its transpose.
 
-    `multiply_transposed(v, *p)` multiplies by the transpose; without it, that is found by transposing.
-    `prepare(is_transposed, *p)`, if there is one, returns both as functions of v alone; the one in use computes once
-    what does not depend on v.
+    `prepare(is_transposed, *p)`, if there is one, returns the products with the matrix and with its transpose as
+    functions of v alone; the one in use computes once what does not depend on v. Without it, the second is found by
+    transposing the first.
     `batches` lists for each batch around it the axes of (right side, *parameters); `is_transposed` means the transpose.
     Reports of solves are appended to `reports`, solutions to `memory`, if there is one, as initial guesses.
     """
@@ -191,7 +191,6 @@ class LinearOperator:
     is_transposed: bool = False
     reports: list[Report] = field(default_factory=list)
     strict: bool = True
-    multiply_transposed: Callable[..., Any] | None = None
     prepare: Callable[..., tuple[Callable[[Any], Any], Callable[[Any], Any]]] | None = None
     memory: SolutionCache | None = None
 
@@ -201,8 +200,8 @@ class LinearOperator:
         return vmap_over(function, self.batches)(v, *p)
 
     def _apply_transposed(self, v: Any, *p: Any) -> Any:
-        if self.multiply_transposed is not None:
-            return self.multiply_transposed(v, *p)
+        if self.prepare is not None:
+            return self.prepare(True, *p)[1](v)
         return _transpose_product(lambda x: self.multiply(x, *p), v, self.what)(v)
 
     def transpose(self) -> LinearOperator:
