@@ -129,9 +129,10 @@ def _middle(low, high, count=2000):
 
 
 if __name__ == "__main__":
-    print(f"TANH = {tanh_table()}")
+    for row in tanh_table():
+        print(f'numbers("{" ".join(map(repr, row))}"),')
     for name, table in tables().items():
-        print(f"{name}: dict[int, tuple[float, ...]] = {{")
-        for size, numbers in table.items():
-            print(f"    {size}: {numbers},")
+        print(f"{name} = {{")
+        for size, row in table.items():
+            print(f'    {size}: numbers("{" ".join(map(repr, row))}"),')
         print("}")

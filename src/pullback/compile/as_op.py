@@ -54,6 +54,7 @@ class CompiledOp:
     def apply(self, values: Sequence[Any]) -> list[Any]:
         """The results on any values; those that no tracked argument reaches carry no gradient."""
         needs = self._tracked_arguments(values)
+        # a tape wants the residuals too, other transforms only the results
         op, more = self._recording_op(needs) if needs and self.saves_residuals else (self.op, [])
         outs = apply(op, *values, *more)
         found = list(outs)[: len(self.out_specs)] if isinstance(outs, tuple) else [outs]
@@ -71,6 +72,7 @@ class CompiledOp:
 
         def joint(bar: Any, xs: Any, position: Any) -> Any:
             given = [zeros(b) if isinstance(b, Spec) else b for b in ([bar] if one else bar)]
+            # integers have no cotangents
             wanted = tuple(i for i in position if self.specs[i].inexact)
             shares = self.pull_to(wanted)(list(xs), [given[i] for i in self.floating])
             return tuple(_scatter(shares, wanted, len(xs)))
@@ -135,6 +137,7 @@ class CompiledOp:
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
         parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
+        # two programs: the forward one runs now, the backward one when and if it is asked for
         run_backward = self.compile(_as_function(parts.backward, self.name))
         forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
         pull_forward = forward.op.joint
@@ -178,6 +181,7 @@ class CompiledOp:
         return self._find_reach(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
 
     def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
+        # one bit an input, so that a program of many equations is walked once
         bits = {id(s): s.spec.inexact << i for i, s in enumerate(self.staged.inputs)}
         for e in self.staged.equations:
             found = [bits.get(id(a), 0) for i, a in enumerate(e.args) if passes(e.op, i)]

@@ -89,6 +89,7 @@ def key_of(*parts: str) -> str:
     """A name for all that the code depends on."""
     digest = hashlib.sha256()
     for part in parts:
+        # lengths are part of the key, so that parts cannot run into each other
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()

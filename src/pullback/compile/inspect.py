@@ -28,6 +28,7 @@ def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str
     rows = []
     for number, step in enumerate(steps.steps):
         domain, operations, runs = _summarize_step(step)
+        # a buffer that is read twice is in the cache the second time
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
         name = f"{before}{number} {type(step).__name__.lower()}"
         rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
@@ -43,6 +44,7 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         used = step.live_lines()
         names = [line.label or line.word for line in used if line.kind in ("apply", "cast", "fold", "gather")]
         names += [f"{s.word} over an axis" for s in step.stores if s.word]
+        # a fold that others wait for makes another pass over the row
         phases = 1 + max((line.phase for line in used), default=0)
         rows = f", {phases} passes over each row" if phases > 1 else ""
         work = sum(line.weight for line in used)

@@ -170,6 +170,7 @@ class Jitted:
             ambient_memory_limit(),
         )
         entry = self._find_specialization(key, static, structure, values, donated)
+        # the fast path needs arguments that are plain containers of arrays
         if entry.flat is None:
             plan = None if kwargs or static else plan_arguments(args)
             entry.flat, entry.plan = plan is not None, plan or entry.plan
@@ -309,6 +310,7 @@ class Specialization:
         if not self.closure.is_unchanged():
             self.after = snapshot_closure(jitted.f, *(value for _, value in static))
             self.after.forget(places)
+        # derivatives are taken of what was staged, and results computed by the optimized program
         self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pair_donations(donated)
@@ -368,6 +370,7 @@ class Specialization:
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
         options = Options(self.donated, self.fast, self.limit)
+        # a form that is traced again often gives the same program, which need not be compiled again
         key = fingerprint(self.graph)
         if key is None:
             return make_runner(self.graph, options, self.lines)
@@ -384,6 +387,7 @@ class Specialization:
         for number in donated:
             spec = self.specs[number]
             for i, out in enumerate(self.graph.outputs):
+                # a result that is the input itself would be overwritten by itself
                 same = isinstance(out, Symbol) and (out.spec.shape, out.spec.dtype) == (spec.shape, spec.dtype)
                 if same and i not in pairs and out is not self.graph.inputs[number]:
                     pairs[i] = number

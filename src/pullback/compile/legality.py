@@ -60,6 +60,7 @@ def _problems(kernel: Kernel, placed: bool) -> Iterator[str]:
 
 def _line_problems(line: KernelLine, wide: frozenset[int], row: frozenset[int]) -> Iterator[str]:
     name = line.name
+    # memory along which a load walks is what it depends on, beside its indices
     walked = frozenset(i for i, stride in enumerate(line.strides) if stride)
     own = walked.union(*(a.axes for a in line.args)) & wide
     if line.kind == "fold":
@@ -91,6 +92,7 @@ def _store_problems(store: Store, kernel: Kernel, wide: frozenset[int]) -> Itera
 
 def _is_injective(store: Store, kernel: Kernel) -> bool:
     """Whether no two points that differ along the moving axes share a place: each stride exceeds all below it."""
+    # sorted by stride: each must reach beyond all that smaller ones cover together
     span = 0
     for stride, n in sorted((abs(s), n) for s, n in zip(store.strides, kernel.extents, strict=True) if s and n != 1):
         if stride <= span:

@@ -172,6 +172,7 @@ class Kernel:
             line, ready = stack.pop()
             if ready:
                 found.setdefault(id(line), line)
+            # a stack instead of recursion: chains of lines can be longer than Python's
             elif id(line) not in found:
                 stack.append((line, True))
                 stack.extend((a, False) for a in line.args)
@@ -269,6 +270,7 @@ class Host:
             dtype = layout.buffer.dtype
             if not layout.size:
                 return np.empty(layout.shape, dtype)
+            # a layout may be any strided part of its buffer
             strides = tuple(s * dtype.itemsize for s in layout.strides)
             return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
 

@@ -86,6 +86,7 @@ def compile_program(program: Program, target: Target, options: Options) -> Runne
 
 def compile_steps(steps: Steps, specs: list[Spec], target: Target, options: Options) -> Runner:
     """Steps that are lowered already, without results of their own: they write to their inputs."""
+    # nothing to lower or to fit
     c = Compilation(target, options, specs, [], None)
     c.steps = c.fused = steps
     return _run_pipeline(c, STEPS[STEPS.index(divide) :])

@@ -51,11 +51,13 @@ class CpuRunner:
         self.uses_pool = PARALLEL in self.text
         self.linked = link(self.text, ["call", *pieces])
         self.arena = self._new_arena()
+        # what stays the same from call to call is written into the module once
         rest = (ctypes.c_void_p * self.size).from_address(self.linked.engine.get_global_value_address("rest"))
         rest[len(buffers)] = self._start_of(self.arena)
         for i, constant in enumerate(self.code.constants):
             rest[len(buffers) + 2 + i] = constant.ctypes.data
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None
+        # the function refers to the method record, which must stay alive
         self.call, self._method = make_python_function(self.linked.addresses["call"], "compiled")
         self.arena_lock = threading.Lock()
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -126,6 +128,7 @@ class CpuRunner:
 
     def _run_pieces_in_own_arena(self, arrays: Sequence[Any], outs: Sequence[Any]) -> None:
         """Run the pieces in the program's own arena; if another call is using it, in a new one."""
+        # a second thread does not wait: it gets memory of its own
         acquired = self.arena_lock.acquire(blocking=False)
         try:
             self._run_pieces(arrays, outs, self.arena if acquired else self._new_arena())
@@ -142,6 +145,7 @@ class CpuRunner:
 
         def flat_array(buffer: Buffer) -> Any:
             if buffer.kind == "arena":
+                # offsets count from the first aligned byte
                 at = self._start_of(arena) - arena.ctypes.data + buffer.offset
                 return arena[at : at + buffer.nbytes].view(buffer.dtype)
             return (buffer.constant if buffer.kind == "constant" else owners[buffer]).reshape(-1)

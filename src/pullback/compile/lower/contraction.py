@@ -127,6 +127,7 @@ def _merge_groups(
 
 def _merge_axes(axes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """Several axes (size, stride) as one, if a single stride covers them."""
+    # from the innermost axis outwards: each stride must be the length of all inside
     size, stride = 1, 0
     for n, s in reversed(axes):
         if n == 1:
@@ -160,6 +161,7 @@ def _rearranged_from(x: Any, producer: dict[int, Equation]) -> int:
 
 def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple[Equation, float]]:
     """Products whose only use is to be added, scaled, to a donated input: they run in place, at the end."""
+    # how often each value is used: a product that has another use cannot be skipped
     uses: dict[int, int] = {}
     for x in [a for e in f.equations for a in e.args] + list(f.outputs):
         uses[id(x)] = uses.get(id(x), 0) + 1
@@ -174,6 +176,7 @@ def find_in_place_updates(f: Fuser, inputs: Sequence[Symbol]) -> dict[int, tuple
             same = product.results[0].spec == inputs[number].spec
             if same and can_lower_contraction(f, product) and _is_in_product_order(product):
                 found |= {id(e): (product, alpha) for e in (product, *equations)}
+                # its memory is the input's, whatever view it was
                 f.views.pop(id(f.outputs[output]), None)
     return found
 

@@ -33,6 +33,7 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     carry = [_initialize_carry(f, e.args[i]) for i in changed]
     given = [_contiguous_layout_of(f, e.args[i]) for i in (*fixed, *rows)]
     made = [f.new_layout(e.results[i].spec) for i in ys]
+    # a loop of no rounds has no step: its carries are its results
     if length:
         moves = [0] * (len(changed) + len(fixed)) + [body.inputs[i].spec.size for i in rows]
         shifts = [e.results[i].spec.size // length for i in ys]
@@ -65,6 +66,7 @@ def _lower_branch(f: Fuser, e: Equation, lower: Lower) -> None:
     wanted = [i for i, s in enumerate(e.results) if _is_used(f, s)]
     order = list(range(len(branches[0].inputs)))
     programs = [_lower_body(branch, order, wanted, 0, lower) for branch in branches]
+    # the number of the branch is read from memory when the step runs
     which, *given = (_contiguous_layout_of(f, a) for a in e.args)
     made = [f.new_layout(e.results[i].spec) for i in wanted]
     zeros = (0,) * len(given), (0,) * len(made)
@@ -91,6 +93,7 @@ def _lower_body(code: Program, order: Sequence[int], wanted: Sequence[int], carr
     overwrite the first inputs.
     """
     outputs = [code.outputs[i] for i in wanted]
+    # a routine may return a number, which has no place in memory: it becomes a constant
     outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
     program = optimize(Program(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
     return lower(program, {i: i for i in range(carried)})
@@ -107,6 +110,7 @@ def _initialize_carry(f: Fuser, x: Any) -> Layout:
 def _contiguous_layout_of(f: Fuser, x: Any) -> Layout:
     """A value's layout, copied to row-major order if it is not."""
     if not isinstance(x, Symbol):
+        # numbers are arrays in memory here, since nested programs take pointers
         x = np.asarray(x, spec_of(x).dtype)
         f.held.append(x)
     layout = f.layout_of(x)

@@ -69,6 +69,7 @@ class _Geometry:
     @property
     def images(self) -> int:
         """Images of a block: as many as fit in the cache and divide the number of images."""
+        # at least one image, however large its patches are
         most = max(1, self.patch_bytes // (self.rows * self.depth * self.dtype.itemsize))
         return max(i for i in range(1, self.n + 1) if self.n % i == 0 and i <= most)
 
@@ -99,6 +100,7 @@ def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
     rows = g.images * g.rows
     lay, patches = _lay_out_patches(g, source)
     product = Product(contiguous_layout(out.buffer, (1, rows, g.filters)), patches, filters)
+    # each block reads the next images and writes the next rows of the result
     moves = {source.buffer: g.images * source.strides[0], out.buffer: rows * g.filters}
     _append_steps(f, g, [lay, product], moves, out.buffer)
     return out
@@ -106,9 +108,11 @@ def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:
 
 def _lower_weight_gradient(f: Fuser, g: _Geometry, x: Any, y: Any) -> Layout:
     source, bars = padded_layout(f, x, g.padding), _row_matrix(f, g, y)
+    # a block advances each buffer by one distance, so two operands cannot share theirs
     if bars.buffer is source.buffer:
         bars = f.copy_layout(bars)
     out = contiguous_layout(Buffer("arena", g.depth * g.filters, g.dtype), (1, g.depth, g.filters))
+    # the blocks' products are added up, so the sum starts at zero
     several = g.images < g.n
     if several:
         f.steps.append(fill_kernel(out, 0))
@@ -128,6 +132,7 @@ def _lower_input_gradient(f: Fuser, g: _Geometry, y: Any, w: Any, shape: tuple[i
     out = f.new_layout(make_spec(padded, g.dtype), channels_last(len(padded)))
     rows = g.images * g.rows
     columns = contiguous_layout(Buffer("arena", rows * g.depth, g.dtype), (1, rows, g.depth))
+    # windows overlap, so each block's images start at zero and every patch is added
     clear = fill_kernel(Layout(out.buffer, (g.images, *padded[1:]), out.strides), 0)
     product = Product(columns, bars, transposed)
     extents, strides = _patch_domain(g, out)
@@ -166,6 +171,7 @@ def _lay_out_patches(g: _Geometry, source: Layout) -> tuple[Kernel, Layout]:
     extents, strides = _patch_domain(g, source)
     rank, rows, depth = len(g.many), g.images * g.rows, g.depth
     buffer = Buffer("arena", rows * depth, g.dtype)
+    # how many elements of a patch are contiguous in the grid
     piece = g.channels * (g.window[-1] if g.dilation[-1] == 1 else 1) if source.strides[1] == 1 else 1
     by_place = piece < 16 and g.many[-1] > piece
     order = [*range(1 + rank, 2 + 2 * rank), *range(1 + rank)] if by_place else list(range(2 + 2 * rank))
@@ -178,6 +184,7 @@ def _lay_out_patches(g: _Geometry, source: Layout) -> tuple[Kernel, Layout]:
 
 def _filter_matrix(f: Fuser, g: _Geometry, w: Any) -> Layout:
     """The weight as a matrix (1, depth, filters)."""
+    # forward and input gradient use the same matrix
     if (id(w), "filters") in f.prepared_layouts:
         return f.prepared_layouts[id(w), "filters"]
     source = f.layout_of(w)

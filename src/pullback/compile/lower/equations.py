@@ -44,6 +44,7 @@ def lower_program(program: Program, target: Target, donated: dict[int, int]) -> 
     f.updates = find_in_place_updates(f, program.inputs)
     for equation in program.equations:
         lower_equation(f, equation)
+    # results last: only now it is known what else reads a donated input
     results = [place_output(f, i, x) for i, x in enumerate(program.outputs)]
     write_donated_outputs(f)
     written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
@@ -101,6 +102,7 @@ def lower_fold(f: Fuser, e: Equation) -> None:
         f.record_line(result, step, kernel, same, result_axes)
         return
     # a fold of the last axes is a line of a row kernel; of others, it accumulates in memory
+    # the row is the last axes of the domain, and all kernels that fold agree on how many they are
     suffix = len(folded)
     rank = len(kernel.extents)
     whole_rows = folded == set(range(rank - suffix, rank)) and (suffix < rank or rank == 1)
@@ -119,6 +121,7 @@ def lower_fold(f: Fuser, e: Equation) -> None:
 def lower_view(f: Fuser, e: Equation) -> None:
     source = e.args[0]
     if id(source) not in f.places:
+        # a view that only repeats axes needs no memory: its readers see the source
         axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
         if axes is not None:
             f.views[id(e.results[0])] = source, axes, e
@@ -140,6 +143,7 @@ def lower_join(f: Fuser, e: Equation) -> None:
     layout = f.new_layout(e.results[0].spec)
     for x in e.args:
         n = spec_of(x).shape[axis]
+        # each argument is written into its part of the result, by its own kernel if that is open
         part = Layout(layout.buffer, spec_of(x).shape, layout.strides, layout.offset + at * layout.strides[axis])
         at += n
         if spec_of(x).size:

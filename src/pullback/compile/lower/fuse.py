@@ -59,6 +59,7 @@ class Fuser:
         self.places: dict[int, Layout] = {}
         self.kernel_values: dict[int, KernelValue] = {}
         self.windows: dict[int, KernelLine] = {}
+        # paddings and weights that several equations need in one form are laid out once
         self.prepared_layouts: dict[Any, Layout] = {}
         self.permuted_buffers: set[Buffer] = set()
         self.views: dict[int, tuple[Any, Axes, Equation]] = {}
@@ -71,7 +72,9 @@ class Fuser:
         self.weights: dict[int, int] = {}
         self.costs: dict[int, int] = {}
         self.known_cheap: dict[int, tuple[int, bool]] = {}
+        # the last step that writes each buffer: what reads it comes after
         self.last_writes: dict[int, int] = {}
+        # by id, so that one array is one buffer however often it is used
         self.constants: dict[int, Buffer] = {}
         self.first_open_step = 0  # kernels before this step are closed
         self.inputs = [Buffer("input", s.spec.size, s.spec.dtype, i) for i, s in enumerate(inputs)]
@@ -132,12 +135,14 @@ class Fuser:
             self.kernel_values[id(base)].step for a, _ in args if id(base := self.base_value(a)) in self.kernel_values
         }
         if newest in makers and newest >= self.first_open_step and 0 not in shape:
+            # the newest argument is known last, so only its kernel can take the value in
             axes = self.fit(newest, shape, args)
             kernel = self.kernel(newest)
             # a fold (`whole`) takes each point of the domain once, so a smaller value would be counted several times
             small = math.prod(shape) < math.prod(kernel.extents)
             if axes is not None and self.has_room(newest) and not (whole and small):
                 return newest, axes
+        # what another kernel computes is loaded, so the new step comes after that kernel
         waits = [made.step + 1 for a, _ in args if (made := self.producing_kernel(a)) is not None]
         order = self.order(shape, args)
         extents = tuple(shape[i] for i in order)
@@ -176,6 +181,7 @@ class Fuser:
         newest: int,
     ) -> int | None:
         """A kernel over the same domain that already reads one of the arguments, or what it is recomputed from."""
+        # two kernels that read one array cost its memory twice: an optimizer reads each gradient once
         read = {id(buffer) for a, _ in args for buffer in self.buffers_read_for(a, shape)}
         for step in sorted({s for buffer in read for s in self.open_readers(buffer) if s >= newest}):
             if self.kernel(step).extents == extents:
@@ -200,6 +206,7 @@ class Fuser:
         """Open kernels that load a buffer. Closed ones never reopen, so they are forgotten: many steps that read one
         buffer cost no more than few.
         """
+        # weights only grow, so a kernel without room never gets any
         found = [step for step in self.readers.get(buffer, ()) if self.has_room(step)]
         self.readers[buffer] = found
         return found
@@ -221,6 +228,7 @@ class Fuser:
             if n != 1 and i not in found:
                 found[i] = len(extents) - len(shape) + i
         wide = [found[i] for i, n in enumerate(shape) if n != 1]
+        # two axes cannot be one axis of the domain, and the domain must have them all
         if len(set(wide)) < len(wide) or any(d < 0 for d in wide):
             return None
         if any(extents[found[i]] != n for i, n in enumerate(shape) if n != 1):
@@ -256,6 +264,7 @@ class Fuser:
         """The line of a value in a kernel, its own axes on these axes of the domain."""
         if not isinstance(x, Symbol) and (not is_array(x) or not x.ndim):
             return KernelLine("number", spec_of(x).dtype, frozenset(), number=x, weight=0)
+        # views that only repeat or add axes are absorbed into the strides of the load
         base, inner = self.base(x)
         axes = tuple(None if i is None else axes[i] for i in inner)
         axes = tuple(None if n == 1 else a for n, a in zip(spec_of(base).shape, axes, strict=True))
@@ -290,12 +299,14 @@ class Fuser:
         leaves, weight, stack = set(), 0, [x]
         while stack:
             base = self.base_value(stack.pop())
+            # a leaf: it is in memory, or a number
             if id(base) in self.places or not isinstance(base, Symbol):
                 if spec_of(base).size > 1:
                     leaves.add(id(base))
                 continue
             e = self.producer[id(base)]
             weight += self.cost(e)
+            # with two arrays to load, recomputing moves more memory than loading the result
             if weight > self.limits.max_recompute_weight or len(leaves) > 1:
                 return False
             stack.extend(e.args)
@@ -331,6 +342,7 @@ class Fuser:
             source, _, e = self.views[id(x)]
             self.places[id(x)] = self.view_of(e, self.layout_of(source))[0]
             return self.places[id(x)]
+        # stored in the order in which its kernel walks, so that stores are contiguous
         layout = self.new_layout(x.spec, self.order(x.spec.shape, [(x, ())]))
         self.store(x, layout)
         self.places[id(x)] = layout

@@ -42,6 +42,7 @@ def index_layout(layout: Layout, index: Any, arrays: Sequence[Any]) -> _IndexedL
             sliced.append((region.strides[axis], region.shape[axis]))
         axis += not isinstance(entry, int)
     index_shape = np.broadcast_shapes(*(spec_of(a).shape for a in arrays))
+    # as NumPy has it: axes of separated index arrays come first
     at = 0 if has_separated_arrays(index) else axes_before(index)
     strides = [s for s, _ in sliced]
     sizes = [n for _, n in sliced]
@@ -55,11 +56,13 @@ def lower_gather(f: Fuser, e: Equation) -> None:
     source = f.layout_of(e.args[0])
     seen = index_layout(source, e.static["index"], e.args[1:])
     args = list(zip(e.args[1:], seen.own, strict=True))
+    # a gather reads anywhere in its source, so the source must be complete
     born = f.last_writes.get(id(source.buffer), -1)
     step, axes = f.choose_kernel(seen.shape, args, after=born)
     lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in args)
     kernel = f.kernel(step)
     strides = strides_on_domain(kernel, axes, Layout(source.buffer, seen.shape, seen.strides))
+    # it differs along the axes of its indices, and along those it walks itself
     used = frozenset(i for i, s in enumerate(strides) if s).union(*(line.axes for line in lines))
     line = KernelLine(
         "gather", source.buffer.dtype, used, phase_after(lines), lines, buffer=source.buffer, strides=strides,
@@ -74,6 +77,7 @@ def lower_scatter(f: Fuser, target: Layout, values: Any, index: Any, arrays: Seq
     seen = index_layout(target, index, arrays)
     if not math.prod(seen.shape):
         return
+    # a kernel of its own: indices may repeat a place, so writes keep their order
     step = f.new_kernel(seen.shape)
     axes: Axes = tuple(None if n == 1 else i for i, n in enumerate(seen.shape))
     lines = tuple(f.line(a, step, tuple(axes[i] for i in own)) for a, own in zip(arrays, seen.own, strict=True))

@@ -35,6 +35,7 @@ def place_output(f: Fuser, number: int, x: Any) -> Buffer:
         f.add_store(made.step, made.line, made.axes, contiguous_layout(buffer, spec.shape))
         return buffer
     layout = f.layout_of(x) if isinstance(x, Symbol) else None
+    # a whole buffer of the arena becomes the result itself, so nothing is copied
     if layout is not None and layout.buffer.kind == "arena" and layout.is_whole:
         layout.buffer.kind, layout.buffer.number = "output", number
         return layout.buffer
@@ -62,6 +63,7 @@ def place_donated_output(f: Fuser, x: Any, target: Layout) -> Buffer:
             f.donated_stores.append((x, target))
         else:
             source = f.layout_of(x)
+            # another donated result may overwrite the input it comes from, so that is copied first
             source = copy_any_dtype(f, source) if source.buffer.kind == "input" else source
             f.final_copies.append((source, target))
     return target.buffer
@@ -111,6 +113,7 @@ def is_last_use(f: Fuser, buffer: Buffer, made: KernelValue) -> bool:
     """Whether the kernel that makes a value may write it over an input: no later step, and no other place of the
     kernel itself, reads that input.
     """
+    # kernels of other donated results have no store yet, and will have one
     waiting = {id(f.steps[f.kernel_values[id(x)].step]) for x, _ in f.donated_stores}
     runs = [s for s in f.steps[made.step + 1 :] if s.writes() or id(s) in waiting]  # a step without stores is dropped
     later = [*runs, *f.last]
@@ -118,6 +121,7 @@ def is_last_use(f: Fuser, buffer: Buffer, made: KernelValue) -> bool:
         return False
     kernel = f.kernel(made.step)
     strides = strides_on_domain(kernel, made.axes, Layout(buffer, *input_shape_and_strides(f, buffer)))
+    # each point reads its own element before it writes it, and nothing else of the input
     loads = [line for line in kernel.lines if line.buffer is buffer]
     same = all(line.kind == "load" and line.strides == strides and not line.offset for line in loads)
     return not kernel.inner and same and (not loads or visits_once(kernel, strides))

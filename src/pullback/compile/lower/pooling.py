@@ -40,15 +40,7 @@ def _find_own_argmax(f: Fuser, e: Equation) -> Equation | None:
 
 
 def lower_pooling(f: Fuser, e: Equation) -> None:
-    kind = e.op.form.kind
-    if kind == "index":
-        _lower_index(f, e)
-    elif kind == "take":
-        _lower_take(f, e)
-    elif kind == "sum":
-        _lower_sum(f, e)
-    else:
-        _lower_put(f, e)
+    {"index": _lower_index, "take": _lower_take, "sum": _lower_sum}.get(e.op.form.kind, _lower_put)(f, e)
 
 
 def _window_parameters(e: Equation) -> dict[str, Any]:
@@ -74,15 +66,25 @@ def _append_line(
     f: Fuser, step: int, dtype: Any, kernel: Callable[..., Any], computed: Any, *args: KernelLine, label: str = ""
 ) -> KernelLine:
     used = frozenset().union(*(a.axes for a in args))
-    line = KernelLine(
-        "apply", np.dtype(dtype), used, phase_after(args), args, kernel, np.dtype(computed), label=label,
-    )  # fmt: skip
+    dtype, computed = np.dtype(dtype), np.dtype(computed)
+    line = KernelLine("apply", dtype, used, phase_after(args), args, kernel, computed, label=label)
     f.kernel(step).lines.append(line)
     return line
 
 
 def _number_line(value: Any, dtype: Any) -> KernelLine:
     return KernelLine("number", np.dtype(dtype), frozenset(), number=value, weight=0)
+
+
+def _select_line(
+    f: Fuser, step: int, dtype: Any, chosen: KernelLine, x: KernelLine, y: KernelLine, label: str = ""
+) -> KernelLine:
+    return _append_line(f, step, dtype, lambda k, c, a, b: k.select(c, a, b), dtype, chosen, x, y, label=label)
+
+
+def _is_place(f: Fuser, step: int, index: KernelLine, number: int) -> KernelLine:
+    """Whether an index is that of a place of the window."""
+    return _append_line(f, step, bool, lambda k, i, j: k.equal(i, j), "int32", index, _number_line(number, "int32"))
 
 
 def _exceeds(k: Any, x: Any, best: Any) -> Any:
@@ -103,17 +105,8 @@ def _lower_index(f: Fuser, e: Equation) -> None:
         index = f.load(f.constant(first), step, axes[2:])
     for number, x in enumerate(seen[1:], 1):
         better = _append_line(f, step, bool, _exceeds, dtype, x, best)
-        index = _append_line(
-            f,
-            step,
-            "int32",
-            lambda k, c, a, b: k.select(c, a, b),
-            "int32",
-            better,
-            _number_line(number, "int32"),
-            index,
-        )
-        best = _append_line(f, step, dtype, lambda k, c, a, b: k.select(c, a, b), dtype, better, x, best, label="max")
+        index = _select_line(f, step, "int32", better, _number_line(number, "int32"), index)
+        best = _select_line(f, step, dtype, better, x, best, label="max")
     f.windows[id(e.results[0])] = best
     f.record_line(e.results[0], step, f.kernel(step), index, axes)
 
@@ -130,10 +123,7 @@ def _lower_take(f: Fuser, e: Equation) -> None:
     at = f.line(index, step, axes)
     value = seen[0]
     for number, x in enumerate(seen[1:], 1):
-        chosen = _append_line(f, step, bool, lambda k, i, j: k.equal(i, j), "int32", at, _number_line(number, "int32"))
-        value = _append_line(
-            f, step, result.spec.dtype, lambda k, c, a, b: k.select(c, a, b), result.spec.dtype, chosen, x, value
-        )
+        value = _select_line(f, step, result.spec.dtype, _is_place(f, step, at, number), x, value)
     f.record_line(result, step, f.kernel(step), value, axes)
 
 
@@ -152,9 +142,8 @@ def _lower_put(f: Fuser, e: Equation) -> None:
     order = f.order(shape, [(a, ()) for a in e.args])
     args: Sequence[tuple[Any, tuple[int, ...]]] = [(a, tuple(range(len(shape)))) for a in e.args]
     disjoint = are_windows_disjoint(how["window"], how["stride"], how["dilation"])
-    step, axes = f.choose_kernel(
-        shape, args, whole=not disjoint
-    )  # each window adds its value once, at one point of the domain
+    # windows that overlap add their values, each at one point of the domain, so the domain must be theirs
+    step, axes = f.choose_kernel(shape, args, whole=not disjoint)
     lines = [f.line(a, step, axes) for a in e.args]
     padded = (*shape[:2], *(n + low + high for n, (low, high) in zip(result.shape[2:], how["padding"], strict=True)))
     out = f.new_layout(make_spec(padded, result.dtype), order)
@@ -165,13 +154,8 @@ def _lower_put(f: Fuser, e: Equation) -> None:
     for number, (place, _) in enumerate(window_slices(how["window"], how["stride"], how["dilation"], shape[2:])):
         value = lines[0]
         if len(lines) > 1:
-            chosen = _append_line(
-                f, step, bool, lambda k, i, j: k.equal(i, j), "int32", lines[1], _number_line(number, "int32")
-            )
-            value = _append_line(
-                f, step, result.dtype, lambda k, c, a, b: k.select(c, a, b), result.dtype, chosen, value,
-                _number_line(0, result.dtype),
-            )  # fmt: skip
+            chosen = _is_place(f, step, lines[1], number)
+            value = _select_line(f, step, result.dtype, chosen, value, _number_line(0, result.dtype))
         target = window_place_layout(out, place, shape[2:], how)
         strides, points = strides_on_domain(kernel, axes, target), math.prod(shape)
         adds = Store(value, out.buffer, strides, target.offset, "add", accumulates=True, points=points)

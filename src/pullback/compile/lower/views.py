@@ -36,6 +36,7 @@ def region_layout(source: Layout, index: Any) -> Layout:
 def _layouts_by(value: Callable[[Any], Any], source: Layout) -> tuple[Layout, ...] | None:
     before = sum(min(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
     after = sum(max(0, (n - 1) * s) for n, s in zip(source.shape, source.strides, strict=True) if n)
+    # one byte an element: strides in bytes are then strides in elements
     memory = np.empty(after - before + 1, np.int8)
     probe = np.lib.stride_tricks.as_strided(memory[-before:], source.shape, source.strides)
     found = value(probe)
@@ -45,6 +46,7 @@ def _layouts_by(value: Callable[[Any], Any], source: Layout) -> tuple[Layout, ..
     for result in results:
         if not isinstance(result, np.ndarray):
             return None
+        # NumPy had to copy, so it is no view
         if result.size and not np.may_share_memory(result, memory):
             return None
         at = result.__array_interface__["data"][0] - start if result.size else 0
@@ -81,6 +83,7 @@ def axes_of_view(op: Op, shape: tuple[int, ...], static: dict[str, Any]) -> tupl
     if layouts is None or layouts[0].offset:
         return None
     result = layouts[0]
+    # strides tell which axis of the argument each axis of the result came from
     wide = [(i, n, s) for i, (n, s) in enumerate(zip(result.shape, result.strides, strict=True)) if s]
     sources = [(j, n, s) for j, (n, s) in enumerate(zip(shape, row_major_strides(shape), strict=True)) if n != 1]
     if [(n, s) for _, n, s in wide] != [(n, s) for _, n, s in sources]:

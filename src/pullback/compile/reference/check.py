@@ -57,7 +57,9 @@ class Judge:
         """
         if not all(type(a) is np.ndarray for a in arrays):
             return native(arrays)  # which rejects them
+        # native code may overwrite donated arguments, so the reference has copies
         given = [np.array(a) for a in arrays]
+        # recorded calls of ops are one list for all threads
         with self.running:
             for op in self.recorded.values():
                 op.begin()
@@ -161,6 +163,7 @@ def _values_complete_after(steps: Steps) -> dict[int, list[tuple[Symbol, Layout]
     """Which values are complete after which step: the last that writes their buffer. Those in the memory of arguments
     are excluded, since a donated one may be overwritten.
     """
+    # a buffer may be filled by several steps
     last = {buffer: number for number, step in enumerate(steps.steps) for buffer in step.writes()}
     found: dict[int, list[tuple[Symbol, Layout]]] = {}
     for symbol, layout in steps.places:

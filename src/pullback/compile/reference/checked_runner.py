@@ -44,6 +44,7 @@ def find_first_wrong_step(c: Compilation, given: Sequence[Any]) -> str:
     for buffer, array in zip(c.fused.inputs, given, strict=True):
         memory.bind(buffer, region_of(array, "an argument"))
     for number, step in enumerate(c.fused.steps):
+        # as the memory is before the step, for native code and the reference alike
         arrays = {b: _read_buffer(memory, b) for b in (*step.reads(), *step.writes()) if b.kind != "constant"}
         Interpreter().run_step(step, memory.__getitem__)
         if not find_hosts([step]):

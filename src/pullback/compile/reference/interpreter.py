@@ -45,6 +45,7 @@ class Interpreter:
             self._run_loop(step, regions)
 
     def _run_blocks(self, step: Blocks, regions: Regions) -> None:
+        # one after the other: blocks of a convolution share their patches' memory
         for block in range(step.count):
             further = offset_regions(regions, {b: block * by for b, by in step.moves.items()})
             for inner in step.steps:
@@ -59,6 +60,7 @@ class Interpreter:
         else:
             assert step.number is not None
             which = int(_read_scalar(step.number, regions))
+            # native code reports it too
             if not 0 <= which < len(step.programs):
                 raise MiscompiledError(f"there is no branch {which}.")
             self._run_inner(step, step.programs[which], regions, 0)
@@ -68,6 +70,7 @@ class Interpreter:
         test, body = step.programs
         rounds = 0
         while True:
+            # each round has fresh memory, so that nothing survives by accident
             memory = self._bind_inputs(step, test, regions, 0)
             self.run(test, memory)
             (truth,) = test.new_outputs
@@ -137,6 +140,7 @@ def _run_product(step: Product, regions: Regions) -> None:
     (left, of_left), (right, of_right) = (regions(x.buffer).read(element_indices(x)) for x in sources)
     left, right = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(all="ignore"):
+        # in float64, so that the order of summation does not matter
         found = step.alpha * (left @ right)
         noise = abs(step.alpha) * noise_of_product(left, right, of_left, of_right, found, target.dtype)
         if step.beta:
@@ -145,6 +149,7 @@ def _run_product(step: Product, regions: Regions) -> None:
             own = np.where(np.isfinite(found), np.abs(found) + np.abs(step.beta * there), 0.0)
             noise = noise + abs(step.beta) * before + machine_epsilon(target.dtype) * own
     where = element_indices(step.out)
+    # a product writes each place once
     if len(np.unique(where)) < where.size:
         raise MiscompiledError("several elements of a product's result share one place.")
     for x in sources:
@@ -172,6 +177,7 @@ def _call_perturbed(step: Host, given: Sequence[tuple[Any, Any]]) -> Any:
     args = []
     for x, noise in given:
         if noise is not None and x.dtype.kind in "fc":
+            # both ways, so that errors do not cancel
             signs = np.where(np.arange(x.size).reshape(x.shape) % 2, 1, -1)
             x = (x + signs * np.where(np.isfinite(noise), noise, 0.0)).astype(x.dtype)
         args.append(x)

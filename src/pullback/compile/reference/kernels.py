@@ -61,6 +61,7 @@ def run_kernel(kernel: Kernel, regions: Regions) -> None:
     cut, touched = kernel.division, _BlockAccesses()
     size = kernel.extents[cut.axis]
     for block in range(cut.blocks):
+        # any cut is as good: blocks must not depend on where they begin
         part = range(block * size // cut.blocks, (block + 1) * size // cut.blocks)
         own = offset_regions(regions, {b: block * step for b, step in cut.piece_strides.items()})
         walk = _KernelWalk(kernel, (*box[: cut.axis], part, *box[cut.axis + 1 :]), own)

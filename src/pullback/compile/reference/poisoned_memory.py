@@ -50,6 +50,7 @@ class MemoryRegion:
 
     def places(self, where: Any) -> Any:
         """The bytes of elements; an error if one of them is not the buffer's."""
+        # in bytes, since buffers of other dtypes may share the memory
         at = self.start + np.asarray(where, np.int64) * self.dtype.itemsize
         outside = (at < self.low) | (at + self.dtype.itemsize > self.high)
         if outside.any():
@@ -61,6 +62,7 @@ class MemoryRegion:
         """The values of some elements, and their noise."""
         places = self.places(where)
         writers = self.bytes.writer[places]
+        # each byte must be of the buffer that is read, even if the value happens to be right
         foreign = (writers != self.writer).any(axis=-1)
         if foreign.any():
             first = int(np.asarray(where)[foreign].reshape(-1)[0])
@@ -108,6 +110,7 @@ class PoisonedMemory:
             return region_of(buffer.constant, name)
         if self.arena is None or buffer.kind != "arena":
             return MemoryRegion(TrackedBytes(buffer.nbytes), 0, 0, buffer.nbytes, buffer.dtype, name, next(_writer_ids))
+        # the writer's number is new for each run, so old values never count
         start, end = buffer.offset, buffer.offset + buffer.nbytes
         if start < 0 or end > len(self.arena.data):
             raise MiscompiledError(f"{name} lies outside of the arena, at {start} of {len(self.arena.data)} bytes.")

@@ -49,6 +49,7 @@ class _WrittenElements:
         self.bitmap_of(layout.buffer)[_bit_indices(layout, moves)] = True
 
     def require_written(self, layout: Layout, moves: dict[Buffer, int], reader: str = "it") -> None:
+        # an empty access reads nothing
         if layout.size and not self.bitmap_of(layout.buffer)[_bit_indices(layout, moves)].all():
             raise MiscompiledError(f"{reader} reads elements of {layout.buffer!r} that no step wrote.")
 
@@ -89,6 +90,7 @@ class _WrittenElements:
                 self.mark_written(_touched_layout(kernel, store), moves)
 
     def _verify_loop(self, step: Loop, moves: dict[Buffer, int]) -> None:
+        # each nested program is complete in itself: it reads its inputs and what it wrote
         for program in step.programs:
             verify_steps(program)
         if step.number is not None and step.kind == "branch":
@@ -156,6 +158,7 @@ def verify_arena(steps: Sequence[Step]) -> None:
         for buffer in (*step.reads(), *step.writes()):
             if buffer.kind == "arena":
                 lives.setdefault(buffer, [number, number])[1] = number
+    # only buffers that begin before another ends can share bytes with it
     order = sorted(lives, key=lambda b: b.offset)
     for i, low in enumerate(order):
         for high in order[i + 1 :]:

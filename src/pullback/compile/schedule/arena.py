@@ -35,6 +35,7 @@ def plan_arena(steps: list[Step], alignment: int) -> int:
     ends = _ends_with_reuse(shares, last)
     free = _FreeList()
     leaving: list[tuple[int, int, int]] = []
+    # the largest of those that begin together first, which leaves the fewest gaps
     for buffer in sorted(first, key=lambda b: (first[b], -b.nbytes)):
         if buffer in shares:
             buffer.offset = shares[buffer].offset
@@ -50,6 +51,7 @@ def plan_arena(steps: list[Step], alignment: int) -> int:
 def _ends_with_reuse(shares: dict[Buffer, Buffer], last: dict[Buffer, int]) -> dict[Buffer, int]:
     """The last step that uses a buffer's place: its own, or that of the buffer that takes the place over."""
     ends = dict(last)
+    # the last to take a place over first, so that a chain of them passes its end on
     for buffer in sorted(shares, key=lambda b: -last[b]):
         ends[shares[buffer]] = max(ends[shares[buffer]], ends[buffer])
     return ends
@@ -65,6 +67,7 @@ class _FreeList:
     def take(self, size: int) -> int:
         """Allocate bytes at the lowest offset where they are free."""
         for i, (start, end) in enumerate(self.gaps):
+            # the topmost gap can grow
             room = end - start >= size or end == self.top
             if room:
                 self.gaps[i : i + 1] = [(start + size, end)] if start + size < end else []

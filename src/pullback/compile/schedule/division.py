@@ -72,6 +72,7 @@ def _divide_batch(step: Product, time: float, target: Target) -> Product:
     library's own threads, one after the other.
     """
     batch, limits = step.out.shape[0], target.limits
+    # products that write one place, or what another reads, stay in order
     disjoint = all(step.out.buffer is not x.buffer for x in (step.left, step.right)) and step.out.strides[0] != 0
     if (
         batch == 1
@@ -143,6 +144,7 @@ def _are_blocks_independent(kernel: Kernel, domain: Domain, stores: list[Store],
 
 def _has_partial_results(kernel: Kernel, store: Store) -> bool:
     """Whether each block can have a partial result of a store: it folds, and fills its whole buffer."""
+    # elements that it does not fill would be garbage in a piece
     size = math.prod(n for n, stride in zip(kernel.extents, store.strides, strict=True) if stride)
     return bool(store.word) and size == store.buffer.size
 

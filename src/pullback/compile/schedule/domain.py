@@ -59,6 +59,7 @@ class Domain:
         """The weight of what is computed along the row, by the bytes of its dtype."""
         weights: dict[int, int] = {}
         for line in self.kernel.live_lines():
+            # scalars of the row are computed once, and cost no lanes
             along = self.varies_along_row(line) or line.kind == "fold"
             for dtype in {line.dtype, line.compute_dtype or line.dtype}:
                 if along and dtype.kind != "b":

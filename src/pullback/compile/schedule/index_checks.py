@@ -48,11 +48,13 @@ def find_index_checks(steps: Sequence[Step]) -> list[IndexCheck]:
 
 
 def _check_on_input(index: KernelLine, kernel: Kernel, size: int) -> IndexCheck | None:
+    # a cast to a wider integer keeps the index
     while index.kind == "cast" and index.dtype.kind in "iu" and index.args[0].dtype.itemsize <= index.dtype.itemsize:
         index = index.args[0]
     buffer = index.buffer
     if index.kind != "load" or buffer is None or buffer.kind != "input" or buffer.dtype.kind not in "iu":
         return None
+    # axes along which the index does not move would only repeat it
     walked = [(n, s) for n, s in zip(kernel.extents, index.strides, strict=True) if s]
     shape, strides = tuple(n for n, _ in walked), tuple(s for _, s in walked)
     if math.prod(shape) == buffer.size and not index.offset:

@@ -28,6 +28,7 @@ class CallMemory:
 
 
 def memory_of(steps: Steps, arena: int) -> CallMemory:
+    # results that overwrite an argument take no memory of their own
     new = {id(b): b.nbytes for b in steps.outputs if b.kind == "output"}
     used = {id(b): b for step in _all_steps(steps) for b in step.reads() if b.kind == "constant"}
     return CallMemory(

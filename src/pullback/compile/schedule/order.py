@@ -15,6 +15,7 @@ def order_steps(program: Steps) -> Steps:
     """
     first, steps, last = program.fills, program.steps, program.updates
     before: dict[int, list[Step]] = {}
+    # the latest place that is early enough, so that the memory is alive for the shortest time
     touched = _first_uses([*steps, *last])
     for step in first:
         before.setdefault(min(touched.get(b, 0) for b in step.writes()), []).append(step)

@@ -73,10 +73,12 @@ class StepUsage:
         """How to fill a buffer of the arena, if no step reads it before it is complete."""
         writers = self.write_steps[buffer]
         readers = [i for i in self.uses[buffer] if buffer not in self.writes[i]]
+        # one that is read half-filled has two values over time, and a recipe makes only the last
         complete = not readers or readers[0] > writers[-1]
         if buffer.kind != "arena" or not complete or not all(_is_repeatable(self.steps[i]) for i in writers):
             return None
         steps = tuple(_restrict_to(self.steps[i], buffer) for i in writers)
+        # what the steps write besides must not be seen by others when they run again
         side_writes = _unique(b for step in steps for b in step.writes() if b is not buffer)
         if not all(self._is_private_to(b, writers) for b in side_writes):
             return None
@@ -174,6 +176,7 @@ def _rename_kernel(kernel: Kernel, names: Mapping[Buffer, Buffer]) -> Kernel:
     def rename(line: KernelLine) -> KernelLine:
         if id(line) not in known:
             args = tuple(rename(a) for a in line.args)
+            # lines that read nothing renamed stay the same objects, which kernels share
             same = line.buffer not in names and all(a is b for a, b in zip(args, line.args, strict=True))
             buffer = None if line.buffer is None else names.get(line.buffer, line.buffer)
             known[id(line)] = line if same else replace(line, args=args, buffer=buffer)

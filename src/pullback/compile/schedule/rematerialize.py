@@ -39,6 +39,7 @@ def fit_steps(steps: Sequence[Step], room: int, target: Target, arena_of: Callab
     """Steps whose arena has at most `room` bytes, if such are found, and among those the fastest; else those with the
     smallest arena.
     """
+    # the steps as they are, if they fit
     best = Fit(list(steps), arena_of(list(steps)), 0.0)
     if best.arena <= room:
         return best
@@ -134,6 +135,7 @@ class _Simulation:
 
     def _make_room(self, wanted: int) -> None:
         while self.bytes + wanted > self.limit:
+            # the number breaks ties, so that the result does not depend on addresses
             candidates = [(self._eviction_score(b), n, b) for n, b in enumerate(self.live) if self._can_evict(b)]
             if not candidates:
                 return
@@ -165,6 +167,7 @@ class _Simulation:
         while stack and len(seen) < MAX_NEIGHBORS:
             recipe = p.recipes[b := stack.pop()]
             total += recipe.cost
+            # what is evicted too must be recomputed first, so it counts
             neighbors = [s for s in recipe.sources if s in p.recipes and s not in self.live]
             if self.wide:
                 neighbors += [t for t in p.dependents.get(b, ()) if t in self.evicted]
@@ -177,6 +180,7 @@ class _Simulation:
         """Run the steps that fill a buffer, after those of its missing sources."""
         p = self.program
         order = self._missing_buffers(buffer)
+        # a source may be freed after the last of these that reads it
         last = {source: k for k, b in enumerate(order) for source in p.recipes[b].sources}
         here = self.pinned
         for k, b in enumerate(order):

@@ -38,6 +38,7 @@ def plan_rows(domain: Domain, limits: Limits) -> RowPlan:
     plan, used = RowPlan(domain, limits), domain.kernel.live_lines()
     heavy: dict[int, int] = {}
     for line in used:
+        # what computing it again would cost, with all it depends on along the row
         heavy[id(line)] = line.weight + sum(heavy[id(a)] for a in line.args if domain.varies_along_row(a))
     for phase in reversed(range(1, count_phases(domain.kernel))):
         stack = phase_targets(domain.kernel, plan, phase, used)

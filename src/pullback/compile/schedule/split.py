@@ -86,6 +86,7 @@ class _Splitter:
             args = tuple(self._line_in_piece(a, number) for a in line.args)
             self._record(line, number, dataclasses.replace(line, args=args))
         for store in self.kernel.stores:
+            # what no piece computes is a load or a number, which any piece can store
             number = self.piece.get(id(store.line), 0)
             in_piece = dataclasses.replace(store, line=self._line_in_piece(store.line, number))
             self.pieces[number].stores.append(in_piece)
@@ -109,6 +110,7 @@ class _Splitter:
         """The store of the line, added if there is none."""
         if id(line) not in self.stores:
             extents = self.kernel.extents
+            # one element along axes on which it does not depend
             own = tuple(n if i in line.axes else 1 for i, n in enumerate(extents))
             strides = tuple(s if i in line.axes else 0 for i, s in enumerate(row_major_strides(own)))
             store = Store(line, Buffer("arena", math.prod(own), line.dtype), strides)

@@ -44,15 +44,20 @@ def fmod(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     return k.call_math("fmod", x, y) if x.dtype.kind == "f" else _divide_integers(k, "rem", x, y)
 
 
+def _has_other_sign(k: IRBuilder, rest: IRValue, y: IRValue) -> IRValue:
+    """Whether a remainder is not zero and on the other side of it than the divisor."""
+    zero = k.constant(0)
+    other_side = k.logical_xor(k.less(rest, zero), k.less(y, zero))
+    return k.logical_and(k.not_equal(rest, zero), other_side)
+
+
 def remainder(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """The remainder of a division towards minus infinity, with the sign of y."""
     x, y, zero = k.coerce(x), k.coerce(y), k.constant(0)
     rest = k.fmod(x, y)
     if x.dtype.kind == "u":
         return rest
-    other_side = k.logical_xor(k.less(rest, zero), k.less(y, zero))
-    crossed = k.logical_and(k.not_equal(rest, zero), other_side)
-    moved = k.select(crossed, k.add(rest, y), rest)
+    moved = k.select(_has_other_sign(k, rest, y), k.add(rest, y), rest)
     return k.select(k.equal(rest, zero), k.copysign(zero, y), moved)
 
 
@@ -63,14 +68,11 @@ def floor_divide(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
         if x.dtype.kind == "u":
             return found
         rest = k.subtract(x, k.multiply(found, y))
-        other_side = k.logical_xor(k.less(rest, zero), k.less(y, zero))
-        down = k.logical_and(k.logical_and(k.not_equal(rest, zero), other_side), k.not_equal(y, zero))
+        down = k.logical_and(_has_other_sign(k, rest, y), k.not_equal(y, zero))
         return k.select(down, k.subtract(found, k.constant(1)), found)
     rest = k.fmod(x, y)
     found = k.divide(k.subtract(x, rest), y)
-    other_side = k.logical_xor(k.less(rest, zero), k.less(y, zero))
-    down = k.logical_and(k.not_equal(rest, zero), other_side)
-    whole = k.rint(k.select(down, k.subtract(found, k.constant(1)), found))
+    whole = k.rint(k.select(_has_other_sign(k, rest, y), k.subtract(found, k.constant(1)), found))
     whole = k.select(k.equal(whole, zero), k.copysign(zero, k.divide(x, y)), whole)
     return k.select(k.equal(y, zero), k.divide(x, y), whole)
 

@@ -41,12 +41,14 @@ class FunctionText:
     def builder(self, lanes: int) -> IRBuilder:
         """A builder that appends to the function's lines."""
         found = IRBuilder(lanes, self.counter, self.declared, self.functions, self.vector_bytes)
+        # builders of other widths append to the same lines, in the order they are used
         found.lines = self.lines
         return found
 
     def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
         """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
         tag = next(self.counter)
+        # slots are made in the entry block: one inside a loop would grow the stack in each round
         self.entry.append(f"  %c{tag} = alloca {INDEX}")
         self.lines += [f"  store {INDEX} {start}, ptr %c{tag}", f"  br label %L{tag}", f"L{tag}:"]
         self.lines.append(f"  %i{tag} = load {INDEX}, ptr %c{tag}")

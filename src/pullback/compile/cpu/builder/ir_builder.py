@@ -98,6 +98,7 @@ class IRBuilder:
 
     def splat(self, x: IRValue) -> IRValue:
         """One scalar in every lane."""
+        # it is as wide already
         if x.lanes == self.lanes:
             return x
         kind = llvm_type(x.dtype, self.lanes)
@@ -113,6 +114,7 @@ class IRBuilder:
             return self.to_bool(x)
         source, target = llvm_type(x.dtype, x.lanes), llvm_type(dtype, x.lanes)
         word = conversion_instruction(x.dtype, dtype)
+        # signed and unsigned integers of one width have the same bits
         if word is None:
             return IRValue(x.name, dtype, x.lanes)
         if word in ("fptosi", "fptoui"):  # out of range is undefined in LLVM: saturate

@@ -19,6 +19,7 @@ def emit_address(
     """The address of an element: the offset, plus each term's counter times its stride."""
     at = str(offset)
     for counter, stride in terms:
+        # terms of zero would only lengthen the text that LLVM parses
         if str(stride) != "0" and str(counter) != "0":
             by = str(counter) if str(stride) == "1" else builder.assign(f"mul nsw i64 {counter}, {stride}")
             at = by if at == "0" else builder.assign(f"add nsw i64 {at}, {by}")

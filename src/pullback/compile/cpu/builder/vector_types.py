@@ -47,6 +47,7 @@ def format_number(number: Any, dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":
         return "true" if number else "false"
     if dtype.kind == "f":
+        # rounded to the dtype first; LLVM writes a float32 by the bits of the same float64
         value = float(np.asarray(number).astype(dtype))
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     return str(int(np.asarray(number).astype(dtype)))

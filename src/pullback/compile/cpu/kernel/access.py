@@ -35,6 +35,7 @@ class BufferAccess:
         self.buffers: list[Buffer] = []
 
     def pointer(self, buffer: Buffer) -> str:
+        # its position is that of the function's parameter
         if buffer not in self.buffers:
             self.buffers.append(buffer)
         return f"%b{self.buffers.index(buffer)}"

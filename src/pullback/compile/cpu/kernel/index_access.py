@@ -36,13 +36,16 @@ def _check_index(builder: IRBuilder, index: IRValue, size: int, mask: str | None
         builder.less(index, builder.constant(0)), builder.add(index, builder.constant(size)), index
     )
     kind = llvm_type(_WHOLE, builder.lanes)
+    # unsigned, so that one comparison finds negative ones too
     inside = builder.assign_value(f"icmp ult {kind} {wrapped.name}, {builder.constant(size).name}", BOOL)
+    # lanes outside of the row hold no index
     if mask is not None:
         unused = builder.assign_value(
             f"xor {llvm_type(BOOL, builder.lanes)} {mask}, {builder.number(True, BOOL).name}", BOOL
         )
         inside = builder.logical_or(inside, unused)
     _note_out_of_range(builder, inside)
+    # memory is accessed in any case, so a bad index points at the first element
     safe = builder.select(inside, wrapped, builder.constant(0))
     return safe if mask is None else builder.select(IRValue(mask, BOOL, builder.lanes), safe, builder.constant(0))
 

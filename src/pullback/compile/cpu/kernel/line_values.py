@@ -26,6 +26,7 @@ class LineValues:
 
     def open_group(self, group: int) -> OpenLoop:
         """Open the loop over a group of the domain, or over this block's part of it."""
+        # a block runs over its own range of the divided axis
         if group == self.domain.divided_group:
             return self.text.open("%hi", 1, "%lo")
         return self.text.open(self.domain.sizes[group])
@@ -93,6 +94,7 @@ class LineValues:
         assert line.compute_dtype is not None
         builder.dtype = line.compute_dtype
         args = [
+            # a Python number is rounded once, to the dtype it is computed in
             builder.number(a.number, line.compute_dtype) if a.kind == "number" and line.compute_dtype.kind != "b" else v
             for a, v in zip(line.args, args, strict=True)
         ]
@@ -104,6 +106,7 @@ class LineValues:
         """A load at a place given by indices."""
         place = self.element_ref(line, counters)
         same = self.has_uniform_indices(line)
+        # lanes at different places are gathered, else all are one vector from a moved base
         if builder.lanes > 1 and not same:
             return load_lanes_at(self.access, builder, place, line.places, indices, mask)
         return self.access.load(builder, self.shift_by_indices(builder, line, place, indices), mask)

@@ -40,6 +40,7 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     """A key that is equal for kernels that differ only in their buffers; and the buffers, in the order in which the key
     numbers them.
     """
+    # lines by their position, since buffers and objects differ from kernel to kernel
     numbers: dict[int, int] = {}
     buffers: dict[Buffer, int] = {}
     lines = []
@@ -74,6 +75,7 @@ def find_overlapping_buffers(buffers: Iterable[Buffer]) -> set[Buffer]:
     """
     found: set[Buffer] = set()
     highest: Buffer | None = None
+    # by offset: only neighbours can overlap, or one that reaches further than all before it
     for buffer in sorted((b for b in buffers if b.kind == "arena"), key=lambda b: b.offset):
         if highest is not None and buffer.offset < highest.offset + highest.nbytes:
             found |= {buffer, highest}
@@ -109,6 +111,7 @@ class _Renderer:
             self.text.close(loop)
         buffers = self.access.buffers
         overlapping = find_overlapping_buffers(buffers)
+        # LLVM may reorder accesses of pointers that are noalias
         given = [f"ptr %b{i}" if b in overlapping else f"ptr noalias %b{i}" for i, b in enumerate(buffers)]
         division = self.kernel.division
         limits = [] if division is None else _block_bounds(self.domain)
@@ -157,6 +160,7 @@ class _Renderer:
     def _fill_with_identity(self, store: Store) -> None:
         """Fill the target of a fold with its identity."""
         walked = [(i, s) for i, s in enumerate(self.domain.strides(store.strides)) if s]
+        # only along axes on which the place depends: each place is filled once
         loops = [self.values.open_group(i) for i, _ in walked]
         builder = self.text.builder(1)
         value = builder.number(identity(store.word, store.buffer.dtype), store.buffer.dtype)

@@ -38,6 +38,7 @@ class RowFold:
         kind, slot = llvm_type(self.dtype, builder.lanes), self.slots[turn]
         value = builder.cast(value, self.dtype)
         if mask is not None:
+            # lanes outside of the row must not change the result
             nothing = builder.number(identity(self.word, self.dtype), self.dtype)
             truth = llvm_type(BOOL, builder.lanes)
             value = builder.assign_value(
@@ -53,6 +54,7 @@ class RowFold:
         builder.dtype = self.dtype
         kind = llvm_type(self.dtype, lanes)
         parts = [IRValue(builder.assign(f"load {kind}, ptr {slot}"), self.dtype, lanes) for slot in self.slots]
+        # a fixed tree, so that the result does not depend on the machine's order
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [getattr(builder, self.word)(x, y) for x, y in pairs]

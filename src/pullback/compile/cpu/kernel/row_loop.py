@@ -59,6 +59,7 @@ class RowWriter:
                 self.values.splat(line)
             elif id(line) not in wanted:
                 wanted.add(id(line))
+                # a saved line is loaded, so what it was computed from is not needed
                 if line.phase == self.phase.number or line not in self.row_scratch.plan:
                     stack.extend(line.args)
         return [line for line in used if id(line) in wanted]
@@ -87,6 +88,7 @@ class RowWriter:
         depth: dict[int, int] = {}
         for line in self.needed:
             depth[id(line)] = line.weight + max((depth.get(id(a), 0) for a in line.args), default=0)
+        # several long bodies at once would spill registers
         light = sum(line.weight for line in self.needed) <= 40
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
@@ -100,12 +102,15 @@ class RowWriter:
         long = sum(line.weight for line in self.needed) > 40
         divided = self.domain.in_row > 0 and self.domain.divided_group == len(self.domain.sizes) - 1
         if divided or (times > 1 and whole // times):
+            # the blocks of a divided row are multiples of the unrolled step, so each has whole ones
             loop = self._open_vector_loop(times, whole // times * times * lanes, divided)
             base = text.counters[-1]
             self._write_chunks([text.add_offset(base, u * lanes) for u in range(times)], None)
             text.close(loop, stays=long)
+        # vectors that the unrolled loop leaves over, one at a time
         left = whole % times if times > 1 or divided else whole
         start = (whole - left) * lanes
+        # the remainder belongs to the last block
         ending = text.begin_if("%last") if divided and (left or rest) else ""
         if left == 1:
             self._write_chunks([str(start)], None)
@@ -140,6 +145,7 @@ class RowWriter:
                 known[id(line)] = self._compute_line(builder, line, known, counters, mask)
         for known, counters in zip(values, many, strict=True):
             self._write_stores(builder, known, counters, mask)
+        # each of the vectors has a partial sum of its own, so that none waits for another
         for turn, known in enumerate(values):
             for fold in self.folds:
                 fold.take(builder, turn, self._value_of(builder, known, fold.line), mask)
@@ -169,6 +175,7 @@ class RowWriter:
         """Fold a row's result into its cell in memory."""
         builder = self.text.builder(1)
         builder.dtype = store.buffer.dtype
+        # a sum along the innermost axis has one cell for each point of the others
         outer = len(self.domain.sizes) - 1
         strides = self.domain.strides(store.strides)[:outer]
         place = ElementRef(store.buffer, strides, store.offset, self.text.counters[:outer])

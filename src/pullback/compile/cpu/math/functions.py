@@ -73,6 +73,7 @@ class _MathFunction:
         kind = llvm_type(k.dtype, k.lanes)
         if k.lanes > 1:
             near = k.call(f"llvm.vector.reduce.and.v{k.lanes}i1", BOOL, near, lanes=1)
+        # one branch for the whole vector: large arguments are rare
         head = [*k.lines, f"  br i1 {near.name}, label %near, label %far", "far:"]
         k.lines = []
         slow = _call_libm(k, word, *given)

@@ -44,6 +44,7 @@ def emit_batch(
     """Products of a batch one after the other, all or some of them; `pointers` are those of out, left and right at
     their offsets. `function` is the name of a function that computes one element, None for the BLAS.
     """
+    # matrices of a batch are one stride apart; a stride of zero repeats one
     loop = text.open(end or step.out.shape[0], start=start)
     builder, layouts, dtype = text.builder(1), (step.out, step.left, step.right), step.out.buffer.dtype
     steps = [(text.counters[-1], layout.strides[0]) for layout in layouts]
@@ -76,6 +77,7 @@ def emit_one_product(
     out, left, right = pointers
     _, rows, columns = step.out.shape
     depth = step.left.shape[2]
+    # the BLAS takes every scalar by address, so they are constants of the module
     trans_right, ld_right = _leading_dimension(step.right)
     trans_left, ld_left = _leading_dimension(step.left)
     name = "pb_sgemm" if dtype.itemsize == 4 else "pb_dgemm"

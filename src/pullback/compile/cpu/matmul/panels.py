@@ -91,6 +91,7 @@ def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
     lanes = vector_bytes // dtype.itemsize
     tall, vectors = _TILES[vector_bytes]
     tall = min(tall, rows)
+    # few rows leave registers for more columns
     vectors = min(vectors if tall > 4 else 2 * vectors, -(-columns // lanes))
     used = columns % (vectors * lanes)
     return _PanelShape(

@@ -81,6 +81,7 @@ class _SmallProductWriter:
         """For vectors of a row of the result: accumulate left[i, k] times the vector of right[k]."""
         columns = self.step.out.shape[2]
         lanes = self._lanes_for(columns)
+        # the last vector of a row may be partial
         blocks = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
         for first in range(0, len(blocks), _UNROLL):
             self._write_block(blocks[first : first + _UNROLL], lanes)
@@ -91,6 +92,7 @@ class _SmallProductWriter:
         sums = [self.text.slot(kind, builder.number(0.0, self.dtype).name) for _ in blocks]
         loop = self.text.open(self.step.left.shape[2])
         k = self.text.counters[-1]
+        # one element of the left matrix times vectors of a row of the right one
         wide = builder.splat(self._load(one, self._address(one, "%left", row, k), 1))
         for (j, used), slot in zip(blocks, sums, strict=True):
             column = self._load(builder, self._address(builder, "%right", k, j), used)

@@ -76,6 +76,7 @@ class _TileWriter:
         builder.emit("%r = phi ptr [ %right, %entry ], [ %r.next, %loop ]")
         for r, v in self.places:
             builder.emit(f"%s{r}.{v} = phi {kind} [ zeroinitializer, %entry ], [ %t{r}.{v}, %loop ]")
+        # each vector of the right matrix is loaded once and multiplied with a scalar of every row
         columns = [self._load(self._vector_address("%r", v), v) for v in range(self.tile.vectors)]
         for r in range(self.tile.rows):
             place = builder.assign(f"getelementptr inbounds {self.element}, ptr %l, i64 %row{r}")
@@ -83,6 +84,7 @@ class _TileWriter:
             wide = builder.splat(IRValue(number, self.tile.dtype))
             for v, column in enumerate(columns):
                 total = builder.fma(wide, column, IRValue(f"%s{r}.{v}", self.tile.dtype, self.tile.lanes))
+                # the sum is a phi of the loop, so its new value needs a name that is known before
                 builder.lines[-1] = builder.lines[-1].replace(f"  {total.name} =", f"  %t{r}.{v} =", 1)
         builder.emit(f"%l.next = getelementptr inbounds {self.element}, ptr %l, i64 %left_step")
         builder.emit(f"%r.next = getelementptr inbounds {self.element}, ptr %r, i64 %right_step")

@@ -41,6 +41,7 @@ def _transpose_square(builder: IRBuilder, rows: list[IRValue], dtype: np.dtype[A
     lanes, rows = builder.lanes, list(rows)
     kind, step = llvm_type(dtype, lanes), 1
     while step < lanes:
+        # lanes with this bit set come from the other row
         upper = [lanes + i - step if i & step else i for i in range(lanes)]
         lower = [lanes + i if i & step else i + step for i in range(lanes)]
         for i in range(lanes):

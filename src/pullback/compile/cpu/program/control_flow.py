@@ -18,6 +18,7 @@ class _InnerProgram:
         self.steps, self.builder = steps, outer.builder
         before = len(outer.hosts)
         self.name, self.writer = outer.write_inner_program(steps)
+        # only an error in Python ends a loop early: a bad index is reported when the program has run
         self.calls_python = len(outer.hosts) > before
         self.table = f"%table{next(outer.text.counter)}"
         outer.text.entry.append(f"  {self.table} = alloca [{self.writer.next} x ptr]")
@@ -37,6 +38,7 @@ class _InnerProgram:
 def emit_control_flow(writer: ProgramWriter, step: Loop) -> None:
     """Append the instructions."""
     programs = [_InnerProgram(writer, p) for p in step.programs]
+    # nested programs never run at the same time, so all start at one place
     base = writer.arena_pointer(writer.nested)
     status = writer.load_entry(writer.base + 1)
     given, made = [writer.address_of(x) for x in step.inputs], [writer.address_of(x) for x in step.outputs]
@@ -44,6 +46,7 @@ def emit_control_flow(writer: ProgramWriter, step: Loop) -> None:
     for program in programs:
         program.set_entry(program.writer.base, base)
         program.set_entry(program.writer.base + 1, status)
+        # constants are in the table of the outermost program, and passed on
         for buffer in program.writer.constant_buffers:
             program.set_pointer(buffer, writer.pointer(buffer))
         for buffer, pointer in zip(program.steps.inputs, given, strict=True):
@@ -67,6 +70,7 @@ def _emit_iterate(
     at = builder.assign(f"sub nsw i64 {step.rounds - 1}, {at}") if step.reverse else at
     advancing = zip((*body.steps.inputs, *outputs), (*given, *made), (*step.moves, *step.shifts), strict=True)
     for buffer, pointer, by in advancing:
+        # what does not advance is in the table already
         if by:
             body.set_pointer(buffer, emit_address(builder, buffer.dtype, pointer, (at, by)))
     body.call()
@@ -116,6 +120,7 @@ def _emit_branch(
         builder.label(f"W{tag}_{i}")
         branch.call()
         builder.emit(f"br label %Q{tag}")
+    # a number without a branch is reported as a bad index is
     builder.label(f"D{tag}")
     builder.emit(f"store i32 1, ptr {status}")
     builder.emit(f"br label %Q{tag}")

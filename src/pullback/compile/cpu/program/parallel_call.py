@@ -34,6 +34,7 @@ def render_block(buffers: Sequence[Buffer], division: Division, scratch: int) ->
         "  br label %end",
         "end:",
     ]
+    # the pool calls every block with the same three arguments
     head = "define internal void @NAME.block(ptr %given, i64 %block, i64 %worker) #0 {\nentry:"
     return "\n".join([head, *lines, "  ret void", "}"])
 

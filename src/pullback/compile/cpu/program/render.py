@@ -71,6 +71,7 @@ class ProgramWriter:
         self.globals: BlasConstants = outer.globals if outer else BlasConstants()
         self.declared: set[str] = outer.declared if outer else set()
         self.functions: dict[str, str] = outer.functions if outer else {}
+        # kernels that differ only in their buffers share one function
         self.rendered: dict[Any, tuple[RenderedKernel, list[int]]] = outer.rendered if outer else {}
         self.math_functions: dict[str, str] = outer.math_functions if outer else {}
         self.bodies: list[str] = outer.bodies if outer else []
@@ -145,6 +146,7 @@ class ProgramWriter:
             if buffer.kind == "arena":
                 self.known[buffer] = self.arena_pointer(buffer.offset)
             else:
+                # a constant gets the next entry when it is first used
                 if buffer not in self.table:
                     self.table[buffer] = self.next
                     self.next += 1

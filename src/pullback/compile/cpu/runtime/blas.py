@@ -49,6 +49,7 @@ def _user_library() -> ctypes.CDLL | None:
 
 def _find_address(library: ctypes.CDLL, name: str) -> int:
     """The address of a function with Fortran's calling convention and 32-bit integers."""
+    # Fortran compilers append an underscore, and SciPy's build prepends its name
     for spelling in (f"{name}_", name, f"scipy_{name}_"):
         try:
             return ctypes.cast(getattr(library, spelling), ctypes.c_void_p).value or 0

@@ -33,6 +33,7 @@ class HostCallbacks:
     def _run_host(self, number: int, table: int) -> None:
         step, writer = self._hosts[number]
         try:
+            # after an error native code may call once more before it sees the status
             if threading.get_ident() not in self._errors:
                 step.run(lambda buffer: _flat_array(buffer, writer, table))
         except BaseException as error:  # it must not pass through native code
