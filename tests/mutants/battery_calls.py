@@ -43,6 +43,8 @@ from pullback.compile.stage.locations import (
 )
 from pullback.compile.stage.residuals import is_cheap
 from pullback.errors import ArgumentError, GraphError, IndexingError, LeakError, MiscompiledError
+from pullback.program.constants import Constants
+from pullback.program.hoist import hoist
 from pullback.program.ir import Program
 from pullback.program.passes import merge_equal, replace_full_scatters
 from pullback.program.split import split_forward_backward
@@ -82,6 +84,7 @@ def calls() -> Iterator[Check]:
     yield _checked_code
     yield _kept_for_backward
     yield _recomputed_in_backward
+    yield _captured_values
     yield _arena
     yield _lock_at_fork
     yield _circumstances
@@ -652,23 +655,40 @@ def _kept_for_backward() -> None:
         assert len(parts.forward.outputs) == (2 if ("result", 1) in held else 1)
 
 
+def _captured_values() -> None:
+    """Arrays with axes and values of ours become inputs: live tensors themselves, those that died as their arrays."""
+    spec, number, constants = pb.spec_of(X), np.array(2.0), Constants()
+    assert hoist(stage(lambda x: [x * number], spec))[1] == []
+    live, tracked = pb.tensor(X), pb.tensor(X, requires_grad=True)
+    program = stage(lambda x: [x * live * pb.tensor(X + 1.0)], spec, constants=constants)
+    found = hoist(program, origin=constants.origin)[1]
+    assert found[0] is live
+    assert [type(v) for v in found] == [pb.Tensor, np.ndarray]
+    (value,) = hoist(stage(lambda x: [x * tracked], spec))[1]
+    assert value.node is tracked.node
+    assert hoist(stage(lambda: [X + 1.0]))[1] == []  # no inputs, no scope
+    inner: list[Any] = []
+    outer = stage(lambda x: inner.extend(hoist(stage(lambda: [x]))) or [x], spec)
+    assert [len(inner[0].inputs), inner[1][0] is outer.inputs[0]] == [1, True]
+
+
 def _recomputed_in_backward() -> None:
     """A residual is recomputed if that needs no more bytes; what is at hand, or has another result, is not."""
     every, products = (lambda e: True), (lambda e: e.op.name in ("multiply", "stop_gradient"))
-    cases: list[tuple[Any, Any, int]] = [
-        (pb.tanh, every, 1),
-        (lambda x: pb.sin(pb.split(x, [1])[0]), every, 2),
-        (lambda x: (pb.sin(x) * pb.exp(x)) ** 2, products, 4),  # of two values that are saved anyway: r = a b
-        (lambda x: pb.stop_gradient(pb.sin(x) * pb.exp(x)) * x, products, 2),  # of two values that are not
+    cases: list[tuple[Any, Any, list[int]]] = [
+        (pb.tanh, every, [0]),
+        (lambda x: pb.sin(pb.split(x, [1])[0]), every, [1]),
+        (lambda x: (pb.sin(x) * pb.exp(x)) ** 2, products, [1, 2, 3]),  # of two values that are saved anyway: r = a b
+        (lambda x: pb.stop_gradient(pb.sin(x) * pb.exp(x)) * x, products, [1]),  # of two values that are not
     ]
-    for f, cheap, count in cases:
+    for f, cheap, held in cases:
 
         def both(*symbols: Any, f: Any = f) -> list[Any]:
             out, pull = pb.vjp(f, symbols[0])
             return [out, *pull(symbols[1])]
 
         parts = split_forward_backward(_traced(both, X, f(X)), 1, 1, cheap)
-        assert len(parts.forward.outputs) == count, (count, str(parts.forward))
+        assert sorted(parts.residual_sources) == [("result", i) for i in held], (held, str(parts.forward))
         found = parts.forward.run(X)
         forward = found if isinstance(found, tuple) else (found,)
         residuals = [X if where == "argument" else forward[i] for where, i in parts.residual_sources]

@@ -7,6 +7,7 @@ EXPLAINED_CALLS: dict[str, str] = {
     "compile.cpu.runtime.link load_code: left out: engine.finalize_object()": (
         "what llvmlite asks for; LLVM does it by itself when an address is asked for"
     ),
+    "program.hoist hoist: operand dropped: is_array(x.value)": "what an untracked tensor wraps stands for it",
     "compile.jit Specialization.as_op: comparison: self.limit is None": "what is kept, and what is computed again",
     "compile.jit Specialization.run: operand dropped: ()": (
         "said for the type checker: the state of a current form can be read"
