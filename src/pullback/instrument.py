@@ -9,40 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
+
+# plain classes: named tuples take longer to define than the rest of this module to import
 
 
-class OpCall(NamedTuple):
+class OpCall:
     """A call that is about to be computed: on bare arrays without a tensor (`level` 0), or on tensors of a level.
     `values` are the arguments one level below, and may be replaced; `tracked`: a node will be made.
     """
 
-    op: Any
-    args: Sequence[Any]
-    values: list[Any]
-    static: dict[str, Any]
-    level: int
-    tracked: bool
+    __slots__ = ("args", "level", "op", "static", "tracked", "values")
+
+    def __init__(
+        self, op: Any, args: Sequence[Any], values: list[Any], static: dict[str, Any], level: int, tracked: bool
+    ) -> None:
+        self.op, self.args, self.values, self.static = op, args, values, static
+        self.level, self.tracked = level, tracked
 
 
-class ProgramCall(NamedTuple):
+class ProgramCall:
     """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps."""
 
-    name: str
-    arrays: Sequence[Any]
-    workspace: Callable[[], Sequence[Any]]
+    __slots__ = ("arrays", "name", "workspace")
+
+    def __init__(self, name: str, arrays: Sequence[Any], workspace: Callable[[], Sequence[Any]]) -> None:
+        self.name, self.arrays, self.workspace = name, arrays, workspace
 
 
-class SavedSlot(NamedTuple):
+class SavedSlot:
     """Where a value is saved: the name and arguments of the op, the position (an argument's, or `OUT`), the user's
     line, and the node of the leaf whose value it is, if it is one's.
     """
 
-    name: str
-    args: tuple[str, ...]
-    position: int
-    line: tuple[CodeType | None, int]
-    leaf: Any = None
+    __slots__ = ("args", "leaf", "line", "name", "position")
+
+    def __init__(
+        self, name: str, args: tuple[str, ...], position: int, line: tuple[CodeType | None, int], leaf: Any = None
+    ) -> None:
+        self.name, self.args, self.position, self.line, self.leaf = name, args, position, line, leaf
 
     def __str__(self) -> str:
         argument = self.args[min(self.position, len(self.args) - 1)].lstrip("*")
