@@ -25,7 +25,7 @@ from ..graph.passes import optimize
 from ..instrument import ProgramCall
 from ..ops.dispatch import apply, as_value
 from ..ops.elementwise import pointwise
-from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
+from ..ops.op import UNKNOWN, Op, as_formula
 from ..ops.specialize import Equation, Symbol, is_unchanged, replay, stage_equations
 from ..settings import PLAIN, installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -394,6 +394,8 @@ class Specialization:
         every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
         if not any(isinstance(v, Value) for v in every):
             return self._store_states(self.compute(*every))
+        if self.has_impure_ops:  # the programs of its derivatives would run them again
+            return self._store_states(self.replay(*every))
         needs = self._tracked_arguments(every)
         saves = needs and self.limit is None  # within a budget nothing is saved for the backward pass
         op, more = self._recording_op(needs) if saves else (self.op, [])
@@ -404,6 +406,10 @@ class Specialization:
         return self._store_states(
             [x if back & tracked else _without_gradient(x, ahead & tracked) for x, back, ahead in each]
         )
+
+    @functools.cached_property
+    def has_impure_ops(self) -> bool:
+        return any(e.op.effects.runs_once for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""
@@ -533,11 +539,10 @@ class Specialization:
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
         specs = tuple(spec_of(o) for o in self.graph.outputs)
-        effects = IMPURE if any(e.op.effects.runs_once for e in self.graph.equations) else UNKNOWN
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: specs[0] if one else specs, pulls={}, joint=as_formula(joint), push=push, batch=batch,
-            samples=lambda rng: [], effects=effects,
+            samples=lambda rng: [], effects=UNKNOWN,
         )  # fmt: skip
 
     def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
