@@ -96,11 +96,16 @@ class Target:
     can_divide_batches: Callable[[], bool] = lambda: False
 
     def computes_in(self, dtype: np.dtype[Any]) -> bool:
-        return dtype.name in self.dtypes
+        return _name_of(dtype) in self.dtypes
 
     def supports(self, op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
         """Whether an op's kernel uses only words that the target has for the dtype it computes in."""
         return _supports(self, op, args, out)
+
+
+@functools.lru_cache(maxsize=256)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy puts together at each access
 
 
 @functools.lru_cache(maxsize=4096)
