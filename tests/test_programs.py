@@ -11,7 +11,6 @@ from pullback.program.hoist import hoist
 from pullback.program.ir import Program
 from pullback.program.run import run
 from pullback.program.stage import stage
-from pullback.settings import override_modes
 
 SPEC = pb.spec_of(np.ones(4))
 
@@ -72,7 +71,7 @@ def test_the_prepared_form_computes_what_the_ops_do(shapes):
     x, y = (rng.normal(size=s) for s in shapes)
     program = stage(busy, pb.spec_of(x), pb.spec_of(y))
     before = x.copy(), y.copy()
-    with override_modes(anomaly=True):  # every equation runs as an op
+    with pb.detect_anomaly():  # every equation runs as an op
         wanted = run(program, [x, y])
     for _ in range(4):  # the first run prepares nothing, the others reuse memory
         found = run(program, [x, y])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..arrays.backends import is_array
 from ..arrays.node import Node
 from ..arrays.value import unwrap_array
 from ..errors import AnomalyError
@@ -45,7 +46,7 @@ class AnomalyCheck(Instrument):
     def pulled(self, node: Node, shares: tuple[Any, ...]) -> None:
         for position, share in zip(node.rule.needs, shares, strict=True):
             value = unwrap_array(strip_mask(share))
-            if value is None:
+            if not is_array(value):  # several results wait to be joined, or a program is traced
                 continue
             # computed below the instruments: these ops are none of the program's
             if not self._nan_only and compute(pointwise.isfinite.op, (value,), {}).all():

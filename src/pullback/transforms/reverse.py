@@ -203,16 +203,17 @@ def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
 class Pullback:
     """What f did with its variables, ready to pull cotangents of its results back to them."""
 
-    __slots__ = ("_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording")
+    __slots__ = ("_given", "_inputs", "_own_nodes", "_scope", "_tracked", "_uses_foreign", "_xs", "outs", "recording")
 
     def __init__(self, f: Callable[..., Any], xs: list[Any], scope: Scope | None) -> None:
         self._xs = xs
         self._scope = scope = _highest_scope(xs, scope)
         self.recording = modes().grad
         with enable_grad(), DifferentiatedCall() as call:
-            given = [_make_variable(x, scope, call) for x in xs]
-            self._inputs = [alias(x) for x in given]  # f may rebind its own
-            self.outs: list[Any] = f(*given)
+            # held: a leaf points at its tensor weakly, and a tape inside f asks whether that is alive
+            self._given = [_make_variable(x, scope, call) for x in xs]
+            self._inputs = [alias(x) for x in self._given]  # f may rebind its own
+            self.outs: list[Any] = f(*self._given)
         for out in self.outs:
             if isinstance(out, Tensor) and out.node is not None and is_package_code(out.node.code):
                 propagate_call_site(out.node, user_line(sys._getframe(2)))  # f is one of our own ops

@@ -18,6 +18,7 @@ from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...errors import ArgumentError, GraphError
 from ...settings import modes, no_grad, override_modes
+from ...tape.sweep import replay_decision
 from .listing import format_table, live_steps
 from .query import (
     LeafPlace,
@@ -306,7 +307,7 @@ class GradientTape:
         if recording and self.persistent and self._open:
             return True, True
         nodes = [y.node for y in roots if isinstance(y, Tensor) and y.node is not None]
-        others = is_marked_by_others(nodes, {mark.node for mark in self._marks()})
+        others = replay_decision(is_marked_by_others(nodes, {mark.node for mark in self._marks()}))
         return recording and others, self.persistent or others
 
     def _finish_query(self, released: Sequence[Tensor] = ()) -> None:
