@@ -147,8 +147,10 @@ def _returned_argument(e: Equation) -> Any:
     """The argument whose values an equation returns, by its op's arithmetic; None for others."""
     if e.op.algebra.weights == (1.0,):
         return e.args[0]
-    neutral = e.op.algebra.neutral.items()
-    return next((e.args[1 - i] for i, number in neutral if _is_number(e.args[i], number)), None)
+    for i, number in e.op.algebra.neutral.items():
+        if _is_number(e.args[i], number):
+            return e.args[1 - i]
+    return None
 
 
 def replace_full_scatters(program: Program) -> Program:
