@@ -10,7 +10,7 @@ from ..arrays.backends import is_array
 from ..errors import PullbackError
 from ..ops.dispatch import compute
 from ..ops.forms import Cast, Expand, ScatterAdd
-from ..ops.op import OPAQUE
+from ..ops.op import IDENTITY, OPAQUE, Algebra
 from ..ops.shape.reshaping import reshape_op
 from .ir import Equation, Program, Symbol
 from .stage import stage
@@ -134,23 +134,20 @@ def simplify(program: Program) -> Program:
     """Drop equations that change nothing."""
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        if e.op.algebra is OPAQUE:
-            return None
-        found = _returned_argument(e)
+        algebra = e.op.algebra
+        found = None if algebra is OPAQUE else _returned_argument(algebra, e.args)
         # an argument of another shape or dtype is still broadcast or converted
         return (found,) if isinstance(found, Symbol) and found.spec == e.results[0].spec else None
 
     return _rewrite(program, replace)
 
 
-def _returned_argument(e: Equation) -> Any:
-    """The argument whose values an equation returns, by its op's arithmetic; None for others."""
-    if e.op.algebra.weights == (1.0,):
-        return e.args[0]
-    for i, number in e.op.algebra.neutral.items():
-        if _is_number(e.args[i], number):
-            return e.args[1 - i]
-    return None
+def _returned_argument(algebra: Algebra, args: Sequence[Any]) -> Any:
+    """The argument whose values an op returns, by its arithmetic; None for others."""
+    for i, number in algebra.neutral.items():
+        if _is_number(args[i], number):
+            return args[1 - i]
+    return args[0] if algebra.weights == IDENTITY.weights else None
 
 
 def replace_full_scatters(program: Program) -> Program:
