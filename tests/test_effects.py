@@ -119,6 +119,25 @@ def test_a_compiled_derivative_runs_an_impure_op_once(derive):
     np.testing.assert_allclose(found, 2.0 * np.cos(2.0 * X), rtol=1e-14)
 
 
+def test_every_derivative_of_a_compiled_function_runs_an_impure_op_once():
+    double, calls = counting(False)
+    f = pb.jit(lambda x: (pb.sin(double(x)), pb.argmax(x)))
+    x = pb.tensor(X, requires_grad=True)
+    ways = {
+        "pushed": lambda: pb.jvp(lambda x: f(x)[0], (X,), (X,)),
+        "pulled": lambda: pb.sum(f(x)[0]).backward(),
+        "second": lambda: pb.jvp(pb.grad(lambda x: pb.sum(f(x)[0])), (X,), (X,)),
+        "linear": lambda: pb.linearize(lambda x: f(x)[0], X),
+    }
+    for name, way in ways.items():
+        way()
+        assert counted(calls, way)[1] == 1, name
+    with pb.memory_budget("1 MiB"):
+        ways["pulled"]()
+        assert counted(calls, ways["pulled"])[1] == 1
+    np.testing.assert_allclose(ways["pushed"]()[1], 2.0 * X * np.cos(2.0 * X), rtol=1e-14)
+
+
 def test_impure_ops_of_a_compiled_program_keep_their_order():
     seen = []
 

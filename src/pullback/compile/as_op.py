@@ -12,7 +12,7 @@ from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
-from ..ops.op import IMPURE, UNKNOWN, Op, as_formula
+from ..ops.op import UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
 from ..program.split import split_forward_backward
@@ -86,11 +86,10 @@ class CompiledOp:
             found = self.batch_over(tuple(axes))(*args)
             return (found[0], 0) if one else (tuple(found), (0,) * len(found))
 
-        effects = IMPURE if any(e.op.effects.runs_once for e in self.staged.equations) else UNKNOWN
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=effects,
+            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:

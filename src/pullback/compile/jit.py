@@ -398,7 +398,13 @@ class Specialization:
         every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
         if not any(isinstance(v, Value) for v in every):
             return self._store_states(self.compute(*every))
+        if self.has_impure_ops:  # the programs of its derivatives would run them again
+            return self._store_states(self.as_op.replay(*every))
         return self._store_states(self.as_op.apply(every))
+
+    @functools.cached_property
+    def has_impure_ops(self) -> bool:
+        return any(e.op.effects.runs_once for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""

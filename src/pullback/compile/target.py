@@ -23,7 +23,7 @@ from .vocabulary import VOCABULARY, computation_dtype, words_of
 @dataclass(frozen=True, slots=True)
 class Costs:
     """The cost model: nanoseconds per point of one addition's weight, per byte moved, per multiplication of a product,
-    and per byte of an op that the array library executes; and the rounds that a loop of unknown length is assumed to
+    and per byte of an op that NumPy executes; and the rounds that a loop of unknown length is assumed to
     run.
     """
 
@@ -76,8 +76,8 @@ class Target:
     """A machine: what it computes natively, its costs and limits, and how steps become something that runs."""
 
     name: str
-    #: Names of the dtypes it computes in, and the words of the kernel vocabulary that it has; ops on others run on the
-    #: array library.
+    #: Names of the dtypes it computes in, and the words of the kernel vocabulary that it has; ops on others fall back
+    #: to NumPy.
     dtypes: frozenset[str]
     words: frozenset[str]
     costs: Costs
@@ -96,11 +96,16 @@ class Target:
     can_divide_batches: Callable[[], bool] = lambda: False
 
     def computes_in(self, dtype: np.dtype[Any]) -> bool:
-        return dtype.name in self.dtypes
+        return _name_of(dtype) in self.dtypes
 
     def supports(self, op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
         """Whether an op's kernel uses only words that the target has for the dtype it computes in."""
         return _supports(self, op, args, out)
+
+
+@functools.lru_cache(maxsize=256)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy puts together at each access
 
 
 @functools.lru_cache(maxsize=4096)

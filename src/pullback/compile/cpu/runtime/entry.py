@@ -21,6 +21,9 @@ from ....arrays.spec import Spec
 _TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _FASTCALL = 0x80
+#: Up to so many pairs of arrays are compared by unrolled code, which LLVM compiles faster than a loop; more of them
+#: in a loop, or LLVM would take seconds.
+MAX_UNROLLED_PAIRS = 100
 
 
 def is_abi_supported() -> bool:
@@ -93,9 +96,23 @@ def _without_gil(running: list[str]) -> list[str]:
 
 
 def _check_apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
-    """Memory that is written must not overlap another array: one's end is not after the other's start. The starts and
-    ends go into two tables, those of arrays that are written first.
-    """
+    """Memory that is written must not overlap another array: one's end is not after the other's start."""
+    lines: list[str] = []
+    pairs = [(i, j) for i in sorted(written) for j in range(len(specs)) if j not in written or i < j]
+    if len(pairs) > MAX_UNROLLED_PAIRS:
+        return _check_apart_in_loop(specs, written)
+    for n, (i, j) in enumerate(pairs):
+        if specs[i].nbytes and specs[j].nbytes:
+            for a, b in ((i, j), (j, i)):
+                lines.append(f"  %e{n}a{a} = getelementptr i8, ptr %o{a}data, i64 {specs[a].nbytes}")
+                lines.append(f"  %e{n}b{a} = icmp ule ptr %e{n}a{a}, %o{b}data")
+            lines.append(f"  %e{n}o = or i1 %e{n}b{i}, %e{n}b{j}")
+            lines += [f"  br i1 %e{n}o, label %apart{n}, label %no", f"apart{n}:"]
+    return lines
+
+
+def _check_apart_in_loop(specs: Sequence[Spec], written: set[int]) -> list[str]:
+    """The same for many arrays: their starts and ends go into two tables, those that are written first."""
     order = [i for i in (*sorted(written), *(j for j in range(len(specs)) if j not in written)) if specs[i].nbytes]
     count, first = len(order), sum(i in written for i in order)
     lines = [f"  %starts = alloca [{count} x i64]", f"  %ends = alloca [{count} x i64]"]
