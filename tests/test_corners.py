@@ -414,7 +414,7 @@ def test_where_behind_products_costs_no_more_products_when_compiled():
 
 def contractions():
     ops.load_all_ops()
-    return [op for op in OPS.values() if op.motion == "contract"]
+    return [op for op in OPS.values() if op.family == "contraction"]
 
 
 @pytest.mark.parametrize("op", contractions(), ids=lambda op: op.name)

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import pullback
+from pullback.ops import load_all_ops
 
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
@@ -256,3 +257,59 @@ def test_rules_and_engine_do_not_name_numpy_functions():
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
         }
         assert used <= {"ndarray", "dtype", "float64", "generic", "asarray"}, module
+
+
+def _is_op_name(node: ast.AST) -> bool:
+    """op.name or x.op.name."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "name"
+        and (getattr(node.value, "id", "") == "op" or getattr(node.value, "attr", "") == "op")
+    )
+
+
+def _is_record_of(node: ast.AST, known: set[str]) -> bool:
+    """multiply.op or pointwise.multiply.op, for the name of an op."""
+    if not isinstance(node, ast.Attribute) or node.attr != "op":
+        return False
+    return getattr(node.value, "attr", getattr(node.value, "id", "")) in known
+
+
+def name_switches(tree: ast.AST, known: set[str]) -> list[int]:
+    """The lines that ask which op they have: by a comparison with its name or its record, or in a table of names."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            asked = any(map(_is_op_name, sides)) or any(_is_record_of(side, known) for side in sides)
+        elif isinstance(node, ast.Subscript):
+            constant = isinstance(node.slice, ast.Constant) and getattr(node.value, "id", "") == "OPS"
+            asked = constant or _is_op_name(node.slice)
+        else:
+            is_get = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get"
+            asked = is_get and any(map(_is_op_name, node.args))
+        if asked:
+            found.append(node.lineno)
+    return found
+
+
+def test_what_an_op_is_asked_stands_in_its_record():
+    """Not its name: a user's op may have the same, and the next op of a kind would be forgotten."""
+    known = {*load_all_ops(), "unrecorded"}
+    free = {m for m in MODULES if m == "ops.op" or m.startswith("tools.certify")}  # the register, and tables of tests
+    found = {m: name_switches(ast.parse(MODULES[m].read_text()), known) for m in MODULES if m not in free}
+    assert {m: lines for m, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'e.op.name == "name"',
+        "op is not pointwise.multiply.op",
+        'OPS["reshape"]',
+        "rules.get(e.op.name, ())",
+        "t[op.name]",
+    ],
+)
+def test_a_question_for_a_name_is_found(source):
+    assert name_switches(ast.parse(source), {"multiply"}) == [1]

@@ -15,7 +15,9 @@ from pullback.ops import OPS, load_all_ops, statics
 from pullback.ops.dispatch import apply
 from pullback.ops.eager import public_function
 from pullback.ops.families import linear
+from pullback.ops.op import OPAQUE
 from pullback.ops.op_samples import normal_samples
+from pullback.program.passes import optimize
 from pullback.tools.certify.oracles import has_oracle, oracle_of
 from pullback.transforms.stage import stage
 
@@ -175,7 +177,7 @@ def test_gradients_keep_their_dtype(case: Case, dtype: str):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", [c for c in SMOOTH if c.op.family == "elementwise"], ids=name)
+@pytest.mark.parametrize("case", [c for c in SMOOTH if c.op.family == "elementwise" and not c.static], ids=name)
 def test_fast_path_is_the_general_path(case: Case, dtype: str):
     """Saved-value hooks force the general path; both must give the same bits. All arguments get one shape."""
     case = case.cast(dtype)
@@ -287,3 +289,37 @@ def test_samples_are_columns(picked_rows):
     (first, static), (second, more) = picked_rows[0].samples(np.random.default_rng(0))
     assert (first[0].shape, static) == ((3,), {"axis": 0, "factor": 2})
     assert (second[0].shape, more) == ((2, 3), {"axis": 1, "factor": 2})
+
+
+ALGEBRA = [c for c in cases(lambda op: op.algebra is not OPAQUE) if c.args[0].size]
+
+
+@pytest.mark.parametrize("case", ALGEBRA, ids=name)
+def test_what_a_record_says_of_its_arithmetic_is_so(case: Case):
+    algebra, args = case.op.algebra, case.args
+    out = case.call(*args)
+    if algebra.weights:
+        np.testing.assert_allclose(out, sum(w * x for w, x in zip(algebra.weights, args, strict=True)), rtol=1e-15)
+    if algebra.is_product:
+        np.testing.assert_array_equal(out, args[0] * args[1])
+    if algebra.is_quotient:
+        np.testing.assert_allclose(out * args[1], np.broadcast_to(args[0], out.shape), rtol=1e-15)
+    for position, number in algebra.neutral.items():
+        x = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan])
+        given = [x, x]
+        given[position] = np.float64(number)
+        found = case.call(*given)
+        np.testing.assert_array_equal(found, x)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
+
+
+def test_a_users_op_of_a_known_name_keeps_its_own_arithmetic():
+    @pb.custom_op
+    def multiply(x, y):
+        return np.asarray(x * y + 1.0)
+
+    multiply.def_spec(lambda x, y: x)
+    program = optimize(stage(lambda x: multiply(x, 1.0))(np.ones(3)))
+    assert len(program.equations) == 1
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(pb.jit(lambda x: multiply(x, 1.0))(x), x + 1.0)

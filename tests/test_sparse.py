@@ -117,7 +117,7 @@ def test_every_record_is_covered(case, kind):
         jacobian = dense_jacobian(function, x)
         assert found.shape == jacobian.shape
         assert not (jacobian != 0)[~found].any()
-        if kind == "local" and case.op.motion in ("pointwise", "rearrange"):
+        if kind == "local" and (case.op.rearranges or case.op.family == "elementwise"):
             assert np.array_equal(found, jacobian != 0)
 
 
@@ -265,7 +265,7 @@ def test_a_linear_op_with_signs_is_run_element_by_element():
     weights = np.array([[1.0, -1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 2.0]])
     op = linear(
         "sparse_test_signs",
-        motion="",
+        rearranges=False,
         value=lambda xp, x: weights @ x,
         spec=lambda x: x,
         transpose=lambda bar: pb.matmul(weights.T, bar),

@@ -12,7 +12,6 @@ from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
-from ..ops.elementwise import pointwise
 from ..ops.op import UNKNOWN, Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
@@ -177,7 +176,7 @@ class CompiledOp:
     @functools.cached_property
     def moves(self) -> list[int]:
         """The inputs whose tangents each output moves with: those too that `no_grad` hides from cotangents."""
-        return self._find_reach(lambda op, i: op is pointwise.unrecorded.op or _passes_back(op, i))
+        return self._find_reach(lambda op, i: op.stops_tapes or _passes_back(op, i))
 
     def _find_reach(self, passes: Callable[[Op, int], bool]) -> list[int]:
         # one bit an input, so that a program of many equations is walked once

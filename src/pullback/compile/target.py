@@ -110,8 +110,6 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool:
-    if op.kernel is None:
-        return False
     kind = computation_dtype(args, out).kind
     if kind == "f" and all(s.dtype.kind in "iu" for s in args) and out.dtype.kind == "b":
         return False  # signed and unsigned have no common dtype, yet NumPy compares them exactly

@@ -21,7 +21,9 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, GraphError, LeakError, ShapeError
 from ..ops.dispatch import as_value
-from ..ops.op import OPS, Op
+from ..ops.op import Op
+from ..ops.reduce.scans import cumulative_sum_op
+from ..ops.shape.reshaping import broadcast_op
 from ..program.ir import Program
 from ..program.passes import drop_unused, merge_equal
 from ..program.text import format_spec
@@ -111,11 +113,11 @@ class Graph:
 
     def full_array(self, number: Any, shape: tuple[Any, ...]) -> Any:
         """An array of one number in a shape with unknown sizes."""
-        return self.write(OPS["broadcast_to"], (number,), {"shape": shape})
+        return self.write(broadcast_op, (number,), {"shape": shape})
 
     def arange_array(self, size: Size) -> Any:
         """The numbers from zero up to a size."""
-        return self.write(OPS["cumulative_sum"], (self.full_array(np.ones((), np.intp), (size,)),), {"axis": 0}) - 1
+        return self.write(cumulative_sum_op, (self.full_array(np.ones((), np.intp), (size,)),), {"axis": 0}) - 1
 
     def check_own(self, value: Any, what: str) -> GraphValue:
         if not isinstance(value, GraphValue):

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeEr
 from . import basis, batching, op_samples
 from .dispatch import promotion_argument, run
 from .eager import public_function
-from .op import PURE, Effects, Formula, MaskedCotangent, Op, as_formula, register
+from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register
 
 FormulaFunction = Callable[..., Any]
 
@@ -30,6 +30,7 @@ def elementwise(
     samples: FormulaFunction | None = None,
     push: FormulaFunction | None = None,
     conjugate: bool = True,
+    algebra: Algebra = OPAQUE,
 ) -> Any:
     """An elementwise op: states one partial per argument, or with `bar` among its names, the product of
     the cotangent with the partial. None: the derivative is zero everywhere. Returns the public function.
@@ -51,7 +52,7 @@ def elementwise(
         kernel=None if kernel is no_kernel else kernel or (lambda k, *scalars: getattr(k, name)(*scalars)),
         samples=samples or op_samples.reals(len(args)),
         ufunc=ufunc,
-        motion="pointwise",
+        algebra=algebra,
         statics={},
         differentiable=dtype not in ("bool", "bits"),
     )
@@ -82,14 +83,14 @@ def linear(
     samples: FormulaFunction,
     spec: FormulaFunction = same_spec,
     batch: FormulaFunction = batching.batch_in_front,
-    motion: str = "rearrange",
+    rearranges: bool = True,
     form: Any = None,
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
-    copies, drops or adds up elements; where a weight may be negative or complex, `motion=""`.
+    copies, drops or adds up elements; where a weight may be negative or complex, `rearranges=False`.
     """
     args = _argument_names(value, statics)
     pulls = transpose if isinstance(transpose, Mapping) else {args[-1]: transpose}
@@ -107,7 +108,7 @@ def linear(
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
-        samples=samples, motion=motion, form=form, effects=effects, statics=statics or {},
+        samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {},
     )  # fmt: skip
     return register(op)
 
@@ -147,7 +148,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
-        motion="contract", form=form, statics=statics or {},
+        form=form, statics=statics or {},
     )  # fmt: skip
     return register(op)
 
@@ -178,7 +179,7 @@ def general(
     args: tuple[str, ...] = (),
     batch: FormulaFunction = batching.batch_in_front,
     family: str = "general",
-    motion: str = "",
+    rearranges: bool = False,
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     meet: Callable[..., None] | None = None,
@@ -193,8 +194,8 @@ def general(
         name=name, family=family, args=args or _argument_names(value, statics), value=value, spec=spec,
         pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples,
-        differentiable=push is not None, motion=motion, joint=None if joint is None else as_formula(joint), form=form,
-        statics=statics or {}, meet=meet,
+        differentiable=push is not None, rearranges=rearranges, form=form,
+        joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet,
     )  # fmt: skip
     return register(op)
 

@@ -64,7 +64,7 @@ def _fft_value(xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str)
 # The matrix of the transform is symmetric, so its conjugate transpose is its conjugate: the unscaled inverse transform.
 _fft: Op = linear(
     "fft",
-    motion="",
+    rearranges=False,
     statics={"axes": statics.axes, "inverse": statics.flag, "norm": statics.choice(*_OPPOSITE)},
     value=_fft_value,
     spec=_fft_spec,
@@ -111,7 +111,7 @@ def _irfft_transpose(bar: Any, n: int, axis: int, norm: str) -> Any:
 
 _rfft: Op = linear(
     "rfft",
-    motion="",
+    rearranges=False,
     statics={"axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=lambda xp, x, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm).astype(_complex_dtype(x.dtype), copy=False),
     spec=_rfft_spec,
@@ -137,7 +137,7 @@ def _irfft_value(xp: Any, x: Any, n: int, axis: int, norm: str) -> Any:
 
 _irfft: Op = linear(
     "irfft",
-    motion="",
+    rearranges=False,
     statics={"n": statics.integer(1), "axis": statics.axis, "norm": statics.choice(*_OPPOSITE)},
     value=_irfft_value,
     spec=_irfft_spec,

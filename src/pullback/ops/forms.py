@@ -62,6 +62,12 @@ class Join:
     __slots__ = ()
 
 
+class Name:
+    """The argument itself, from now on known under the static `name`."""
+
+    __slots__ = ()
+
+
 class ScatterAdd:
     """Zeros with the first argument added at the static `index`, in which the other arguments are slots."""
 

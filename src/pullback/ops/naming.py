@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from . import statics
 from .dispatch import apply, as_value
 from .families import linear
-from .forms import Recompute
+from .forms import Name, Recompute
 from .op import Effects
 from .op_samples import normal_samples
 
@@ -19,6 +19,7 @@ _name = linear(
     value=lambda xp, x, name: xp.asarray(x),
     transpose=lambda bar: bar,
     samples=normal_samples([(3,), (2, 2), (), (0,)], name=["a", "b", "c", "d"]),
+    form=Name(),
 )
 
 _again = linear(

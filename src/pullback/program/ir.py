@@ -111,7 +111,7 @@ class Symbol(SymbolicValue):
         return self._append(op, args, static)
 
     def _append(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-        if op is basis.unrecorded.op and self.is_tangent:
+        if op.stops_tapes and self.is_tangent:
             return resolve_symbol(args[0])
         given = tuple([spec_of(x) for x in args])
         made = op.spec_of(given, static) if static or op.family != "elementwise" else pointwise_spec(op, given)
@@ -152,7 +152,7 @@ def _unrecorded(op: Op, args: Sequence[Any], results: tuple[Symbol, ...]) -> Seq
     """The arguments of an op under `no_grad`, such that no derivative of the program ever goes back through them."""
     for result in results:
         result.recorded = False
-    return args if op is basis.unrecorded.op else [basis.unrecorded(x) if _is_recorded(x) else x for x in args]
+    return args if op.stops_tapes else [basis.unrecorded(x) if _is_recorded(x) else x for x in args]
 
 
 def _is_recorded(x: Any) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..errors import PullbackError
 from ..ops.dispatch import compute
-from ..ops.elementwise import pointwise
 from ..ops.forms import Cast, Expand, ScatterAdd
-from ..ops.op import OPS
+from ..ops.op import IDENTITY, OPAQUE, Algebra
+from ..ops.shape.reshaping import reshape_op
 from .ir import Equation, Program, Symbol
 from .stage import stage
 from .verify import verify_program
@@ -85,23 +85,6 @@ def _is_number(x: Any, value: float) -> bool:
     return not isinstance(x, Symbol) and not (is_array(x) and x.ndim) and bool(x == value)
 
 
-def _is_one(x: Any) -> bool:
-    return _is_number(x, 1)
-
-
-#: Rules as data: (op, which argument must be what, which argument is the result). The spec must stay the same.
-IDENTITIES: tuple[tuple[Any, int | None, Callable[[Any], bool] | None, int], ...] = (
-    (pointwise.multiply.op, 1, _is_one, 0),
-    (pointwise.multiply.op, 0, _is_one, 1),
-    (pointwise.divide.op, 1, _is_one, 0),
-    (pointwise.subtract.op, 1, lambda x: _is_number(x, 0), 0),
-    (pointwise.positive.op, None, None, 0),
-    (pointwise.stop_gradient.op, None, None, 0),
-    (pointwise.unrecorded.op, None, None, 0),
-    (pointwise.power.op, 1, _is_one, 0),
-)
-
-
 def expand(program: Program) -> Program:
     """Expand ops that can be expressed in others, such as a root search as a loop; at compile time alone, since they
     have their own derivatives.
@@ -149,20 +132,22 @@ def _stage_expansion(e: Equation) -> Program | None:
 
 def simplify(program: Program) -> Program:
     """Drop equations that change nothing."""
-    rules: dict[Any, list[tuple[int | None, Callable[[Any], bool] | None, int]]] = {}
-    for op, which, test, result in IDENTITIES:
-        rules.setdefault(op.name, []).append((which, test, result))
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        for which, test, result in rules.get(e.op.name, ()):
-            if which is not None and test is not None and not test(e.args[which]):
-                continue
-            found = e.args[result]
-            if isinstance(found, Symbol) and found.spec == e.results[0].spec:
-                return (found,)
-        return None
+        algebra = e.op.algebra
+        found = None if algebra is OPAQUE else _returned_argument(algebra, e.args)
+        # an argument of another shape or dtype is still broadcast or converted
+        return (found,) if isinstance(found, Symbol) and found.spec == e.results[0].spec else None
 
     return _rewrite(program, replace)
+
+
+def _returned_argument(algebra: Algebra, args: Sequence[Any]) -> Any:
+    """The argument whose values an op returns, by its arithmetic; None for others."""
+    for i, number in algebra.neutral.items():
+        if _is_number(args[i], number):
+            return args[1 - i]
+    return args[0] if algebra.weights == IDENTITY.weights else None
 
 
 def replace_full_scatters(program: Program) -> Program:
@@ -172,7 +157,7 @@ def replace_full_scatters(program: Program) -> Program:
         if not isinstance(e.op.form, ScatterAdd) or len(e.args) > 1:
             return e
         whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
-        return Equation(e.results, OPS["reshape"], e.args, {"shape": e.results[0].spec.shape}) if whole else e
+        return Equation(e.results, reshape_op, e.args, {"shape": e.results[0].spec.shape}) if whole else e
 
     return dataclasses.replace(program, equations=tuple(rewrite(e) for e in program.equations))
 

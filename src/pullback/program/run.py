@@ -103,7 +103,7 @@ class _RunPlan:
                     own.pop(i, None)
             else:
                 into = next((i for i in over if own.get(i) == e.results[0].spec), None)
-            if ufunc is not None or e.op.motion == "contract":
+            if ufunc is not None or e.op.family == "contraction":
                 own[results[0]] = e.results[0].spec
             self.steps.append((e.op, args, e.static, results, over, ufunc, into))
 

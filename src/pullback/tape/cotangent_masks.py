@@ -52,7 +52,7 @@ def cotangent_mask(bar: Any) -> Any:
 def pull_masked(call: RuleCall, positions: Sequence[int], bar: Any, mask: Any) -> list[Any]:
     """The shares of a masked cotangent: computed everywhere, but valid only where their masks hold."""
     # the shares themselves, not only their masks, are sums over masked places
-    if call.rule.op.motion == "contract":
+    if call.rule.op.family == "contraction":
         call = _zero_untouched(call, mask)
     shares = zip(positions, call.shares(positions, bar), strict=True)
     return [None if share is None else _mask_share(call, position, share, mask) for position, share in shares]
@@ -83,14 +83,14 @@ def propagate_mask(call: RuleCall, mask: Any, position: int, by_labels: bool = T
     axes of its argument.
     """
     op, specs = call.rule.op, call.specs
-    if op.motion == "pointwise":
+    if op.family == "elementwise":
         return mask
     if by_labels and isinstance(op.form, Contract):
         labels, result = op.form.equation(specs, call.static)
         return _propagate_by_labels(mask, result, labels[position], specs[position].shape)
     if isinstance(op.form, Convolve):
         return _propagate_convolution(call, mask, position)
-    if op.motion == "contract":  # a product with ones is nonzero wherever the mask meets it
+    if op.family == "contraction":  # a product with ones is nonzero wherever the mask meets it
         mask = astype(mask, specs[position].dtype)
         call = call._replace(args=[ones(s) for s in specs])
     found = call.share(position, mask)

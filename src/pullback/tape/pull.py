@@ -36,7 +36,7 @@ def pull(
     # a node of the fast path has no call: all arguments have the result's spec, and there are no statics
     specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _load_values(node, kept, specs, create_graph)
-    mask = cotangent_mask(bar) if rule.op.motion else None
+    mask = cotangent_mask(bar) if rule.carries_masks else None
     bar = _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
     if mask is None:
         shares = rule.shares(asked, bar, out, args, specs, static)

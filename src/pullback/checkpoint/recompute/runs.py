@@ -17,6 +17,7 @@ from ...arrays.tensor import Tensor
 from ...arrays.value import Value
 from ...errors import RecomputeError
 from ...instrument import Instrument, OpCall, SavedSlot
+from ...ops.forms import Name
 from ...ops.op import Op
 from ...ops.saved_values import SavedValue
 from ...program.ir import Symbol
@@ -229,7 +230,7 @@ class FirstRun(Instrument):
         """A name is given after the value was made: save it as the result of the op that made it."""
         # makers are known by identity, as long as their results live
         value = call.values[0]
-        if call.op.name == "name" and call.static["name"] in self._policy.names:
+        if isinstance(call.op.form, Name) and call.static["name"] in self._policy.names:
             found = self._makers.get(id(value))
             if found is not None and found[0]() is value:
                 self._region.saved[found[1]] = SavedResult(self._policy.store(value), *found[2:])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.spec import Spec, spec_of
-from ...ops.elementwise import pointwise
 from ...ops.forms import Contract
 from ...program.ir import Equation, Symbol
 from ..loop_ir import Buffer, KernelLine, Layout, Product, contiguous_layout, row_major_strides
@@ -188,17 +187,17 @@ def _match_update(
     e = producer.get(id(x))
     if e is None:
         return None
-    sign = {pointwise.subtract.op: -1.0, pointwise.add.op: 1.0}.get(e.op)
-    if sign is None or e.args[0] is not target or uses[id(x)] != 1:
+    weights = e.op.algebra.weights
+    if weights[:1] != (1.0,) or len(weights) != 2 or e.args[0] is not target or uses[id(x)] != 1:
         return None
-    step, between, scale = e.args[1], [e], sign
+    step, between, scale = e.args[1], [e], weights[1]
     # between target and product there may be only scalar factors, each used nowhere else
     while isinstance(step, Symbol) and uses[id(step)] == 1 and id(step) in producer:
         inner = producer[id(step)]
         if isinstance(inner.op.form, Contract):
             return inner, scale, tuple(between)
         numbers = [a for a in inner.args if not isinstance(a, Symbol) and _is_real_number(spec_of(a))]
-        if inner.op is not pointwise.multiply.op or len(numbers) != 1:
+        if not inner.op.algebra.is_product or len(numbers) != 1:
             return None
         scale *= float(numbers[0])
         between.append(inner)

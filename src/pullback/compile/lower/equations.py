@@ -61,7 +61,7 @@ def lower_equation(f: Fuser, e: Equation) -> None:
     given, made = tuple([spec_of(a) for a in e.args]), [s.spec for s in e.results]
     if not all(map(f.target.computes_in, {s.dtype for s in (*given, *made)})) or exceeds_dtype(e):
         lower_on_host(f, e)
-    elif e.op.family == "elementwise" and f.target.supports(e.op, given, made[0]):
+    elif e.op.kernel is not None and f.target.supports(e.op, given, made[0]):
         lower_elementwise(f, e)
     elif (rule := RULES.get(type(e.op.form))) is not None and rule[0](f, e):
         rule[1](f, e)

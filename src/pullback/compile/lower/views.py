@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import spec_of
-from ...ops.forms import Gather, View
+from ...ops.forms import Gather, Name, View
 from ...ops.op import Op
 from ...program.ir import Equation
 from ..loop_ir import Layout, row_major_strides
@@ -60,9 +60,9 @@ def is_view(e: Equation) -> bool:
     if len(e.args) != 1 or any(s.spec.dtype != spec_of(e.args[0]).dtype for s in e.results):
         return False
     op = e.op
-    if isinstance(op.form, View):
+    if isinstance(op.form, View | Name):
         return True
-    if op.family not in ("linear", "general") or op.kernel is not None or not isinstance(op.form, Gather | None):
+    if op.family not in ("linear", "general") or not isinstance(op.form, Gather | None):
         return False
     try:
         return view_layouts(op, _contiguous_probe(spec_of(e.args[0]).shape), e.static) is not None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...ops.op import OPS
+from ...ops.shape.reshaping import broadcast_op
 from ...program.hoist import hoist
 from ...program.ir import Equation, Program, Symbol
 from .trace import TracedProgram
@@ -51,7 +51,7 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
         if small is not x:  # one number seen as an array, such as the cotangent of a sum
             seen, captured[i] = inputs[first + i], small
             inputs[first + i] = Symbol(native_spec(small), seen.scope, [], None)
-            repeats.append(Equation((seen,), OPS["broadcast_to"], (inputs[first + i],), {"shape": x.shape}))
+            repeats.append(Equation((seen,), broadcast_op, (inputs[first + i],), {"shape": x.shape}))
     if not repeats:
         return program, captured
     return replace(program, inputs=tuple(inputs), equations=(*repeats, *program.equations)), captured

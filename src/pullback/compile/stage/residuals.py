@@ -10,6 +10,6 @@ from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
 def is_cheap(e: Equation) -> bool:
     """Whether recomputing a value costs less than loading it."""
-    if e.op.family == "elementwise" and e.op.kernel is not None:
+    if e.op.kernel is not None:
         return Weigher.weigh(e.op, len(e.args)) <= MAX_RECOMPUTE_WEIGHT
     return isinstance(e.op.form, Cast) or is_view(e)

@@ -16,7 +16,7 @@ from ...errors import DtypeError
 from ..dispatch import as_value
 from ..eager import public_function
 from ..families import elementwise, elementwise_op, is_complex
-from ..op import MaskedCotangent
+from ..op import IDENTITY, Algebra, MaskedCotangent
 from ..op_samples import integers, reals_above, reals_away_from, reals_between
 
 _SCALARS = (bool, int, float)
@@ -41,15 +41,27 @@ def mask_cotangent(mask: Any, bar: Any) -> MaskedCotangent:
     return MaskedCotangent(where(mask, bar, 0), mask)
 
 
-add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.")
-subtract: Any = elementwise("subtract", {"x": lambda: 1.0, "y": lambda: -1.0}, doc="x - y.")
-multiply: Any = elementwise("multiply", {"x": lambda y: y, "y": lambda x: x}, doc="x * y.")
+# 0 is not neutral: -0.0 + 0 is 0.0
+add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.", algebra=Algebra(weights=(1.0, 1.0)))
+subtract: Any = elementwise(
+    "subtract",
+    {"x": lambda: 1.0, "y": lambda: -1.0},
+    doc="x - y.",
+    algebra=Algebra(weights=(1.0, -1.0), neutral={1: 0}),
+)
+multiply: Any = elementwise(
+    "multiply",
+    {"x": lambda y: y, "y": lambda x: x},
+    doc="x * y.",
+    algebra=Algebra(neutral={1: 1, 0: 1}, is_product=True),
+)
 
 
 # The quotient rule in terms of the result, so that the divisor is never squared: 1e10 / 1e20 stays in float32.
 @elementwise_op(
     {"x": lambda bar, y: divide(bar, y), "y": lambda bar, out, y: negative(divide(multiply(bar, out), y))},
     samples=reals_away_from(0, 2),
+    algebra=Algebra(neutral={1: 1}, is_quotient=True),
 )
 def divide(x: Any, y: Any, /) -> Any:
     """x / y."""
@@ -78,13 +90,17 @@ def _power_partial_exponent(out: Any, x: Any) -> Any:
     return where(at_zero, 0.0, multiply(out, log(where(at_zero, 1.0, x))))
 
 
-@elementwise_op({"x": _power_partial_base, "y": _power_partial_exponent}, samples=reals_above(0, 2))
+@elementwise_op(
+    {"x": _power_partial_base, "y": _power_partial_exponent},
+    samples=reals_above(0, 2),
+    algebra=Algebra(neutral={1: 1}),
+)
 def power(x: Any, y: Any, /) -> Any:
     """x ** y."""
 
 
 negative: Any = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
-positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.")
+positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.", algebra=IDENTITY)
 square: Any = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
 
 
@@ -375,7 +391,7 @@ def imag(x: Any, /) -> Any:
     """
 
 
-@elementwise_op({"x": None}, value=lambda xp, x: x)
+@elementwise_op({"x": None}, value=lambda xp, x: x, algebra=IDENTITY)
 def stop_gradient(x: Any, /) -> Any:
     """The value itself, as a constant to every derivative.
 
@@ -393,6 +409,7 @@ unrecorded: Any = public_function(
         name="unrecorded",
         push=lambda tangents, out, primals, static: unrecorded(tangents[0]),
         kernel=lambda k, x: k.positive(x),
+        stops_tapes=True,
         rules={},
     )
 )

@@ -21,7 +21,7 @@ _straight_round = general(
     pulls={"x": lambda bar: bar},
     push=lambda tangents, out, primals, static: tangents[0],
     samples=normal_samples([(3,), (2, 3), (), (0,)]),
-    motion="pointwise",
+    family="elementwise",
 )
 
 

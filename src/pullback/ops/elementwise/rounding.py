@@ -91,7 +91,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
 _exponent = general(
     "exponent",
     value=lambda xp, x: xp.frexp(x)[1], spec=lambda x: make_spec(x.shape, np.dtype(np.intc), x.device),
-    batch=batching.batch_pointwise, samples=normal_samples([(3,), ()]), motion="pointwise",
+    batch=batching.batch_pointwise, samples=normal_samples([(3,), ()]), family="elementwise",
 )  # fmt: skip
 _power_of_two = general(
     "power_of_two",
@@ -99,7 +99,7 @@ _power_of_two = general(
     value=lambda xp, x, dtype: xp.ldexp(xp.asarray(1, dtype), x),
     spec=lambda x, dtype: make_spec(x.shape, dtype, x.device),
     batch=batching.batch_pointwise, samples=lambda rng: [((rng.integers(-9, 9, 3),), {"dtype": np.dtype("float64")})],
-    motion="pointwise",
+    family="elementwise",
 )  # fmt: skip
 
 

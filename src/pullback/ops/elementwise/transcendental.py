@@ -133,7 +133,7 @@ _sinc: Op = general(
         normal_samples([(3,), (), (2, 3), (0,)], order=[0, 0, 1, 0]),
         lambda rng: [((rng.normal(size=6) * 1e-3,), {"order": 2})],
     ),
-    motion="pointwise",
+    family="elementwise",
 )
 
 

@@ -250,7 +250,7 @@ _prod = _reduction_op(
     pulls={"x": _pull_prod},
     push=_push_prod,
     samples=_prod_samples,
-    motion="rearrange",
+    rearranges=True,
 )
 
 
@@ -318,7 +318,7 @@ def _extreme_op(name: str) -> Any:
         pulls={"x": _pull_extreme},
         push=_push_extreme,
         samples=_samples,
-        motion="rearrange",
+        rearranges=True,
         form=Reduce(f"{name}imum"),
     )
 

@@ -76,10 +76,10 @@ def _scan_reversed(function: Any, axis: int, *xs: Any) -> Any:
 
 def _reverse_cumsum(bar: Any, axis: int) -> Any:
     """The pull of a running sum: each element affects all results from its own index on."""
-    return _scan_reversed(lambda b: apply(_cumsum, b, axis=axis), axis, bar)
+    return _scan_reversed(lambda b: apply(cumulative_sum_op, b, axis=axis), axis, bar)
 
 
-_cumsum: Op = linear(
+cumulative_sum_op: Op = linear(
     "cumulative_sum",
     statics={"axis": statics.axis},
     value=lambda xp, x, axis: xp.cumsum(x, axis=axis),
@@ -114,7 +114,7 @@ def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, inc
     array([1, 3, 6])
     """
     x, axis = prepare_scan(x, axis, dtype, "cumulative_sum")
-    return _prepend_initial(cast_if_asked(apply(_cumsum, x, axis=axis), dtype), axis, 0, include_initial)
+    return _prepend_initial(cast_if_asked(apply(cumulative_sum_op, x, axis=axis), dtype), axis, 0, include_initial)
 
 
 # y_i = a_i y_(i-1) + b_i with y_(-1) = 0. Its derivatives are such recurrences again:

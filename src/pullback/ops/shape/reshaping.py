@@ -50,7 +50,7 @@ def astype(x: Any, dtype: Any, /) -> Any:
     return apply(_astype, x, dtype=wanted)
 
 
-_reshape = linear(
+reshape_op = linear(
     "reshape",
     statics={"shape": statics.shape},
     value=lambda xp, x, shape: xp.reshape(x, shape),
@@ -80,7 +80,7 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     wanted = resolve_shape(as_shape(shape, "reshape"), spec.size, "reshape")
     if order != "C":
         return _reshape_columns_first(x, wanted, order)
-    return pass_through(x) if spec.weak is None and _has_shape(spec, wanted) else apply(_reshape, x, shape=wanted)
+    return pass_through(x) if spec.weak is None and _has_shape(spec, wanted) else apply(reshape_op, x, shape=wanted)
 
 
 def _has_shape(spec: Spec, wanted: tuple[int, ...]) -> bool:
@@ -115,7 +115,7 @@ _permute = linear(
 def pass_through(x: Any) -> Any:
     """The result of a no-op: a new variable and, if tracked, a new node."""
     if type(x) is Tensor and x.node is not None:
-        return apply(_reshape, x, shape=x.shape)
+        return apply(reshape_op, x, shape=x.shape)
     return alias(_as_recorded(x))
 
 
@@ -231,7 +231,7 @@ def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> t
     return apply(op, reshape(x, (size, *(1,) * (len(wanted) - len(inner)), *inner)), shape=(size, *wanted)), 0
 
 
-_broadcast = linear(
+broadcast_op = linear(
     "broadcast_to",
     statics={"shape": statics.shape},
     value=lambda xp, x, shape: _broadcast_value(xp, x, shape),
@@ -257,7 +257,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     if spec.weak is None and _has_shape(spec, wanted):
         return pass_through(x)
     _broadcast_spec(spec, wanted)
-    return apply(_broadcast, x, shape=wanted)
+    return apply(broadcast_op, x, shape=wanted)
 
 
 def broadcast_together(*xs: Any) -> list[Any]:
@@ -268,4 +268,4 @@ def broadcast_together(*xs: Any) -> list[Any]:
 
 def broadcast_checked(x: Any, shape_wanted: tuple[int, ...]) -> Any:
     """`broadcast_to` for rules, whose shapes are known to fit."""
-    return x if _has_shape(spec_of(x), shape_wanted) else apply(_broadcast, x, shape=shape_wanted)
+    return x if _has_shape(spec_of(x), shape_wanted) else apply(broadcast_op, x, shape=shape_wanted)

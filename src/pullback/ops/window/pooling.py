@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,7 @@ def _check_places(places: Sequence[Spec], windows: Sizes) -> None:
 
 
 _WINDOWS = {"window": statics.integers(1), **statics.WINDOW}
+_window_op = partial(linear, batch=_batch_as_images)
 # The place in each window of its first greatest element, counted row by row.
 _places_op: Op = general(
     "window_place",
@@ -212,45 +214,41 @@ _places_op: Op = general(
     form=Window("index"),
 )
 # The element of each window at a place; zero where that is padding.
-_take: Op = linear(
+_take: Op = _window_op(
     "window_take",
     statics=_WINDOWS,
     value=_take_value,
     spec=_windows_spec,
     transpose={"x": lambda bar, index, x_spec, static: put_places(bar, index, x_spec.shape[2:], **static)},
-    batch=_batch_as_images,
     samples=_take_samples,
     form=Window("take"),
 )
 # Zeros with each window's y added at a place of the window: the transpose of window_take.
-_put_op: Op = linear(
+_put_op: Op = _window_op(
     "window_put",
     statics={**statics.GRID, **_WINDOWS},
     value=_put_value,
     spec=_grid_spec,
     transpose={"y": lambda bar, index, static: take_places(bar, index, **without_sizes(static))},
-    batch=_batch_as_images,
     samples=_put_samples,
     form=Window("put"),
 )
-_sum: Op = linear(
+_sum: Op = _window_op(
     "window_sum",
     statics=_WINDOWS,
     value=_sum_value,
     spec=_windows_spec,
     transpose=lambda bar, x_spec, static: spread_windows(bar, x_spec.shape[2:], **static),
-    batch=_batch_as_images,
     samples=_grid_samples,
     form=Window("sum"),
 )
 # Zeros with each window's y added at all its places: the transpose of window_sum.
-_spread: Op = linear(
+_spread: Op = _window_op(
     "window_spread",
     statics={**statics.GRID, **_WINDOWS},
     value=lambda xp, y, sizes, **how: _add_by_place(xp, lambda number: y, y, sizes, **how),
     spec=_grid_spec,
     transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
-    batch=_batch_as_images,
     samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],
     form=Window("spread"),
 )

@@ -99,7 +99,7 @@ def _find_root(head: dict[Node, Node], node: Node) -> Node:
 
 
 def _is_pointwise(node: Node) -> bool:
-    return isinstance(node.spec, Spec) and node.rule.op.motion == "pointwise" and node.kept is not None
+    return isinstance(node.spec, Spec) and node.rule.op.family == "elementwise" and node.kept is not None
 
 
 def _split_calls(group: list[Node]) -> list[list[Node]]:

@@ -95,7 +95,7 @@ def _is_view(op: Op, args: Sequence[Any], static: dict[str, Any], out: Spec) -> 
     if max(out.size, spec.size) > _LARGEST_TRIAL:
         pairs = zip(reversed(spec.shape), reversed(out.shape), strict=False)
         stretched = out.size > spec.size and out.ndim >= spec.ndim and all(a in (1, b) for a, b in pairs)
-        return op.motion == "rearrange" and (out.size == spec.size or stretched)
+        return op.rearranges and (out.size == spec.size or stretched)
     stand_in = np.broadcast_to(np.zeros((), bool), spec.shape)
     try:
         found = op.value(np, stand_in, **static)

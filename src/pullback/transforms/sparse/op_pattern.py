@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...arrays.spec import ones, spec_of
-from ...ops.elementwise.pointwise import unrecorded
 from ...ops.op import Op
 from .op_call import OpCall, known_numbers
 from .probe import (
@@ -49,21 +48,21 @@ def patterns_of(call: OpCall, below: Sequence[Matrix | None]) -> list[Matrix | N
 
 def _has_no_derivative(op: Op, position: int) -> bool:
     """Only what an op says is zero is taken to be zero; what tapes alone do not see is none of it."""
-    return op is not unrecorded.op and op.pulls.get(op.argument(position), ...) is None
+    return not op.stops_tapes and op.pulls.get(op.argument(position), ...) is None
 
 
 def _propagate(call: OpCall, position: int, pattern: Matrix) -> list[Matrix]:
     """What the results have from one argument."""
     op, one_result = call.op, len(call.outs) == 1
     # From what the record alone tells to what must be found by running the op.
-    if op.motion == "pointwise" and one_result:
+    if op.family == "elementwise" and one_result:
         return [_propagate_pointwise(call, position, pattern)]
     try:
         if op.family == "linear":
             return _propagate_linear(call, position, pattern)
-        if op.motion == "contract" and one_result:
+        if op.family == "contraction" and one_result:
             return [_contract_pattern(call, position, pattern)]
-        if op.family == "reduction" and op.motion == "rearrange" and one_result:
+        if op.family == "reduction" and op.rearranges and one_result:
             return [_propagate_reduction(call, position, pattern)]
     except Exception:  # an op need not run on probe values: then nothing is known of it
         pass
@@ -94,7 +93,7 @@ def _propagate_linear(call: OpCall, position: int, pattern: Matrix) -> list[Matr
     """A linear op: each element of a result adds up elements of its argument, and running it shows which."""
     size = call.spec(position).size
     run = call.as_linear_function(position)
-    if call.op.motion == "rearrange":
+    if call.op.rearranges:
         copies = single_sources(run, size)
         if copies is not None:
             return [copy_rows(pattern, source, there) for source, there in copies]
@@ -120,7 +119,7 @@ def _propagate_by_units(
         return run(x.reshape(-1))[i].reshape(wanted)
 
     # Weights that may be negative could cancel in a probe, so links are only proved for a rearrangement.
-    links = linked_axes(run_one, shape, wanted) if call.op.motion == "rearrange" else []
+    links = linked_axes(run_one, shape, wanted) if call.op.rearranges else []
     mixed = size // max(1, math.prod(shape[a] for a, _ in links))
     if mixed * (size + count) > _MAX_PROBE_ELEMENTS:
         return unite_rows(pattern, links, shape, wanted)

@@ -49,14 +49,14 @@ def coefficient_rules(call: SeriesCall, start: Any, out: Any) -> list[Coefficien
     # A result that does not move has no further coefficients.
     if True not in moves:
         return [None] * (len(out) if type(out) is tuple else 1)
-    # Two ops are known by their objects: the product is what rules are made of, so it must not ask a rule for its own;
-    # and a rule for the quotient would hold two quotients, each with a rule of its own, and so on.
-    is_product = call.op is multiply.op or call.op.family == "contraction"
+    # Two ops have rules of their own: the product is what rules are made of, so it must not ask its own for one; and a
+    # rule for the quotient would hold two quotients, each with a rule of its own, and so on.
+    is_product = call.op.algebra.is_product or call.op.family == "contraction"
     if is_product and sum(moves) > 1:
         return [_make_product_rule(call)]
     if is_product or (call.op.family in _DECLARED_FAMILIES and _is_constant(call.op, moves)):
         return _split_rule(_make_linear_rule(call, start), out)
-    if call.op is divide.op:
+    if call.op.algebra.is_quotient:
         return [_make_quotient_rule(call, out)]
     return _make_general_rules(call, out)
 
@@ -92,8 +92,6 @@ def _split_rule(grow: CoefficientRule, out: Any) -> list[CoefficientRule | None]
 def _make_product_rule(call: SeriesCall) -> CoefficientRule:
     """An op that is linear in each argument apart, of which two or more are series."""
     moving = [series for series in call.moving if series is not None]
-    if call.op is multiply.op:
-        return lambda k: _convolve_coefficients(multiply, moving, k)
     places = [i for i, series in enumerate(call.moving) if series is not None]
 
     def times(*factors: Any) -> Any:

@@ -114,10 +114,6 @@ def _heaviside(x: Any, y: Any) -> Any:
     return x if x != x else y if x == 0 else float(x > 0)
 
 
-def _is_finite(x: Any) -> bool:
-    return cmath.isfinite(x)
-
-
 def _shift_left(x: int, y: int) -> int:
     """In signed 64 bits, where a shift by too much or by a negative count gives 0, as in NumPy."""
     return (x * 2**y + 2**63) % 2**64 - 2**63 if 0 <= y < 64 else 0
@@ -149,8 +145,8 @@ EXACT_SCALARS: dict[str, Scalar] = {
     "gcd": math.gcd,
     "lcm": math.lcm,
     "isnan": lambda x: x != x,
-    "isinf": lambda x: cmath.isinf(x),
-    "isfinite": _is_finite,
+    "isinf": cmath.isinf,
+    "isfinite": cmath.isfinite,
     "signbit": lambda x: math.copysign(1.0, x) < 0,
     "sign": _sign,
     "ceil": _round_finite(math.ceil),
@@ -401,3 +397,26 @@ def _derivative_by_name(name: str) -> Scalar | None:
         return slope if over is None else slope / over(mp, *args)
 
     return derivative
+
+
+def _spacing(x: Any) -> Any:
+    """The distance to the next number of the dtype away from zero, by its exponent; it has the number's sign."""
+    info = np.finfo(x.dtype)
+    exponent = np.maximum(np.frexp(np.abs(x))[1] - 1, info.minexp)
+    gap = np.where(x == 0, info.smallest_subnormal, np.ldexp(np.copysign(1.0, x), exponent - info.nmant))
+    return np.where(np.isfinite(x), gap, np.nan)
+
+
+def _nextafter(x: Any, y: Any) -> Any:
+    """The next float by counting: the bits of floats, read as integers, are in their order."""
+    x, y = np.broadcast_arrays(x, y)
+    whole = np.dtype(f"i{x.dtype.itemsize}")
+    bits = np.array(x).view(whole)
+    away = (np.abs(y) > np.abs(x)) & (np.signbit(x) == np.signbit(y)) | (x == 0)
+    tiny = np.copysign(np.finfo(x.dtype).smallest_subnormal, y)
+    stepped = np.where(x == 0, tiny, (bits + np.where(away, 1, -1).astype(whole)).view(x.dtype))
+    return np.where(x == y, y, np.where(np.isnan(x) | np.isnan(y), np.nan, stepped))
+
+
+#: Ops whose result is about the digits of the dtype itself.
+DIGIT_ORACLES: dict[str, Scalar] = {"nextafter": _nextafter, "spacing": _spacing}

@@ -108,7 +108,7 @@ def derive_split(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]
 
     def is_cheap(e: Equation) -> bool:
         """What a rule computes besides is recomputed; so is a mere view, and the value itself is the residual."""
-        return id(e.results[0]) not in own or e.op.motion == "rearrange"
+        return id(e.results[0]) not in own or e.op.rearranges
 
     def make() -> ForwardBackward:
         whole = stage_derived(pull_whole, *_pullback_specs(body, barred))
