@@ -36,9 +36,8 @@ class ClosureSnapshot:
         self.names: list[tuple[Any, Any, Any]] = []  # also attributes of classes
         self.classes: dict[int, type] = {}  # by the ids of what holds their attributes
         self.containers: list[tuple[Any, list[Any], list[Any]]] = []
-        self.parts: list[
-            tuple[Any, Sequence[Any], list[tuple[Any, Any]]]
-        ] = []  # containers with state among their items
+        # containers with state among their items
+        self.parts: list[tuple[Any, Sequence[Any], list[tuple[Any, Any]]]] = []
         self.slots: list[tuple[Any, Any, Any]] = []
         self.variables: list[tuple[ContextVar[Any], Any]] = []
         self.targets: list[tuple[weakref.ref[Any], Any]] = []
@@ -70,13 +69,16 @@ class ClosureSnapshot:
     @functools.cached_property
     def checks(self) -> list[Callable[[], bool]]:
         """The checks of other kinds of places than variables, names and functions, if there are any."""
-        kinds = (
-            (self.arrays, self._arrays_unchanged), (self.containers, self._containers_unchanged),
-            (self.large, self._large_arrays_keep_spec),
-            (self.parts, self._parts_unchanged), (self.slots, self._slots_unchanged),
-            (self.tensors, self._tensors_unchanged),
-            (self.variables, self._context_variables_unchanged), (self.targets, self._weak_targets_unchanged),
-        )  # fmt: skip
+        kinds: tuple[tuple[Sequence[Any], Callable[[], bool]], ...] = (
+            (self.arrays, self._arrays_unchanged),
+            (self.containers, lambda: all(_holds_same_items(*row) for row in self.containers)),
+            (self.large, lambda: all(x.shape == shape and x.dtype is dtype for x, shape, dtype in self.large)),
+            (self.parts, lambda: all(_holds_besides(*row) for row in self.parts)),
+            (self.slots, lambda: all(SlotLocation(slot, x).get() is value for slot, x, value in self.slots)),
+            (self.tensors, lambda: all(tensor.value is value for tensor, value in self.tensors)),
+            (self.variables, lambda: all(variable.get(MISSING) is value for variable, value in self.variables)),
+            (self.targets, lambda: all(target() is value for target, value in self.targets)),
+        )
         return [check for rows, check in kinds if rows]
 
     def _arrays_unchanged(self) -> bool:
@@ -84,27 +86,6 @@ class ClosureSnapshot:
             if array.tobytes() != content or array.shape != shape or array.dtype is not dtype:
                 return False
         return True
-
-    def _large_arrays_keep_spec(self) -> bool:
-        return all(array.shape == shape and array.dtype is dtype for array, shape, dtype in self.large)
-
-    def _containers_unchanged(self) -> bool:
-        return all(_holds_same_items(holder, keys, items) for holder, keys, items in self.containers)
-
-    def _parts_unchanged(self) -> bool:
-        return all(_holds_besides(holder, keys, rest) for holder, keys, rest in self.parts)
-
-    def _slots_unchanged(self) -> bool:
-        return all(SlotLocation(slot, thing).get() is value for slot, thing, value in self.slots)
-
-    def _context_variables_unchanged(self) -> bool:
-        return all(variable.get(MISSING) is value for variable, value in self.variables)
-
-    def _weak_targets_unchanged(self) -> bool:
-        return all(target() is value for target, value in self.targets)
-
-    def _tensors_unchanged(self) -> bool:
-        return all(tensor.value is value for tensor, value in self.tensors)
 
     def forget(self, places: Sequence[Location]) -> None:
         """Stop watching places that the compiled function sets itself."""

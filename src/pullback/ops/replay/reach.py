@@ -37,30 +37,23 @@ class Reach(Walk):
 
     def __init__(self, functions: Iterable[Any], leaves: Sequence[Any] = ()) -> None:
         Walk.__init__(self)
-        self._generators: dict[int, Any] = {id(leaf): leaf for leaf in leaves if is_generator(leaf)}
-        self._tensors: dict[int, Tensor] = {}
+        self.generators: list[Any] = []
+        self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
+        for generator in filter(is_generator, leaves):
+            self.takes(generator)
         self.run(tuple(functions), _DEPTH)
-
-    @property
-    def generators(self) -> list[Any]:
-        return list(self._generators.values())
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return list(self._tensors.values())
 
     def takes(self, thing: Any) -> bool:
         kind = type(thing)
         if kind in _childless_types:
             return True
-        if kind is Tensor:
-            self._tensors[id(thing)] = thing
-            return True
-        if is_generator(thing):
-            self._generators[id(thing)] = thing
-            return True
-        return False
+        if kind is not Tensor and not is_generator(thing):
+            return False
+        if id(thing) not in self.seen:
+            self.seen[id(thing)] = thing
+            (self.tensors if kind is Tensor else self.generators).append(thing)
+        return True
 
     def global_names(self, function: Any, facts: CodeNames) -> Iterable[str]:
         return () if _is_of_library(function) else facts.globals
