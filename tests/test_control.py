@@ -205,6 +205,18 @@ def test_closures_over_tracked_tensors():
     close(w.grad.item(), 3 * 1.5**2 + (1 + 3 * 1.5) * 2 * 1.5)
 
 
+def test_closures_over_a_list_that_holds_itself():
+    w = leaf(1.5)
+    held = [w, {"again": w}]
+    held.append(held)
+    first = lambda x: x * held[0] * held[1]["again"]  # noqa: E731
+    y = pb.jit(lambda x: cond(x > 0, first, lambda x: x, x))(np.array(2.0))
+    close(y.item(), 2 * 1.5**2)
+    y = pb.checkpoint_loop(lambda i, x: first(x), 2.0, 2, snapshots=1)
+    y.backward()
+    close(w.grad.item(), 2 * 4 * 1.5**3)
+
+
 def test_closures_over_variables_of_outer_transforms():
     def f(x):
         return pb.grad(lambda y: fori_loop(0, 3, lambda i, c: c * y * x, 1.0))(2.0)  # d/dy (xy)^3 = 3 x^3 y^2

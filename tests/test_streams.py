@@ -1,11 +1,13 @@
 """Random streams under recomputation: a second run draws what the first drew, and no stream notices."""
 
+import collections
 import contextvars
 import functools
 import random
 import sys
 import threading
 import types
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -266,3 +268,67 @@ def test_what_a_function_reaches():
     found = Reach((lambda x, rng=three: (holder, partial, t),))
     assert {id(g) for g in found.generators} == {id(one), id(two), id(three)}
     assert found.tensors == [t] or found.tensors[0] is t
+
+
+class Pair(NamedTuple):
+    rng: np.random.Generator
+    scale: float
+
+
+class Own(list):
+    """A container that has attributes too."""
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda rng: Pair(rng, 1.0),
+        lambda rng: collections.deque([rng]),
+        lambda rng: collections.OrderedDict(rng=rng),
+        lambda rng: Own([rng]),
+        lambda rng: types.SimpleNamespace(inner=Own([rng])),
+        lambda rng: functools.partial(max, key=rng),
+        lambda rng: rng.random,
+    ],
+)
+@pytest.mark.parametrize("make", [np.random.default_rng, random.Random])
+def test_generators_in_holders_of_many_kinds_are_reached(make, hold):
+    rng = make(0)
+    held = hold(rng)
+    assert [id(x) for x in Reach((lambda x: held,)).generators] == [id(rng)]
+    assert Reach((lambda x: hold,)).generators == []
+
+
+def test_attributes_of_a_container_are_reached():
+    held, rng = Own(), np.random.default_rng(0)
+    held.rng = rng
+    found = Reach((lambda x: held,))
+    assert found.generators[0] is rng
+    assert found.objects[0] is held
+
+
+def test_how_far_a_function_reaches():
+    rng = np.random.default_rng(0)
+    held = rng
+    for depth in range(6):
+        held = [held]
+        found = Reach((lambda x, held=held: held,)).generators
+        assert found == ([rng] if depth < 3 else [])
+    many = [rng] + [None] * 4096
+    assert Reach((lambda x: many,)).generators == []
+    del many[-1]
+    assert Reach((lambda x: many,)).generators == [rng]
+
+
+def test_the_draws_of_a_bound_method_are_repeated():
+    draw = np.random.default_rng(0).normal
+    x = pb.tensor(X, requires_grad=True)
+    drawn = []
+
+    def noisy(x):
+        drawn.append(draw())
+        return pb.exp(x) * drawn[-1]
+
+    pb.sum(pb.checkpoint(noisy)(x)).backward()
+    assert len(drawn) == 2
+    assert drawn[0] == drawn[1]

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import pullback as pb
+from pullback.arrays.closures import is_library
 from pullback.arrays.trees import flatten
 from pullback.compile import cache
 from pullback.compile.cpu.runner import CpuRunner
@@ -31,7 +32,6 @@ from pullback.compile.cpu.runtime import link
 from pullback.compile.reference.checked_runner import CheckedRunner
 from pullback.compile.schedule import arena
 from pullback.compile.stage.arguments import flatten_into, plan_arguments, static_key
-from pullback.compile.stage.closure import _is_library
 from pullback.compile.stage.fingerprint import fingerprint
 from pullback.compile.stage.locations import (
     MISSING,
@@ -519,12 +519,12 @@ def _libraries() -> None:
         module.__file__ = file
         sys.modules[module.__name__] = module
         try:
-            assert _is_library(f"{module.__name__}.inner") == wanted, file
+            assert is_library(f"{module.__name__}.inner") == wanted, file
         finally:
             del sys.modules[module.__name__]
-    assert _is_library("numpy.linalg")
-    assert _is_library("functools")
-    assert not any((_is_library("functools", True), _is_library("__main__"), _is_library(None)))
+    assert is_library("numpy.linalg")
+    assert is_library("functools")
+    assert not any((is_library("functools", False), is_library("__main__"), is_library(None)))
 
 
 def _branches_out_of_range() -> None:

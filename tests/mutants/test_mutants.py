@@ -22,7 +22,7 @@ CHOSEN = (
     "compile.lower.outputs _copy_kernel: left out: kernel.stores.append(Store(line, target.buffer, strides_on_domain(kernel, axes, target)))",  # noqa: E501
     "compile.schedule.rematerialize _Simulation._recompute: comparison: self.live.get(x, x) is not x",
     "compile.legality _overwriting_problems: operand dropped: as_long",
-    "compile.stage.closure _ClosureWalk._visit_special: left out: self._stack.append(thing())",
+    "compile.stage.closure_walk _ClosureWalk.module_contents: left out: found.append(value)",
     "compile.stage.trace _flatten_or_wrap: comparison: tree is MISSING",
     "compile.stage.arguments flatten_into: comparison: type(x) is not plan.kind",
     "compile.stage.locations SlotLocation.put: left out: self.slot.__delete__(self.thing)",

@@ -32,7 +32,8 @@ from .reference.check import CHECK
 from .schedule.memory_budget import CallMemory, memory_of
 from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
-from .stage.closure import ClosureSnapshot, snapshot_closure
+from .stage.closure import ClosureSnapshot
+from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import Compilation, Options, Runner

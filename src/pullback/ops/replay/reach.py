@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-import sys
 from collections.abc import Iterable, Sequence
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from ...arrays.closures import names_in_code, values_read_by
-from ...arrays.picklable import Transformed
+from ...arrays.closures import CONTAINERS, CodeNames, Walk, is_library
 from ...arrays.tensor import Tensor
 
 #: Types with a random stream of their own.
@@ -22,7 +20,9 @@ _DEPTH = 3
 #: Containers with more entries are taken for data; each call of a checkpoint would walk them.
 _MAX_ENTRIES = 4096
 #: Classes whose objects have no contents to search; a cache, since every call of a checkpoint searches.
-_childless_types: set[type] = {int, float, complex, bool, str, bytes, type(None), np.ndarray, type, type(len)}
+_childless_types: set[type] = {int, float, complex, bool, str, bytes, type(None), np.ndarray, type}
+#: Kinds whose contents are no attributes of theirs.
+_WITHOUT_ATTRIBUTES = frozenset((FunctionType, MethodType, BuiltinMethodType, functools.partial, *CONTAINERS))
 
 
 def is_generator(x: Any) -> bool:
@@ -30,116 +30,67 @@ def is_generator(x: Any) -> bool:
     return isinstance(x, GENERATORS) and not isinstance(x, random.SystemRandom)
 
 
-class Reach:
+class Reach(Walk):
     """The generators, tensors and user objects with attributes that were found, each once."""
 
-    __slots__ = ("_generators", "_seen", "_tensors", "objects")
+    room = _MAX_ENTRIES
 
     def __init__(self, functions: Iterable[Any], leaves: Sequence[Any] = ()) -> None:
-        self._generators: dict[int, Any] = {id(leaf): leaf for leaf in leaves if is_generator(leaf)}
-        self._tensors: dict[int, Tensor] = {}
-        self._seen: set[int] = set()
+        Walk.__init__(self)
+        self.generators: list[Any] = []
+        self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
-        for function in functions:
-            self._search(function, _DEPTH)
+        for generator in filter(is_generator, leaves):
+            self.takes(generator)
+        self.run(tuple(functions), _DEPTH)
 
-    @property
-    def generators(self) -> list[Any]:
-        return list(self._generators.values())
+    def takes(self, thing: Any) -> bool:
+        kind = type(thing)
+        if kind in _childless_types:
+            return True
+        if kind is not Tensor and not is_generator(thing):
+            return False
+        if id(thing) not in self.seen:
+            self.seen[id(thing)] = thing
+            (self.tensors if kind is Tensor else self.generators).append(thing)
+        return True
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        return list(self._tensors.values())
+    def global_names(self, function: Any, facts: CodeNames) -> Iterable[str]:
+        return () if _is_of_library(function) else facts.globals
 
-    def _search(self, holder: Any, depth: int) -> None:
-        self._seen.add(id(holder))
-        if _is_user_object(holder):
-            self.objects.append(holder)
-        for value in _contents_of(holder):
-            kind = type(value)
-            if kind in _childless_types:
-                continue
-            if kind is Tensor:
-                self._tensors[id(value)] = value
-            elif is_generator(value):
-                self._generators[id(value)] = value
-            elif depth and id(value) not in self._seen:
-                self._search(value, depth - 1)
+    def module_contents(self, module: ModuleType, name: str = "", facts: CodeNames | None = None) -> list[Any]:
+        """What a function may name as an attribute of a module, unless it is a library module."""
+        known = vars(module)
+        named = () if facts is None or is_library(module.__name__, True, False) else facts.attributes
+        return [known[name] for name in named if name in known]
 
-
-def _is_user_object(holder: Any) -> bool:
-    """Whether it is a user's object with attributes that a function may set; library objects keep caches in theirs, and
-    our modules report it when one is set.
-    """
-    return (
-        type(holder) is not FunctionType
-        and not isinstance(holder, (type, ModuleType))
-        and hasattr(holder, "__dict__")
-        and not _is_library(type(holder))
-    )
-
-
-def _contents_of(holder: Any) -> Iterable[Any]:
-    """What a function closes over and names; the contents of a partial, a method, a container, an object."""
-    kind = type(holder)
-    if kind is FunctionType:
-        return _function_contents(holder)
-    if kind is MethodType:
-        return holder.__func__, holder.__self__
-    if kind is Transformed:  # the function inside, as deep as it would be by itself
-        return _function_contents(holder.func)
-    if kind is functools.partial:
-        return holder.func, *holder.args, *holder.keywords.values()
-    if kind in (list, tuple, set, frozenset):
-        return holder if len(holder) <= _MAX_ENTRIES else ()
-    if kind is dict:
-        return list(holder.values()) if len(holder) <= _MAX_ENTRIES else ()
-    if isinstance(holder, (type, ModuleType)):
-        return ()
-    return _object_contents(holder)
-
-
-def _object_contents(holder: Any) -> list[Any]:
-    kind: Any = type(holder)
-    found = list(vars(holder).values()) if hasattr(holder, "__dict__") else []
-    slots = _slot_names(kind)
-    if not slots and not hasattr(holder, "__dict__"):
-        _childless_types.add(kind)
-    return found + [getattr(holder, name) for name in slots if hasattr(holder, name)]
+    def contents_of(self, thing: Any) -> Iterable[Any]:
+        """Also all attributes of objects, and of a user's own kinds of containers and partials."""
+        kind: Any = type(thing)
+        found = Walk.contents_of(self, thing)
+        if kind in _WITHOUT_ATTRIBUTES or isinstance(thing, (type, ModuleType)):
+            return found
+        names = _slot_names(kind)
+        attributes = [getattr(thing, name) for name in names if hasattr(thing, name)]
+        if hasattr(thing, "__dict__"):
+            attributes += vars(thing).values()
+            # library objects keep caches in their attributes, and our modules report it when one is set
+            self.objects += [] if _is_of_library(kind) else [thing]
+        elif not names and not isinstance(thing, CONTAINERS):
+            _childless_types.add(kind)
+        return [*found, *attributes]
 
 
 @functools.lru_cache(1024)
 def _slot_names(kind: type) -> tuple[str, ...]:
     """Names of the slots of a user's class; our own classes and built-in ones are skipped."""
-    if _is_library(kind):
+    if _is_of_library(kind):
         return ()
     found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
     names = [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
     return tuple(name for name in names if not name.startswith("__"))
 
 
-def _function_contents(function: FunctionType) -> list[Any]:
-    found: list[Any] = []
-    for value in values_read_by(function, with_globals=not _is_library(function)):
-        is_module = type(value) is ModuleType
-        found += _module_contents(value, names_in_code(function.__code__).attributes) if is_module else [value]
-    return found
-
-
-def _module_contents(module: ModuleType, names: frozenset[str]) -> list[Any]:
-    """What the function may name as an attribute of a module, unless it is a library module."""
-    if _is_library_name(module.__name__):
-        return []
-    known = vars(module)
-    return [known[name] for name in names if name in known]
-
-
-def _is_library(thing: Any) -> bool:
-    """Functions and classes of libraries hold no user generators."""
-    return _is_library_name(str(getattr(thing, "__module__", None) or ""))
-
-
-@functools.lru_cache(1024)
-def _is_library_name(name: str) -> bool:
-    first = name.partition(".")[0]
-    return first in ("numpy", "scipy", "cupy", "pullback") or first in sys.stdlib_module_names - {"__main__"}
+def _is_of_library(thing: Any) -> bool:
+    """Functions and classes of libraries hold no user generators; of other installed packages they may."""
+    return is_library(str(getattr(thing, "__module__", None) or ""), True, False)

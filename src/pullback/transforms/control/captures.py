@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from ...arrays.closures import MISSING, content_of, names_in_code
+from ...arrays.closures import CodeNames, Walk, is_library, names_in_code
 from ...arrays.value import Value
 from ...errors import GraphError
 
@@ -31,8 +31,7 @@ class Captures:
         self._places: dict[int, int] = {}
         self.values: list[Any] = []
         self.arrays: list[np.ndarray] = []
-        for function in functions:
-            _CaptureWalk(self._note_capture).visit(function)
+        _CaptureWalk(self._note_capture).run(functions)
 
     def _note_capture(self, x: Any) -> Any:
         if isinstance(x, np.ndarray):
@@ -47,7 +46,7 @@ class Captures:
         if not self.values:
             return list(self.functions)
         walk = _CaptureWalk(lambda x: values[self._places[id(x)]] if isinstance(x, Value) else x)
-        return [walk.visit(function) for function in self.functions]
+        return [walk.rebuild(function) for function in self.functions]
 
 
 class UnchangedArrays:
@@ -80,66 +79,64 @@ def checksum(array: Any) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-class _CaptureWalk:
-    """Walks what a function can see and replaces each value by what `change` returns."""
+class _CaptureWalk(Walk):
+    """Walks what a function can see, as far as it can be rebuilt, and replaces each value by what `change` returns."""
 
     def __init__(self, change: Callable[[Any], Any]) -> None:
+        Walk.__init__(self)
         self._change = change
-        self._done: dict[int, Any] = {}
+        self._rebuilt: dict[int, Any] = {}
 
-    def visit(self, x: Any) -> Any:
-        """The same object if nothing in it changed."""
+    def takes(self, thing: Any) -> bool:
+        if isinstance(thing, _CAPTURED_TYPES):
+            self._change(thing)
+        return not _can_rebuild(thing)
+
+    def global_names(self, function: Any, facts: CodeNames) -> Iterable[str]:
+        """A function that sets global names needs the true ones, and those of libraries are no values of the user's.
+        Functions of other modules are not searched: there would be no end to it.
+        """
+        known = function.__globals__
+        if facts.sets_globals or is_library(str(known.get("__name__")), False, False):
+            return ()
+        values = {name: known[name] for name in facts.globals if name in known}
+        return [n for n, x in values.items() if type(x) is not FunctionType or x.__globals__ is known]
+
+    def rebuild(self, x: Any) -> Any:
+        """x with the other values in it; the same object if nothing in it changed."""
         if isinstance(x, _CAPTURED_TYPES):
             return self._change(x)
-        if type(x) in (list, tuple):
-            items = [self.visit(item) for item in x]
-            return x if all(a is b for a, b in zip(items, x, strict=True)) else type(x)(items)
-        if type(x) is dict:
-            values = {key: self.visit(value) for key, value in x.items()}
-            return x if all(values[key] is x[key] for key in x) else values
+        if not _can_rebuild(x):
+            return x
+        if id(x) not in self.seen:
+            self.seen[id(x)] = self._rebuilt[id(x)] = x  # a function may see itself
+            self._rebuilt[id(x)] = self._rebuild_parts(x)
+        return self._rebuilt[id(x)]
+
+    def _rebuild_parts(self, x: Any) -> Any:
+        if type(x) is FunctionType:
+            return self._rebuild_function(x)
+        parts = [x.func, x.args, x.keywords] if isinstance(x, functools.partial) else self.items_of(x)
+        made = [self.rebuild(part) for part in parts]
+        if all(a is b for a, b in zip(made, parts, strict=True)):
+            return x
         if isinstance(x, functools.partial):
-            return self._visit_partial(x)
-        return self._visit_function(x) if type(x) is FunctionType else x
+            return functools.partial(made[0], *made[1], **made[2])
+        return dict(zip(x, made, strict=True)) if type(x) is dict else type(x)(made)
 
-    def _visit_partial(self, x: functools.partial[Any]) -> Any:
-        function, args, keywords = self.visit(x.func), self.visit(x.args), self.visit(x.keywords)
-        same = function is x.func and args is x.args and keywords is x.keywords
-        return x if same else functools.partial(function, *args, **keywords)
-
-    def _visit_function(self, x: FunctionType) -> Any:
-        if id(x) in self._done:
-            return self._done[id(x)]
-        self._done[id(x)] = x  # a function may see itself
-        cells = tuple(self._visit_cell(cell) for cell in x.__closure__ or ())
-        defaults, keywords = self.visit(x.__defaults__ or ()), self.visit(x.__kwdefaults__ or {})
-        names = self._changed_globals(x)
-        same = defaults is x.__defaults__ or not defaults, keywords is x.__kwdefaults__ or not keywords
-        if not names and all(same) and all(a is b for a, b in zip(cells, x.__closure__ or (), strict=True)):
+    def _rebuild_function(self, x: FunctionType) -> Any:
+        reads = self.reads_of(x, names_in_code(x.__code__))
+        cells, defaults, keywords, names = made = [self.rebuild(part) for part in reads]
+        if all(a is b for a, b in zip(made, reads, strict=True)):
             return x
         # the function itself is never changed: another thread may run it
-        seen = {**x.__globals__, **names} if names else x.__globals__
-        made = FunctionType(x.__code__, seen, x.__name__, defaults or None, cells or None)
-        made.__kwdefaults__ = keywords or None
-        self._done[id(x)] = made
-        return made
+        known = x.__globals__ if names is reads.globals else {**x.__globals__, **names}
+        kept = zip(x.__closure__ or (), cells, reads.cells, strict=True)
+        variables = tuple(cell if now is was else CellType(now) for cell, now, was in kept)
+        function = FunctionType(x.__code__, known, x.__name__, defaults or None, variables or None)
+        function.__kwdefaults__ = keywords or None
+        return function
 
-    def _visit_cell(self, cell: CellType) -> CellType:
-        held = content_of(cell)
-        found = held if held is MISSING else self.visit(held)
-        return cell if found is held else CellType(found)
 
-    def _changed_globals(self, x: FunctionType) -> dict[str, Any]:
-        """Global names whose values changed. A function that sets global names needs the true ones, and those of
-        libraries are no values of the user's.
-        """
-        names = names_in_code(x.__code__)
-        used = [name for name in names.globals if name in x.__globals__]
-        library = str(x.__globals__.get("__name__")).split(".")[0] in ("pullback", "numpy")
-        if not used or library or names.sets_globals:
-            return {}
-        changed = {name: self._visit_global(x.__globals__[name], x.__globals__) for name in used}
-        return {name: value for name, value in changed.items() if value is not x.__globals__[name]}
-
-    def _visit_global(self, x: Any, around: dict[str, Any]) -> Any:
-        """Functions of other modules are not searched: there would be no end to it."""
-        return x if type(x) is FunctionType and x.__globals__ is not around else self.visit(x)
+def _can_rebuild(x: Any) -> bool:
+    return type(x) in (list, tuple, dict, FunctionType) or isinstance(x, functools.partial)
