@@ -21,7 +21,11 @@ class FlatCall:
     `argnums` names. Each run remembers the structure of its result, `results`, and with `has_aux` the aux beside it.
     """
 
-    __slots__ = ("_args", "_chosen", "_f", "_kwargs", "_many", "aux", "has_aux", "results", "structure", "what", "xs")
+    __slots__ = (
+        "_argnums", "_args", "_chosen", "_f", "_kwargs", "aux", "has_aux", "results", "structure", "what", "xs",
+    )  # fmt: skip
+    aux: Any
+    results: Any
 
     def __init__(
         self,
@@ -33,22 +37,25 @@ class FlatCall:
         has_aux: bool = False,
     ) -> None:
         self.what, self._f, self._args, self._kwargs, self.has_aux = what, f, args, kwargs, has_aux
-        self._chosen = range(len(args)) if argnums is None else argument_positions(argnums, len(args), what)
-        self._many = argnums is None or isinstance(argnums, (tuple, list))
-        picked = args if argnums is None else tuple([args[i] for i in self._chosen])
-        if argnums is not None and len(picked) == 1 and is_plain_leaf(picked[0]):  # the common case is no tree
-            leaves, self.structure = list(picked), LEAF
+        self._argnums, self.aux = argnums, None
+        if argnums is None:
+            leaves, structure = flatten(args)
         else:
-            leaves, self.structure = flatten(picked)
-        self.xs = [as_differentiable(x, what, self.structure, i) for i, x in enumerate(leaves)]
-        self.aux: Any = None
-        self.results: Any = LEAF
+            self._chosen = chosen = argument_positions(argnums, len(args), what)
+            # One array alone, the common case, is no tree.
+            one = len(chosen) == 1 and is_plain_leaf(args[chosen[0]])
+            leaves, structure = ([args[chosen[0]]], LEAF) if one else flatten(tuple([args[i] for i in chosen]))
+        self.structure = structure
+        self.xs = [as_differentiable(x, what, structure, i) for i, x in enumerate(leaves)]
 
     def run(self, *inputs: Any) -> Any:
         """The result of f as it is, for values of `xs`."""
-        filled = list(self._args)
-        for i, value in zip(self._chosen, by_argument(self.structure, inputs), strict=True):
-            filled[i] = value
+        structure = self.structure
+        filled: Any = inputs if structure is LEAF else unflatten(structure, inputs)
+        if self._argnums is not None:
+            chosen, filled = filled, list(self._args)
+            for i, value in zip(self._chosen, chosen, strict=True):
+                filled[i] = value
         out = self._f(*filled, **self._kwargs)
         if self.has_aux:
             out, self.aux = split_aux(out, self.what)
@@ -66,7 +73,7 @@ class FlatCall:
     def like_arguments(self, row: Sequence[Any]) -> Any:
         """One entry for each of `xs` in the place of its array: a tree for one of `argnums`, a tuple for several."""
         trees = by_argument(self.structure, row)
-        return trees if self._many else trees[0]
+        return trees if self._argnums is None or isinstance(self._argnums, (tuple, list)) else trees[0]
 
 
 def by_argument(structure: Any, row: Sequence[Any]) -> tuple[Any, ...]:
