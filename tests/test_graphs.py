@@ -884,6 +884,37 @@ def test_the_same_value_may_be_asked_for_twice():
     assert [float(v) for v in g.run(g.gradients(b * 1.0, [a, b, a, b]))] == [6.0, 1.0, 6.0, 1.0]
 
 
+def test_gradients_in_results_that_depend_on_no_floating_input():
+    g = pb.Graph()
+    w, i = g.variable("w", np.array([1.0, -2.0])), g.placeholder("i", (2,), np.int64)
+    rounded, scale = pb.floor(w), i.astype(np.float64)
+    loss = pb.sum(scale * scale * rounded)
+    found = g.gradients(loss, [scale, w, rounded, loss])
+    (second,) = g.gradients(pb.sum(found[0]), [scale])
+    beside = rounded * w  # on no path to a loss
+    fetched = [*found, second, beside]
+    feeds = {"i": np.array([3, 4])}
+    wanted = ([6.0, -16.0], [0.0, 0.0], [9.0, 16.0], 1.0, [2.0, -4.0], [1.0, 4.0])
+    for values in (g.run(fetched, feeds), g.compile(fetched)(feeds)):
+        for got, expected in zip(values, wanted, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_a_loss_is_computed_once_for_itself_and_its_gradient():
+    g = pb.Graph()
+    w = g.variable("w", np.ones(2))
+    loss = pb.sum(pb.exp(pb.sin(w)))
+    names = [e.op.name for e in g.stage([loss, *g.gradients(loss, [w])]).equations]
+    assert names.count("exp") == names.count("sin") == 1
+
+
+def test_a_complex_loss_has_no_gradient():
+    g = pb.Graph()
+    z = g.variable("z", 1.0j)
+    with pytest.raises(DtypeError, match="of a real number"):
+        g.gradients(z * z, [z])
+
+
 def test_named_sizes_must_agree_and_may_differ():
     g = pb.Graph()
     a, b, c = g.placeholder("a", ("n", "k")), g.placeholder("b", ("k", "m")), g.placeholder("c", ("n", "m"))

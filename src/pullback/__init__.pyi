@@ -14,7 +14,8 @@ from .arrays.dtypes import (
 from .arrays.namespace import e as e, inf as inf, nan as nan, newaxis as newaxis, pi as pi
 from .arrays.node import Handle as Handle, Node as Node
 from .arrays.spec import Spec as Spec, spec_of as spec_of
-from .arrays.tensor import asarray as asarray, from_dlpack as from_dlpack, Tensor as Tensor, tensor as tensor
+from .arrays.exchange import asarray as asarray, from_dlpack as from_dlpack
+from .arrays.tensor import Tensor as Tensor, tensor as tensor
 from .arrays.trees import register_tree as register_tree
 from .checkpoint.budget.memory_budget import memory_budget as memory_budget
 from .checkpoint.loops.checkpoint_loop import checkpoint_loop as checkpoint_loop

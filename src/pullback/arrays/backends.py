@@ -73,6 +73,14 @@ def device_context(device: str) -> Any:
     return nullcontext() if device == "cpu" else namespace_on(device).cuda.Device(int(device[5:]))
 
 
+def move_array(array: Any, device: str) -> Any:
+    """An array or a number as an array on a device."""
+    if device == "cpu":
+        return to_host(array)
+    with device_context(device):
+        return namespace_on(device).asarray(array)
+
+
 def special_namespace_of(xp: Any) -> Any:
     """The namespace of special functions that goes with NumPy or CuPy."""
     return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")

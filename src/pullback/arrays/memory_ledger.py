@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from .backends import is_array
+from .finalizers import FinalizerQueue
 from .protect import base_of
 
 
@@ -36,14 +35,13 @@ class Ledger:
     A freed array is only noted by its weak reference, which the collector may run anywhere; `remove_freed` removes it.
     """
 
-    __slots__ = ("_freed", "_guard", "_on_free", "blocks", "live", "peak")
+    __slots__ = ("_freed", "_on_free", "blocks", "live", "peak")
 
     def __init__(self, on_free: Callable[[Block], None] | None = None) -> None:
         self.blocks: dict[int, Block] = {}
         self.live = 0
         self.peak = 0
-        self._freed: deque[tuple[int, Block]] = deque()
-        self._guard = threading.Lock()
+        self._freed = FinalizerQueue(self._remove_block)
         self._on_free = on_free
 
     def track(self, array: Any, about: Any = None) -> tuple[Block, bool]:
@@ -51,12 +49,12 @@ class Ledger:
         owner = owner_of(array)
         key = id(owner)
         self.remove_freed()
-        with self._guard:
+        with self._freed.guard:
             found = self.blocks.get(key)
             if found is not None and found.reference() is owner:
                 return found, False
             block = self.blocks[key] = Block(int(owner.nbytes), about)
-            block.reference = weakref.ref(owner, lambda _: self._freed.append((key, block)))
+            block.reference = weakref.ref(owner, lambda _: self._freed.add((key, block)))
             self.live += block.nbytes
             self.peak = max(self.peak, self.live)
         return block, True
@@ -69,19 +67,14 @@ class Ledger:
 
     def remove_freed(self) -> int:
         """Remove what was freed since the last call; returns the live bytes."""
-        while self._freed and self._guard.acquire(blocking=False):
-            try:
-                self._drain_freed()
-            finally:
-                self._guard.release()
+        self._freed.drain()
         return self.live
 
-    def _drain_freed(self) -> None:
-        while self._freed:
-            key, block = self._freed.popleft()
-            if self.blocks.get(key) is block:
-                del self.blocks[key]
-            self.live -= block.nbytes
-            block.reference = None
-            if self._on_free is not None:
-                self._on_free(block)
+    def _remove_block(self, freed: tuple[int, Block]) -> None:
+        key, block = freed
+        if self.blocks.get(key) is block:
+            del self.blocks[key]
+        self.live -= block.nbytes
+        block.reference = None
+        if self._on_free is not None:
+            self._on_free(block)

@@ -263,6 +263,9 @@ def propagate_call_site(node: Any, line: tuple[CodeType, int]) -> None:
         stack += [parent for parent in node.parents if is_package_code(parent.code)]
 
 
+#: A call into these with arguments that do not fit is the package's own doing.
+_LIBRARIES = frozenset(("numpy", "scipy", "cupy", "cupyx"))
+
 #: What invalid arguments raise where no check came first.
 UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, AssertionError)
 
@@ -282,12 +285,7 @@ def _is_raised_by_package(step: TracebackType | None) -> bool:
     """Whether the innermost line outside third-party libraries is the package's."""
     ours = False
     while step is not None:
-        if str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in (
-            "numpy",
-            "scipy",
-            "cupy",
-            "cupyx",
-        ):
+        if str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES:
             ours = is_package_code(step.tb_frame.f_code)
         step = step.tb_next
     return ours

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import mmap
-import threading
-from collections import deque
 from typing import Any
 
 import numpy as np
 
 from .backends import is_array
+from .finalizers import FinalizerQueue
 
 #: The base object NumPy puts between an array and its view made by `as_strided`.
 _Strided: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
-_guard = threading.Lock()
 _locks: dict[int, _Lock] = {}
-_released: deque[_Lock] = deque()
 
 
 class _Lock:
@@ -67,8 +64,8 @@ class _LockedBase(_SharedBase):
         self._lock = lock
 
     def __del__(self) -> None:
-        _released.append(self._lock)
-        _unlock_released()
+        _released.add(self._lock)
+        _released.drain()
 
 
 def _array_over_base(lent: _SharedBase) -> Any:
@@ -81,20 +78,14 @@ def as_shared_view(array: Any) -> Any:
     return _array_over_base(_SharedBase(array)) if isinstance(array, np.ndarray) else array
 
 
-def _unlock_released() -> None:
-    """Unlock what was released. The collector may run `__del__` anywhere, also while the guard is held; then the
-    holder of the guard does it afterwards.
-    """
-    while _released and _guard.acquire(blocking=False):
-        try:
-            while _released:
-                lock = _released.popleft()
-                lock.count -= 1
-                if lock.count == 0:
-                    _locks.pop(id(lock.owner), None)
-                    lock.open()
-        finally:
-            _guard.release()
+def _release(lock: _Lock) -> None:
+    lock.count -= 1
+    if lock.count == 0:
+        _locks.pop(id(lock.owner), None)
+        lock.open()
+
+
+_released = FinalizerQueue(_release)
 
 
 def lock_array(array: Any) -> Any:
@@ -108,7 +99,7 @@ def lock_array(array: Any) -> Any:
         return owned_copy(array)
     if not chain:
         return read_only_view(array)
-    with _guard:
+    with _released.guard:
         owner = chain[0]
         lock = _locks.get(id(owner))
         if lock is None:
@@ -116,7 +107,7 @@ def lock_array(array: Any) -> Any:
         lock.count += 1
         for each in chain:
             lock.close(each)
-    _unlock_released()
+    _released.drain()
     return _array_over_base(_LockedBase(array, lock))
 
 

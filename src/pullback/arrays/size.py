@@ -21,14 +21,12 @@ from ..errors import ArgumentError, GraphError, LeakError
 
 #: A form is a number or a nested tuple: ("name", n), ("sum", ((atoms, factor), ...)), or (operator, form, form).
 Form = Any
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+_RELATION_NAMES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {s: getattr(operator, name) for s, name in _RELATION_NAMES.items()}
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
-    "//": operator.floordiv, "%": operator.mod,
-}  # fmt: skip
+#: Python's operators by their sign, and by the name of their method.
+_NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow", "//": "floordiv", "%": "mod"}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {sign: getattr(operator, name) for sign, name in _NAMES.items()}
 #: The sizes for which comparisons are decided. Large and prime, so no special case that code tests for.
 _REPRESENTATIVES = (30089, 31013, 32117, 33161, 34141, 35081, 35983, 36919, 37847, 38747)
 
@@ -47,14 +45,15 @@ class Guard(NamedTuple):
         return _names_in(self.left) | _names_in(self.right)
 
     def holds(self, known: Mapping[Any, int]) -> bool:
-        return (
-            _RELATIONS[self.relation](_evaluate_form(self.left, known), _evaluate_form(self.right, known))
-            == self.outcome
-        )
+        return _holds(self.left, self.relation, self.right, known) == self.outcome
 
     def __str__(self) -> str:
         relation = self.relation if self.outcome else _OPPOSITE[self.relation]
         return f"{_format_form(self.left)} {relation} {_format_form(self.right)}"
+
+
+def _holds(left: Form, relation: str, right: Form, known: Mapping[Any, int]) -> bool:
+    return _RELATIONS[relation](_evaluate_form(left, known), _evaluate_form(right, known))
 
 
 class Recorder(Protocol):
@@ -101,9 +100,7 @@ class Unknowns:
         key = (left, relation, right)
         found = self.guards.get(key)
         if found is None:
-            known = self.representatives
-            outcome = _RELATIONS[relation](_evaluate_form(left, known), _evaluate_form(right, known))
-            found = self.guards[key] = Guard(left, relation, right, outcome)
+            found = self.guards[key] = Guard(*key, _holds(*key, self.representatives))
         return found.outcome
 
 
@@ -203,13 +200,11 @@ def _comparison_method(relation: str) -> Callable[[Size, Any], Any]:
     return lambda self, x: self._compare(relation, x)
 
 
-for _name, _operation in (
-    ("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/"), ("pow", "**"), ("floordiv", "//"), ("mod", "%"),
-):  # fmt: skip
+for _operation, _name in _NAMES.items():
     _forward, _backward = _binary_methods(_operation)
     setattr(Size, f"__{_name}__", _forward)
     setattr(Size, f"__r{_name}__", _backward)
-for _name, _operation in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+for _operation, _name in _RELATION_NAMES.items():
     setattr(Size, f"__{_name}__", _comparison_method(_operation))
 
 
@@ -339,11 +334,6 @@ def recorder_of(v: Any) -> Recorder:
     """The graph that an unknown size, or one in a shape, belongs to."""
     found: Size = v if isinstance(v, Size) else next(n for n in v if isinstance(n, Size))
     return found.unknowns.recorder
-
-
-def is_unknown(n: Any) -> bool:
-    """Whether a size is not known yet."""
-    return type(n) is Size
 
 
 def is_same_shape(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,31 +9,24 @@ import numpy as np
 
 from ..errors import (
     ArgumentError,
-    ArgumentTypeError,
-    ConversionError,
-    DeviceError,
     DtypeError,
     GraphError,
-    PullbackError,
     ShapeError,
 )
 from ..settings import installed, modes
-from .backends import as_array, device_context, device_of, is_array, namespace_on, to_host
-from .conversion_advice import advise_on_conversion
+from .backends import as_array, is_array, move_array
+from .convertible import ConvertibleValue
 from .dtypes import NAMES, as_dtype
 from .namespace import normalize_device
-from .node import Handle, Node, attributed_to_caller, depends_on_running_call, has_derivative, leaf_node
-from .protect import as_immutable, as_shared_view, read_only_view
+from .node import Handle, Node, has_derivative, leaf_node
+from .protect import as_immutable
 from .scope import Scope, current_scope, enclosing_scopes
 from .spec import Spec, spec_of
 from .value import Value
 from .views import is_view, view_write_error
 
-#: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
-_IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
-
-class Tensor(Value):
+class Tensor(ConvertibleValue):
     """A variable over an array that remembers how it was computed.
 
     Made by `pb.tensor`, `pb.asarray` and the like; the constructor takes no arguments, which makes ops faster.
@@ -224,124 +216,12 @@ class Tensor(Value):
             self.mark(new.status)
         return self
 
-    def numpy(self) -> Any:
-        """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
-        array = self._bare_array("numpy()")
-        return array.get() if device_of(array) != "cpu" else read_only_view(array)
-
-    def _require_untracked(self, what: str) -> None:
-        if self.node is not None:
-            advice = advise_on_conversion(sys._getframe(1)) if what in _IMPLICIT_CONVERSIONS else ""
-            raise ConversionError(
-                f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
-                f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
-            )
-
-    def _readable_array(self, what: str) -> Any:
-        """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`
-        what the function computes is differentiated, and a bare number would not be part of it.
-        """
-        if self.node is not None and depends_on_running_call(self.node):
-            self._require_untracked(what)
-        self.note_numbers()
-        return wrap(self.value, self.spec)._bare_array(what)
-
-    def _bare_array(self, what: str) -> Any:
-        self._require_untracked(what)
-        self.note_numbers()
-        if not is_array(self.value):
-            raise self.conversion_error(what)
-        return self.value
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self._bare_array("np.asarray")
-        if device_of(array) != "cpu":
-            raise ConversionError("np.asarray: this tensor lives on a GPU.\n  Use x.numpy() to copy it to the host.")
-        if copy:
-            return np.array(array, dtype=dtype)
-        return read_only_view(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """The values for another library: a copy, since some consumers ignore that memory is read-only. With
-        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol supports that.
-        """
-        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        options = {name: value for name, value in given.items() if value is not None}
-        array = self._bare_array("DLPack")
-        if copy is False:
-            knows_the_mark = max_version is not None and max_version[0] >= 1
-            return (read_only_view(array) if knows_the_mark else array).__dlpack__(**options)
-        return array.copy().__dlpack__(**options)
-
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; only untracked values can be moved to another."""
         if stream is not None:
             raise ArgumentError("to_device: streams are CuPy's own; leave stream out.")
-        if normalize_device(device, "to_device") == self.device:
-            return self
-        return tensor(move_to_device(self, device))
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        device: tuple[int, int] = self._bare_array("DLPack").__dlpack_device__()
-        return device
-
-    def item(self) -> Any:
-        """The one element as a Python number."""
-        if self.size != 1:
-            raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
-        return self._readable_array("item()").item()
-
-    def tolist(self) -> Any:
-        """The values as nested Python lists."""
-        return self._readable_array("tolist()").tolist()
-
-    def _single_element(self, what: str) -> Any:
-        if self.size != 1:
-            raise ShapeError(f"{what}(): the tensor has shape {self.shape}, a number has one element.")
-        return self._bare_array(f"{what}()").item()
-
-    def __float__(self) -> float:
-        return float(self._single_element("float"))
-
-    def __int__(self) -> int:
-        return int(self._single_element("int"))
-
-    def __complex__(self) -> complex:
-        return complex(self._single_element("complex"))
-
-    def __index__(self) -> int:
-        return int(self._single_element("index").__index__())
-
-    def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ShapeError(
-                f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
-            )
-        self.note_numbers()
-        return bool(self.value)
-
-    def __format__(self, form: str) -> str:
-        if not form:
-            return str(self)
-        return format(self.value if isinstance(self.value, Value) else self.detach().item(), form)
-
-    def __repr__(self) -> str:
-        if not is_array(self.value):
-            return f"tensor({self.value!r})"
-        numbers = np.array2string(np.asarray(self.detach().numpy()), separator=", ", prefix="tensor(")
-        parts = [numbers, f"dtype={self.dtype}"]
-        if self.device != "cpu":
-            parts.append(f"device={self.device!r}")
-        if self.node is not None:
-            parts.append("requires_grad=True" if self.node.is_leaf else f"op={self.node.name}")
-        return f"tensor({', '.join(parts)})"
+        wanted = normalize_device(device, "to_device")
+        return self if wanted == self.device else tensor(move_array(self._bare_array("to_device"), wanted))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A copy. Of a parameter: a new parameter. Of a computed value, and of a variable that a running `grad`
@@ -460,84 +340,3 @@ def _wrap_transform_value(data: Value, dtype: Any) -> Tensor:
     if dtype is not None and data.dtype != as_dtype(dtype):
         data = data.astype(dtype)
     return wrap(data, data.spec)
-
-
-def asarray(data: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the data: a tensor is returned as it is, anything else is copied unless `copy=False`. With
-    `copy=True` a tensor is copied too, derivatives and all.
-
-    With `copy=False` the tensor shares the array's memory, and the array is read-only as long as a graph needs
-    its values, so that a write that would corrupt a gradient raises on that line.
-
-    >>> import numpy as np, pullback as pb
-    >>> a = np.ones(2)
-    >>> x = pb.asarray(a, copy=False).requires_grad_()
-    >>> y = (x * x).sum()
-    >>> a.flags.writeable
-    False
-    >>> y.backward(); a.flags.writeable
-    True
-    """
-    here = data.device if isinstance(data, Value) else device_of(data)
-    if device is not None and normalize_device(device, "asarray") != here:
-        return tensor(move_to_device(data, device), dtype=dtype)
-    if isinstance(data, Tensor) and not copy:
-        return data if dtype is None or data.dtype == dtype else data.astype(dtype)
-    if isinstance(data, Tensor) and data.node is not None:
-        return data.copy() if dtype is None or data.dtype == as_dtype(dtype) else data.astype(dtype)
-    if copy is not False:
-        return tensor(data, dtype=dtype)
-    if not is_array(data) or (dtype is not None and data.dtype != dtype):
-        raise ArgumentError(f"asarray: copy=False needs an array of the wanted dtype, got {type(data).__name__}.")
-    shared = wrap(as_shared_view(data), spec_of(data))
-    shared.mark("shared")
-    return shared
-
-
-@attributed_to_caller
-def from_dlpack(source: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor from any library that supports DLPack. Copies unless `copy=False`.
-
-    >>> import numpy as np, pullback as pb
-    >>> pb.from_dlpack(np.arange(3.0))
-    tensor([0., 1., 2.], dtype=float64)
-    """
-    if isinstance(source, Tensor):
-        return asarray(source, device=device, copy=copy)
-    if not hasattr(source, "__dlpack_device__"):
-        raise ArgumentTypeError(f"from_dlpack: a {type(source).__name__} has no __dlpack__.\n  Use pb.asarray.")
-    try:
-        on_cpu = source.__dlpack_device__()[0] == 1
-        array = np.from_dlpack(source) if on_cpu else _cupy_from_dlpack(source)
-    except PullbackError:
-        raise
-    except ImportError:
-        raise DeviceError("from_dlpack: this array is on another device, and CuPy is not installed.") from None
-    except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
-        raise ArgumentError(f"from_dlpack: a {type(source).__name__} exports no array: {error}.") from error
-    return asarray(array, device=device, copy=copy)
-
-
-def to_numpy(x: Any, what: str) -> Any:
-    """The numbers of a tensor, an array or a scalar as a NumPy array, from any device."""
-    while type(x) is Tensor:
-        x = x.value
-    if isinstance(x, Value):
-        raise ArgumentError(f"{what}: the arguments are values of a transform; call it outside.")
-    return to_host(x)
-
-
-def move_to_device(data: Any, device: str) -> Any:
-    """The values of an untracked tensor, an array or a list as an array on another device."""
-    array = data._bare_array("to_device") if isinstance(data, Tensor) else as_array(data)
-    wanted = normalize_device(device, "to_device")
-    if wanted == "cpu":
-        return to_host(array)
-    with device_context(wanted):
-        return namespace_on(wanted).asarray(array)
-
-
-def _cupy_from_dlpack(source: Any) -> Any:
-    import cupy
-
-    return cupy.from_dlpack(source)

@@ -1,7 +1,8 @@
 """`Graph`: a graph built by hand of placeholders, variables and ops on them; its steps are fed by name.
 
-Ops on the builder's values are recorded in order. Gradients are recorded as one line and derived when the sizes are
-known, so that no rule has to guess. A step is one compiled function of (variables, fed arrays).
+Ops on the builder's values are recorded in order. Gradients are recorded as one line and taken from a tape of
+the lines before when the sizes are known, so that no rule has to guess. A step is one compiled function of (variables,
+fed arrays).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from ..program.passes import drop_unused, merge_equal
 from ..program.text import format_spec
 from ..transforms.stage import stage
 from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
-from .builder_sizes import shape_with_unknowns
 from .builder_step import GraphStep, StepPlan
 
 
@@ -62,9 +62,17 @@ class Graph:
 
     def placeholder(self, name: str, shape: Any = (), dtype: Any = np.float64) -> GraphValue:
         """An array to be fed by name. Sizes that are not known yet are None or a name."""
-        spec = make_spec(shape_with_unknowns(self.unknowns, shape), as_dtype(dtype))
+        entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+        spec = make_spec(tuple(self._as_size(n) for n in entries), as_dtype(dtype))
         self.placeholders[self._check_new_name(name)] = found = GraphValue(self, spec, name)
         return found
+
+    def _as_size(self, n: Any) -> Any:
+        if n is None or isinstance(n, str):
+            return self.unknowns.size(n)
+        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+            raise ArgumentError(f"a shape is made of sizes, None and names of unknown sizes, got {n!r}.")
+        return n
 
     def variable(self, name: str, init: Any, dtype: Any = None) -> GraphValue:
         """An array that the graph keeps between steps, starting with a copy of `init`."""
@@ -108,7 +116,7 @@ class Graph:
     def value_of(self, size: Size) -> GraphValue:
         """An unknown size as a value of the graph, like a Python number."""
         found = GraphValue(self, spec_of(size), str(size))
-        self.lines.append(SizeLine(found, size))
+        self.lines.append(SizeLine((found,), size))
         return found
 
     def full_array(self, number: Any, shape: tuple[Any, ...]) -> Any:
@@ -132,6 +140,8 @@ class Graph:
         wanted = tuple(self.check_own(w, "gradients: wrt") for w in ([wrt] if isinstance(wrt, GraphValue) else wrt))
         if has_unknowns(loss.spec.shape) or loss.spec.size != 1 or not loss.spec.inexact:
             raise ArgumentError(f"gradients: of one floating number, got {loss!r}.\n  Take pb.sum or pb.mean of it.")
+        if loss.spec.dtype.kind == "c":
+            raise DtypeError(f"gradients: of a real number, got {loss!r}.")
         reached = {id(loss)} | {id(a) for line in self.lines_leading_to([loss]) for a in line.needs}
         for w in wanted:
             if not w.spec.inexact:
@@ -201,7 +211,7 @@ class Graph:
             state, fed = [given[n] for n in plan.variables], [given[n] for n in plan.placeholders]
             return unflatten(structure, plan.evaluate_step(state, fed, known)[0])
 
-        return drop_unused(merge_equal(stage(f)(**specs)))  # gradients repeat the lines they differentiate
+        return drop_unused(merge_equal(stage(f)(**specs)))  # rules repeat expressions of one another
 
     def lines_leading_to(self, wanted: Iterable[Any]) -> list[OpLine | GradientLine | SizeLine]:
         """The lines that some values need, in their order."""

@@ -1,18 +1,20 @@
-"""The parts of a `Graph`: values, and the lines that define them."""
+"""The parts of a `Graph`: values, and the lines that define them; each line computes its results from numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.scope import Scope
-from ..arrays.size import Size
-from ..arrays.spec import Spec
+from ..arrays.size import Size, evaluate, has_unknowns
+from ..arrays.spec import Spec, ones, spec_of, zeros
+from ..arrays.tensor import Tensor
 from ..arrays.value import SymbolicValue
 from ..errors import ShapeError
+from ..ops.dispatch import apply
 from ..ops.op import Op
-from .builder_sizes import show_shape
+from ..tape.backward import gradients
 
 if TYPE_CHECKING:
     from .builder import Graph
@@ -39,17 +41,16 @@ class GraphValue(SymbolicValue):
 
     @property
     def shape(self) -> Any:
-        """The sizes; None or a name where one is not known yet."""
-        return show_shape(self.spec.shape)
+        """The sizes; where one is not known yet its name, and None for what was computed from such."""
+        return tuple(n if not isinstance(n, Size) else n.name[0] if n.name else None for n in self.spec.shape)
 
     @property
     def size(self) -> Any:
         """The number of elements; None if it is not known yet."""
-        return None if None in self.shape or any(isinstance(n, str) for n in self.shape) else self.spec.size
+        return None if has_unknowns(self.spec.shape) else self.spec.size
 
     def __len__(self) -> int:
-        n = self.shape[0] if self.shape else 0
-        if not isinstance(n, int):
+        if has_unknowns(self.spec.shape[:1]):
             raise ShapeError("len: the size of this axis is not known yet.")
         return self.spec.shape[0]
 
@@ -74,6 +75,21 @@ class OpLine:
     def needs(self) -> list[GraphValue]:
         return [a for a in self.args if isinstance(a, GraphValue)]
 
+    def compute(self, values: Mapping[int, Any], sizes: Mapping[Any, int]) -> tuple[Any, ...]:
+        """The results, from the values of what the line needs, by id, and the unknown sizes."""
+        args = [values[id(a)] if isinstance(a, GraphValue) else evaluate(a, sizes) for a in self.args]
+        made = apply(self.op, *args, **evaluate(self.static, sizes))
+        found = made if type(made) is tuple else (made,)
+        for value, result in zip(found, self.results, strict=True):
+            shape, wanted = spec_of(value).shape, evaluate(result.spec.shape, sizes)
+            if shape != wanted:
+                raise ShapeError(
+                    f"line {result.number} of the graph, {self.op.name}: its result has shape {shape} where the graph "
+                    f"expects {wanted}: its shape depends on an unknown size in a way that is not followed.\n"
+                    "  Give the placeholder its whole shape."
+                )
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientLine:
@@ -87,13 +103,21 @@ class GradientLine:
     def needs(self) -> list[GraphValue]:
         return [self.loss, *self.wrt]
 
+    def compute(self, values: Mapping[int, Any], create_graph: bool) -> tuple[Any, ...]:
+        """The gradients, from the tape on which the loss was computed of the variables in `wrt`."""
+        loss, wrt = values[id(self.loss)], [values[id(w)] for w in self.wrt]
+        found: Sequence[Any] = [None] * len(wrt)
+        if isinstance(loss, Tensor) and loss.node is not None:  # else all paths end in ops without a derivative
+            found = gradients(
+                loss, wrt, ones(loss.spec), create_graph=create_graph, retain_graph=True, allow_unused=True
+            )
+        return tuple(zeros(w.spec) if bar is None else bar for bar, w in zip(found, wrt, strict=True))
 
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SizeLine:
     """`result = size`, a number as soon as the sizes are known."""
 
-    __slots__ = ("results", "size")
+    results: tuple[GraphValue, ...]
+    size: Size
     needs: tuple[GraphValue, ...] = ()
-
-    def __init__(self, result: GraphValue, size: Size) -> None:
-        self.results = (result,)
-        self.size = size

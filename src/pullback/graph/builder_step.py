@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.scope import current_scope
 from ..arrays.size import evaluate
-from ..arrays.spec import spec_of, zeros
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
 from ..errors import ArgumentError, DtypeError, ShapeError
-from ..ops.dispatch import apply, as_value
+from ..ops.dispatch import as_value
+from ..ops.elementwise.pointwise import positive
 from ..ops.index.normalize import SLOT
 from ..ops.lazy import lazy_function
-from ..transforms.reverse import grad
+from ..settings import enable_grad
 from .builder_lines import GradientLine, GraphValue, OpLine, SizeLine
-from .builder_sizes import check_guards, check_shape
 
 if TYPE_CHECKING:
     from .builder import Graph
 
 _jit = lazy_function("jit", "jit", "compile")
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationRange:
-    """The known sizes, and how many lines to evaluate."""
-
-    sizes: Mapping[Any, int]
-    stop: int
 
 
 class StepPlan:
@@ -40,9 +34,11 @@ class StepPlan:
         self.builder = builder
         self.fetches = [builder.check_own(v, "fetches") for v in fetches]
         self.updates = updates
-        self.stop = len(builder.lines)
         wanted = [*self.fetches, *(v for _, v in updates)]
-        lines = builder.lines_leading_to([v for v in wanted if isinstance(v, GraphValue)])
+        self.lines = lines = builder.lines_leading_to([v for v in wanted if isinstance(v, GraphValue)])
+        derived = [line for line in lines if isinstance(line, GradientLine)]
+        self.on_tape = set(map(id, builder.lines_leading_to([line.loss for line in derived])))
+        self.differentiated = {id(w) for line in derived for w in line.wrt}
         self.has_index_arrays = any(SLOT in line.static.get("index", ()) for line in lines if isinstance(line, OpLine))
         # All of them: a function that returns its argument leaves no line that depends on the guard.
         self.guards = list(builder.unknowns.guards.values())
@@ -73,77 +69,55 @@ class StepPlan:
         self, state: Sequence[Any], fed: Sequence[Any], sizes: Mapping[Any, int]
     ) -> tuple[list[Any], list[Any]]:
         """(fetched values, new values of the updated variables) from the variables and the fed arrays."""
-        check_guards([g for g in self.guards if g.names <= sizes.keys()], sizes)
+        self._check_guards(sizes)
         b = self.builder
-        known = {id(b.variables[n]): v for n, v in zip(self.variables, state, strict=True)}
-        known |= {id(b.placeholders[n]): v for n, v in zip(self.placeholders, fed, strict=True)}
-        found = self.evaluate(
-            known, {}, [*self.fetches, *(v for _, v in self.updates)], EvaluationRange(sizes, self.stop)
-        )
+        inputs = [*(b.variables[n] for n in self.variables), *(b.placeholders[n] for n in self.placeholders)]
+        values: dict[int, Any] = {}
+        with enable_grad() if self.differentiated else nullcontext():
+            self._define(values, inputs, [*state, *fed])
+            for line in self.lines:
+                self._define(values, line.results, self._compute_line(line, values, sizes))
+        wanted = [*self.fetches, *(v for _, v in self.updates)]
+        found = [_leave_tape(values[id(w)]) if isinstance(w, GraphValue) else w for w in wanted]
         return found[: len(self.fetches)], found[len(self.fetches) :]
 
-    def evaluate(
-        self, known: dict[int, Any], shifts: dict[int, Any], wanted: Sequence[Any], run: EvaluationRange
-    ) -> list[Any]:
-        """The wanted values, from those of placeholders and variables by id. A shift is added to its value: the
-        gradient with respect to a result of an op is that with respect to a shift of it, at zero.
-        """
-        needed = {id(w) for w in wanted}
-        todo: list[tuple[int, OpLine | GradientLine | SizeLine]] = []
-        for number in range(run.stop - 1, -1, -1):
-            line = self.builder.lines[number]
-            if any(id(r) in needed for r in line.results):
-                todo.append((number, line))
-                needed |= {id(a) for a in (line.wrt if isinstance(line, GradientLine) else line.needs)}
-        values = dict(known)
-        for number, line in reversed(todo):
-            if isinstance(line, GradientLine):
-                found = self._derive_line(line, known, values, shifts, EvaluationRange(run.sizes, number))
-            elif isinstance(line, SizeLine):
-                found = (evaluate(line.size, run.sizes),)
-            else:
-                found = self._apply_line(line, values, run.sizes, number)
-            for result, value in zip(line.results, found, strict=True):
-                values[id(result)] = value + shifts[id(result)] if id(result) in shifts else value
-        return [values[id(w)] if isinstance(w, GraphValue) else w for w in wanted]
+    def _check_guards(self, sizes: Mapping[Any, int]) -> None:
+        """Raise if the sizes decide a comparison differently than the graph was built for."""
+        for guard in self.guards:
+            if guard.names <= sizes.keys() and not guard.holds(sizes):
+                raise ShapeError(
+                    f"this graph was built for sizes with {guard}; they are {dict(sizes)}.\n"
+                    "  Give the placeholders their whole shapes, in a separate graph."
+                )
 
-    def _apply_line(
-        self, line: OpLine, values: dict[int, Any], sizes: Mapping[Any, int], number: int
+    def _define(self, values: dict[int, Any], results: Sequence[GraphValue], found: Sequence[Any]) -> None:
+        """Set the values of some results; those that a gradient is taken with respect to become variables of a tape."""
+        for result, value in zip(results, found, strict=True):
+            if id(result) in self.differentiated:
+                tracked = isinstance(value, Tensor) and value.node is not None
+                # A node of its own, so that only what uses this very result counts.
+                value = positive(value) if tracked else wrap(_leave_tape(value), spec_of(value)).requires_grad_()
+            values[id(result)] = value
+
+    def _compute_line(
+        self, line: OpLine | GradientLine | SizeLine, values: dict[int, Any], sizes: Mapping[Any, int]
     ) -> tuple[Any, ...]:
-        where = f"line {number} of the graph, {line.op.name}"
-        args, static = line.args, line.static
-        if self.builder.unknowns.representatives:
-            args, static = tuple(evaluate(a, sizes) for a in args), evaluate(static, sizes)
-        made = apply(line.op, *(values[id(a)] if isinstance(a, GraphValue) else a for a in args), **static)
-        found = made if type(made) is tuple else (made,)
-        for value, result in zip(found, line.results, strict=True):
-            check_shape(spec_of(value), result.spec, sizes, where)
-        return found
+        if isinstance(line, SizeLine):
+            return (evaluate(line.size, sizes),)
+        if isinstance(line, GradientLine):
+            return line.compute(values, create_graph=id(line) in self.on_tape)
+        if id(line) in self.on_tape:
+            return line.compute(values, sizes)
+        # What leads to no loss needs no derivative, and may have none.
+        return line.compute({id(a): _leave_tape(values[id(a)]) for a in line.needs}, sizes)
 
-    def _derive_line(
-        self,
-        line: GradientLine,
-        known: dict[int, Any],
-        values: dict[int, Any],
-        shifts: dict[int, Any],
-        run: EvaluationRange,
-    ) -> tuple[Any, ...]:
-        """The gradients by the transform itself, of the loss as a function of inputs and of shifts of results."""
-        unique = list({id(w): w for w in line.wrt}.values())
-        starts = [values[id(w)] if id(w) in known else zeros(spec_of(values[id(w)])) for w in unique]
 
-        def loss(*values_of_wrt: Any) -> Any:
-            inputs, shifted = dict(known), dict(shifts)
-            for w, m in zip(unique, values_of_wrt, strict=True):
-                if id(w) in known:
-                    inputs[id(w)] = m
-                else:
-                    shifted[id(w)] = shifted[id(w)] + m if id(w) in shifted else m
-            return self.evaluate(inputs, shifted, [line.loss], run)[0]
-
-        found = grad(loss, argnums=tuple(range(len(starts))))(*starts)
-        places = {id(w): i for i, w in enumerate(unique)}
-        return tuple(found[places[id(w)]] for w in line.wrt)
+def _leave_tape(x: Any) -> Any:
+    """A value as it is without the tape of a step."""
+    if not isinstance(x, Tensor):
+        return x
+    scope = current_scope()
+    return x.value if scope is None else scope.lower(x.value)
 
 
 class GraphStep:

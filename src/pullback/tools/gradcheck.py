@@ -11,9 +11,10 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
+from ..arrays.exchange import to_numpy
 from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
-from ..arrays.tensor import Tensor, tensor, to_numpy
+from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
 from ..errors import ArgumentTypeError, DtypeError, ShapeError
 from ..ops.elementwise import pointwise

@@ -22,6 +22,7 @@ from ..program.ir import Symbol
 from ..program.run import run as run_program
 from ..program.stage import stage
 from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
+from .flat_call import FlatCall
 from .vectorize import unbatch
 
 
@@ -230,23 +231,22 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     (array(0.07700375), array(0.15400751))
     """
     check_functions("linearize", f)
-    leaves, structure = flatten(primals)
-    values = [as_differentiable(x, "linearize", structure, i) for i, x in enumerate(leaves)]
-    values = [as_immutable(x) if is_array(x) else x for x in values]  # the program keeps them
-    found: dict[str, Any] = {}
+    call = FlatCall("linearize", f, primals)
+    values = [as_immutable(x) if is_array(x) else x for x in call.xs]  # the program keeps them
+    value: Any = None
 
     def push_flat(*tangents: Symbol) -> list[Any]:
-        value, tangent = jvp(f, unflatten(structure, values), unflatten(structure, tangents))
-        outs, found["structure"] = flatten(tangent)
-        found["value"] = value
+        nonlocal value
+        value, tangent = jvp(call, values, tangents)
+        outs: list[Any] = tangent
         return outs
 
     program = stage(push_flat, *map(spec_of, values), name="linearize")
+    arguments, results = call.structure, call.results
 
     def push(*tangents: Any) -> Any:
-        given = leaves_matching(structure, tangents, "linearize")
+        given = leaves_matching(arguments, tangents, "linearize")
         checked = [check_tangent(x, t, "linearize") for x, t in zip(values, given, strict=True)]
-        return unflatten(shape, [owned_copy(x) for x in run_program(program, checked)])
+        return unflatten(results, [owned_copy(x) for x in run_program(program, checked)])
 
-    shape = found.pop("structure")
-    return found.pop("value"), Bound(push)
+    return unflatten(results, value), Bound(push)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-
 from ..arrays.argument_checks import check_argnums, check_functions
 from ..arrays.node import DifferentiatedCall, Node, is_package_code, propagate_call_site, user_line
 from ..arrays.picklable import Bound, picklable
@@ -17,13 +15,14 @@ from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope, current_scope
 from ..arrays.spec import ones, spec_of, zeros
 from ..arrays.tensor import Tensor, alias, wrap
-from ..arrays.trees import LEAF, flatten, is_plain_leaf, leaves_matching, unflatten
+from ..arrays.trees import LEAF, flatten, leaves_matching, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, LeakError
 from ..ops.elementwise import pointwise
 from ..settings import enable_grad, modes
 from ..tape.backward import gradients, gradients_of_call
-from .boundary import as_array_leaf, as_differentiable, has_leaves, owned_copy, split_aux
+from .boundary import as_array_leaf, has_leaves, owned_copy
+from .flat_call import FlatCall, by_argument
 from .vectorize import Batched
 
 
@@ -83,11 +82,9 @@ def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., A
     def derivative(*args: Any, **kwargs: Any) -> Any:
         if isinstance(argnums, (tuple, list)):
             raise ArgumentError(f"elementwise_grad: argnums is one integer, got {argnums}.")
-        (position,) = argument_positions(argnums, len(args), "elementwise_grad")
-        value, pull = vjp(lambda x: f(*args[:position], x, *args[position + 1 :], **kwargs), args[position])
-        leaves, structure = flatten(value)
-        (slopes,) = pull(unflatten(structure, [ones(spec_of(x)) for x in leaves]))
-        return slopes
+        call = FlatCall("elementwise_grad", f, args, argnums, kwargs)
+        pullback = Pullback(call, call.xs, current_scope())
+        return call.like_arguments(pullback.pull([ones(spec_of(x)) for x in pullback.outs]))
 
     return derivative
 
@@ -104,27 +101,15 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     (array([ 2., 60.]),)
     """
     check_functions("vjp", f)
-    leaves, structure = flatten(primals)
-    xs = [as_differentiable(x, "vjp", structure, i) for i, x in enumerate(leaves)]
-    found: dict[str, Any] = {"aux": None}
-
-    def flat(*inputs: Tensor) -> list[Any]:
-        out = f(*unflatten(structure, inputs))
-        if has_aux:
-            out, found["aux"] = split_aux(out, "vjp")
-        outs, found["structure"] = flatten(out)
-        return [as_array_leaf(x, "vjp") for x in outs]
-
-    pullback = Pullback(flat, xs, current_scope())
-    shape = found["structure"]
+    call = FlatCall("vjp", f, primals, has_aux=has_aux)
+    pullback = Pullback(call, call.xs, current_scope())
+    arguments, results = call.structure, call.results  # not the call itself, which holds f and its aux
 
     def pull(bar: Any) -> tuple[Any, ...]:
-        bars = leaves_matching(shape, bar, "vjp: the cotangent")
-        shares: tuple[Any, ...] = unflatten(structure, pullback.pull(bars))
-        return shares
+        return by_argument(arguments, pullback.pull(leaves_matching(results, bar, "vjp: the cotangent")))
 
-    value = unflatten(shape, [owned_copy(x) for x in pullback.values()])
-    return (value, Bound(pull), pullback.lower_aux(found["aux"])) if has_aux else (value, Bound(pull))
+    value = unflatten(results, [owned_copy(x) for x in pullback.values()])
+    return (value, Bound(pull), pullback.lower_aux(call.aux)) if has_aux else (value, Bound(pull))
 
 
 def _differentiate(
@@ -137,28 +122,10 @@ def _differentiate(
     want_value: bool,
 ) -> tuple[Any, Any, Any]:
     """(value, aux, gradient) of a scalar function at its arguments."""
-    chosen = argument_positions(argnums, len(args), what)
-    picked = tuple(args[i] for i in chosen)
-    # one array alone, the common case, is no tree
-    leaves, structure = ([picked[0]], LEAF) if len(chosen) == 1 and is_plain_leaf(picked[0]) else flatten(picked)
-    xs = [as_differentiable(x, what, structure, i) for i, x in enumerate(leaves)]
-    aux: Any = None
-
-    def scalar(*inputs: Tensor) -> list[Any]:
-        nonlocal aux
-        filled = list(args)
-        for i, value in zip(chosen, inputs if structure is LEAF else unflatten(structure, inputs), strict=True):
-            filled[i] = value
-        out = f(*filled, **kwargs)
-        if has_aux:
-            out, aux = split_aux(out, what)
-        return [_check_scalar(out, what)]
-
-    pullback = Pullback(scalar, xs, current_scope())
-    found = pullback.gradient(retain=has_aux)
-    by_argument = tuple(found) if structure is LEAF else unflatten(structure, found)
-    gradient = by_argument if isinstance(argnums, (tuple, list)) else by_argument[0]
-    return (pullback.values()[0] if want_value else None), pullback.lower_aux(aux), gradient
+    call = FlatCall(what, f, args, argnums, kwargs, has_aux)
+    pullback = Pullback(lambda *inputs: [_check_scalar(call.run(*inputs), what)], call.xs, current_scope())
+    gradient = call.like_arguments(pullback.gradient(retain=has_aux))
+    return (pullback.values()[0] if want_value else None), pullback.lower_aux(call.aux), gradient
 
 
 def _check_scalar(out: Any, what: str) -> Any:
@@ -179,25 +146,6 @@ def _check_scalar(out: Any, what: str) -> Any:
     if not spec.inexact or spec.dtype.kind == "c":
         raise DtypeError(f"{what}: the function returned {spec}, wanted a real floating-point number.")
     return value
-
-
-def argument_positions(argnums: Any, count: int, what: str) -> tuple[int, ...]:
-    """The arguments that `argnums` names, counted from the front."""
-    if type(argnums) is int and 0 <= argnums < count:  # the common case
-        return (argnums,)
-    named = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
-    for i in named:
-        if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
-            raise ArgumentError(f"{what}: argnums must be integers, got {i!r}.")
-        if not -count <= i < count:
-            raise ArgumentError(
-                f"{what}: argnums names argument {i}, the call has {count} positional ones.\n"
-                "  Arguments to differentiate are passed by position."
-            )
-    chosen = tuple(int(i) % count for i in named)
-    if len(set(chosen)) < len(chosen):
-        raise ArgumentError(f"{what}: argnums {argnums} names an argument twice.")
-    return chosen
 
 
 class Pullback:

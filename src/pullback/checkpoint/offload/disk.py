@@ -13,14 +13,13 @@ import mmap
 import os
 import shutil
 import tempfile
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import device_of, namespace_on
+from ...arrays.finalizers import FinalizerQueue
 from ...arrays.text import format_bytes
 from ...errors import StorageError
 
@@ -36,8 +35,8 @@ class Disk:
         self.directory = tempfile.gettempdir() if directory is None else os.fspath(directory)
         if not os.path.isdir(self.directory):
             raise StorageError(f"{self.directory!r} is no directory to store values in.")
-        self._guard = threading.Lock()
-        self._returned: deque[tuple[_File, int, int]] = deque()
+        # the collector may release space anywhere, also while some is being allocated
+        self._returned = FinalizerQueue(self._reuse)
         self._free: dict[int, list[tuple[_File, int]]] = {}
         self._files: set[_File] = set()
 
@@ -45,13 +44,13 @@ class Disk:
         """A place for an array; nothing is written yet."""
         # whole pages: advice to the system is given by page
         size = max(-(-array.nbytes // _PAGE), 1) * _PAGE
-        self._collect_released()
-        with self._guard:
+        self._returned.drain()
+        with self._returned.guard:
             # of the same size: a training step stores the same arrays again and again
             free = self._free.get(size)
             file, start = free.pop() if free else self._allocate_in_file(size)
             file.used += 1
-        self._collect_released()
+        self._returned.drain()
         return DiskSlot(self, file, start, size, array)
 
     def store(self, array: Any) -> Callable[[], Any]:
@@ -72,23 +71,15 @@ class Disk:
 
     def release(self, file: _File, start: int, size: int) -> None:
         """Make the space available to the next array of this size."""
-        self._returned.append((file, start, size))
-        self._collect_released()
+        self._returned.add((file, start, size))
+        self._returned.drain()
 
-    def _collect_released(self) -> None:
-        """Collect released space. The collector may release anywhere, also where the guard is held; then the holder
-        collects afterwards.
-        """
-        while self._returned and self._guard.acquire(blocking=False):
-            try:
-                while self._returned:
-                    file, start, size = self._returned.popleft()
-                    file.used -= 1
-                    self._free.setdefault(size, []).append((file, start))
-                    if not file.used:
-                        self._close(file)
-            finally:
-                self._guard.release()
+    def _reuse(self, space: tuple[_File, int, int]) -> None:
+        file, start, size = space
+        file.used -= 1
+        self._free.setdefault(size, []).append((file, start))
+        if not file.used:
+            self._close(file)
 
     def _close(self, file: _File) -> None:
         """Nothing is left in a file: its space is returned to the system."""

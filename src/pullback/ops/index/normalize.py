@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
-from ...arrays.size import Size, is_unknown
+from ...arrays.size import Size, has_unknowns
 from ...arrays.spec import Spec, spec_of
 from ...arrays.value import Value
 from ...errors import ConversionError, IndexingError
@@ -67,8 +67,8 @@ def indexed_shape(x: Spec, arrays: Sequence[Spec], index: Index, what: str) -> t
         raise IndexingError(f"{what}: {error}.\n  The array has shape {x.shape}.") from None
     if SLOT not in index:
         return around
-    if all(not is_unknown(n) and n for n in inner) and any(
-        i is SLOT and not is_unknown(n) and not n for i, n in _axis_entries(x.shape, index)
+    if all(not isinstance(n, Size) and n for n in inner) and any(
+        i is SLOT and not isinstance(n, Size) and not n for i, n in _axis_entries(x.shape, index)
     ):
         raise IndexingError(f"{what}: an index array refers to elements of an empty axis: shape {x.shape}.")
     at = 0 if has_separated_arrays(index) else axes_before(index)
@@ -84,7 +84,7 @@ def _shape_without_arrays(sizes: tuple[int, ...], index: Index) -> tuple[int, ..
     """An empty axis accepts no index 0, so it gets one element where an index array, which may be empty, applies."""
     numbers = tuple(0 if i is SLOT else i for i in index)
     named = _axis_entries(sizes, index)
-    if any(map(is_unknown, sizes)):
+    if has_unknowns(sizes):
         return _shape_with_unknowns(sizes, index)
     full = (*(max(n, 1) if i is SLOT else n for i, n in named), *sizes[len(named) :])
     found: tuple[int, ...] = np.broadcast_to(np.int8(0), full)[numbers].shape

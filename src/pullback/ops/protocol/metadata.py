@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.exchange import asarray as as_tensor
 from ...arrays.spec import make_spec, spec_of
 from ...arrays.tensor import Tensor, tensor, wrap
-from ...arrays.tensor import asarray as as_tensor
 from ...arrays.value import Value
 from .. import creation
 from ..concrete import as_bare_array

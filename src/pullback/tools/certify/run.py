@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.tensor import Tensor, to_numpy
+from ...arrays.exchange import to_numpy
+from ...arrays.tensor import Tensor
 from ...arrays.trees import LEAF, flatten, unflatten
 from ...errors import ArgumentError, ConversionError, DtypeError
 from ...ops import load_all_ops

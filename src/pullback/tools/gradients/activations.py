@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.exchange import to_numpy
 from ...arrays.node import Node, is_package_code
 from ...arrays.spec import Spec, ones
-from ...arrays.tensor import to_numpy
 from ...ops.dispatch import apply
 from ...ops.op import OUT, Op
 from ...tape.cotangents import accumulate, strip_mask

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.exchange import to_numpy
 from ...arrays.spec import spec_of
-from ...arrays.tensor import Tensor, tensor, to_numpy
+from ...arrays.tensor import Tensor, tensor
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...errors import ArgumentError
 from ...nn.module import Module

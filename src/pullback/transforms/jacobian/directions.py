@@ -10,7 +10,7 @@ from ...arrays.backends import namespace_on
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
-from ...arrays.trees import LEAF, flatten, is_plain_leaf, map_tree, unflatten
+from ...arrays.trees import map_tree, unflatten
 from ...arrays.value import Value
 from ...errors import DtypeError
 from ...ops.elementwise import pointwise
@@ -18,79 +18,45 @@ from ...ops.index.indexing import getitem
 from ...ops.replay.rehearsal import rehearse
 from ...ops.shape.arrange import concat
 from ...ops.shape.reshaping import astype, expand_dims, moveaxis, reshape
-from ..boundary import as_array_leaf, as_differentiable, split_aux, unwrap_to_level
+from ..boundary import unwrap_to_level
+from ..flat_call import FlatCall
 from ..forward import jvp
-from ..reverse import Pullback, argument_positions
+from ..reverse import Pullback
 from ..vectorize import Batched, batch_scope, unbatch
 
 
-class FlatCall:
-    """A call of f as a function from the arrays in its chosen arguments, `xs`, to the list of those in its result.
-
-    Called with values for `xs` it returns (results, aux), and remembers the structure of the result.
-    """
-
-    __slots__ = ("_args", "_chosen", "_f", "_has_aux", "_kwargs", "_many", "_results", "_structure", "_what", "xs")
-
-    def __init__(
-        self, f: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any, has_aux: bool, what: str
-    ) -> None:
-        self._f, self._args, self._kwargs, self._has_aux, self._what = f, args, kwargs, has_aux, what
-        self._chosen = argument_positions(argnums, len(args), what)
-        self._many = isinstance(argnums, (tuple, list))
-        picked = tuple(args[i] for i in self._chosen)
-        self._structure: Any = LEAF
-        leaves = list(picked)
-        # One bare array, the usual case, needs no tree.
-        if len(picked) != 1 or not is_plain_leaf(picked[0]):
-            leaves, self._structure = flatten(picked)
-        self.xs = [_as_real(x, what, self._structure, i) for i, x in enumerate(leaves)]
-        self._results: Any = LEAF
-
-    def __call__(self, *inputs: Any) -> tuple[list[Any], Any]:
-        filled = list(self._args)
-        values = inputs if self._structure is LEAF else unflatten(self._structure, inputs)
-        for i, value in zip(self._chosen, values, strict=True):
-            filled[i] = value
-        out, aux = self._f(*filled, **self._kwargs), None
-        if self._has_aux:
-            out, aux = split_aux(out, self._what)
-        leaves, self._results = flatten(out)
-        return [self._check_output(as_array_leaf(x, self._what)) for x in leaves], aux
-
-    def _check_output(self, out: Any) -> Any:
-        if not spec_of(out).inexact:
+def check_real(call: FlatCall) -> FlatCall:
+    """The call, if its arguments are real."""
+    for x in call.xs:
+        if spec_of(x).dtype.kind == "c":
             raise DtypeError(
-                f"{self._what}: the function returned {spec_of(out)}, which has no derivative.\n"
-                "  Return it as aux, with has_aux=True."
+                f"{call.what}: an argument is {spec_of(x)}; a complex number moves in two directions, and a Jacobian "
+                "has one entry.\n  Pass its real and imaginary parts as two arguments, or use pb.jvp and pb.vjp."
             )
-        return out
-
-    @property
-    def holders(self) -> tuple[Any, ...]:
-        """The function, and what it is called with."""
-        return self._f, self._args, self._kwargs
-
-    def to_trees(self, blocks: Sequence[Sequence[Any]], aux: Any) -> Any:
-        """Blocks by result and input as the user sees them: trees of trees, tensors if tensors were given."""
-        tensors = any(isinstance(x, Tensor) for x in self.xs)
-        rows = [[_as_tensor(b) if tensors else b for b in row] for row in blocks]
-        answer = unflatten(self._results, [self._input_tree(row) for row in rows])
-        return (answer, aux) if self._has_aux else answer
-
-    def _input_tree(self, row: Sequence[Any]) -> Any:
-        trees = tuple(row) if self._structure is LEAF else unflatten(self._structure, row)
-        return trees if self._many else trees[0]
+    return call
 
 
-def _as_real(leaf: Any, what: str, structure: Any, number: int) -> Any:
-    value = as_differentiable(leaf, what, structure, number)
-    if spec_of(value).dtype.kind == "c":
-        raise DtypeError(
-            f"{what}: an argument is {spec_of(value)}; a complex number moves in two directions, and a Jacobian has "
-            "one entry.\n  Pass its real and imaginary parts as two arguments, or use pb.jvp and pb.vjp."
-        )
-    return value
+def with_aux(call: FlatCall) -> Callable[..., tuple[list[Any], Any]]:
+    """The call as a function that returns its results, if they have derivatives, and its aux."""
+
+    def run(*inputs: Any) -> tuple[list[Any], Any]:
+        outs = call(*inputs)
+        for out in outs:
+            if not spec_of(out).inexact:
+                raise DtypeError(
+                    f"{call.what}: the function returned {spec_of(out)}, which has no derivative.\n"
+                    "  Return it as aux, with has_aux=True."
+                )
+        return outs, call.aux
+
+    return run
+
+
+def _to_trees(call: FlatCall, blocks: Sequence[Sequence[Any]]) -> Any:
+    """Blocks by result and input as the user sees them: trees of trees, tensors if tensors were given."""
+    tensors = any(isinstance(x, Tensor) for x in call.xs)
+    rows = [[_as_tensor(b) if tensors else b for b in row] for row in blocks]
+    return unflatten(call.results, [call.like_arguments(row) for row in rows])
 
 
 def _as_tensor(x: Any) -> Any:
@@ -100,7 +66,8 @@ def _as_tensor(x: Any) -> Any:
 def compute_jacobian(flat: FlatCall, mode: str, chunk: int | None) -> Any:
     """The Jacobian of a call, `chunk` directions at a time."""
     blocks, aux = (_forward_blocks if mode == "forward" else _reverse_blocks)(flat, chunk)
-    return flat.to_trees(blocks, aux)
+    found = _to_trees(flat, blocks)
+    return (found, aux) if flat.has_aux else found
 
 
 def _chunk_ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
@@ -133,7 +100,7 @@ def _forward_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]],
     specs = [spec_of(x) for x in flat.xs]
     *offsets, total = _offsets([spec.size for spec in specs])
     if total == 1 == len(specs):  # nothing to stack, and nothing to split
-        _, found, aux = jvp(flat, flat.xs, [ones(specs[0])], has_aux=True)
+        _, found, aux = jvp(with_aux(flat), flat.xs, [ones(specs[0])], has_aux=True)
         return [[reshape(t, spec_of(t).shape + specs[0].shape)] for t in found], aux
     pieces: list[list[Any]] = []
     for start, stop in _chunk_ranges(total, chunk):
@@ -150,11 +117,11 @@ def _push_directions(flat: FlatCall, tangents: list[Any], count: int) -> tuple[l
     # A batch of one would cost every op an axis for nothing.
     if count == 1:
         alone = [None if t is None else t[0] for t in tangents]
-        _, found, aux = jvp(flat, flat.xs, alone, has_aux=True)
+        _, found, aux = jvp(with_aux(flat), flat.xs, alone, has_aux=True)
         return [expand_dims(t, 0) for t in found], aux
     with batch_scope(count) as scope:
         batched = [None if t is None else Batched(t, 0, scope) for t in tangents]
-        _, found, aux = jvp(flat, flat.xs, batched, has_aux=True)
+        _, found, aux = jvp(with_aux(flat), flat.xs, batched, has_aux=True)
         return [unbatch(t, scope, 0) for t in found], _lower_shared_aux(aux, scope)
 
 
@@ -186,7 +153,8 @@ def _reverse_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]],
     A complex result has two rows for each element, since the inputs are real: with J = A + iB, pulling back 1 gives
     Re(conj(1) J) = A, and pulling back i gives Re(conj(i) J) = B.
     """
-    pullback, aux = _record_call(flat)
+    pullback = Pullback(lambda *inputs: with_aux(flat)(*inputs)[0], flat.xs, current_scope())
+    aux = pullback.lower_aux(flat.aux)
     specs = [spec_of(x) for x in pullback.outs]
     units = [(1.0, 1.0j) if spec.dtype.kind == "c" else (1.0,) for spec in specs]
     *offsets, total = _offsets([spec.size * len(u) for spec, u in zip(specs, units, strict=True)])
@@ -199,19 +167,6 @@ def _reverse_blocks(flat: FlatCall, chunk: int | None) -> tuple[list[list[Any]],
         pieces.append(_pull_directions(pullback, bars, specs, stop - start))
     rows = [_join_chunks(piece) for piece in zip(*pieces, strict=True)]
     return [[_rows_as_block(r, o, s) for r in rows] for o, s in zip(offsets, specs, strict=True)], aux
-
-
-def _record_call(flat: FlatCall) -> tuple[Pullback, Any]:
-    """One run of f on the tape, and its aux."""
-    aux: Any = None
-
-    def outs(*inputs: Any) -> list[Any]:
-        nonlocal aux
-        found, aux = flat(*inputs)
-        return found
-
-    pullback = Pullback(outs, flat.xs, current_scope())
-    return pullback, pullback.lower_aux(aux)
 
 
 def _pull_directions(pullback: Pullback, bars: list[Any], specs: Sequence[Spec], count: int) -> list[Any]:

@@ -10,7 +10,8 @@ from ...arrays.argument_checks import check_argnums, check_functions
 from ...arrays.node import attributed_to_caller
 from ...arrays.picklable import picklable
 from ...errors import ArgumentError
-from .directions import FlatCall, compute_jacobian
+from ..flat_call import FlatCall
+from .directions import check_real, compute_jacobian, with_aux
 from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
 
 
@@ -115,11 +116,11 @@ def _make_derivative(
 
     @functools.wraps(f)
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        flat = FlatCall(f, argnums, args, kwargs, has_aux, what)
+        flat = check_real(FlatCall(what, f, args, argnums, kwargs, has_aux))
         chosen, chunk, inner_chunk = mode, None, None
         # A plan traces the function, so it is only made where there is something to decide.
         if explain or planner.is_needed(flat.xs):
-            plan = planner.plan(flat, flat.xs, (args, kwargs, argnums), flat.holders)
+            plan = planner.plan(with_aux(flat), flat.xs, (args, kwargs, argnums), flat.holders)
             chosen, chunk, inner_chunk = plan.choice.mode, plan.choice.chunk, plan.choice.inner
             if explain:
                 print(plan)
@@ -128,11 +129,13 @@ def _make_derivative(
         outer_mode, *inner_modes = chosen.split("-over-")
 
         def first(*inputs: Any, **named: Any) -> Any:
-            return compute_jacobian(FlatCall(f, argnums, inputs, named, has_aux, what), inner_modes[0], inner_chunk)
+            return compute_jacobian(
+                check_real(FlatCall(what, f, inputs, argnums, named, has_aux)), inner_modes[0], inner_chunk
+            )
 
         # The outer derivative takes the inner one for its function, so any mode goes over any other.
         if inner_modes:
-            flat = FlatCall(first, argnums, args, kwargs, has_aux, what)
+            flat = FlatCall(what, first, args, argnums, kwargs, has_aux)
         return compute_jacobian(flat, outer_mode, chunk)
 
     return derivative

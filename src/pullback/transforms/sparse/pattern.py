@@ -122,18 +122,19 @@ def _lower_constant(x: Any) -> Any:
 
 def bare_point(x: Any, what: str) -> Any:
     """The point to differentiate at, as a bare floating-point array."""
-    # Untracked tensors are looked through; a tracked one would silently lose its derivative.
+    advice = "Pass x.detach(); for a Jacobian that can be differentiated use pb.jvp or pb.vjp."
+    return as_differentiable(untracked_array(x, what, "x is", "x requires a gradient", advice), what)
+
+
+def untracked_array(x: Any, what: str, shown: str, tracked: str, advice: str) -> Any:
+    """A value that a SciPy matrix can hold: untracked tensors are looked through, all else would lose something."""
     while isinstance(x, Tensor):
         if x.node is not None:
-            raise GraphError(
-                f"{what}: x requires a gradient, but a SciPy matrix carries no derivatives.\n"
-                "  Pass x.detach(); for a Jacobian that can be differentiated use pb.jvp or pb.vjp."
-            )
+            raise GraphError(f"{what}: {tracked}, but a SciPy matrix carries no derivatives.\n  {advice}")
         x = x.value
-    x = as_differentiable(x, what)
-    if not is_array(x):
+    if isinstance(x, Value):
         raise ConversionError(
-            f"{what}: x is {x!r}, a value of another transform, and a SciPy matrix cannot follow it.\n"
+            f"{what}: {shown} {x!r}, a value of another transform, and a SciPy matrix cannot follow it.\n"
             "  Call it outside of the transform."
         )
     return x

@@ -14,16 +14,14 @@ import numpy as np
 
 from ...arrays.backends import namespace_on, to_host
 from ...arrays.spec import Spec, make_spec, spec_of
-from ...arrays.tensor import Tensor
-from ...arrays.value import Value
-from ...errors import ArgumentError, ConversionError, DtypeError, GraphError, ShapeError
+from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.replay.rehearsal import rehearse
 from ..boundary import unit_rows
 from ..forward import jvp
 from ..reverse import grad, vjp
 from ..vectorize import vmap
 from .coloring import Coloring, entry_places
-from .pattern import bare_point
+from .pattern import bare_point, untracked_array
 from .probe import Matrix
 
 DerivativeKind = Literal["jacobian", "hessian"]
@@ -274,18 +272,8 @@ def _check_direction(size: int) -> Any:
 
 def _numbers_of(value: Any) -> Any:
     """The elements of a product; a SciPy matrix can hold nothing else."""
-    while isinstance(value, Tensor):
-        if value.node is not None:
-            raise GraphError(
-                "plan: f uses tensors that require a gradient, but a SciPy matrix carries no derivatives.\n"
-                "  Run it under pb.no_grad(), or detach them."
-            )
-        value = value.value
-    if isinstance(value, Value):
-        raise ConversionError(
-            f"plan: f uses {value!r}, a value of another transform that a SciPy matrix cannot follow."
-        )
-    return to_host(value)
+    tracked, advice = "f uses tensors that require a gradient", "Run it under pb.no_grad(), or detach them."
+    return to_host(untracked_array(value, "plan", "f uses", tracked, advice))
 
 
 def _find_wrong_rows(matrix: Matrix, direction: Any, product: Any, precision: float) -> Any:

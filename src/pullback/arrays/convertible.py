@@ -1,0 +1,144 @@
+"""What leaves a tensor: numbers for Python, arrays for NumPy and other libraries, text for a reader."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConversionError, ShapeError
+from .backends import device_of, is_array, to_host
+from .conversion_advice import advise_on_conversion
+from .node import Node, depends_on_running_call
+from .protect import read_only_view
+from .value import Value
+
+#: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
+_IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
+
+
+class ConvertibleValue(Value):
+    """Abstract: a value over another one, which is converted if it is an array and no derivative is lost by it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # a tensor's own, and `ops.operators`'
+        value: Any
+        node: Node | None
+
+        def note_numbers(self) -> None: ...
+        def detach(self) -> Any: ...
+
+    def _require_untracked(self, what: str) -> None:
+        if self.node is not None:
+            advice = advise_on_conversion(sys._getframe(1)) if what in _IMPLICIT_CONVERSIONS else ""
+            raise ConversionError(
+                f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
+                f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
+            )
+
+    def _readable_array(self, what: str) -> Any:
+        """On a plain tape a value may be read, as a training loop does with its loss. Inside of `grad` and `vjp`
+        what the function computes is differentiated, and a bare number would not be part of it.
+        """
+        if self.node is not None and depends_on_running_call(self.node):
+            self._require_untracked(what)
+        return self._concrete_array(what)
+
+    def _bare_array(self, what: str) -> Any:
+        self._require_untracked(what)
+        return self._concrete_array(what)
+
+    def _concrete_array(self, what: str) -> Any:
+        self.note_numbers()
+        if not is_array(self.value):
+            raise self.conversion_error(what)
+        return self.value
+
+    def numpy(self) -> Any:
+        """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
+        array = self._bare_array("numpy()")
+        return array.get() if device_of(array) != "cpu" else read_only_view(array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self._bare_array("np.asarray")
+        if device_of(array) != "cpu":
+            raise ConversionError("np.asarray: this tensor lives on a GPU.\n  Use x.numpy() to copy it to the host.")
+        if copy:
+            return np.array(array, dtype=dtype)
+        return read_only_view(array) if dtype is None or dtype == array.dtype else array.astype(dtype)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The values for another library: a copy, since some consumers ignore that memory is read-only. With
+        `copy=False` the memory itself, marked read-only where the consumer's version of the protocol supports that.
+        """
+        given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        options = {name: value for name, value in given.items() if value is not None}
+        array = self._bare_array("DLPack")
+        if copy is False:
+            knows_the_mark = max_version is not None and max_version[0] >= 1
+            return (read_only_view(array) if knows_the_mark else array).__dlpack__(**options)
+        return array.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self._bare_array("DLPack").__dlpack_device__()
+        return device
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: the tensor has shape {self.shape}, item() needs one element.")
+        return self._readable_array("item()").item()
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        return self._readable_array("tolist()").tolist()
+
+    def _single_element(self, what: str) -> Any:
+        if self.size != 1:
+            raise ShapeError(f"{what}(): the tensor has shape {self.shape}, a number has one element.")
+        return self._bare_array(f"{what}()").item()
+
+    def __float__(self) -> float:
+        return float(self._single_element("float"))
+
+    def __int__(self) -> int:
+        return int(self._single_element("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._single_element("complex"))
+
+    def __index__(self) -> int:
+        return int(self._single_element("index").__index__())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous.\n  Use pb.any(x) or pb.all(x)."
+            )
+        self.note_numbers()
+        return bool(self.value)
+
+    def __format__(self, form: str) -> str:
+        if not form:
+            return str(self)
+        return format(self.value if isinstance(self.value, Value) else self.detach().item(), form)
+
+    def __repr__(self) -> str:
+        if not is_array(self.value):
+            return f"tensor({self.value!r})"
+        numbers = np.array2string(to_host(self.value), separator=", ", prefix="tensor(")
+        parts = [numbers, f"dtype={self.dtype}"]
+        if self.device != "cpu":
+            parts.append(f"device={self.device!r}")
+        if self.node is not None:
+            parts.append("requires_grad=True" if self.node.is_leaf else f"op={self.node.name}")
+        return f"tensor({', '.join(parts)})"
