@@ -1,6 +1,7 @@
 """The order of the package: a module imports only from layers above its own, and at the top of its file."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -33,6 +34,11 @@ MODULES = {
 }
 
 
+@functools.cache
+def tree_of(module):
+    return ast.parse(MODULES[module].read_text())
+
+
 def layer_of(module):
     return module.split(".")[0]
 
@@ -42,6 +48,7 @@ def package_of(module):
     return ["pullback", *module.split(".")[:-1]]
 
 
+@functools.cache
 def imports_in(module):
     """(absolute name, line, inside a function, only for types) for each import of a module, and of its stub, which is
     imported from too.
@@ -103,7 +110,7 @@ def test_imports_inside_functions_are_of_optional_packages(module):
 
 def imports_by_name(module):
     """What a module imports by `importlib.import_module("…")`, which is an import too."""
-    calls = (n for n in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(n, ast.Call) and n.args)
+    calls = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.Call) and n.args)
     asked = [
         c.args[0]
         for c in calls
@@ -134,7 +141,7 @@ def module_named(name):
 
 def lazy_imports_in(module):
     """What a module names in `lazy_function("place", "name")`, and so imports at the first call."""
-    calls = (n for n in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(n, ast.Call) and n.args)
+    calls = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.Call) and n.args)
     return [f"pullback.ops.{c.args[0].value}" for c in calls if getattr(c.func, "id", "") == "lazy_function"]
 
 
@@ -226,7 +233,7 @@ def test_every_optional_package_is_used():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_module_says_what_it_is_and_imports_no_stars_but_dtypes(module):
-    tree = ast.parse(MODULES[module].read_text())
+    tree = tree_of(module)
     assert ast.get_docstring(tree), "the first line of a module says what enters and what leaves"
     stars = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names)]
     assert stars in ([], ["arrays.dtypes"])
@@ -253,7 +260,7 @@ def test_rules_and_engine_do_not_name_numpy_functions():
     for module in ("tape.pull", "tape.cotangents", "tape.threads", "tape.hooks", "ops.elementwise.pointwise"):
         used = {
             node.attr
-            for node in ast.walk(ast.parse(MODULES[module].read_text()))
+            for node in ast.walk(tree_of(module))
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
         }
         assert used <= {"ndarray", "dtype", "float64", "generic", "asarray"}, module
@@ -297,7 +304,7 @@ def test_what_an_op_is_asked_stands_in_its_record():
     """Not its name: a user's op may have the same, and the next op of a kind would be forgotten."""
     known = {*load_all_ops(), "unrecorded"}
     free = {m for m in MODULES if m == "ops.op" or m.startswith("tools.certify")}  # the register, and tables of tests
-    found = {m: name_switches(ast.parse(MODULES[m].read_text()), known) for m in MODULES if m not in free}
+    found = {m: name_switches(tree_of(m), known) for m in MODULES if m not in free}
     assert {m: lines for m, lines in found.items() if lines} == {}
 
 

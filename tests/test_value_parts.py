@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.arrays.convertible import ConvertibleValue
 from pullback.arrays.spec import spec_of
 from pullback.arrays.tensor import Tensor
 from pullback.arrays.trees import flatten
@@ -47,7 +48,7 @@ TRANSFORMS: dict[type[Value], Callable[[Callable[[Any], Any]], Any]] = {
 
 def _concrete_subclasses(kind: type[Value]) -> set[type[Value]]:
     below = {k for child in kind.__subclasses__() for k in _concrete_subclasses(child)}
-    return below if kind in (Value, SymbolicValue) else {kind, *below}
+    return below if kind in (Value, SymbolicValue, ConvertibleValue) else {kind, *below}
 
 
 def _innermost(x: Any, kind: type[Value]) -> Any:
