@@ -15,7 +15,7 @@ from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value
 from ..errors import GraphError, IndexingError, PullbackError
 from ..instrument import OpCall
-from ..settings import modes
+from ..settings import PLAIN, modes
 from .op import Op
 
 _SCALARS = frozenset((bool, int, float, complex))
@@ -42,7 +42,9 @@ def run(op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
                 top, level = x, found
     if top is not None:
         return top.interpret(op, args, static)
-    instruments = modes().instruments
+    if (mode := modes()) is PLAIN:  # one identity test: an attribute costs as much again
+        return compute(op, args, static)
+    instruments = mode.instruments
     if instruments is None or not instruments.sees(op):
         return compute(op, args, static)
     return instruments.compute(OpCall(op, args, list(args), static, 0, False), compute)
