@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback.arrays.spec import make_spec
 from pullback.errors import PullbackError
 from pullback.ops import load_all_ops
 from pullback.transforms.control.flow import FLOW
@@ -100,3 +101,8 @@ def test_a_million_mutated_graphs(part):
     """Half of them at each end of their pages."""
     pytest.importorskip("llvmlite")
     campaign("start" if part % 2 else "end", 1_000_000 + 50_000 * part, 50_000)
+
+
+def test_sizes_that_are_no_integers_leave_nothing_in_the_cache_of_specs():
+    assert type(make_spec((1.0, 7919), np.dtype("f8")).shape[0]) is float
+    assert type(make_spec((1, 7919), np.dtype("f8")).shape[0]) is int

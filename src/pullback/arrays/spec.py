@@ -99,6 +99,9 @@ def make_spec(shape: tuple[int, ...], dtype: Any, device: str = "cpu") -> Spec:
     key = (shape, dtype, device)
     found = _specs.get(key)
     if found is None:
+        # a hostile file may ask for 1.0 rows: equal to 1, it must not stand in the cache for it
+        if any(isinstance(n, (bool, float)) for n in shape):
+            return Spec(shape, dtype, device)
         if len(_specs) > _MAX_CACHED_SPECS:
             _specs.clear()
         found = _specs[key] = Spec(shape, dtype, device)
