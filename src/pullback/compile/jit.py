@@ -405,7 +405,7 @@ class Specialization:
 
     @functools.cached_property
     def has_impure_ops(self) -> bool:
-        return any(e.op.effects.runs_once for e in self.staged.equations)
+        return any(e.effects.runs_once for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""
