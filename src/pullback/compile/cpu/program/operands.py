@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(r"\?([^|?]*)\|([^|?]*)\|(\w+)\|(\d+)\?")
-_TYPE = re.compile(r"\b(i\d+|ptr|float|double)\b")
+_TYPE = re.compile(r"(?<![%@.\w])(i\d+|ptr|float|double)\b")
 #: The table of the module, filled when it is loaded.
 TABLE = "sizes"
 
@@ -67,15 +67,15 @@ class _Function:
         self.numbers.append(_bits(literal, of))
         if kind.startswith("ptr_"):
             return address
-        self.loads.append(f"  %n{at}.one = load {kind}, ptr {address}")
+        self.loads.append(f"  %size{at}.one = load {kind}, ptr {address}")
         if lanes == "1":
-            return f"%n{at}.one"
+            return f"%size{at}.one"
         wide = f"<{lanes} x {kind}>"
         self.loads += [
-            f"  %n{at}.first = insertelement {wide} poison, {kind} %n{at}.one, i32 0",
-            f"  %n{at} = shufflevector {wide} %n{at}.first, {wide} poison, <{lanes} x i32> zeroinitializer",
+            f"  %size{at}.first = insertelement {wide} poison, {kind} %size{at}.one, i32 0",
+            f"  %size{at} = shufflevector {wide} %size{at}.first, {wide} poison, <{lanes} x i32> zeroinitializer",
         ]
-        return f"%n{at}"
+        return f"%size{at}"
 
 
 def _replace(line: str, function: _Function) -> str:
