@@ -66,10 +66,14 @@ def lower_equation(f: Fuser, e: Equation) -> None:
         lower_elementwise(f, e)
     elif (rule := RULES.get(type(e.op.form))) is not None and rule[0](f, e):
         rule[1](f, e)
-    elif is_view(e) and isinstance(e.args[0], Symbol):
+    elif is_view(e) and (isinstance(e.args[0], Symbol) or _is_zero_dimensional(e.args[0])):
         lower_view(f, e)
     else:
         lower_on_host(f, e)
+
+
+def _is_zero_dimensional(x: Any) -> bool:
+    return is_array(x) and not x.ndim
 
 
 def exceeds_dtype(e: Equation) -> bool:
@@ -123,7 +127,7 @@ def lower_view(f: Fuser, e: Equation) -> None:
     source = e.args[0]
     if id(source) not in f.places:
         # a view that only repeats axes needs no memory: its readers see the source
-        axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
+        axes = axes_of_view(e.op, spec_of(source).shape, e.static) if len(e.results) == 1 else None
         if axes is not None:
             f.views[id(e.results[0])] = source, axes, e
             return
