@@ -16,6 +16,7 @@ from ..schedule.arena import round_up
 from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
+from .program.operands import read_numbers_from_table
 from .program.parallel_call import PARALLEL
 from .runtime.callbacks import HostCallbacks
 from .runtime.entry import WITH_RESULTS, ProgramEntry
@@ -41,9 +42,9 @@ class CpuRunner:
         self.is_one_piece = len(pieces) == len(self.code.pieces)
         buffers = [*self.steps.inputs, *self.steps.new_outputs]
         self.size = len(buffers) + 2 + len(self.code.constants)
-        self.text = self.code.text
+        self.text, numbers = read_numbers_from_table(self.code.text)
         self.uses_pool = PARALLEL in self.text
-        self.linked = link(self.text, pieces)
+        self.linked = link(self.text, pieces, numbers)
         self.arena = self._new_arena()
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None
         new = [s for i, s in enumerate(outs) if i not in self.donated]
@@ -62,8 +63,8 @@ class CpuRunner:
         #: Where each result is: the input it overwrote, or ~i for the i-th new array; None if all are new.
         self.order: list[int] | None = None
         if self.donated:
-            numbers = itertools.count()
-            self.order = [self.donated[i] if i in self.donated else ~next(numbers) for i in range(len(outs))]
+            count = itertools.count()
+            self.order = [self.donated[i] if i in self.donated else ~next(count) for i in range(len(outs))]
 
     @property
     def direct(self) -> CpuRunner:
