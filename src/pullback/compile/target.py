@@ -125,6 +125,29 @@ class Code(Protocol):
     def text(self) -> str: ...
 
 
+#: What an input of a direct call is found to be.
+ARRAY, CONSTANT, TRACKED = range(3)
+#: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
+#: are recorded.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+
+
+class DirectCalls(Protocol):
+    """Makes functions that take arrays and tensors as they are."""
+
+    def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
+        """A function of the inputs, which may be tensors.
+
+        It returns the results as a list, the first `results` as tensors if an input was one. A call that records wants
+        inputs as in `marks`, one byte each, and its list has their arrays between those `results` and the others. If
+        other tensors are tracked, it returns their marks, and did nothing; None if it failed (`raise_failure`);
+        anything else if `run` is to be called.
+        """
+
+    def raise_failure(self) -> None:
+        """Raise the error of a direct call that failed."""
+
+
 class Runner(Protocol):
     """Runs on contiguous arrays of the program's specs. Results in `options.donated` are the input's own array,
     overwritten; the others are new.
@@ -140,6 +163,10 @@ class Runner(Protocol):
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """The results; None if an array is not what the program was compiled for."""
+
+    @property
+    def direct(self) -> DirectCalls | None:
+        """Calls without Python on the way, where the runner has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,13 @@ same machine code with other numbers.
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec
 from .loop_ir import Blocks, Division, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
 
 
@@ -100,25 +98,6 @@ def mark_steps(steps: Steps, reference: Steps) -> Steps | None:
         return _mark_program(steps, reference)
     except _DifferentError:
         return None
-
-
-class MarkedSpec(NamedTuple):
-    """A spec some of whose sizes vary."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def mark_spec(spec: Spec, reference: Spec) -> MarkedSpec:
-    return MarkedSpec(_mark_all(spec.shape, reference.shape), spec.dtype)
 
 
 def _require(same: bool) -> None:
