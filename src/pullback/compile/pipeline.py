@@ -95,6 +95,15 @@ def compile_program(program: Program, target: Target, options: Options) -> Runne
     return _run_pipeline(Compilation(target, options, specs, out_specs, program), STEPS)
 
 
+def plan_program(program: Program, target: Target, options: Options) -> Compilation:
+    """A program scheduled and placed in memory, but not rendered."""
+    specs, out_specs = [s.spec for s in program.inputs], [spec_of(o) for o in program.outputs]
+    c = Compilation(target, options, specs, out_specs, program)
+    for step in STEPS[: STEPS.index(render)]:
+        step(c)
+    return c
+
+
 def compile_steps(steps: Steps, specs: list[Spec], target: Target, options: Options) -> Runner:
     """Steps that are lowered already, without results of their own: they write to their inputs."""
     # nothing to lower or to fit
