@@ -24,7 +24,7 @@ class OpenLoop:
     slot: str
     tag: int
     size: int | str
-    step: int
+    step: int | str
 
 
 class FunctionText:
@@ -46,7 +46,7 @@ class FunctionText:
         found.lines = self.lines
         return found
 
-    def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
+    def open(self, size: int | str, step: int | str = 1, start: str = "0") -> OpenLoop:
         """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
         tag = next(self.counter)
         # slots are made in the entry block: one inside a loop would grow the stack in each round
