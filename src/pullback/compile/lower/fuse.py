@@ -61,6 +61,8 @@ class Fuser:
         self.windows: dict[int, KernelLine] = {}
         # paddings and weights that several equations need in one form are laid out once
         self.prepared_layouts: dict[Any, Layout] = {}
+        #: The factors of matrices that several equations solve with.
+        self.shared_factors: dict[int, list[Layout]] = {}
         self.permuted_buffers: set[Buffer] = set()
         self.views: dict[int, tuple[Any, Axes, Equation]] = {}
         self.held: list[Any] = []  # constants made here: ids stay valid while their objects live

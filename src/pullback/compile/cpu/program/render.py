@@ -18,6 +18,7 @@ from ...varying import Varying
 from ..builder.function_text import FunctionText
 from ..builder.memory import emit_address
 from ..kernel.render import RenderedKernel, find_references, kernel_key, render_kernel
+from ..linalg.routines import render_routine
 from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
 from ..matmul.panels import is_tiled, render_panels, sums_as_tiles
@@ -50,13 +51,18 @@ _FAST = "reassoc nsz arcp contract"
 def render_program(steps: Steps, fast: bool, limits: Limits) -> RenderedProgram:
     writer = ProgramWriter(steps, limits)
     pieces: list[str | Host] = []
-    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
+    for host, group in itertools.groupby(steps.steps, key=_cuts_program):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
             pieces.append(writer.write_piece(list(group), f"run{len(pieces)}"))
     text = writer.render_module(fast)
     return RenderedProgram(text, tuple(pieces), tuple(writer.constants), writer.table, tuple(writer.hosts))
+
+
+def _cuts_program(step: Any) -> bool:
+    """Whether NumPy executes a step, between two pieces."""
+    return isinstance(step, Host) and step.routine is None
 
 
 class ProgramWriter:
@@ -132,7 +138,23 @@ class ProgramWriter:
         elif isinstance(step, Loop):
             emit_control_flow(self, step)
         elif isinstance(step, Host):
-            self._emit_callback(step)
+            if step.routine is None:
+                self._emit_callback(step)
+            else:
+                self._emit_routine(step)
+
+    def _emit_routine(self, step: Host) -> None:
+        """A routine in native code; where it fails, Python is called as for any op of NumPy."""
+        pointers = [self.address_of(x) for x in (*step.args, *step.outs)]
+        rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
+        self.math_functions |= rendered.functions
+        name, failed = self._name_function(rendered.text, "routine"), self.text.slot("i32", "0")
+        pointers += [self.arena_pointer(self.scratch), failed]
+        self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
+        found = self.builder.assign(f"load i32, ptr {failed}")
+        tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
+        self._emit_callback(step)
+        self.text.end_if(tag)
 
     def _emit_callback(self, step: Host) -> None:
         """An op that NumPy executes inside a loop: Python is called with the number of the step and the table."""

@@ -14,11 +14,13 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
 from .blas import blas_address
 from .entry import entry_symbols
+from .lapack import find_lapack
 from .pool import POOL
 
 #: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
@@ -74,6 +76,12 @@ def _register_blas() -> None:
     """Register the BLAS with LLVM. SciPy is slow to import, so only programs that call the BLAS do it."""
     for symbol, name in SYMBOLS.items():
         _initialized_llvm().add_symbol(symbol, blas_address(name))
+
+
+@functools.cache
+def _register_lapack() -> None:
+    for name, address in find_lapack().addresses.items():
+        _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
 
 
 def _target_machine(llvm: Any) -> Any:
@@ -156,6 +164,8 @@ def load_code(code: bytes, names: list[str], source: str = "") -> LinkedCode:
     llvm = _initialized_llvm()
     if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
         _register_blas()
+    if LAPACK_PREFIX.encode() in code:
+        _register_lapack()
     if PARALLEL.encode() in code and PARALLEL not in names:
         for name, address in POOL.entries(link).items():
             llvm.add_symbol(name, address)
