@@ -17,6 +17,7 @@ from .schedule.division import divide_steps
 from .schedule.memory_budget import fit_memory_budget
 from .schedule.order import order_steps
 from .schedule.split import split_steps
+from .siblings import SIZES
 from .target import Compilation, Options, Runner, Target
 
 #: The environment variable that has the steps of every program verified.
@@ -63,9 +64,19 @@ def verify(c: Compilation) -> None:
     map_programs(c.planned, _checked)
 
 
+def vary(c: Compilation) -> None:
+    """If the program was compiled for other sizes, numbers that differ are read when the code runs, so that one code
+    serves all further sizes.
+    """
+    # relaxed arithmetic may be rounded in another way where LLVM knows a number
+    if c.program is not None and c.target.takes_varying_sizes and not c.options.fast:
+        c.sibling, c.marked = SIZES.find_sibling(c)
+        SIZES.add(c)
+
+
 def render(c: Compilation) -> None:
     """The steps as text of the target."""
-    c.code = c.target.render(c.planned, c.options.fast)
+    c.code = c.target.render(c.marked or c.planned, c.options.fast)
 
 
 def link(c: Compilation) -> None:
@@ -74,7 +85,7 @@ def link(c: Compilation) -> None:
 
 
 STEPS: tuple[Callable[[Compilation], None], ...] = (
-    lower, order, split, fit, divide, plan_memory, verify, render, link,
+    lower, order, split, fit, divide, plan_memory, verify, vary, render, link,
 )  # fmt: skip
 
 

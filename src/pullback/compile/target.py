@@ -94,6 +94,8 @@ class Target:
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
     can_divide_batches: Callable[[], bool] = lambda: False
+    #: Whether its text can read numbers that vary with the sizes when it runs.
+    takes_varying_sizes: bool = False
 
     def computes_in(self, dtype: np.dtype[Any]) -> bool:
         return _name_of(dtype) in self.dtypes
@@ -151,7 +153,7 @@ class Options:
     limit: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Compilation:
     """A program on its way through the pipeline, with what each part of it made."""
 
@@ -164,5 +166,8 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
+    #: The same for another size of the program, and the planned steps with the numbers that differ there marked.
+    sibling: Compilation | None = field(init=False, default=None)
+    marked: Steps | None = field(init=False, default=None)
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -222,7 +222,7 @@ def merge_equal(program: Program) -> Program:
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        if not e.op.effects.merge:
+        if not e.effects.merge:
             return None
         args = tuple([value_key(a) for a in e.args])
         key = (id(e.op), args, repr(sorted(e.static.items(), key=lambda item: item[0])))
@@ -246,7 +246,7 @@ def drop_unused(program: Program) -> Program:
     wanted = {id(o) for o in program.outputs}
     live = []
     for e in reversed(program.equations):
-        if not e.op.effects.drop or any(id(s) in wanted for s in e.results):
+        if not e.effects.drop or any(id(s) in wanted for s in e.results):
             live.append(e)
             wanted |= {id(a) for a in e.args}
     return program if len(live) == len(program.equations) else dataclasses.replace(program, equations=tuple(live[::-1]))

@@ -16,6 +16,8 @@ from ..schedule.arena import round_up
 from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
+from ..varying import mark_spec
+from .program.operands import read_numbers_from_table
 from .program.parallel_call import PARALLEL
 from .runtime.callbacks import HostCallbacks
 from .runtime.entry import make_python_function, render_entry
@@ -40,16 +42,16 @@ class CpuRunner:
         pieces = [p for p in self.code.pieces if isinstance(p, str)]
         self.is_one_piece = len(pieces) == len(self.code.pieces)
         buffers = [*self.steps.inputs, *self.steps.new_outputs]
-        given = [*specs, *(s for i, s in enumerate(outs) if i not in self.donated)]
+        given = self._checked_specs([*specs, *(s for i, s in enumerate(outs) if i not in self.donated)])
         written = {*self.donated.values(), *range(len(specs), len(given))}
         self.size = len(buffers) + 2 + len(self.code.constants)
         entry = render_entry(
             given, written, [self.code.table[b] for b in buffers], self.size, pieces if self.is_one_piece else [],
             self.is_one_piece and self.is_long(),
         )  # fmt: skip
-        self.text = f"{self.code.text}\n{entry}"
+        self.text, numbers = read_numbers_from_table(f"{self.code.text}\n{entry}")
         self.uses_pool = PARALLEL in self.text
-        self.linked = link(self.text, ["call", *pieces])
+        self.linked = link(self.text, ["call", *pieces], numbers)
         self.arena = self._new_arena()
         # what stays the same from call to call is written into the module once
         rest = (ctypes.c_void_p * self.size).from_address(self.linked.engine.get_global_value_address("rest"))
@@ -67,6 +69,14 @@ class CpuRunner:
         if self.donated:
             new = itertools.count()
             self.order = [self.donated[i] if i in self.donated else ~next(new) for i in range(len(outs))]
+
+    def _checked_specs(self, specs: list[Any]) -> list[Any]:
+        """What inputs and new results must be; sizes that vary are marked."""
+        sibling = self.compilation.sibling
+        if sibling is None:
+            return specs
+        outs = [s for i, s in enumerate(sibling.out_specs) if i not in self.donated]
+        return [mark_spec(s, t) for s, t in zip(specs, (*sibling.specs, *outs), strict=True)]
 
     @property
     def workspace(self) -> list[Any]:

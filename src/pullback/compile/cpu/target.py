@@ -65,6 +65,7 @@ def make_cpu_target(limits: Limits) -> Target:
         scratch_bytes=lambda kernel: row_scratch_bytes(kernel, limits),
         can_cut_product=lambda product: is_tiled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
+        takes_varying_sizes=True,
     )
 
 

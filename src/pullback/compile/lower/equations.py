@@ -24,7 +24,7 @@ from ...ops.forms import (
     Write,
 )
 from ...program.ir import Equation, Program, Symbol
-from ..loop_ir import Host, KernelLine, Layout, Steps, phase_after
+from ..loop_ir import Host, Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
@@ -47,7 +47,8 @@ def lower_program(program: Program, target: Target, donated: dict[int, int]) -> 
     # results last: only now it is known what else reads a donated input
     results = [place_output(f, i, x) for i, x in enumerate(program.outputs)]
     write_donated_outputs(f)
-    written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
+    # kernels that others recompute store nothing; other steps without results are there for their effects
+    written = [s for s in f.steps if s.writes() or not isinstance(s, Kernel)]
     places = [(s, f.places[id(s)]) for e in program.equations for s in e.results if id(s) in f.places]
     return Steps(written, f.inputs, results, places, f.first, f.last)
 

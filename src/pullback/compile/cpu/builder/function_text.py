@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from ...varying import placeholder
 from .ir_builder import IRBuilder
 
 INDEX = "i64"
@@ -68,6 +69,16 @@ class FunctionText:
             f"  br i1 {more}, label %L{tag}, label %E{tag}{rest}",
             f"E{tag}:",
         ]
+
+    def operand(self, number: int) -> str:
+        """A number that follows from sizes that vary, read when the code runs; never one of others that are equal."""
+        return placeholder(str(int(number)), f"own{next(self.counter)}", INDEX)
+
+    def begin_if_less(self, x: str, y: str) -> str:
+        """Open a block that runs only if one number is less than another."""
+        truth = f"%t{next(self.counter)}"
+        self.lines.append(f"  {truth} = icmp ult {INDEX} {x}, {y}")
+        return self.begin_if(truth)
 
     def begin_if(self, truth: str) -> str:
         """Open a conditional block; `end_if` of the returned tag closes it."""

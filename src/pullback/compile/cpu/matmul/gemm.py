@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
+from ...varying import Varying, VaryingFloat
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
@@ -23,6 +24,8 @@ class BlasConstants:
         self.lines: dict[str, str] = {}
 
     def integer(self, value: int) -> str:
+        if isinstance(value, Varying):
+            return format_number(value, np.dtype(np.int32), prefix="ptr_")
         self.lines[f"@int{value}"] = f"@int{value} = internal constant i32 {value}"
         return f"@int{value}"
 
@@ -31,7 +34,9 @@ class BlasConstants:
         return f"@letter{value}"
 
     def number(self, value: float, dtype: np.dtype[Any]) -> str:
-        text = format_number(value, dtype)
+        text = format_number(value, dtype, prefix="ptr_")
+        if isinstance(value, VaryingFloat):
+            return text
         name = f"@number{text[2:]}{llvm_element_type(dtype)}"
         self.lines[name] = f"{name} = internal constant {llvm_element_type(dtype)} {text}"
         return name
