@@ -139,7 +139,7 @@ class _Renderer:
             number,
             [line for line in self.used if line.kind == "fold" and line.phase == number],
             [s for s in stores if self._is_stored_along_row(s)],
-            [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
+            [line for line in self.used if self.row_scratch.plan.phases.get(id(line)) == number],
         )
         once = [s for s in stores if not self._is_stored_along_row(s)]
         for store in once:  # all loads come before any store: a result may overwrite an argument in place

@@ -62,7 +62,7 @@ class RowWriter:
             elif id(line) not in wanted:
                 wanted.add(id(line))
                 # a saved line is loaded, so what it was computed from is not needed
-                if line.phase == self.phase.number or line not in self.row_scratch.plan:
+                if not self.row_scratch.plan.is_saved_before(line, self.phase.number):
                     stack.extend(line.args)
         return [line for line in used if id(line) in wanted]
 
@@ -90,8 +90,8 @@ class RowWriter:
         depth: dict[int, int] = {}
         for line in self.needed:
             depth[id(line)] = line.weight + max((depth.get(id(a), 0) for a in line.args), default=0)
-        # several long bodies at once would spill registers
-        light = sum(line.weight for line in self.needed) <= 40
+        # several long bodies at once would spill registers, and one takes longer than the sum waits for
+        light = sum(line.weight for line in self.needed) <= 16
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
         wanted = self.domain.max_unroll if (summing and light) or deep else 1
@@ -197,7 +197,7 @@ class RowWriter:
         self, builder: IRBuilder, line: KernelLine, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> IRValue:
         """A line that differs along the row, for one vector of it."""
-        if line.kind != "load" and line.phase < self.phase.number and line in self.row_scratch.plan:
+        if self.row_scratch.plan.is_saved_before(line, self.phase.number):
             return self.row_scratch.load_line(builder, line, counters, mask)
         return self.values.emit_line(builder, line, lambda a: self._value_of(builder, known, a), counters, mask)
 
