@@ -16,9 +16,9 @@ from ..schedule.arena import round_up
 from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
-from ..varying import mark_spec
+from ..varying import Operand, mark_spec
 from .program.operands import read_numbers_from_table
-from .program.parallel_call import PARALLEL
+from .program.parallel_call import PARALLEL, has_blocks
 from .runtime.callbacks import HostCallbacks
 from .runtime.entry import make_python_function, render_entry
 from .runtime.link import link
@@ -45,12 +45,13 @@ class CpuRunner:
         given = self._checked_specs([*specs, *(s for i, s in enumerate(outs) if i not in self.donated)])
         written = {*self.donated.values(), *range(len(specs), len(given))}
         self.size = len(buffers) + 2 + len(self.code.constants)
+        long = self.is_one_piece and self.is_long()
         entry = render_entry(
             given, written, [self.code.table[b] for b in buffers], self.size, pieces if self.is_one_piece else [],
-            self.is_one_piece and self.is_long(),
+            Operand(long, "long") if self.steps.varies else long,
         )  # fmt: skip
         self.text, numbers = read_numbers_from_table(f"{self.code.text}\n{entry}")
-        self.uses_pool = PARALLEL in self.text
+        self.uses_pool = PARALLEL in self.text and has_blocks(self.steps)
         self.linked = link(self.text, ["call", *pieces], numbers)
         self.arena = self._new_arena()
         # what stays the same from call to call is written into the module once

@@ -10,7 +10,7 @@ from ...program.ir import Program
 from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, VOCABULARY
-from .matmul.panels import is_tiled
+from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
 from .runtime.blas import blas_thread_functions
@@ -63,7 +63,7 @@ def make_cpu_target(limits: Limits) -> Target:
         link=CpuRunner,
         disassemble=compile_assembly,
         scratch_bytes=lambda kernel: row_scratch_bytes(kernel, limits),
-        can_cut_product=lambda product: is_tiled(product, limits.vector_bytes),
+        can_cut_product=lambda product: is_paneled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
         takes_varying_sizes=True,
     )

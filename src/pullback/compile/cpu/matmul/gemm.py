@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
-from ...varying import Varying, VaryingFloat
+from ...varying import Operand, VaryingFloat
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
@@ -24,7 +24,7 @@ class BlasConstants:
         self.lines: dict[str, str] = {}
 
     def integer(self, value: int) -> str:
-        if isinstance(value, Varying):
+        if isinstance(value, Operand):
             return format_number(value, np.dtype(np.int32), prefix="ptr_")
         self.lines[f"@int{value}"] = f"@int{value} = internal constant i32 {value}"
         return f"@int{value}"

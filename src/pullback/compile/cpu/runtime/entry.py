@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays.spec import Spec
+from ...varying import Operand
 
 # Offsets of the fields of NumPy's array object, on a 64-bit machine with the reference count in front.
 _TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
@@ -55,7 +56,7 @@ def can_check(specs: Sequence[Spec]) -> bool:
 
 
 def render_entry(
-    specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str], long: bool
+    specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str], long: int
 ) -> str:
     """The function `call(self, arrays, count)`. `entries` are the places of the arrays' pointers in the table; the rest
     of the table is in the global `@rest`, filled when the program is linked. A `long` program releases the GIL while it
@@ -69,11 +70,11 @@ def render_entry(
         f"  %statusp = getelementptr ptr, ptr %table, i64 {len(specs) + 1}", "  store ptr %status, ptr %statusp",
         f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no",
         *(line for i, spec in enumerate(specs) for line in _check_argument(i, spec, i in written, entries[i])),
-        f"arg{len(specs)}:", *_check_apart(specs, written), *(_without_gil(running) if long else running),
+        f"arg{len(specs)}:", *_check_apart(specs, written), *_run_pieces(running, long),
         "  %after = load i32, ptr %status", "  %good = icmp eq i32 %after, 0",
         "  br i1 %good, label %yes, label %outside",
     ]  # fmt: skip
-    for label, found in (("outside", "none"), ("yes", "true"), ("no", "false"), *([("taken", "ellipsis")] * long)):
+    for label, found in (("outside", "none"), ("yes", "true"), ("no", "false"), ("taken", "ellipsis")):
         lines += [f"{label}:", f"  call void @pb_incref(ptr @pb_{found})", f"  ret ptr @pb_{found}"]
     constants = {"pb_array_type", "pb_true", "pb_false", "pb_none", "pb_ellipsis"}
     names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | constants)
@@ -83,6 +84,15 @@ def render_entry(
     declared += [f"@rest = global [{size} x ptr] zeroinitializer"]
     body = "\n".join(lines)
     return "\n".join([*declared, f"define ptr @call(ptr %self, ptr %arrays, i64 %count) {{\nentry:\n{body}\n}}"])
+
+
+def _run_pieces(running: list[str], long: int) -> list[str]:
+    if not isinstance(long, Operand):
+        return _without_gil(running) if long else running
+    return [
+        f"  %gives = icmp ne i64 {long}, 0", "  br i1 %gives, label %gil, label %keep", "keep:", *running,
+        "  br label %ran", "gil:", *_without_gil(running), "  br label %ran", "ran:",
+    ]  # fmt: skip
 
 
 def _without_gil(running: list[str]) -> list[str]:
