@@ -12,7 +12,7 @@ from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
 from ..arrays.spec import spec_of
 from ..arrays.text import parse_bytes
-from ..arrays.trees import flatten, unflatten
+from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
@@ -30,7 +30,7 @@ from .lazy import lazy
 from .pipeline import is_variable_set
 from .reference.check import CHECK
 from .schedule.memory_budget import CallMemory, memory_of
-from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
+from .stage.arguments import ArgumentPlan, flatten_into, plan_arguments, static_key
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
@@ -405,7 +405,7 @@ class Specialization:
 
     @functools.cached_property
     def has_impure_ops(self) -> bool:
-        return any(e.op.effects.runs_once for e in self.staged.equations)
+        return any(e.effects.runs_once for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""

@@ -19,6 +19,7 @@ from ..ops.axes import as_integer, normalize_axes, normalize_axis
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, less, multiply, power, sqrt, square, where
+from ..ops.fusion import fuse
 from ..ops.index.indexing import getitem
 from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
@@ -65,6 +66,7 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
     return reshaping.astype(y, spec_of(x).dtype) if spec_of(x).dtype.itemsize < 4 else y
 
 
+@fuse
 @attributed_to_caller
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
     """Mean 0 and variance 1 over the last axis, or those named; then times `weight` plus `bias`, of those axes' shape.
@@ -81,6 +83,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
     return _scale_and_shift(_standardize(widen(x), axes, eps), w, b, x)
 
 
+@fuse
 @attributed_to_caller
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x over the root of its mean square along the last axis, or those named; then times `weight`.
@@ -103,6 +106,7 @@ def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
     return [None if v is None else expand(v, what=f"{what}: {name}") for name, v in vectors.items()]
 
 
+@fuse
 @attributed_to_caller
 def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """The channels (axis 1) in groups, each group of each sample with mean 0 and variance 1; `weight` and `bias` have
@@ -123,6 +127,7 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
     return _scale_and_shift(y, w, b, x)
 
 
+@fuse
 @attributed_to_caller
 def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
     """Each channel of each sample with mean 0 and variance 1 over its spatial axes.

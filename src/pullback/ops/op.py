@@ -64,6 +64,10 @@ class Effects(NamedTuple):
         """Whether a call runs exactly once: a checkpoint may not repeat it, though its user asked for that."""
         return not (self.repeat or self.drop)
 
+    def with_inner(self, inner: Effects) -> Effects:
+        """The effects of a call that also runs something with effects of its own."""
+        return self if inner is PURE else Effects(*(a and b for a, b in zip(self, inner, strict=True)))
+
 
 class Algebra(NamedTuple):
     """What passes and rules may use of an op's arithmetic. `weights`: the result is the sum of the arguments times
@@ -148,9 +152,19 @@ class Op:
         """The name of the argument at a position; the last name may be variadic, as `*xs`."""
         return self.args[position] if position < len(self.args) - 1 else self.args[-1]
 
+    def effects_of(self, static: dict[str, Any]) -> Effects:
+        """The effects of a call: the op's own, and those of the programs that it runs (the body of a loop)."""
+        found = self.effects
+        for value in static.values():
+            for part in value if type(value) is tuple else (value,):
+                inner = getattr(part, "effects", None)
+                found = found.with_inner(inner) if type(inner) is Effects else found
+        return found
+
     def is_repeatable(self, static: dict[str, Any]) -> bool:
         """Whether a call may run again: functions among its static parameters may have side effects too."""
-        return self.effects.repeat and not any(map(callable, static.values()))
+        functions = (value for value in static.values() if callable(value) and not hasattr(value, "effects"))
+        return self.effects_of(static).repeat and next(functions, None) is None
 
     def pull_of(self, position: int) -> Formula | None:
         return self.pulls.get(self.argument(position))

@@ -6,18 +6,23 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
+from ..arrays.spec import spec_of
 from ..errors import PullbackError
 from ..ops.dispatch import compute
+from ..ops.families import broadcast_shape
 from ..ops.forms import Cast, Expand, ScatterAdd
 from ..ops.op import IDENTITY, OPAQUE, Algebra
-from ..ops.shape.reshaping import reshape_op
+from ..ops.shape.reshaping import broadcast_op, reshape_op
 from .ir import Equation, Program, Symbol
 from .stage import stage
 from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
+_NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 class Substitution:
@@ -72,7 +77,8 @@ def fold_constants(program: Program) -> Program:
     def replace(e: Equation) -> Sequence[Any] | None:
         if any(isinstance(a, Symbol) for a in e.args) or any(s.spec.size > LARGEST_CONSTANT for s in e.results):
             return None
-        if not e.op.is_repeatable(e.static):
+        # an array that repeats a number is a view of it, and takes no memory
+        if not e.op.is_repeatable(e.static) or e.op is broadcast_op:
             return None
         # op by op on arrays, as the program itself would
         out = compute(e.op, list(e.args), e.static)
@@ -130,6 +136,37 @@ def _stage_expansion(e: Equation) -> Program | None:
     return None if any(o is None for o in expansion.outputs) else expansion
 
 
+def absorb_numbers(program: Program) -> Program:
+    """Have elementwise ops take a number instead of an array that repeats it, where the result's shape does not depend
+    on that array; what they compute of such arrays alone is one number too.
+    """
+    numbers: dict[int, Any] = {}
+    seen: list[Equation] = []  # ids stay valid while their objects live
+
+    def rewrite(e: Equation) -> Equation:
+        found = [numbers.get(id(a), a if isinstance(a, _NUMBERS) and not _has_axes(a) else None) for a in e.args]
+        if all(x is None or x is a for x, a in zip(found, e.args, strict=True)) and e.op is not broadcast_op:
+            return e
+        result = e.results[0]
+        if None not in found and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e)):
+            number = found[0] if e.op.family != "elementwise" else compute(e.op, found, e.static)
+            numbers[id(result)] = np.asarray(number, result.spec.dtype)
+            return Equation(e.results, broadcast_op, (numbers[id(result)],), {"shape": result.spec.shape})
+        if not _is_plain_elementwise(e):
+            return e
+        args = tuple(a if x is None else x for x, a in zip(found, e.args, strict=True))
+        shape = broadcast_shape(e.op.name, *(spec_of(a).shape for a in args))
+        return Equation(e.results, e.op, args, e.static) if shape == result.spec.shape else e
+
+    for e in program.equations:
+        seen.append(rewrite(e))
+    return dataclasses.replace(program, equations=tuple(seen))
+
+
+def _is_plain_elementwise(e: Equation) -> bool:
+    return e.op.family == "elementwise" and len(e.results) == 1 and e.op.is_repeatable(e.static)
+
+
 def simplify(program: Program) -> Program:
     """Drop equations that change nothing."""
 
@@ -167,7 +204,7 @@ def merge_equal(program: Program) -> Program:
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def replace(e: Equation) -> Sequence[Any] | None:
-        if not e.op.effects.merge:
+        if not e.effects.merge:
             return None
         args = tuple(
             ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
@@ -186,7 +223,7 @@ def drop_unused(program: Program) -> Program:
     wanted = {id(o) for o in program.outputs}
     live = []
     for e in reversed(program.equations):
-        if not e.op.effects.drop or any(id(s) in wanted for s in e.results):
+        if not e.effects.drop or any(id(s) in wanted for s in e.results):
             live.append(e)
             wanted |= {id(a) for a in e.args}
     return program if len(live) == len(program.equations) else dataclasses.replace(program, equations=tuple(live[::-1]))
@@ -217,4 +254,7 @@ def _has_axes(x: Any) -> bool:
 
 
 #: The passes in the order in which they run.
-PASSES = (expand, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, drop_unused, hoist_scalars)
+PASSES = (
+    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, drop_unused,
+    hoist_scalars,
+)  # fmt: skip

@@ -262,10 +262,10 @@ class Fuser:
 
     def line(self, x: Any, step: int, axes: Axes) -> KernelLine:
         """The line of a value in a kernel, its own axes on these axes of the domain."""
-        if not isinstance(x, Symbol) and (not is_array(x) or not x.ndim):
-            return KernelLine("number", spec_of(x).dtype, frozenset(), number=x, weight=0)
         # views that only repeat or add axes are absorbed into the strides of the load
         base, inner = self.base(x)
+        if not isinstance(base, Symbol) and (not is_array(base) or not base.ndim):
+            return KernelLine("number", spec_of(base).dtype, frozenset(), number=base, weight=0)
         axes = tuple(None if i is None else axes[i] for i in inner)
         axes = tuple(None if n == 1 else a for n, a in zip(spec_of(base).shape, axes, strict=True))
         made = self.kernel_values.get(id(base))

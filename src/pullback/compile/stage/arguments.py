@@ -87,15 +87,6 @@ def flatten_into(x: Any, plan: ArgumentPlan, leaves: list[Any]) -> bool:
     return True
 
 
-def dict_key_order(tree: Any) -> Any:
-    """The keys of dicts in insertion order, which the structure of a tree omits; falsy where there are none."""
-    if isinstance(tree, dict):
-        return (*tree, *filter(None, map(dict_key_order, tree.values())))
-    if isinstance(tree, (list, tuple)):
-        return tuple(filter(None, map(dict_key_order, tree)))
-    return None
-
-
 def static_key(x: Any) -> Any:
     """The key of a static argument: values that are equal but not the same (1 and True, 0.0 and -0.0) differ, and NaN
     equals itself.

@@ -12,6 +12,7 @@ from ...ops.axes import normalize_axis
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import equal, exp, greater, isinf, log, logical_and, softplus, stop_gradient, where
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -50,6 +51,7 @@ def _mask_ignored(losses: Any, shares: Any, counts: Any) -> tuple[Any, Any]:
     return where(counts, losses, 0.0), shares
 
 
+@fuse
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
@@ -87,6 +89,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
     return indexing.take(weight, labels, axis=0)
 
 
+@fuse
 @attributed_to_caller
 def cross_entropy(
     logits: Any,
