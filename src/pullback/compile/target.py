@@ -166,7 +166,7 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
-    #: The compilation for another size of the program with which this one was compared, so that sizes vary in `planned`.
+    #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
     sibling: Compilation | None = field(init=False, default=None)
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -50,7 +50,8 @@ def _leave_blocks_open(kernel: Kernel, time: float, limits: Limits) -> Kernel:
     if is_fixed or any(s.args or s.accumulates for s in kernel.stores):
         return kernel
     for group in range(domain.rows if folds else len(domain.sizes)):
-        if all(domain.strides(s.strides)[group] for s in kernel.stores):
+        can_be_cut = isinstance(domain.sizes[group], Varying) or _max_blocks(domain, group) > 1
+        if can_be_cut and all(domain.strides(s.strides)[group] for s in kernel.stores):
             return replace(kernel, division=Division(domain.groups[group][-1], Varying(1, "blocks"), {}))
     return kernel
 

@@ -72,7 +72,7 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
 
 def find_identities(kernel: Kernel) -> tuple[Any, ...]:
     """Where sizes vary, what tells kernels apart whose keys are equal for this size alone."""
-    parts = [*kernel.live_lines(), *kernel.stores]
+    parts: list[KernelLine | Store] = [*kernel.live_lines(), *kernel.stores]
     places = [n for part in parts for pair in part.places for n in pair]
     numbers = [line.number for line in kernel.live_lines()]
     return identities(
