@@ -195,8 +195,7 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
-    #: The same for another size of the program, and the planned steps with the numbers that differ there marked.
+    #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
     sibling: Compilation | None = field(init=False, default=None)
-    marked: Steps | None = field(init=False, default=None)
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...ops.forms import (
     Cast,

@@ -86,6 +86,11 @@ class FunctionText:
         self.lines += [f"  br i1 {truth}, label %I{tag}, label %J{tag}", f"I{tag}:"]
         return tag
 
+    def begin_else(self, tag: str) -> str:
+        """Close a conditional block and open the other one."""
+        self.lines += [f"  br label %J{tag}.end", f"J{tag}:"]
+        return f"{tag}.end"
+
     def end_if(self, tag: str) -> None:
         self.lines += [f"  br label %J{tag}", f"J{tag}:"]
 

@@ -95,7 +95,7 @@ class RowWriter:
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
         wanted = self.domain.max_unroll if (summing and light) or deep else 1
-        if isinstance(whole, Varying) and not self._is_row_divided:
+        if isinstance(whole, Varying):
             return wanted  # the loop has no rounds where it would not be unrolled
         return wanted if whole >= 2 * wanted else 1
 
@@ -139,16 +139,16 @@ class RowWriter:
         """The same pieces, and the same sums, for a length that is known when the code runs: each may be empty."""
         text, lanes = self.text, self.domain.lanes
         whole, rest = divmod(int(self.domain.length), lanes)
-        unrolled = whole // times * times if divided or times > 1 and whole >= 2 * times else 0
+        unrolled = whole // times * times if divided or (times > 1 and whole >= 2 * times) else 0
         middle, end, used = text.operand(unrolled * lanes), text.operand(whole * lanes), text.operand(rest)
         if divided or times > 1:
-            some = "" if divided else text.begin_if_less("0", middle)
-            loop = self._open_vector_loop(times, middle, divided)
+            stop = self._end_of_block(middle) if divided else middle
+            some = text.begin_if_less("%lo" if divided else "0", stop)
+            loop = text.open(stop, lanes * times, "%lo" if divided else "0")
             base = text.counters[-1]
             self._write_chunks([text.add_offset(base, u * lanes) for u in range(times)], None)
             text.close(loop, stays=long)
-            if some:
-                text.end_if(some)
+            text.end_if(some)
         ending = text.begin_if("%last") if divided else ""
         some = text.begin_if_less(middle, end)
         loop = text.open(end, lanes, middle)
@@ -164,13 +164,16 @@ class RowWriter:
         if ending:
             text.end_if(ending)
 
-    def _open_vector_loop(self, times: int, size: int | str, divided: bool) -> OpenLoop:
+    def _open_vector_loop(self, times: int, size: int, divided: bool) -> OpenLoop:
         """Open the loop over so many elements, or over those of this block; the last block also has the remainder."""
         if not divided:
             return self.text.open(size, self.domain.lanes * times)
+        return self.text.open(self._end_of_block(size), self.domain.lanes * times, "%lo")
+
+    def _end_of_block(self, size: int | str) -> str:
         end = f"%s{next(self.text.counter)}"
         self.text.lines.append(f"  {end} = select i1 %last, i64 {size}, i64 %hi")
-        return self.text.open(end, self.domain.lanes * times, "%lo")
+        return end
 
     def _write_chunks(self, indices: list[str], mask: str | None) -> None:
         """One vector of the row, or several interleaved line by line, so that the processor works on one vector while

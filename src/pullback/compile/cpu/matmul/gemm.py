@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
-from ...varying import Varying, VaryingFloat
+from ...varying import Operand, VaryingFloat
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
@@ -25,7 +25,7 @@ class BlasConstants:
         self.lines: dict[str, str] = {}
 
     def integer(self, value: int, dtype: np.dtype[Any] = _INT32) -> str:
-        if isinstance(value, Varying):
+        if isinstance(value, Operand):
             return format_number(value, dtype, prefix="ptr_")
         kind = llvm_element_type(dtype)
         name = f"@{kind}.{value}"

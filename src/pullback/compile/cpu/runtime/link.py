@@ -114,7 +114,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode
         if len(_SHARED) > _MAX_SHARED:
             del _SHARED[next(iter(_SHARED))]
         table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
-        table[:] = numbers
+        table[:] = list(numbers)
     return found
 
 
