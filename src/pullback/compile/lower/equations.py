@@ -9,14 +9,15 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
-from ...ops.dispatch import compute
 from ...ops.forms import (
     Cast,
+    Check,
     Contract,
     Convolve,
     Flow,
     Gather,
     Join,
+    Matrix,
     Recompute,
     Reduce,
     ScatterAdd,
@@ -24,7 +25,7 @@ from ...ops.forms import (
     Write,
 )
 from ...program.ir import Equation, Program, Symbol
-from ..loop_ir import Host, KernelLine, Layout, Steps, phase_after
+from ..loop_ir import Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
@@ -32,6 +33,7 @@ from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
 from .fuse import Fuser
 from .indexing import lower_gather, lower_scatter
+from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
 from .outputs import place_output, write_donated_outputs
 from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
@@ -47,7 +49,8 @@ def lower_program(program: Program, target: Target, donated: dict[int, int]) -> 
     # results last: only now it is known what else reads a donated input
     results = [place_output(f, i, x) for i, x in enumerate(program.outputs)]
     write_donated_outputs(f)
-    written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
+    # kernels that others recompute store nothing; other steps without results are there for their effects
+    written = [s for s in f.steps if s.writes() or not isinstance(s, Kernel)]
     places = [(s, f.places[id(s)]) for e in program.equations for s in e.results if id(s) in f.places]
     return Steps(written, f.inputs, results, places, f.first, f.last)
 
@@ -65,10 +68,14 @@ def lower_equation(f: Fuser, e: Equation) -> None:
         lower_elementwise(f, e)
     elif (rule := RULES.get(type(e.op.form))) is not None and rule[0](f, e):
         rule[1](f, e)
-    elif is_view(e) and isinstance(e.args[0], Symbol):
+    elif is_view(e) and (isinstance(e.args[0], Symbol) or _is_zero_dimensional(e.args[0])):
         lower_view(f, e)
     else:
         lower_on_host(f, e)
+
+
+def _is_zero_dimensional(x: Any) -> bool:
+    return is_array(x) and not x.ndim
 
 
 def exceeds_dtype(e: Equation) -> bool:
@@ -122,7 +129,7 @@ def lower_view(f: Fuser, e: Equation) -> None:
     source = e.args[0]
     if id(source) not in f.places:
         # a view that only repeats axes needs no memory: its readers see the source
-        axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
+        axes = axes_of_view(e.op, spec_of(source).shape, e.static) if len(e.results) == 1 else None
         if axes is not None:
             f.views[id(e.results[0])] = source, axes, e
             return
@@ -203,17 +210,6 @@ def store_separately(f: Fuser, x: Any, target: Layout) -> None:
         f.kernel_values[id(x)] = made
 
 
-def lower_on_host(f: Fuser, e: Equation) -> None:
-    args = tuple(f.layout_of(a) if isinstance(a, Symbol) or (is_array(a) and a.ndim) else a for a in e.args)
-    outs = tuple(f.new_layout(s.spec) for s in e.results)
-    op, static = e.op, e.static
-    call = lambda *arrays: compute(op, arrays, static)  # noqa: E731
-    f.steps.append(Host(op.name, call, args, outs, op.is_repeatable(static)))
-    for s, layout in zip(e.results, outs, strict=True):
-        f.places[id(s)] = layout
-        f.note(len(f.steps) - 1, layout.buffer)
-
-
 def lower_flow(f: Fuser, e: Equation) -> None:
     lower_control_flow(f, e, lambda body, donated: lower_program(body, f.target, donated))
 
@@ -243,4 +239,6 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     Gather: (indexes_by_arrays, lower_gather),
     ScatterAdd: (always, lower_place),
     Write: (always, lower_write),
+    Matrix: (has_routine, lower_matrix),
+    Check: (has_check, lower_check),
 }

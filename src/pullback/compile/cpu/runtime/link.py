@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
+from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
 from .blas import blas_address
 from .entry import entry_symbols
+from .lapack import find_lapack
 from .pool import POOL
 
 #: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
@@ -24,13 +29,17 @@ from .pool import POOL
 PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 #: LLVM's optimization levels: of its passes, and of its code generation. Tests of many programs lower them.
 EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
+#: Machine code that serves several sizes, by its key; the oldest is dropped.
+_SHARED: dict[str, bytes] = {}
+_MAX_SHARED = 128
 
 
 class LinkedCode:
     """Machine code that lives as long as this object."""
 
-    def __init__(self, engine: Any, names: list[str]) -> None:
+    def __init__(self, engine: Any, names: list[str], source: str = "") -> None:
         self.engine = engine
+        self.source = source
         self.addresses = {name: engine.get_function_address(name) for name in names}
 
 
@@ -69,6 +78,12 @@ def _register_blas() -> None:
         _initialized_llvm().add_symbol(symbol, blas_address(name))
 
 
+@functools.cache
+def _register_lapack() -> None:
+    for name, address in find_lapack().addresses.items():
+        _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
+
+
 def _target_machine(llvm: Any) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
@@ -82,14 +97,25 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
-def link(text: str, names: list[str]) -> LinkedCode:
-    """Optimise a module and load it into this process; if the code is on disk already, only load it."""
+def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode:
+    """Optimise a module and load it into this process; if the code is known already, only load it. `numbers` are those
+    of its table, by which code for one size differs from code for another.
+    """
     key = cache.key_of(text, repr(EFFORT), *code_environment())
-    code = cache.fetch(key)
+    source, code = "the disk cache", cache.fetch(key)
+    if numbers and key in _SHARED:
+        source, code = "another size", _SHARED[key]
     if code is None:
-        code = compile_object(text)
+        source, code = "LLVM", compile_object(text)
         cache.store(key, code)
-    return load_code(code, names)
+    found = load_code(code, names, source)
+    if numbers:
+        _SHARED[key] = code
+        if len(_SHARED) > _MAX_SHARED:
+            del _SHARED[next(iter(_SHARED))]
+        table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
+        table[:] = list(numbers)
+    return found
 
 
 @functools.cache
@@ -133,15 +159,17 @@ def _optimize(text: str) -> tuple[Any, Any]:
     return machine, module
 
 
-def load_code(code: bytes, names: list[str]) -> LinkedCode:
+def load_code(code: bytes, names: list[str], source: str = "") -> LinkedCode:
     """Machine code loaded into this process, its references resolved."""
     llvm = _initialized_llvm()
     if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
         _register_blas()
+    if LAPACK_PREFIX.encode() in code:
+        _register_lapack()
     if PARALLEL.encode() in code and PARALLEL not in names:
         for name, address in POOL.entries(link).items():
             llvm.add_symbol(name, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(llvm))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return LinkedCode(engine, names)
+    return LinkedCode(engine, names, source)
