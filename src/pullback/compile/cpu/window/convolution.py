@@ -32,7 +32,9 @@ def convolve(x: Any, w: Any, stride: Sizes, padding: Pairs, dilation: Sizes, gro
     if not _is_native(x, w):
         return None
     plan = _plan_forward(x.dtype, x.shape, w.shape, stride, padding, dilation, groups, POOL.wanted)
-    return plan.run(np.empty(plan.shape, x.dtype), np.ascontiguousarray(x), np.ascontiguousarray(w))
+    out = np.empty(plan.shape, x.dtype)
+    plan.run(out, np.ascontiguousarray(x), np.ascontiguousarray(w))
+    return out
 
 
 def convolve_weight(x: Any, y: Any, sizes: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> Any:
@@ -40,7 +42,9 @@ def convolve_weight(x: Any, y: Any, sizes: Sizes, stride: Sizes, padding: Pairs,
     if not _is_native(x, y):
         return None
     plan = _plan_weight(x.dtype, x.shape, y.shape, sizes, stride, padding, dilation, groups, POOL.wanted)
-    return plan.run(np.empty(plan.shape, x.dtype), np.ascontiguousarray(x), np.ascontiguousarray(y))
+    out = np.empty(plan.shape, x.dtype)
+    plan.run(out, np.ascontiguousarray(x), np.ascontiguousarray(y))
+    return out
 
 
 def convolve_back(y: Any, w: Any, sizes: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> Any:
@@ -48,6 +52,8 @@ def convolve_back(y: Any, w: Any, sizes: Sizes, stride: Sizes, padding: Pairs, d
     if not _is_native(y, w) or 0 in sizes:
         return None
     plans = _plan_back(y.dtype, y.shape, w.shape, sizes, stride, padding, dilation, groups, POOL.wanted)
+    if not np.isfinite(w).all() and any(plan.is_framed for plan, _ in plans):
+        return None  # zeros around the windows, which are none, would make NaN of it
     is_complete = len(plans) == math.prod(map(min, stride, sizes))
     out = (np.empty if is_complete else np.zeros)((y.shape[0], w.shape[1] * groups, *sizes), y.dtype)
     y = np.ascontiguousarray(y)

@@ -18,7 +18,7 @@ from .grid_moves import emit_least
 #: The numbers of a job, in order. `left` is the grid whose patches are taken, `right` what they are multiplied with:
 #: packed panels, or for a gradient by filters the other grid. Steps and sizes count elements, places are addresses.
 FIELDS = (
-    "out", "left", "right", "scratch", "task_step", "panel_at",
+    "out", "left", "right", "status", "scratch", "task_step", "panel_at",
     "blocks", "rounds", "left_step", "right_step", "out_step",
     "is_framed", "n0", "n1", "n2", "t0", "t1", "t2", "f0", "f1", "f2", "pieces", "piece_count", "piece_step",
     "groups", "left_group", "right_group", "out_group",
@@ -97,18 +97,36 @@ def task_memory(text: JobText, field: str | None = None) -> str:
     return start if field is None else text.move(start, (text.number(field), 1))
 
 
+def emit_copy(text: JobText, to: str, source: str) -> None:
+    """Copy between a grid and a frame, as the job says."""
+    numbers = [f"i64 {text.number(f'{letter}{i}')}" for letter in "ntf" for i in range(3)]
+    table = f"ptr {text.address('pieces')}, i64 {text.number('piece_count')}, i64 {text.number('piece_step')}"
+    text.one.emit(f"call void @copy(ptr {to}, ptr {source}, {', '.join(numbers)}, {table})")
+
+
 def framed_left(text: JobText, *terms: tuple[str, str]) -> str:
     """The block's images, or their copy in a frame."""
     source = text.move(text.address("left"), *terms)
     framed = text.number("is_framed")
     frame = task_memory(text)
     tag = text.begin_if_some(framed)
-    numbers = [f"i64 {text.number(f'{letter}{i}')}" for letter in "ntf" for i in range(3)]
-    table = f"ptr {text.address('pieces')}, i64 {text.number('piece_count')}, i64 {text.number('piece_step')}"
-    text.one.emit(f"call void @copy(ptr {frame}, ptr {source}, {', '.join(numbers)}, {table})")
+    emit_copy(text, frame, source)
     text.end_if(tag)
     chosen = text.one.assign(f"icmp ne i64 {framed}, 0")
     return text.one.assign(f"select i1 {chosen}, ptr {frame}, ptr {source}")
+
+
+def render_scatter(dtype: np.dtype[Any], declared: set[str]) -> str:
+    """Numbers that lie side by side, each to its place."""
+    text = JobText(dtype, declared)
+    loop = text.open("%count")
+    i = text.counters[-1]
+    place = text.one.assign(f"load i64, ptr {text.entry_of('%places', i)}")
+    value = emit_load(text.one, text.move("%from", (i, 1)), dtype)
+    emit_store(text.one, value, text.move("%out", (place, 1)), dtype)
+    text.close(loop, stays=True)
+    parameters = "ptr noalias %out, ptr noalias %from, ptr %places, i64 %count"
+    return text.render(f"define internal void @scatter({parameters}) noinline")
 
 
 def render_task(text: JobText) -> str:
