@@ -98,7 +98,13 @@ REASONS = [
     Reason("no_text", errors.ArgumentError, "cannot be read", ("graph_text", ANY), "a captured tensor has no text"),
     Reason("no_data", errors.ArgumentError, "cannot be serialized", ("graph_json", ANY), "a function is no data"),
     Reason("keyless", errors.ArgumentError, "draws from keys", (ANY, STREAMS), "each call would repeat the numbers"),
-    Reason("drawn_once", errors.GraphError, "would do only once", (JIT, DRAWS), "each call would repeat the numbers"),
+    Reason(
+        "drawn_once",
+        errors.GraphError,
+        "would do only once",
+        (f"{JIT}|fuse", DRAWS),
+        "each call would repeat the numbers",
+    ),
     Reason(
         "statistics",
         errors.LeakError,
@@ -195,6 +201,7 @@ NO_FEATURES = {
     "asarray": "makes a value",
     "certify": "runs all transforms on a function itself, in minutes; gradcheck stands for it here",
     "errors": "classes of errors",
+    "explain": "says how a call runs",
     "from_dlpack": "makes a value",
     "get_num_threads": "a number; compiled code is the same for any (tests/test_threads_compiled.py)",
     "load_metadata": "reads text",

@@ -280,6 +280,8 @@ WRAPS = [
     Wrap("jit_donated", apply(donated), compiled=True, like="jit"),
     Wrap("jit_budget", apply(functools.partial(pb.jit, memory_budget="1 MiB")), compiled=True, like="jit"),
     Wrap("jit_check", apply(functools.partial(pb.jit, check=True)), compiled=True, like="jit"),
+    Wrap("fuse", apply(pb.fuse), compiled=True, covers=("fuse",)),
+    context("native", lambda: pb.native(False), "native", like="enable_grad"),
     checkpoint("checkpoint", "checkpoint"),
     checkpoint("checkpoint_verify", verify=True),
     checkpoint("checkpoint_nothing", "save_nothing", policy=pb.save_nothing, like="checkpoint"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from pullback import errors
 from pullback.ops import load_all_ops
 from pullback.ops.dispatch import apply
 from pullback.ops.op import PURE, Effects
@@ -236,3 +237,78 @@ def test_a_budget_runs_an_op_again_only_if_it_is_pure(pure, more):
         pb.sum(y).backward()
     assert budget.report().recomputations > 0
     assert (len(calls) > 12) == more
+
+
+def loop(step, x):
+    return pb.fori_loop(0, 3, lambda i, c: step(c), x)
+
+
+def branch(step, x):
+    return pb.cond(x[0] > 0.0, step, lambda x: x * 2.0, x)
+
+
+def sequence(step, x):
+    return pb.scan(lambda c, _: (step(c), c), x, None, length=3)[0]
+
+
+def search(step, x):
+    return pb.while_loop(lambda c: pb.max(c) < 7.0, step, x)
+
+
+FLOWS = {loop: 3, branch: 1, sequence: 3, search: 3}
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("compile", [lambda f: f, pb.jit])
+def test_an_impure_op_in_a_loop_or_branch_runs_as_often_as_in_python(flow, compile):
+    double, calls = counting(False)
+
+    def unused(x):
+        flow(double, x)
+        return x * 2.0
+
+    def twice(x):
+        return flow(double, x) + flow(double, x)
+
+    for f, times in ((unused, 1), (twice, 2)):
+        ready = compile(f)
+        ready(X)
+        found, count = counted(calls, ready, X)
+        assert count == times * FLOWS[flow]
+        np.testing.assert_allclose(found, f(X), rtol=1e-15)
+
+
+def test_a_checked_function_runs_no_impure_op_in_a_loop():
+    double, calls = counting(False)
+    f = pb.jit(lambda x: loop(double, x), check=True)
+    with pytest.raises(errors.GraphError, match="not all of it is pure"):
+        f(X)
+    assert not calls
+
+
+DERIVATIVES = {
+    "grad": pb.grad,
+    "compiled": lambda f: pb.jit(pb.grad(f)),
+    "of compiled": lambda f: pb.grad(pb.jit(f)),
+    "checkpoint": lambda f: pb.grad(pb.checkpoint(f)),
+    "compiled checkpoint": lambda f: pb.jit(pb.grad(pb.checkpoint(f))),
+    "forward": lambda f: lambda x: pb.jvp(f, (x,), (x,))[1],
+    "compiled forward": lambda f: pb.jit(lambda x: pb.jvp(f, (x,), (x,))[1]),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize("flow", [loop, branch, sequence], ids=lambda f: f.__name__)
+def test_a_derivative_of_a_loop_runs_an_impure_op_as_often_or_refuses(flow, name):
+    derive = DERIVATIVES[name]
+    double, calls = counting(False)
+    f = derive(lambda x: pb.sum(pb.sin(flow(double, x))))
+    staged = ("compiled", "of compiled", "compiled checkpoint", "compiled forward")
+    if name in staged and (flow is branch or name == "compiled forward"):
+        with pytest.raises(errors.GraphError, match="would run double again"):
+            f(X)
+        return
+    f(X)
+    found, count = counted(calls, f, X)
+    assert count == FLOWS[flow]
+    np.testing.assert_allclose(found, derive(lambda x: pb.sum(pb.sin(flow(lambda c: c * 2.0, x))))(X), rtol=1e-14)

@@ -963,7 +963,6 @@ def test_two_threads_have_tapes_of_their_own():
                     first = inner.gradient(y, x)
                 second = outer.gradient(first, x)
                 found[number, step] = first.tolist()[0], second.tolist()[0]
-                str(inner)
         except BaseException as error:
             failed.append(error)
 

@@ -140,8 +140,10 @@ def module_named(name):
 
 
 def lazy_imports_in(module):
-    """What a module names in `lazy_function("place", "name")`, and so imports at the first call."""
-    calls = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.Call) and n.args)
+    """What a module names in `lazy_function("place", "name")`, and so imports at the first call. With a third argument
+    it is what another layer implements, often a later one.
+    """
+    calls = (n for n in ast.walk(tree_of(module)) if isinstance(n, ast.Call) and len(n.args) == 2)
     return [f"pullback.ops.{c.args[0].value}" for c in calls if getattr(c.func, "id", "") == "lazy_function"]
 
 

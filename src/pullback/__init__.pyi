@@ -25,6 +25,7 @@ from .checkpoint.recompute.save_policies import (
     offload_named as offload_named, save_contractions as save_contractions, save_everything as save_everything,
     save_named as save_named, save_nothing as save_nothing,
 )
+from .compile.explain import explain as explain
 from .compile.jit import jit as jit
 from .compile.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
 from .graph import Graph as Graph, GraphStep as GraphStep, GraphValue as GraphValue
@@ -80,6 +81,7 @@ from .ops.elementwise.transcendental import (
     acosh as acosh, angle as angle, asinh as asinh, atanh as atanh, cbrt as cbrt, deg2rad as deg2rad, exp2 as exp2,
     log10 as log10, log2 as log2, rad2deg as rad2deg, sinc as sinc,
 )
+from .ops.fusion import fuse as fuse
 from .ops.functions import (
     astype as astype, clip as clip, gelu as gelu, log_softmax as log_softmax, mean_squared_error as mean_squared_error,
     silu as silu, softmax as softmax,
@@ -166,7 +168,7 @@ from .saving.checkpoints import Checkpoints as Checkpoints
 from .saving.save_load import load as load, load_metadata as load_metadata, save as save
 from .settings import (
     enable_grad as enable_grad, inference_mode as inference_mode,
-    is_grad_enabled as is_grad_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
+    is_grad_enabled as is_grad_enabled, native as native, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
 from .tape.anomaly import detect_anomaly as detect_anomaly
 from .tape.backward import gradients as gradients

@@ -27,6 +27,11 @@ class OpCall:
         self.op, self.args, self.values, self.static = op, args, values, static
         self.level, self.tracked = level, tracked
 
+    @property
+    def effects(self) -> Any:
+        """What a second run may do with it."""
+        return self.op.effects_of(self.static)
+
 
 class ProgramCall:
     """A compiled program that is about to run; `workspace()` are the arrays that it has worked in and keeps."""

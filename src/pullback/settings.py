@@ -1,10 +1,14 @@
-"""The modes of a context (recording, inference, instruments): one immutable record in one context variable."""
+"""The modes of a context (recording, inference, instruments): one immutable record in one context variable; and the
+switch of native code, which the fast path of ops need not look at.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -65,22 +69,25 @@ class override_modes:
         _current.set(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        # each call has a context manager of its own: calls may overlap
-        fresh = functools.partial(override_modes, *self._instruments, **self._changes)
-        if inspect.isgeneratorfunction(function):
-            return _wrap_generator(function, fresh)
-        if inspect.iscoroutinefunction(function):
-            return _wrap_coroutine(function, fresh)
-
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with fresh():
-                return function(*args, **kwargs)
-
-        return wrapped
+        return _run_inside(functools.partial(override_modes, *self._instruments, **self._changes), function)
 
 
-def _wrap_coroutine(function: Callable[P, Any], fresh: Callable[[], override_modes]) -> Callable[P, Any]:
+def _run_inside(fresh: Callable[[], AbstractContextManager[Any]], function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose calls each run inside a context manager of their own: calls may overlap."""
+    if inspect.isgeneratorfunction(function):
+        return _wrap_generator(function, fresh)
+    if inspect.iscoroutinefunction(function):
+        return _wrap_coroutine(function, fresh)
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with fresh():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _wrap_coroutine(function: Callable[P, Any], fresh: Callable[[], AbstractContextManager[Any]]) -> Callable[P, Any]:
     @functools.wraps(function)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         with fresh():
@@ -89,7 +96,7 @@ def _wrap_coroutine(function: Callable[P, Any], fresh: Callable[[], override_mod
     return wrapped
 
 
-def _wrap_generator(function: Callable[P, Any], fresh: Callable[[], override_modes]) -> Callable[P, Any]:
+def _wrap_generator(function: Callable[P, Any], fresh: Callable[[], AbstractContextManager[Any]]) -> Callable[P, Any]:
     """A generator runs in pieces: the modes hold inside each piece and never leak to the code that resumes it."""
 
     @functools.wraps(function)
@@ -189,3 +196,51 @@ def inference_mode() -> override_modes:
     True
     """
     return override_modes(grad=False, inference=True)
+
+
+#: The environment variable that turns native code off for a whole process, with the value 0.
+NATIVE = "PULLBACK_NATIVE"
+# no field of Modes: without native code, ops must still take the fast path, which asks for the default modes
+_native: ContextVar[Any] = ContextVar("pullback_native", default=os.environ.get(NATIVE, "1") != "0")
+#: True, False, or what makes the calls of fused functions instead, as `pb.explain` does.
+uses_native_code = _native.get
+
+
+@contextmanager
+def override_native(switch: Any) -> Generator[None, None, None]:
+    """Another switch of native code inside."""
+    token = _native.set(switch)
+    try:
+        yield
+    finally:
+        _native.reset(token)
+
+
+class native:
+    """Whether functions made by `pb.fuse`, as those of `pb.nn` are, may run as native code: `pb.native(False)` makes
+    them run op by op, from now on or until the end of the `with` block. Also a decorator. `pb.jit` is not affected.
+
+    >>> import numpy as np, pullback as pb
+    >>> with pb.native(False):
+    ...     print(pb.explain(pb.nn.gelu, np.ones(3)))
+    gelu runs op by op: pb.native(False) is on
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = bool(enabled)
+        self._outside = _native.get()
+        self._before: list[Any] = []
+        _native.set(self._enabled)
+
+    def __enter__(self) -> None:
+        self._before.append(_native.get() if self._before else self._outside)
+        _native.set(self._enabled)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _native.set(self._before.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        _native.set(self._outside)
+        return _run_inside(functools.partial(native, self._enabled), function)

@@ -56,6 +56,7 @@ EXPLAINED: dict[str, str] = {
         "one kind of arguments more or less is remembered"
     ),
     "compile.schedule.row_plan phase_targets": "what is kept of a row, and what is computed again",
+    "compile.schedule.row_plan _first_uses": "what is kept of a row, and what is computed again",
     "compile.schedule.row_plan plan_rows": "what is kept of a row, and what is computed again",
     "compile.schedule.split split_kernel: negated: cuts": (
         "whether a chain of functions is cut: each piece computes the same"

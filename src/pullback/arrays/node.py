@@ -181,7 +181,7 @@ class Node:
     def leave_fast_path(self) -> NodeCall:
         """From now on the backward pass checks this node for hooks."""
         if self.call is None:
-            self.call = NodeCall((self.spec,) * self.rule.count, {})
+            self.call = NodeCall(self.rule.argument_specs(self.spec), {})
         return self.call
 
     def where(self) -> str:

@@ -71,6 +71,15 @@ def _format_structure(structure: Any) -> str:
     return "a single array" if structure is LEAF else str(structure).removeprefix("PyTreeSpec(").removesuffix(")")
 
 
+def dict_key_order(tree: Any) -> Any:
+    """The keys of dicts in insertion order, which the structure of a tree omits; falsy where there are none."""
+    if isinstance(tree, dict):
+        return (*tree, *filter(None, map(dict_key_order, tree.values())))
+    if isinstance(tree, (list, tuple)):
+        return tuple(filter(None, map(dict_key_order, tree)))
+    return None
+
+
 def leaf_paths(structure: Any) -> list[str]:
     """The path of each leaf, as written after the name of the tree: "", "[0]['w']"."""
     if structure is LEAF:

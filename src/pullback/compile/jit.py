@@ -11,8 +11,9 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
 from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
 from ..arrays.text import parse_bytes
-from ..arrays.trees import flatten, unflatten
+from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, ArgumentTypeError, GraphError
@@ -25,12 +26,13 @@ from ..program.passes import optimize
 from ..settings import installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from .as_op import CompiledOp
+from .direct_call import DirectCall
 from .inspect import explain, format_steps
 from .lazy import lazy
 from .pipeline import is_variable_set
 from .reference.check import CHECK
 from .schedule.memory_budget import CallMemory, memory_of
-from .stage.arguments import ArgumentPlan, dict_key_order, flatten_into, plan_arguments, static_key
+from .stage.arguments import ArgumentPlan, flatten_into, plan_arguments, static_key
 from .stage.captures import as_native_contiguous, hoist_captures, native_spec
 from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
@@ -135,15 +137,10 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
-        if (
-            last is not None
-            and not kwargs
-            and last.has_fast_path
-            and (mode := modes()).instruments is mode.tracing is None
-        ):
+        if last is not None and not kwargs and last.plan is not None and last.direct is not None:
             leaves: list[Any] = []
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
-                found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
+                found = last.direct(leaves)
                 if found is not None:
                     return last.finish(found)
         return self._call(args, kwargs)
@@ -163,6 +160,24 @@ class Jitted:
         values = [_as_argument(x, self.f) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
             return self.f(*args, **kwargs)  # as part of another program
+        entry = self._find_specialization(args, kwargs, static, structure, values, donated)
+        # the hot path needs arguments that are plain containers of arrays
+        if entry.plan is None and not kwargs and not static:
+            entry.plan = plan_arguments(args)
+        self.last = entry
+        found = None if entry.direct is None else entry.direct(values)
+        return unflatten(entry.structure, entry.run(values) if found is None else found)
+
+    def find(self, *args: Any, **kwargs: Any) -> Specialization:
+        """The compiled form that a call with these arguments runs, made at most once."""
+        static, leaves, structure, donated = self._split_arguments(args, kwargs)
+        values = [_as_argument(x, self.f) for x in leaves]
+        return self._find_specialization(args, kwargs, static, structure, values, donated)
+
+    def _find_specialization(
+        self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
+    ) -> Specialization:  # fmt: skip
+        """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         key = (
             static_key(static),
             structure,
@@ -170,18 +185,6 @@ class Jitted:
             tuple(map(native_spec, values)),
             ambient_memory_limit(),
         )
-        entry = self._find_specialization(key, static, structure, values, donated)
-        # the fast path needs arguments that are plain containers of arrays
-        if entry.flat is None:
-            plan = None if kwargs or static else plan_arguments(args)
-            entry.flat, entry.plan = plan is not None, plan or entry.plan
-        self.last = entry
-        return unflatten(entry.structure, entry.run(values))
-
-    def _find_specialization(
-        self, key: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
-    ) -> Specialization:  # fmt: skip
-        """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
@@ -315,9 +318,7 @@ class Specialization:
         self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pair_donations(donated)
-        self.plan = ArgumentPlan(tuple, None, 0, None)
-        self.flat: bool | None = None
-        self.has_fast_path = False
+        self.plan: ArgumentPlan | None = None
         self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
@@ -359,14 +360,30 @@ class Specialization:
     @lazy
     def code(self) -> Runner:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
-        found = self._find_runner()
-        checked = found.compilation is not None  # only compiled code checks its arguments
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
-        self.has_fast_path = (
-            bool(self.flat) and checked and prepared and self.ambient_limit is None and not self.states
-            and all(s.weak is None for s in self.specs)
+        return self._find_runner()
+
+    @functools.cached_property
+    def is_prepared(self) -> bool:
+        """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
+        arrays = [c for c in self.captured if type(c) is not Tensor]
+        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
+        return (
+            prepared and self.ambient_limit is None and not self.states and all(s.weak is None for s in self.specs)
         )  # fmt: skip
-        return found
+
+    @functools.cached_property
+    def direct(self) -> DirectCall | None:
+        """Calls on arrays and tensors as they are."""
+        if not self.is_prepared:
+            return None
+        # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
+        takes_tensors = not self.donated and not self.has_impure_ops
+        return DirectCall(lambda: self.code, lambda: self.as_op, self.captured, self.count, takes_tensors)
+
+    @property
+    def has_fast_path(self) -> bool:
+        """Whether later calls go to native code without the tree package."""
+        return self.plan is not None and self.direct is not None
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
@@ -405,7 +422,7 @@ class Specialization:
 
     @functools.cached_property
     def has_impure_ops(self) -> bool:
-        return any(e.op.effects.runs_once for e in self.staged.equations)
+        return any(e.effects.runs_once for e in self.staged.equations)
 
     def _store_states(self, outs: list[Any]) -> list[Any]:
         """The results, after the new states of f have been stored."""
@@ -445,7 +462,7 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
-        compiled for cpu: lower, order, split, fit, divide, plan_memory, verify, render, link
+        compiled for cpu: lower, order, split, fit, vary, divide, plan_memory, verify, render, link
         """
         return explain(self._compilation())
 

@@ -328,6 +328,8 @@ class Steps:
     arena: int | None = None
     nested: int = 0
     workspace: int = 0
+    #: Whether numbers that are others for other sizes are marked (see `varying`).
+    varies: bool = False
 
     @property
     def new_outputs(self) -> list[Buffer]:

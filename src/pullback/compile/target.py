@@ -96,6 +96,8 @@ class Target:
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
     can_divide_batches: Callable[[], bool] = lambda: False
+    #: Whether its text can read numbers that vary with the sizes when it runs.
+    takes_varying_sizes: bool = False
 
     def computes_in(self, dtype: np.dtype[Any]) -> bool:
         return _name_of(dtype) in self.dtypes
@@ -125,6 +127,29 @@ class Code(Protocol):
     def text(self) -> str: ...
 
 
+#: What an input of a direct call is found to be.
+ARRAY, CONSTANT, TRACKED = range(3)
+#: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
+#: are recorded.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+
+
+class DirectCalls(Protocol):
+    """Makes functions that take arrays and tensors as they are."""
+
+    def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
+        """A function of the inputs, which may be tensors.
+
+        It returns the results as a list, the first `results` as tensors if an input was one. A call that records wants
+        inputs as in `marks`, one byte each, and its list has their arrays between those `results` and the others. If
+        other tensors are tracked, it returns their marks, and did nothing; None if it failed (`raise_failure`);
+        anything else if `run` is to be called.
+        """
+
+    def raise_failure(self) -> None:
+        """Raise the error of a direct call that failed."""
+
+
 class Runner(Protocol):
     """Runs on contiguous arrays of the program's specs. Results in `options.donated` are the input's own array,
     overwritten; the others are new.
@@ -141,6 +166,10 @@ class Runner(Protocol):
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """The results; None if an array is not what the program was compiled for."""
 
+    @property
+    def direct(self) -> DirectCalls | None:
+        """Calls without Python on the way, where the runner has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -153,7 +182,7 @@ class Options:
     limit: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Compilation:
     """A program on its way through the pipeline, with what each part of it made."""
 
@@ -166,5 +195,7 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
+    #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
+    sibling: Compilation | None = field(init=False, default=None)
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -115,7 +115,7 @@ def linear(
 
 def _argument_names(value: FormulaFunction, statics: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The names of a value's arrays: its parameters without `xp` and the static ones."""
-    code = value.__code__
+    code = inspect.unwrap(value).__code__
     names = tuple(n for n in code.co_varnames[1 : code.co_argcount] if n not in (statics or ()))
     if not code.co_flags & inspect.CO_VARARGS:
         return names

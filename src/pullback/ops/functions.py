@@ -14,6 +14,7 @@ from ..arrays.spec import spec_of
 from ..errors import DeviceError
 from .dispatch import as_value
 from .elementwise import pointwise
+from .fusion import fuse
 from .reduce import reductions
 from .shape import reshaping
 
@@ -56,6 +57,7 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
     return -math.inf, math.inf
 
 
+@fuse
 @attributed_to_caller
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) over its sum along an axis.
@@ -71,6 +73,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.divide(weights, reductions.sum(weights, axis=axis, keepdims=True))
 
 
+@fuse
 @attributed_to_caller
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """log(softmax(x)), exact also where softmax underflows.
@@ -83,6 +86,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.subtract(x, reductions.logsumexp(x, axis=axis, keepdims=True))
 
 
+@fuse
 @attributed_to_caller
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x).
@@ -95,6 +99,7 @@ def silu(x: Any, /) -> Any:
     return pointwise.multiply(x, pointwise.sigmoid(x))
 
 
+@fuse
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     """x times the normal distribution function of x, or its tanh approximation.
@@ -110,6 +115,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 
+@fuse
 @attributed_to_caller
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.

@@ -42,6 +42,10 @@ class Constants:
         self._origins[id(kept)] = kept, weakref.ref(x)
         return kept
 
+    def owns(self, x: Any) -> bool:
+        """Whether x is a stand-in, which never changes."""
+        return id(x) in self._origins and self._origins[id(x)][0] is x
+
     def origin(self, kept: Any) -> Any:
         """The original of a stand-in, if it is still alive and unchanged; else the stand-in."""
         x = self._origins[id(kept)][1]() if id(kept) in self._origins else None

@@ -30,7 +30,7 @@ from ..instrument import OpCall
 from ..ops import basis
 from ..ops.dispatch import as_value
 from ..ops.lazy import lazy_function
-from ..ops.op import Op
+from ..ops.op import PURE, Effects, Op
 from ..settings import modes
 from .constants import Constants
 from .run import run
@@ -65,6 +65,11 @@ class Equation:
     op: Op
     args: tuple[Any, ...]
     static: dict[str, Any]
+
+    @property
+    def effects(self) -> Effects:
+        """What passes may do with it, also for the sake of the programs it runs."""
+        return self.op.effects_of(self.static)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,7 +110,7 @@ class Symbol(SymbolicValue):
 
     def interpret(self, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
         self.scope.check()
-        if not op.effects.repeat and (instruments := modes().instruments) is not None:
+        if (instruments := modes().instruments) is not None and not op.effects_of(static).repeat:
             # traced inside a checkpoint: both runs share one equation, so that the program runs it once
             return instruments.compute(OpCall(op, args, list(args), static, 0, False), self._append)
         return self._append(op, args, static)
@@ -201,6 +206,14 @@ class Program:
     @property
     def output_specs(self) -> tuple[Spec, ...]:
         return tuple([spec_of(o) for o in self.outputs])
+
+    @property
+    def effects(self) -> Effects:
+        """What may be done with a run of the program: what all of its equations allow."""
+        if "effects" not in self.derived:
+            self.derived["effects"] = functools.reduce(Effects.with_inner, (e.effects for e in self.equations), PURE)
+        found: Effects = self.derived["effects"]
+        return found
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on arrays, or on anything else ops take: tensors, and values of any transform."""

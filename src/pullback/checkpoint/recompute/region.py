@@ -87,7 +87,7 @@ class Region:
 
     def counts(self, call: OpCall) -> bool:
         """Whether both runs give a call a number, by which the first one's result is found again."""
-        return bool(call.op.effects.runs_once or (self.counts_every_op and call.level))
+        return bool(call.effects.runs_once or (self.counts_every_op and call.level))
 
     def _live_promises(self) -> Iterator[Promise]:
         for reference in self.promises:

@@ -205,7 +205,7 @@ class FirstRun(Instrument):
         # ops at all levels count alike in both runs, nested ones after the outer one
         number, before = self._count, len(region.log)
         self._count += 1
-        if op.effects.runs_once and call.level <= 1:
+        if call.effects.runs_once and call.level <= 1:
             return self._compute_once(call, below, number)
         out = below()
         # supplying it would skip those values, and the numbers of all that follow would be off

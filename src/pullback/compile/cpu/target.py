@@ -12,7 +12,7 @@ from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, VOCABULARY
 from .linalg.routines import has_routine, scratch_bytes
-from .matmul.panels import is_tiled
+from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
 from .runtime.blas import blas_thread_functions
@@ -66,8 +66,9 @@ def make_cpu_target(limits: Limits) -> Target:
         disassemble=compile_assembly,
         scratch_bytes=lambda step: _scratch_bytes(step, limits),
         has_routine=lambda routine, specs: has_routine(routine, specs, limits.vector_bytes),
-        can_cut_product=lambda product: is_tiled(product, limits.vector_bytes),
+        can_cut_product=lambda product: is_paneled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
+        takes_varying_sizes=True,
     )
 
 

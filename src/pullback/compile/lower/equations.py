@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
 from ...ops.forms import (
     Cast,
@@ -24,7 +25,7 @@ from ...ops.forms import (
     Write,
 )
 from ...program.ir import Equation, Program, Symbol
-from ..loop_ir import KernelLine, Layout, Steps, phase_after
+from ..loop_ir import Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
@@ -48,7 +49,8 @@ def lower_program(program: Program, target: Target, donated: dict[int, int]) -> 
     # results last: only now it is known what else reads a donated input
     results = [place_output(f, i, x) for i, x in enumerate(program.outputs)]
     write_donated_outputs(f)
-    written = [s for s in f.steps if s.writes()]  # kernels that others recompute store nothing
+    # kernels that others recompute store nothing; other steps without results are there for their effects
+    written = [s for s in f.steps if s.writes() or not isinstance(s, Kernel)]
     places = [(s, f.places[id(s)]) for e in program.equations for s in e.results if id(s) in f.places]
     return Steps(written, f.inputs, results, places, f.first, f.last)
 
@@ -66,10 +68,14 @@ def lower_equation(f: Fuser, e: Equation) -> None:
         lower_elementwise(f, e)
     elif (rule := RULES.get(type(e.op.form))) is not None and rule[0](f, e):
         rule[1](f, e)
-    elif is_view(e) and isinstance(e.args[0], Symbol):
+    elif is_view(e) and (isinstance(e.args[0], Symbol) or _is_zero_dimensional(e.args[0])):
         lower_view(f, e)
     else:
         lower_on_host(f, e)
+
+
+def _is_zero_dimensional(x: Any) -> bool:
+    return is_array(x) and not x.ndim
 
 
 def exceeds_dtype(e: Equation) -> bool:
@@ -123,7 +129,7 @@ def lower_view(f: Fuser, e: Equation) -> None:
     source = e.args[0]
     if id(source) not in f.places:
         # a view that only repeats axes needs no memory: its readers see the source
-        axes = axes_of_view(e.op, source.spec.shape, e.static) if len(e.results) == 1 else None
+        axes = axes_of_view(e.op, spec_of(source).shape, e.static) if len(e.results) == 1 else None
         if axes is not None:
             f.views[id(e.results[0])] = source, axes, e
             return

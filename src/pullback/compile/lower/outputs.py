@@ -115,7 +115,9 @@ def is_last_use(f: Fuser, buffer: Buffer, made: KernelValue) -> bool:
     """
     # kernels of other donated results have no store yet, and will have one
     waiting = {id(f.steps[f.kernel_values[id(x)].step]) for x, _ in f.donated_stores}
-    runs = [s for s in f.steps[made.step + 1 :] if s.writes() or id(s) in waiting]  # a step without stores is dropped
+    # a kernel without stores is dropped
+    after = f.steps[made.step + 1 :]
+    runs = [s for s in after if s.writes() or id(s) in waiting or not isinstance(s, Kernel)]
     later = [*runs, *f.last]
     if any(_may_read(step, buffer) for step in later) or any(buffer is s.buffer for s, _ in f.final_copies):
         return False

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays.node import format_line
 from ...arrays.spec import Spec, spec_of
-from ...errors import MiscompiledError, PullbackError
+from ...errors import GraphError, MiscompiledError, PullbackError
 from ...ops.dispatch import compute
 from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Layout, Steps
@@ -28,10 +28,21 @@ from .recording import record_hosts
 CHECK = "PULLBACK_CHECK"
 
 
+def _refuse_inner_effects(program: Program) -> None:
+    """NumPy would run the body of a loop again, with what may only run once."""
+    for e in program.equations:
+        if e.effects.runs_once and not e.op.effects.runs_once:
+            raise GraphError(
+                f"jit(check=True): the reference would run the body of {e.op.name} again, and not all of it is pure.\n"
+                "  Check a function whose loops and branches call pure ops alone."
+            )
+
+
 class Judge:
     """Compares a program's calls: it has the graph, the steps after fusion, and those that are placed in the arena."""
 
     def __init__(self, program: Program, steps: Steps, planned: Steps, lines: dict[int, Any]) -> None:
+        _refuse_inner_effects(program)
         self.program = program
         self.lines = lines
         self.stages = (("after fusion", steps), ("in the arena", planned))

@@ -6,6 +6,7 @@ import math
 
 from ..loop_ir import Kernel, KernelLine
 from ..target import Limits
+from ..varying import Varying
 
 
 class Domain:
@@ -51,7 +52,8 @@ class Domain:
         weights = self._weights_by_itemsize()
         sizes = {n for n in weights if n >= 4} or {max(weights, default=8)}
         lanes = min((vector_bytes // n for n in sizes), key=lambda m: (_cost_per_element(weights, m, vector_bytes), m))
-        while lanes > 1 and lanes // 2 >= self.length:
+        # where the length varies, a mask covers short rows; lanes that are never used leave folds as they are
+        while lanes > 1 and lanes // 2 >= self.length and not isinstance(self.length, Varying):
             lanes //= 2
         return lanes
 

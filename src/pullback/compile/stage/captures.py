@@ -10,8 +10,9 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.shape.reshaping import broadcast_op
-from ...program.hoist import hoist
+from ...program.hoist import hoist, is_array_or_value
 from ...program.ir import Equation, Program, Symbol
+from ...program.scatters import counted_axis
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
@@ -42,19 +43,27 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
     graph. What f made itself stays a constant.
     """
-    program, captured = hoist(found.program, origin=found.constants.origin, spec=native_spec)
-    # one element instead of a whole array crosses the border, and is broadcast inside
+
+    def is_captured(x: Any) -> bool:
+        # numbers that count an axis are known, which turns a lookup into a stride
+        return is_array_or_value(x) and not (found.constants.owns(x) and counted_axis(x) is not None)
+
+    program, captured = hoist(found.program, is_captured, found.constants.origin, native_spec)
     first = len(program.inputs) - len(captured)
-    inputs, repeats = list(program.inputs), []
-    for i, x in enumerate(captured):
-        small = _drop_repeats(x)
-        if small is not x:  # one number seen as an array, such as the cotangent of a sum
-            seen, captured[i] = inputs[first + i], small
-            inputs[first + i] = Symbol(native_spec(small), seen.scope, [], None)
-            repeats.append(Equation((seen,), broadcast_op, (inputs[first + i],), {"shape": x.shape}))
+    inputs, kept, repeats = list(program.inputs[:first]), [], []
+    # one number seen as an array, such as the cotangent of a sum, takes no memory
+    for symbol, x in zip(program.inputs[first:], captured, strict=True):
+        small = _repeated_number(x) if found.constants.owns(x) else _drop_repeats(x)
+        number: Any = small
+        if small is None or small is x or small.ndim:
+            kept.append(x if small is None else small)
+            number = symbol if small is None or small is x else Symbol(native_spec(small), symbol.scope, [], None)
+            inputs.append(number)
+        if number is not symbol:
+            repeats.append(Equation((symbol,), broadcast_op, (number,), {"shape": x.shape}))
     if not repeats:
         return program, captured
-    return replace(program, inputs=tuple(inputs), equations=(*repeats, *program.equations)), captured
+    return replace(program, inputs=tuple(inputs), equations=(*repeats, *program.equations)), kept
 
 
 def native_spec(x: Any) -> Spec:
@@ -67,3 +76,14 @@ def _drop_repeats(x: Any) -> Any:
     if type(x) is not _ndarray or any(x.strides):
         return x
     return x[(slice(0, 1),) * x.ndim]
+
+
+def _repeated_number(x: Any) -> Any:
+    """The number of which all elements of an array are copies, to the last bit; None if they differ."""
+    if type(x) is not _ndarray or not x.size or x.dtype.hasobject or not x.dtype.isnative:
+        return None
+    number = x[(0,) * x.ndim]
+    # most arrays that differ do so at once
+    if any(row.tobytes() != number.tobytes() * row.size for row in (x.flat[:8], x.reshape(-1))):
+        return None
+    return np.array(number)

@@ -89,19 +89,23 @@ def trace_function(
     raise GraphError(f"jit: {name} sets other attributes or variables each time it runs, so it has no fixed state.")
 
 
+class SideEffectError(GraphError):
+    """A function did while it was traced what a compiled one would do only once."""
+
+
 def refuse_side_effects(seen: ClosureSnapshot, name: str) -> None:
     """Raise if a trace drew from a random stream or an iterator, or wrote to an array of the user's: later calls, which
     run no Python, would not.
     """
     drawn = seen.drawn_source()
     if drawn is not None:
-        raise GraphError(
+        raise SideEffectError(
             f"jit: {name} draws from {drawn}, which a compiled function would do only once.\n"
             "  Pass what is drawn as an argument, or use pb.random with a key that is an argument."
         )
     written = seen.overwritten_arrays()
     if written:
-        raise GraphError(
+        raise SideEffectError(
             f"jit: {name} writes to an array of shape {written[0].shape} that it captures, which a compiled function "
             "would do only once.\n  Make the array inside of the function, or return the new values."
         )

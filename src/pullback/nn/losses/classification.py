@@ -12,6 +12,7 @@ from ...ops.axes import normalize_axis
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import equal, exp, greater, isinf, log, logical_and, softplus, stop_gradient, where
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -50,6 +51,7 @@ def _mask_ignored(losses: Any, shares: Any, counts: Any) -> tuple[Any, Any]:
     return where(counts, losses, 0.0), shares
 
 
+@fuse
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
@@ -87,6 +89,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
     return indexing.take(weight, labels, axis=0)
 
 
+@fuse
 @attributed_to_caller
 def cross_entropy(
     logits: Any,
@@ -191,10 +194,17 @@ def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reductio
                 "binary_cross_entropy: wants probabilities from 0 to 1.\n"
                 "  Pass scores to binary_cross_entropy_with_logits."
             )
+    return _binary_cross_entropy(p, target, weight, reduction)
+
+
+@fuse
+@attributed_to_caller
+def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> Any:
     losses = -(target * _clamped_log(p) + (1.0 - target) * _clamped_log(1.0 - p))
     return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
 
 
+@fuse
 @attributed_to_caller
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
@@ -214,6 +224,7 @@ def binary_cross_entropy_with_logits(
     return reduce_losses((1.0 - target) * x + surprise, reduction, what, weight)
 
 
+@fuse
 @attributed_to_caller
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
@@ -226,6 +237,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
     return reduce_losses(softplus(-(target * x)), reduction, "soft_margin_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
@@ -239,6 +251,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
     return reduce_losses(reductions.mean(require_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
 
 
+@fuse
 @attributed_to_caller
 def focal_loss(
     x: Any,
@@ -270,6 +283,7 @@ def focal_loss(
     return reduce_losses(losses, reduction, "focal_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but

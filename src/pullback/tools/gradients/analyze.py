@@ -14,7 +14,7 @@ from ...arrays.trees import flatten, leaf_paths, leaves_matching, unflatten
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...ops.dispatch import as_value
-from ...settings import enable_grad
+from ...settings import enable_grad, override_native
 from ...tape.backward import gradients as gradients_of
 from ...transforms.reverse import grad
 from ...transforms.vectorize import vmap
@@ -99,7 +99,7 @@ def _analyze_call(
 ) -> tuple[list[Any], tuple[ActivationRow, ...]]:
     """The same for a loss that is run on tensors of its own."""
     tracked = [tensor(to_numpy(x, "gradient_report"), requires_grad=True) if spec_of(x).inexact else x for x in leaves]
-    with enable_grad():
+    with enable_grad(), override_native(False):  # activations are told by their ops
         value = loss(unflatten(structure, tracked), *args)
     if not isinstance(value, Tensor):
         raise ArgumentError("gradient_report: the loss does not depend on the parameters.")

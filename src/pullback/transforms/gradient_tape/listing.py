@@ -19,7 +19,8 @@ def live_steps(watched: Iterable[Node]) -> list[Node]:
     """The nodes that depend on the watched ones and still hold their saved values, parents first.
 
     Nodes know their parents only, and an index of children would cost every op. So the live ones are taken from the
-    garbage collector, in one pass over all its objects for each listing.
+    garbage collector, in one pass over all its objects for each listing. That is for debugging: CPython cannot finish a
+    tuple that another thread is building at that moment.
     """
     reached = set(watched)
     alive = [x for x in gc.get_objects() if type(x) is Node and hasattr(x, "lasti")]  # which is set last

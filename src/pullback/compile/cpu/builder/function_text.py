@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from ...varying import placeholder
 from .ir_builder import IRBuilder
 
 INDEX = "i64"
@@ -23,7 +24,7 @@ class OpenLoop:
     slot: str
     tag: int
     size: int | str
-    step: int
+    step: int | str
 
 
 class FunctionText:
@@ -45,7 +46,7 @@ class FunctionText:
         found.lines = self.lines
         return found
 
-    def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
+    def open(self, size: int | str, step: int | str = 1, start: str = "0") -> OpenLoop:
         """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
         tag = next(self.counter)
         # slots are made in the entry block: one inside a loop would grow the stack in each round
@@ -69,11 +70,26 @@ class FunctionText:
             f"E{tag}:",
         ]
 
+    def operand(self, number: int) -> str:
+        """A number that follows from sizes that vary, read when the code runs; never one of others that are equal."""
+        return placeholder(str(int(number)), f"own{next(self.counter)}", INDEX)
+
+    def begin_if_less(self, x: str, y: str) -> str:
+        """Open a block that runs only if one number is less than another."""
+        truth = f"%t{next(self.counter)}"
+        self.lines.append(f"  {truth} = icmp ult {INDEX} {x}, {y}")
+        return self.begin_if(truth)
+
     def begin_if(self, truth: str) -> str:
         """Open a conditional block; `end_if` of the returned tag closes it."""
         tag = str(next(self.counter))
         self.lines += [f"  br i1 {truth}, label %I{tag}, label %J{tag}", f"I{tag}:"]
         return tag
+
+    def begin_else(self, tag: str) -> str:
+        """Close a conditional block and open the other one."""
+        self.lines += [f"  br label %J{tag}.end", f"J{tag}:"]
+        return f"{tag}.end"
 
     def end_if(self, tag: str) -> None:
         self.lines += [f"  br label %J{tag}", f"J{tag}:"]

@@ -91,10 +91,7 @@ class IRBuilder:
         return self.number(number, self.dtype)
 
     def number(self, number: Any, dtype: np.dtype[Any]) -> IRValue:
-        text = format_number(number, dtype)
-        if self.lanes > 1:
-            text = f"splat ({llvm_element_type(dtype)} {text})"
-        return IRValue(text, dtype, self.lanes)
+        return IRValue(format_number(number, dtype, self.lanes), dtype, self.lanes)
 
     def splat(self, x: IRValue) -> IRValue:
         """One scalar in every lane."""

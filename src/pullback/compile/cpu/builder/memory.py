@@ -28,7 +28,7 @@ def emit_address(
 
 
 def emit_load(
-    builder: IRBuilder, address: str, dtype: np.dtype[Any], mask: str | None = None, missing: int = 1
+    builder: IRBuilder, address: str, dtype: np.dtype[Any], mask: str | None = None, missing: Number = 1
 ) -> IRValue:
     """Load contiguous elements. Under a mask, those outside are not accessed; they become `missing`, which is one
     where even an integer division by it must be safe.
@@ -45,7 +45,7 @@ def emit_gather(builder: IRBuilder, addresses: str, dtype: np.dtype[Any], mask: 
 
 
 def _emit_masked_load(
-    builder: IRBuilder, how: str, place: str, dtype: np.dtype[Any], mask: str | None, missing: int
+    builder: IRBuilder, how: str, place: str, dtype: np.dtype[Any], mask: str | None, missing: Number
 ) -> IRValue:
     kind, element, truths = llvm_type(dtype, builder.lanes, True), llvm_element_type(dtype, True), _truths(builder)
     name = _intrinsic(builder, how, dtype)

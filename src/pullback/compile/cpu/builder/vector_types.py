@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...varying import Operand, VaryingFloat, placeholder
+
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS = {4: "float", 8: "double"}
 _SUFFIX = {"float": "f32", "double": "f64"}
@@ -42,8 +44,16 @@ def llvm_type(dtype: np.dtype[Any], lanes: int, in_memory: bool = False) -> str:
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
-def format_number(number: Any, dtype: np.dtype[Any]) -> str:
-    """A number as LLVM writes it: floats by their bits."""
+def format_number(number: Any, dtype: np.dtype[Any], lanes: int = 1, prefix: str = "") -> str:
+    """A number as LLVM writes it: floats by their bits. One that varies is an operand, for all lanes."""
+    if isinstance(number, (Operand, VaryingFloat)) and dtype.kind != "b":
+        kind = prefix + llvm_element_type(dtype)
+        return placeholder(_format_literal(number, dtype), number.identity, kind, lanes)
+    text = _format_literal(number, dtype)
+    return text if lanes == 1 else f"splat ({llvm_element_type(dtype)} {text})"
+
+
+def _format_literal(number: Any, dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":
         return "true" if number else "false"
     if dtype.kind == "f":

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...loop_ir import Buffer
+from ...varying import Operand
 from ..builder.function_text import INDEX
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_gather, emit_load, emit_scatter, emit_store
-from ..builder.vector_types import IRValue, llvm_element_type
+from ..builder.vector_types import IRValue, format_number, llvm_element_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +65,13 @@ class BufferAccess:
 def _lane_addresses(builder: IRBuilder, place: ElementRef, address: str) -> str:
     """The addresses of lanes that are not contiguous."""
     lanes, element = builder.lanes, llvm_element_type(place.buffer.dtype, True)
-    steps = ", ".join(f"{INDEX} {i * place.lane_stride}" for i in range(lanes))
-    return builder.assign(f"getelementptr {element}, ptr {address}, <{lanes} x {INDEX}> <{steps}>")
+    steps = lane_offsets(builder, place.lane_stride)
+    return builder.assign(f"getelementptr {element}, ptr {address}, <{lanes} x {INDEX}> {steps}")
+
+
+def lane_offsets(builder: IRBuilder, stride: int) -> str:
+    """The vector of 0, stride, 2 stride, ..."""
+    if isinstance(stride, Operand):
+        by = format_number(stride, np.dtype(np.int64), builder.lanes)
+        return builder.assign(f"mul <{builder.lanes} x {INDEX}> {lane_offsets(builder, 1)}, {by}")
+    return f"<{', '.join(f'{INDEX} {i * stride}' for i in range(builder.lanes))}>"

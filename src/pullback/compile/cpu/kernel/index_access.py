@@ -10,7 +10,7 @@ from ..builder.function_text import INDEX
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_gather
 from ..builder.vector_types import BOOL, IRValue, llvm_element_type, llvm_type
-from .access import BufferAccess, ElementRef
+from .access import BufferAccess, ElementRef, lane_offsets
 
 _WHOLE = np.dtype(np.int64)
 
@@ -88,8 +88,8 @@ def load_lanes_at(
     by = index_offset(builder, slots, indices, mask)
     base = access.address(builder, place)
     if place.lane_stride:
-        steps = ", ".join(f"{INDEX} {i * place.lane_stride}" for i in range(lanes))
-        by = builder.assign_value(f"add <{lanes} x {INDEX}> {by.name}, <{steps}>", by.dtype)
+        steps = lane_offsets(builder, place.lane_stride)
+        by = builder.assign_value(f"add <{lanes} x {INDEX}> {by.name}, {steps}", by.dtype)
     element = llvm_element_type(place.buffer.dtype, True)
     places = builder.assign(f"getelementptr {element}, ptr {base}, <{lanes} x {INDEX}> {by.name}")
     return emit_gather(builder, places, place.buffer.dtype, mask)

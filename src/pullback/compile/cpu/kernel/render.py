@@ -12,6 +12,7 @@ from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.domain import Domain
 from ...schedule.row_plan import count_phases, plan_rows
 from ...target import Limits
+from ...varying import identities
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
@@ -67,6 +68,16 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     blocks = None if cut is None else (cut.axis, cut.blocks)  # the stores imply which buffers have pieces
     key = (kernel.extents, kernel.inner, blocks, tuple(lines), tuple(stores), walked, overlapping)
     return key, list(buffers)
+
+
+def find_identities(kernel: Kernel) -> tuple[Any, ...]:
+    """Where sizes vary, what tells kernels apart whose keys are equal for this size alone."""
+    parts: list[KernelLine | Store] = [*kernel.live_lines(), *kernel.stores]
+    places = [n for part in parts for pair in part.places for n in pair]
+    numbers = [line.number for line in kernel.live_lines()]
+    return identities(
+        kernel.extents, *(part.strides for part in parts), (part.offset for part in parts), places, numbers
+    )
 
 
 def find_overlapping_buffers(buffers: Iterable[Buffer]) -> set[Buffer]:
@@ -128,7 +139,7 @@ class _Renderer:
             number,
             [line for line in self.used if line.kind == "fold" and line.phase == number],
             [s for s in stores if self._is_stored_along_row(s)],
-            [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
+            [line for line in self.used if self.row_scratch.plan.phases.get(id(line)) == number],
         )
         once = [s for s in stores if not self._is_stored_along_row(s)]
         for store in once:  # all loads come before any store: a result may overwrite an argument in place

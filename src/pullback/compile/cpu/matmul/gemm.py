@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
+from ...varying import Operand, VaryingFloat
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
@@ -24,6 +25,8 @@ class BlasConstants:
         self.lines: dict[str, str] = {}
 
     def integer(self, value: int, dtype: np.dtype[Any] = _INT32) -> str:
+        if isinstance(value, Operand):
+            return format_number(value, dtype, prefix="ptr_")
         kind = llvm_element_type(dtype)
         name = f"@{kind}.{value}"
         self.lines[name] = f"{name} = internal constant {kind} {value}"
@@ -34,7 +37,9 @@ class BlasConstants:
         return f"@letter{value}"
 
     def number(self, value: float, dtype: np.dtype[Any]) -> str:
-        text = format_number(value, dtype)
+        text = format_number(value, dtype, prefix="ptr_")
+        if isinstance(value, VaryingFloat):
+            return text
         name = f"@number{text[2:]}{llvm_element_type(dtype)}"
         self.lines[name] = f"{name} = internal constant {llvm_element_type(dtype)} {text}"
         return name

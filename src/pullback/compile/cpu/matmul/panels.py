@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Product
+from ...varying import Varying, placeholder
 from ..builder.function_text import FunctionText
 from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
-from .small import PRODUCT_HEAD
+from .small import PRODUCT_HEAD, is_small
 from .tile import Tile, render_tile
 from .transpose_panel import render_transpose
 
@@ -57,10 +58,16 @@ def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of:
     kind = _panel_shape_of(step, vector_bytes)
     walk = name_of(_PanelWriter(kind, declared, name_of).render(), "panels")
     wide = kind.vectors * kind.lanes
-    numbers = (
+    numbers = [
         rows - kind.rows_left, columns - columns % wide, columns % wide, columns % kind.lanes, step.left.shape[2],
         step.left.strides[1], step.left.strides[2], step.right.strides[1], step.right.strides[2], step.out.strides[1],
-    )  # fmt: skip
+    ]  # fmt: skip
+    if kind.rows_vary:
+        numbers[0] = _own_operand("rows", rows - rows % kind.rows)
+        numbers += map(_own_operand, _LAST_ROWS, _split_last_rows(int(rows), kind.rows, bool(step.beta)))
+    if kind.columns_vary:
+        numbers[1:4] = map(_own_operand, ("columns", "used", "cut"), numbers[1:4])
+        numbers.append(_own_operand("vectors", columns - columns % kind.lanes))
     given = [f"ptr {name}" for name in ("%out", "%left", "%right")] + [f"i64 {n}" for n in numbers]
     given += [
         f"{llvm_element_type(kind.dtype)} {format_number(step.alpha, kind.dtype)}",
@@ -69,10 +76,48 @@ def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of:
     return f"{PRODUCT_HEAD} #0 {{\nentry:\n  call void @{walk}({', '.join(given)})\n  ret void\n}}"
 
 
+def _own_operand(name: str, number: int) -> Any:
+    """A number that follows from sizes that vary, under its own name, since it may equal another by chance."""
+    return placeholder(str(int(number)), name, "i64")
+
+
+#: Where rows vary: the end of those in tiles of half the height, the end of those in tiles of one row, and where
+#: another tile of the full or of half the height starts (-1: none).
+_LAST_ROWS = ("halves", "ones", "again", "again_half")
+
+
+def _split_last_rows(rows: int, tall: int, adds: bool) -> tuple[int, int, int, int]:
+    """Which tiles compute the rows after the last whole tile. One that computes some rows again, with the same
+    results, is quicker than several small ones; but nothing must be added twice.
+    """
+    whole, half = rows - rows % tall, tall // 2
+    if whole == rows:
+        return rows, rows, -1, -1
+    if not adds and rows >= tall:
+        return whole, whole, rows - tall, -1
+    if not adds and rows >= half:
+        return half, half, -1, rows - half or -1
+    halves = whole + (rows - whole) // half * half
+    return halves, rows, -1, -1
+
+
+def is_paneled(step: Product, vector_bytes: int) -> bool:
+    """Whether the product is computed here. A small one is, if its rows or depth vary and its sums are those of tiles:
+    then one code serves small products and larger ones.
+    """
+    if not is_small(step):
+        return is_tiled(step, vector_bytes)
+    _, rows, columns = step.out.shape
+    varies = isinstance(rows, Varying) or isinstance(step.left.shape[2], Varying)
+    is_wide = vector_bytes in _TILES and columns * step.out.buffer.dtype.itemsize >= vector_bytes
+    return varies and is_wide and step.right.strides[2] == 1 and not isinstance(columns, Varying)
+
+
 @dataclass(frozen=True, slots=True)
 class _PanelShape:
     """What the shared function depends on: the tile, the remaining rows and vectors (the last vector may be partial),
-    and whether the columns of the right matrix are strided.
+    whether the columns of the right matrix are strided, and whether rows or columns vary: then nothing is known of what
+    remains of them.
     """
 
     dtype: np.dtype[Any]
@@ -84,6 +129,8 @@ class _PanelShape:
     vectors_left: int
     is_cut: bool
     is_transposed: bool
+    rows_vary: bool = False
+    columns_vary: bool = False
 
 
 def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
@@ -91,13 +138,15 @@ def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
     dtype = step.out.buffer.dtype
     lanes = vector_bytes // dtype.itemsize
     tall, vectors = _TILES[vector_bytes]
-    tall = min(tall, rows)
+    rows_vary, columns_vary = isinstance(rows, Varying), isinstance(columns, Varying)
+    tall = tall if rows_vary else min(tall, rows)
     # few rows leave registers for more columns
-    vectors = min(vectors if tall > 4 else 2 * vectors, -(-columns // lanes))
-    used = columns % (vectors * lanes)
+    vectors = vectors if tall > 4 else 2 * vectors
+    vectors = vectors if columns_vary else min(vectors, -(-columns // lanes))
+    used = 0 if columns_vary else columns % (vectors * lanes)
     return _PanelShape(
-        dtype, lanes, tall, vectors, rows % tall, columns >= vectors * lanes, -(-used // lanes),
-        bool(used % lanes), step.right.strides[2] != 1,
+        dtype, lanes, tall, vectors, 0 if rows_vary else rows % tall, columns_vary or columns >= vectors * lanes,
+        -(-used // lanes), bool(used % lanes), step.right.strides[2] != 1, rows_vary, columns_vary,
     )  # fmt: skip
 
 
@@ -115,13 +164,19 @@ class _PanelWriter:
         kind = self.kind
         wide = kind.vectors * kind.lanes
         if kind.has_panels:
+            some = self.text.begin_if_less("0", "%columns") if kind.columns_vary else ""
             loop = self.text.open("%columns", wide)
             self._write_panel(self.text.counters[-1], kind.vectors, str(wide), False)
             self.text.close(loop, stays=True)
+            if some:
+                self.text.end_if(some)
+                self._write_last_columns()
         if kind.vectors_left:
             self._write_panel("%columns", kind.vectors_left, "%used", kind.is_cut)
         names = ["rows", "columns", "used", "cut", "depth", "row_step", "left_step", "right_step", "apart", "out_step"]
         parameters = [f"ptr noalias %{name}" for name in ("out", "left", "right")] + [f"i64 %{name}" for name in names]
+        names = [*(_LAST_ROWS if kind.rows_vary else ()), *(["vectors"] if kind.columns_vary else [])]
+        parameters += [f"i64 %{name}" for name in names]
         parameters += [f"{self.element} %alpha", "i1 %adds"]
         panel = []
         if kind.is_transposed:
@@ -131,6 +186,18 @@ class _PanelWriter:
             ]  # fmt: skip
         return self.text.render(f"define internal void @NAME({', '.join(parameters)}) noinline", *panel)
 
+    def _write_last_columns(self) -> None:
+        """Columns that vary, after the last whole panel: vector by vector, and what remains of one."""
+        text, lanes = self.text, self.kind.lanes
+        some = text.begin_if_less("%columns", "%vectors")
+        loop = text.open("%vectors", lanes, "%columns")
+        self._write_panel(text.counters[-1], 1, str(lanes), False)
+        text.close(loop, stays=True)
+        text.end_if(some)
+        some = text.begin_if_less("0", "%cut")
+        self._write_panel("%vectors", 1, "%cut", True)
+        text.end_if(some)
+
     def _write_panel(self, column: str, vectors: int, used: str, is_cut: bool) -> None:
         """All rows of some columns of the result."""
         builder = self.text.builder(1)
@@ -138,12 +205,31 @@ class _PanelWriter:
         right, step = emit_address(builder, self.kind.dtype, "%right", (column, apart)), "%right_step"
         if self.kind.is_transposed:
             right, step = self._transpose_panel(right, vectors, used)
-        loop = self.text.open("%rows", self.kind.rows)
         tile = Tile(self.kind.rows, vectors, is_cut, *self._dtype_and_lanes)
+        if self.kind.rows_vary:
+            self._call_tiles_of_varying_rows(column, tile, right, step)
+            return
+        loop = self.text.open("%rows", self.kind.rows)
         self._call_tile(self.text.counters[-1], column, tile, right, step)
         self.text.close(loop, stays=True)
         if self.kind.rows_left:
             self._call_tile("%rows", column, replace(tile, rows=self.kind.rows_left), right, step)
+
+    def _call_tiles_of_varying_rows(self, column: str, tile: Tile, right: str, step: str) -> None:
+        """Tiles of falling height, any of which may have no rows (see `_split_last_rows`)."""
+        text, half, one = self.text, replace(tile, rows=tile.rows // 2), replace(tile, rows=1)
+        for start, end, height in (("0", "%rows", tile), ("%rows", "%halves", half), ("%halves", "%ones", one)):
+            some = text.begin_if_less(start, end)
+            loop = text.open(end, height.rows, start)
+            self._call_tile(text.counters[-1], column, height, right, step)
+            text.close(loop, stays=True)
+            text.end_if(some)
+        for start, height in (("%again", tile), ("%again_half", half)):
+            there = f"%t{next(text.counter)}"
+            text.lines.append(f"  {there} = icmp sge i64 {start}, 0")
+            some = text.begin_if(there)
+            self._call_tile(start, column, height, right, step)
+            text.end_if(some)
 
     @property
     def _dtype_and_lanes(self) -> tuple[np.dtype[Any], int]:

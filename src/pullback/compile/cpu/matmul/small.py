@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...loop_ir import Product
+from ...varying import Varying
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
-from ..builder.memory import constant_mask, emit_address, emit_load, emit_store
+from ..builder.memory import Number, constant_mask, emit_address, emit_lane_mask, emit_load, emit_store
 from ..builder.vector_types import IRValue, llvm_type
 
 #: Products of at most this many multiplications are inlined.
@@ -56,6 +57,9 @@ class _SmallProductWriter:
 
     def _lanes_for(self, length: int) -> int:
         """The lanes of a vector, but no more than a length can use."""
+        return self.full if isinstance(length, Varying) else self._used_lanes(length)
+
+    def _used_lanes(self, length: int) -> int:
         lanes = self.full
         while lanes > 1 and lanes // 2 >= length:
             lanes //= 2
@@ -65,29 +69,52 @@ class _SmallProductWriter:
         _, by_row, by_column = self.strides[matrix]
         return emit_address(builder, self.dtype, matrix, (row, by_row), (column, by_column))
 
-    def _load(self, builder: IRBuilder, address: str, used: int) -> IRValue:
-        return emit_load(builder, address, self.dtype, constant_mask(used, builder.lanes), missing=0)
+    def _mask(self, builder: IRBuilder, used: Number) -> str | None:
+        if isinstance(used, int):
+            return constant_mask(used, builder.lanes)
+        name = f"%mask{next(self.text.counter)}"
+        emit_lane_mask(builder, name, used)
+        return name
 
-    def _store(self, builder: IRBuilder, value: IRValue, address: str, used: int) -> None:
+    def _load(self, builder: IRBuilder, address: str, used: Number, missing: Number = 0) -> IRValue:
+        return emit_load(builder, address, self.dtype, self._mask(builder, used), missing)
+
+    def _store(self, builder: IRBuilder, value: IRValue, address: str, used: Number) -> None:
         """out = alpha * value + beta * out."""
         if self.step.alpha != 1.0:
             value = builder.multiply(value, builder.constant(self.step.alpha))
         if self.step.beta:
             there = self._load(builder, address, used)
             value = builder.add(value, builder.multiply(there, builder.constant(self.step.beta)))
-        emit_store(builder, value, address, self.dtype, constant_mask(used, builder.lanes))
+        emit_store(builder, value, address, self.dtype, self._mask(builder, used))
 
     def _write_along_columns(self) -> None:
         """For vectors of a row of the result: accumulate left[i, k] times the vector of right[k]."""
         columns = self.step.out.shape[2]
         lanes = self._lanes_for(columns)
+        if isinstance(columns, Varying):
+            self._write_varying_columns(int(columns), lanes)
+            return
         # the last vector of a row may be partial
-        blocks = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
+        blocks: list[tuple[str, Number]] = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
         for first in range(0, len(blocks), _UNROLL):
             self._write_block(blocks[first : first + _UNROLL], lanes)
 
-    def _write_block(self, blocks: list[tuple[str, int]], lanes: int) -> None:
-        kind, row = llvm_type(self.dtype, lanes), self.text.counters[-1]
+    def _write_varying_columns(self, columns: int, lanes: int) -> None:
+        """The same vector by vector, for as many columns as there are when the code runs."""
+        text = self.text
+        end, used = text.operand(columns - columns % lanes), text.operand(columns % lanes)
+        some = text.begin_if_less("0", end)
+        loop = text.open(end, lanes)
+        self._write_block([(text.counters[-1], lanes)], lanes)
+        text.close(loop)
+        text.end_if(some)
+        some = text.begin_if_less("0", used)
+        self._write_block([(end, used)], lanes)
+        text.end_if(some)
+
+    def _write_block(self, blocks: list[tuple[str, Number]], lanes: int) -> None:
+        kind, row = llvm_type(self.dtype, lanes), self.text.counters[0]
         one, builder = self._builder(1), self._builder(lanes)
         sums = [self.text.slot(kind, builder.number(0.0, self.dtype).name) for _ in blocks]
         loop = self.text.open(self.step.left.shape[2])
@@ -111,13 +138,46 @@ class _SmallProductWriter:
         row, column = self.text.counters
         one, builder = self._builder(1), self._builder(lanes)
         total = builder.number(0.0, self.dtype)
-        for k in range(0, depth, lanes):
-            used = min(lanes, depth - k)
-            a = self._load(builder, self._address(builder, "%left", row, str(k)), used)
-            b = self._load(builder, self._address(builder, "%right", str(k), column), used)
-            total = builder.fma(a, b, total)
+        if isinstance(depth, Varying):
+            total = self._sum_varying_depth(builder, int(depth))
+        else:
+            for k in range(0, depth, lanes):
+                total = self._add_products(builder, str(k), min(lanes, depth - k), total)
         if lanes > 1:
             name = f"llvm.vector.reduce.fadd.{builder.suffix(self.dtype)}"
             total = one.call(name, self.dtype, IRValue("-0.0", self.dtype), total, flags="reassoc")
         self._store(one, total, self._address(one, "%out", row, column), 1)
         self.text.close(loop)
+
+    def _add_products(self, builder: IRBuilder, k: str, used: Number, total: IRValue, missing: Number = 0) -> IRValue:
+        """The products of a vector along the depth, added lane by lane."""
+        row, column = self.text.counters[:2]
+        a = self._load(builder, self._address(builder, "%left", row, k), used)
+        b = self._load(builder, self._address(builder, "%right", k, column), used, missing)
+        return builder.fma(a, b, total)
+
+    def _sum_varying_depth(self, builder: IRBuilder, depth: int) -> IRValue:
+        """The same sum for a depth that is known when the code runs. Lanes that code for this very depth would not
+        have are minus zero, which changes no sum of lanes.
+        """
+        text, lanes, kind = self.text, builder.lanes, llvm_type(self.dtype, builder.lanes)
+        end, used, there = (text.operand(n) for n in (depth - depth % lanes, depth % lanes, self._used_lanes(depth)))
+        mask = self._mask(builder, there)
+        zero, nothing = builder.number(0.0, self.dtype), builder.number(-0.0, self.dtype)
+        start = builder.assign(f"select <{lanes} x i1> {mask}, {kind} {zero.name}, {kind} {nothing.name}")
+        slot = text.slot(kind, start)
+
+        def add_vector(k: str, count: Number, missing: Number = 0) -> None:
+            so_far = builder.assign_value(f"load {kind}, ptr {slot}", self.dtype)
+            total = self._add_products(builder, k, count, so_far, missing)
+            builder.emit(f"store {kind} {total.name}, ptr {slot}")
+
+        some = text.begin_if_less("0", end)
+        loop = text.open(end, lanes)
+        add_vector(text.counters[-1], lanes)
+        text.close(loop)
+        text.end_if(some)
+        some = text.begin_if_less("0", used)
+        add_vector(end, used, "-0")
+        text.end_if(some)
+        return builder.assign_value(f"load {kind}, ptr {slot}", self.dtype)

@@ -14,13 +14,14 @@ from typing import Any
 
 from ...loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Steps
 from ...target import Limits
+from ...varying import Operand
 from ..builder.function_text import FunctionText
 from ..builder.memory import emit_address
-from ..kernel.render import RenderedKernel, kernel_key, render_kernel
+from ..kernel.render import RenderedKernel, find_identities, kernel_key, render_kernel
 from ..linalg.routines import render_routine
 from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
-from ..matmul.panels import is_tiled, render_panels
+from ..matmul.panels import is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
@@ -73,6 +74,8 @@ class ProgramWriter:
         #: Where in the arena the scratch memory of kernels starts, and the memory of nested programs.
         self.scratch = steps.arena
         self.nested = steps.nested
+        #: Whether sizes vary: then the places of buffers do too.
+        self.varies = steps.varies
         self.counter: Iterator[int] = outer.counter if outer else itertools.count()
         self.globals: BlasConstants = outer.globals if outer else BlasConstants()
         self.declared: set[str] = outer.declared if outer else set()
@@ -178,7 +181,8 @@ class ProgramWriter:
         return self.known[buffer]
 
     def arena_pointer(self, offset: int) -> str:
-        return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {offset}")
+        at = self.text.operand(offset) if self.varies else offset
+        return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {at}")
 
     def load_entry(self, number: int) -> str:
         place = self.builder.assign(f"getelementptr inbounds ptr, ptr %table, i64 {number}")
@@ -203,7 +207,7 @@ class ProgramWriter:
     def _emit_product(self, step: Product) -> None:
         pointers = [self.address_of(x) for x in (step.out, step.left, step.right)]
         function = self._own_product_function(step)
-        if step.blocks > 1:
+        if step.blocks > 1 or isinstance(step.blocks, Operand):
             name = self._name_function(render_batch(step, self.globals, self.declared, function), "products")
             emit_parallel_call(self.text, name, pointers, step.blocks, PRODUCTS)
         elif step.out.shape[0] > 1:
@@ -213,6 +217,7 @@ class ProgramWriter:
 
     def _emit_kernel(self, kernel: Kernel) -> None:
         key, own = kernel_key(kernel)
+        key = (key, find_identities(kernel)) if self.varies else key
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
             new = render_kernel(kernel, self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
@@ -229,12 +234,12 @@ class ProgramWriter:
 
     def _own_product_function(self, step: Product) -> str | None:
         """The function of a product that is not left to the BLAS."""
-        if is_small(step):
-            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
-        if is_tiled(step, self.limits.vector_bytes):
+        if is_paneled(step, self.limits.vector_bytes):
             return self._name_function(
                 render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"
             )
+        if is_small(step):
+            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
         return None
 
     def _name_function(self, text: str, kind: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ....errors import ArgumentError
 from ... import cache
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
+from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
 from .blas import blas_address
 from .entry import entry_symbols
@@ -26,13 +29,17 @@ from .pool import POOL
 PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 #: LLVM's optimization levels: of its passes, and of its code generation. Tests of many programs lower them.
 EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
+#: Machine code that serves several sizes, by its key; the oldest is dropped.
+_SHARED: dict[str, bytes] = {}
+_MAX_SHARED = 128
 
 
 class LinkedCode:
     """Machine code that lives as long as this object."""
 
-    def __init__(self, engine: Any, names: list[str]) -> None:
+    def __init__(self, engine: Any, names: list[str], source: str = "") -> None:
         self.engine = engine
+        self.source = source
         self.addresses = {name: engine.get_function_address(name) for name in names}
 
 
@@ -90,14 +97,25 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
-def link(text: str, names: list[str]) -> LinkedCode:
-    """Optimise a module and load it into this process; if the code is on disk already, only load it."""
+def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode:
+    """Optimise a module and load it into this process; if the code is known already, only load it. `numbers` are those
+    of its table, by which code for one size differs from code for another.
+    """
     key = cache.key_of(text, repr(EFFORT), *code_environment())
-    code = cache.fetch(key)
+    source, code = "the disk cache", cache.fetch(key)
+    if numbers and key in _SHARED:
+        source, code = "another size", _SHARED[key]
     if code is None:
-        code = compile_object(text)
+        source, code = "LLVM", compile_object(text)
         cache.store(key, code)
-    return load_code(code, names)
+    found = load_code(code, names, source)
+    if numbers:
+        _SHARED[key] = code
+        if len(_SHARED) > _MAX_SHARED:
+            del _SHARED[next(iter(_SHARED))]
+        table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
+        table[:] = list(numbers)
+    return found
 
 
 @functools.cache
@@ -141,7 +159,7 @@ def _optimize(text: str) -> tuple[Any, Any]:
     return machine, module
 
 
-def load_code(code: bytes, names: list[str]) -> LinkedCode:
+def load_code(code: bytes, names: list[str], source: str = "") -> LinkedCode:
     """Machine code loaded into this process, its references resolved."""
     llvm = _initialized_llvm()
     if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
@@ -154,4 +172,4 @@ def load_code(code: bytes, names: list[str]) -> LinkedCode:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(llvm))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return LinkedCode(engine, names)
+    return LinkedCode(engine, names, source)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ....arrays.spec import Spec, make_spec
 from ....arrays.tensor import Tensor
-from ....errors import ArgumentError, ShapeError
+from ....errors import ArgumentError, GraphError, ShapeError
 from ....ops.batching import move_batch_first
 from ....ops.statics import Static
 from ....program.hoist import hoist
@@ -16,6 +16,7 @@ from ....program.passes import drop_unused
 from ....program.run import run
 from ....program.split import ForwardBackward, split_forward_backward
 from ....program.stage import stage
+from ....settings import override_modes
 from ...forward import jvp
 from ...reverse import vjp
 from ...vectorize import Batched, batch_scope, unbatch
@@ -39,13 +40,19 @@ def stage_body(function: Callable[..., Sequence[Any]], *specs: Spec) -> tuple[Pr
     """A function as a program of its arguments and of what it captured, and those values. What it computed from them
     alone was computed once, when it was traced, and not at each step.
     """
-    program, captured = hoist(stage(function, *specs))
+    program, captured = hoist(_stage_unseen(function, *specs))
     return drop_unused(program), captured
 
 
 def stage_derived(function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
     """A function of programs as a program; it captures nothing but constants."""
-    return drop_unused(hoist(stage(function, *specs), lambda x: False)[0])
+    return drop_unused(hoist(_stage_unseen(function, *specs), lambda x: False)[0])
+
+
+def _stage_unseen(function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
+    """Stage what instruments do not look into: they see the loop, one step of the program around it."""
+    with override_modes(instruments=None):
+        return stage(function, *specs)
 
 
 def derive(owner: Program, key: Any, function: Callable[..., Sequence[Any]], *specs: Spec) -> Program:
@@ -61,6 +68,16 @@ def derive_once(owner: Program, key: Any, make: Callable[[], T]) -> T:
     return found
 
 
+def refuse_repeating(body: Program) -> None:
+    """A derivative that runs the body again may not run what may only run once."""
+    names = sorted({e.op.name for e in body.equations if e.effects.runs_once})
+    if names:
+        raise GraphError(
+            f"the derivative of this staged loop or branch would run {', '.join(names)} again, which is not pure.\n"
+            "  Call it outside of the loop or branch, or outside of jit, or declare custom_op(pure=True)."
+        )
+
+
 def replace_at(values: Sequence[Any], places: Sequence[int], moved: Sequence[Any]) -> list[Any]:
     found = list(values)
     for i, x in zip(places, moved, strict=True):
@@ -70,6 +87,7 @@ def replace_at(values: Sequence[Any], places: Sequence[int], moved: Sequence[Any
 
 def derive_push(body: Program, moving: tuple[int, ...]) -> Program:
     """(inputs, tangents of those that move) -> (outputs, tangents of the floating ones)."""
+    refuse_repeating(body)
     count, floats = len(body.inputs), float_places(body.output_specs)
 
     def push_all(*values: Any) -> list[Any]:
@@ -88,6 +106,7 @@ def derive_push(body: Program, moving: tuple[int, ...]) -> Program:
 
 def derive_pull(body: Program, wanted: tuple[int, ...], barred: tuple[int, ...]) -> Program:
     """(inputs, cotangents of the `barred` outputs) -> cotangents of the `wanted` inputs."""
+    refuse_repeating(body)
     count = len(body.inputs)
 
     def pull_all(*values: Any) -> list[Any]:

@@ -38,6 +38,7 @@ from .derive import (
     derive_split,
     ensure_batch_axis,
     float_places,
+    refuse_repeating,
     stacked_spec,
 )
 
@@ -130,6 +131,7 @@ def _pull(bar: tuple[Any, ...], out: tuple[Any, ...], args: tuple[Any, ...], pos
     barred = tuple(i for i in float_places(body.output_specs) if i < carries or not isinstance(bar[i], Spec))
     forward = add_residual_outputs(body, carries, wanted, barred)
     if forward is not body:  # the forward loop saved no residuals: run it again
+        refuse_repeating(body)
         out = apply_iterate(forward, args[:carries], args[carries:held], args[held:], length, reverse)
     parts = derive_split(body, wanted, barred, carries)
     sources = parts.residual_sources

@@ -1,0 +1,120 @@
+"""A fused function compiled for one kind of arguments: how a call of it runs, on arrays and on the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..arrays.backends import is_array
+from ..arrays.node import is_package_code
+from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..arrays.trees import flatten, unflatten
+from ..arrays.value import Value
+from ..errors import LeakError
+from ..ops.fusion import Declined, Fusion
+from ..settings import Modes
+from .cpu.target import DTYPES
+from .jit import Jitted, Specialization
+from .stage.trace import SideEffectError
+from .targets import find_target
+
+
+class FusedSource(Jitted):
+    """A fused function as what forms are compiled of: among the leaves of its arguments, `static` are settings."""
+
+    def call_on_leaves(self, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
+        every = list(leaves)
+        (names, settings) = static
+        for place, value in settings[1]:
+            every.insert(place, value)
+        args, named = unflatten(structure, every)
+        return self.f(*args, **dict(zip(names[1], named, strict=True)))
+
+
+class NativeForm:
+    """The compiled form of one kind of arguments. What a call needs is compiled when it first does: the result alone,
+    or with what the backward pass reads, and the backward pass.
+    """
+
+    __slots__ = ("entry", "is_current", "is_plain", "specs")
+
+    def __init__(self, entry: Specialization, is_closed: bool) -> None:
+        self.entry = entry
+        self.is_current = _always if is_closed else entry.is_current
+        self.specs = [spec_of(o) for o in entry.graph.outputs]
+        #: Whether arguments alone decide if the tape records.
+        self.is_plain = not entry.states and not any(isinstance(x, Value) for x in entry.captured)
+
+    def run(self, values: list[Any], mode: Modes) -> Any:
+        entry = self.entry
+        tracked = wrapped = False
+        arrays = []
+        for x in values:
+            if type(x) is Tensor:
+                wrapped = True
+                tracked = tracked or x.node is not None
+                arrays.append(x.value)
+            else:
+                arrays.append(x)
+        if (tracked and mode.grad) or not self.is_plain:
+            return entry.finish(entry.run(values))
+        arrays += entry.captured
+        found = entry.code.run(arrays)
+        if found is None:  # an array is not contiguous
+            found = entry.compute(*arrays)
+        return entry.finish(self._wrap(found, mode) if wrapped else found)
+
+    def _wrap(self, found: list[Any], mode: Modes) -> list[Any]:
+        results = [wrap(x, spec) for x, spec in zip(found, self.specs, strict=True)]
+        if mode.inference:
+            for result in results:
+                result.mark("inference")
+        return results
+
+
+def _always() -> bool:
+    return True
+
+
+def compile_form(fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) -> NativeForm | Declined:
+    """The form of a fused function for arguments like these, or why it has none."""
+    if fusion.compiler is None:
+        fusion.compiler = FusedSource(fusion.function)
+    every, structure = flatten((args, tuple(kwargs.values())))
+    settings = tuple((i, x) for i, x in enumerate(every) if not is_array_leaf(x))
+    leaves = [x for x in every if is_array_leaf(x)]
+    why = _why_not_native(leaves)
+    if why:
+        return Declined(why)
+    try:
+        entry = Specialization(
+            fusion.compiler, (("names", tuple(kwargs)), ("settings", settings)), structure, leaves, ()
+        )
+    except (SideEffectError, LeakError):
+        raise
+    except Exception as error:
+        # it runs as it stands: if something is wrong with the arguments, it says so itself
+        return Declined(f"it cannot be traced: {str(error).partition(chr(10))[0]}")
+    if entry.has_impure_ops:
+        return Declined("it calls an op that may run only once")
+    if find_target(entry.graph) is None:
+        return Declined("this machine has no native code for it")
+    return NativeForm(entry, is_closed=is_package_code(getattr(fusion.function, "__code__", None)))
+
+
+def is_array_leaf(x: Any) -> bool:
+    """Whether a leaf of the arguments is an array or a value, and no setting."""
+    return isinstance(x, Value) or is_array(x)
+
+
+def _why_not_native(leaves: Sequence[Any]) -> str:
+    specs = [spec_of(x) for x in leaves]
+    if not any(s.inexact for s in specs):
+        return "no argument is a floating-point array"
+    for s in specs:
+        if s.device != "cpu" or s.dtype.name not in DTYPES or not s.dtype.isnative:
+            return f"native code has no {s.dtype.name} arrays" + ("" if s.device == "cpu" else f" on {s.device}")
+        if not s.size:
+            return "an array is empty"
+    return ""

@@ -1,0 +1,65 @@
+"""Programs that were compiled already, by what they are apart from sizes."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+from ..program.ir import Program
+from .loop_ir import Steps
+from .target import Compilation
+from .varying import mark_steps
+
+#: The most kinds of programs that are remembered, and forms of each (other steps: a size of one, many blocks).
+_KINDS, _FORMS = 512, 8
+
+
+class KnownSizes:
+    """Compilations by the kind of their program. They are held weakly: the functions own them."""
+
+    def __init__(self) -> None:
+        self.known: OrderedDict[Any, list[weakref.ref[Compilation]]] = OrderedDict()
+
+    def find_sibling(self, c: Compilation) -> tuple[Compilation | None, Steps]:
+        """A compilation of the same program for other sizes, and the steps of this one with the numbers marked that
+        differ there.
+        """
+        for other in self._alive(_kind_of(c)):
+            if _shapes(other) != _shapes(c):
+                marked = mark_steps(c.steps, other.steps)
+                if marked is not None:
+                    return other, marked
+        return None, c.steps
+
+    def add(self, c: Compilation) -> None:
+        """Remember a form that is new."""
+        if c.sibling is not None:
+            return
+        kind = _kind_of(c)
+        self.known[kind] = [*map(weakref.ref, self._alive(kind)[-_FORMS + 1 :]), weakref.ref(c)]
+        self.known.move_to_end(kind)
+        while len(self.known) > _KINDS:
+            self.known.popitem(last=False)
+
+    def _alive(self, kind: Any) -> list[Compilation]:
+        return [c for found in self.known.get(kind, ()) if (c := found()) is not None]
+
+
+def _shapes(c: Compilation) -> list[tuple[int, ...]]:
+    return [spec.shape for spec in (*c.specs, *c.out_specs)]
+
+
+def _kind_of(c: Compilation) -> Any:
+    """What programs have in common that differ in sizes alone, and some others: their steps decide."""
+    assert c.program is not None
+    specs = tuple((s.ndim, s.dtype) for s in (*c.specs, *c.out_specs))
+    return c.target.name, tuple(c.options.donated.items()), c.options.limit, specs, _names_of(c.program)
+
+
+def _names_of(program: Program) -> int:
+    # a number, since ops themselves must not be kept alive
+    return hash(tuple(e.op.name for e in program.equations))
+
+
+SIZES = KnownSizes()

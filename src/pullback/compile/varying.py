@@ -1,0 +1,228 @@
+"""Sizes that vary: the steps of a program for two sizes in, steps out whose differing numbers are read at run time.
+
+A program that is called with another size is lowered again, which is quick; what takes long is machine code. So its
+steps are compared with those for an earlier size. Numbers that differ become `Varying`: integers like any
+other while the target decides, but operands in its text. Text that then agrees with that for a third size is the
+same machine code with other numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from .loop_ir import Blocks, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
+
+
+class Operand(int):
+    """An integer that the text of a program does not depend on: it is a placeholder there, replaced by the target with
+    an operand that is read when the code runs. What is computed of it is one too.
+
+    Operands of one `identity` are one number for every size; others may be equal for some sizes by chance.
+    """
+
+    identity: str
+
+    def __new__(cls, value: int, identity: str) -> Self:
+        found = int.__new__(cls, value)
+        found.identity = identity
+        return found
+
+    def __str__(self) -> str:
+        return placeholder(int.__repr__(self), self.identity, "i64")
+
+    def __format__(self, how: str) -> str:
+        return str(self)
+
+    def __neg__(self) -> Operand:
+        return type(self)(int.__neg__(self), f"-{self.identity}")
+
+
+class Varying(Operand):
+    """An operand that may be any size, so the code must have a form that is right for all of them."""
+
+
+class VaryingFloat(float):
+    """A number that is another one for another size, such as the factor of a mean."""
+
+    identity: str
+
+    def __new__(cls, value: float, identity: str) -> VaryingFloat:
+        found = float.__new__(cls, value)
+        found.identity = identity
+        return found
+
+
+def _lift(name: str) -> Callable[[Operand, int], Any]:
+    """An operator of integers for operands."""
+    compute = getattr(int, name)
+
+    def lifted(self: Operand, other: int) -> Any:
+        value = compute(self, other)
+        if value is NotImplemented:
+            return value
+        kind = Varying if Varying in (type(self), type(other)) else Operand
+        return kind(value, f"{name[2:-2]}({self.identity},{getattr(other, 'identity', other)})")
+
+    return lifted
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    for _side in ("", "r"):
+        setattr(Operand, f"__{_side}{_name}__", _lift(f"__{_side}{_name}__"))
+
+
+def placeholder(literal: str, identity: str, kind: str, lanes: int = 1) -> str:
+    """What stands for an operand in text: its literal, what tells it from others that are equal by chance, and its
+    type.
+    """
+    return f"?{literal}|{identity}|{kind}|{lanes}?"
+
+
+def identities(*numbers: Iterable[Any]) -> tuple[Any, ...]:
+    """What tells operands from numbers to which they are equal."""
+    return tuple([getattr(n, "identity", None) for n in itertools.chain(*numbers)])
+
+
+class _DifferentError(Exception):
+    """The steps differ in more than numbers."""
+
+
+def mark_steps(steps: Steps, reference: Steps) -> Steps | None:
+    """A copy of steps in which numbers that are others in the reference vary; None if more than numbers differ.
+    Buffers are shared with the original.
+    """
+    try:
+        return _mark_program(steps, reference)
+    except _DifferentError:
+        return None
+
+
+def _require(same: bool) -> None:
+    if not same:
+        raise _DifferentError
+
+
+def _mark(x: int, y: int) -> int:
+    return x if x == y else Varying(x, str(y))
+
+
+def _mark_all(xs: tuple[int, ...], ys: tuple[int, ...]) -> tuple[int, ...]:
+    if xs == ys:
+        return xs
+    _require(len(xs) == len(ys))
+    return tuple(map(_mark, xs, ys))
+
+
+def _mark_number(x: Any, y: Any) -> Any:
+    """The number of a line or a factor of a product."""
+    _require(type(x) is type(y))
+    a, b = np.asarray(x), np.asarray(y)
+    if (a.dtype, a.tobytes()) == (b.dtype, b.tobytes()):
+        return x
+    _require(a.dtype == b.dtype and a.ndim == b.ndim == 0 and a.dtype.kind in "iuf")
+    return (VaryingFloat if a.dtype.kind == "f" else Varying)(a.item(), str(b.item()))
+
+
+def _mark_program(x: Steps, y: Steps) -> Steps:
+    _require(len(x.steps) == len(y.steps) and len(x.outputs) == len(y.outputs) and len(x.inputs) == len(y.inputs))
+    return replace(x, steps=list(map(_mark_step, x.steps, y.steps)), varies=True)
+
+
+def _mark_step(x: Step, y: Step) -> Any:
+    _require(type(x) is type(y))
+    return x if isinstance(x, Host) else _MARK[type(x)](x, y)
+
+
+def _mark_kernel(x: Kernel, y: Kernel) -> Kernel:
+    lines, others = x.live_lines(), y.live_lines()
+    _require(x.inner == y.inner and len(lines) == len(others) and len(x.stores) == len(y.stores))
+    numbers, known = {id(line): i for i, line in enumerate(others)}, dict[int, KernelLine]()
+    for i, (line, other) in enumerate(zip(lines, others, strict=True)):
+        known[id(line)] = _mark_line(line, other, known)
+        # the same line of both: arguments are in the same places
+        _require(all(lines[numbers[id(b)]] is a for a, b in zip(line.args, other.args, strict=True)))
+        _require(numbers[id(other)] == i)
+    stores = [_mark_store(s, t, known) for s, t in zip(x.stores, y.stores, strict=True)]
+    return Kernel(_mark_all(x.extents, y.extents), x.inner, list(known.values()), stores)
+
+
+def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> KernelLine:
+    same = (x.kind, x.dtype, x.axes, x.phase, len(x.args), x.compute_dtype, x.word, x.weight, len(x.places)) == (
+        y.kind, y.dtype, y.axes, y.phase, len(y.args), y.compute_dtype, y.word, y.weight, len(y.places)
+    )  # fmt: skip
+    _require(same and (x.buffer is None) == (y.buffer is None))
+    return replace(
+        x,
+        args=tuple([known[id(a)] for a in x.args]),
+        number=_mark_number(x.number, y.number) if x.kind == "number" else x.number,
+        strides=_mark_all(x.strides, y.strides),
+        offset=_mark(x.offset, y.offset),
+        places=_mark_places(x.places, y.places),
+    )
+
+
+def _mark_places(x: tuple[tuple[int, int], ...], y: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    return tuple([(_mark(a, c), _mark(b, d)) for (a, b), (c, d) in zip(x, y, strict=True)])
+
+
+def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Store:
+    _require((x.word, x.accumulates, len(x.args)) == (y.word, y.accumulates, len(y.args)))
+    return replace(
+        x,
+        line=known[id(x.line)],
+        strides=_mark_all(x.strides, y.strides),
+        offset=_mark(x.offset, y.offset),
+        args=tuple([known[id(a)] for a in x.args]),
+        places=_mark_places(x.places, y.places),
+    )
+
+
+def _mark_layout(x: Layout, y: Layout) -> Layout:
+    _require(x.buffer.dtype == y.buffer.dtype)
+    return Layout(
+        x.buffer, _mark_all(x.shape, y.shape), _mark_all(x.strides, y.strides), _mark(x.offset, y.offset)
+    )  # fmt: skip
+
+
+def _mark_layouts(x: tuple[Layout, ...], y: tuple[Layout, ...]) -> tuple[Layout, ...]:
+    _require(len(x) == len(y))
+    return tuple(map(_mark_layout, x, y))
+
+
+def _mark_product(x: Product, y: Product) -> Product:
+    return Product(
+        _mark_layout(x.out, y.out), _mark_layout(x.left, y.left), _mark_layout(x.right, y.right),
+        _mark_number(x.alpha, y.alpha), _mark_number(x.beta, y.beta),
+    )  # fmt: skip
+
+
+def _mark_loop(x: Loop, y: Loop) -> Loop:
+    fixed = operator.attrgetter("kind", "carried", "reverse")
+    _require(fixed(x) == fixed(y) and len(x.programs) == len(y.programs) and (x.number is None) == (y.number is None))
+    return replace(
+        x,
+        programs=tuple(map(_mark_program, x.programs, y.programs)),
+        inputs=_mark_layouts(x.inputs, y.inputs),
+        moves=_mark_all(x.moves, y.moves),
+        outputs=_mark_layouts(x.outputs, y.outputs),
+        shifts=_mark_all(x.shifts, y.shifts),
+        number=None if x.number is None or y.number is None else _mark_layout(x.number, y.number),
+        rounds=_mark(x.rounds, y.rounds),
+    )
+
+
+def _mark_blocks(x: Blocks, y: Blocks) -> Blocks:
+    _require(len(x.steps) == len(y.steps) and len(x.moves) == len(y.moves))
+    moves = {b: _mark(n, m) for (b, n), m in zip(x.moves.items(), y.moves.values(), strict=True)}
+    return Blocks(_mark(x.count, y.count), list(map(_mark_step, x.steps, y.steps)), moves)
+
+
+_MARK: dict[type, Callable[[Any, Any], Any]] = {
+    Kernel: _mark_kernel, Product: _mark_product, Loop: _mark_loop, Blocks: _mark_blocks,
+}  # fmt: skip

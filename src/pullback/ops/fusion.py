@@ -1,0 +1,230 @@
+"""`pb.fuse`: a function that runs eagerly as one native op for each kind of arguments, where there is a compiler.
+
+Which calls run natively is fixed by what is seen before anything runs: the arguments' kinds and the modes. So a call
+returns the same bits whenever it is made. What native code cannot take, and what must be seen op by op (transforms,
+programs being traced, instruments), runs the function itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from importlib.util import find_spec
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..arrays.argument_checks import check_functions
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor
+from ..arrays.trees import dict_key_order, flatten
+from ..arrays.value import Value
+from ..errors import PullbackError
+from ..settings import PLAIN, Modes, modes, uses_native_code
+from .lazy import lazy_function
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_ndarray = np.ndarray
+#: Arguments of these classes are settings, which a form is made for, as are tuples of them.
+_SETTINGS = frozenset((type(None), bool, int, str, bytes, type, type(...)))
+#: The most forms of one function. Beyond, new kinds of arguments run op by op: compiling would cost more than it saves.
+MAX_FORMS = 64
+#: The most kinds of arguments that are remembered, of which native forms are few.
+_MAX_KINDS = 1024
+_compile_form = lazy_function("native_form", "compile_form", "compile")
+
+
+@functools.cache
+def has_compiler() -> bool:
+    """Whether llvmlite is installed; it is not imported for that."""
+    return find_spec("llvmlite") is not None
+
+
+class Declined:
+    """A kind of arguments that runs op by op, and why."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def is_current(self) -> bool:
+        return True
+
+
+#: Reasons that need no search.
+SWITCHED_OFF = Declined("pb.native(False) is on")
+_WITHOUT_COMPILER = Declined('there is no compiler (pip install "pullback[jit]")')
+_TRACED = Declined("a program is being traced, which takes its ops one by one")
+_WATCHED = Declined("an instrument (a profile, a budget, a checkpoint, a hook on saved values) looks at each op")
+_TRANSFORMED = Declined("an argument belongs to a transform, which sees each op")
+_FULL = Declined(f"it has {MAX_FORMS} compiled forms already, for other kinds of arguments")
+
+
+class Call:
+    """The arguments of one call: `key` says of which kind they are, `values` are the arrays and tensors among them."""
+
+    __slots__ = ("key", "values")
+
+    def __init__(self) -> None:
+        self.key: list[Any] = []
+        self.values: list[Any] = []
+
+    def read(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Declined | None:
+        """Read the arguments; the reason if they cannot run natively, whatever their numbers."""
+        for x in args:
+            if (why := self._add(x)) is not None:
+                return why
+        for name, x in kwargs.items():
+            self.key.append(name)
+            if (why := self._add(x)) is not None:
+                return why
+        return None
+
+    def _add(self, x: Any) -> Declined | None:
+        # an array adds one number to the key, a setting its class and its value: no two kinds have one key
+        kind = type(x)
+        if kind is Tensor:
+            if type(x.value) is not _ndarray:
+                return _TRANSFORMED if isinstance(x.value, Value) else Declined("an argument is no NumPy array")
+            self.key.append(id(x.spec))
+            self.values.append(x)
+        elif kind is _ndarray:
+            self.key.append(id(spec_of(x)))
+            self.values.append(x)
+        elif kind is float:
+            # 0.0 equals -0.0, and NaN is unequal to itself
+            self.key += (float, x if x == x and x else repr(x))
+        elif kind in _SETTINGS:
+            self.key += (kind, x)
+        else:
+            return self._add_tree(x)
+        return None
+
+    def _add_tree(self, tree: Any) -> Declined | None:
+        """A container, or a module: its structure is part of the kind."""
+        if isinstance(tree, Value):
+            return _TRANSFORMED
+        try:
+            leaves, structure = flatten(tree)
+            hash(structure)
+        except (PullbackError, TypeError, ValueError):
+            leaves, structure = [tree], None
+        if structure is None:
+            return self._add_record(tree)
+        self.key += (Call, structure, dict_key_order(tree))
+        for leaf in leaves:
+            if (why := self._add(leaf)) is not None:
+                return why
+        return None
+
+    def _add_record(self, x: Any) -> Declined | None:
+        """A dtype, or a frozen dataclass of settings, which is one setting."""
+        if isinstance(x, np.dtype):
+            self.key += (np.dtype, x)
+            return None
+        count = len(self.values)
+        if is_dataclass(x) and x.__dataclass_params__.frozen:  # type: ignore[union-attr]
+            self.key.append(type(x))
+            if all(self._add(getattr(x, f.name)) is None for f in fields(x)) and len(self.values) == count:
+                return None
+        return Declined(f"an argument is a {type(x).__name__}, no array and no setting")
+
+
+class Fusion:
+    """The native forms of one function, by the kinds of its arguments."""
+
+    __slots__ = ("compiler", "count", "forms", "function", "specs")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.forms: dict[tuple[Any, ...], Any] = {}
+        #: How many of the forms are native.
+        self.count = 0
+        #: What the compiler keeps for all forms of this function.
+        self.compiler: Any = None
+        self.specs: dict[tuple[Any, ...], list[Spec]] = {}
+
+    def find(self, args: Sequence[Any], kwargs: dict[str, Any], mode: Modes) -> tuple[Any, list[Any]]:
+        """The form that this call runs in, and its arrays; or the reason why it runs op by op."""
+        if mode is not PLAIN:
+            if mode.tracing is not None:
+                return _TRACED, []
+            if mode.instruments is not None:
+                return _WATCHED, []
+        call = Call()
+        why = call.read(args, kwargs)
+        if why is not None:
+            return why, []
+        key = tuple(call.key)
+        form = self.forms.get(key)
+        if form is None or not form.is_current():
+            form = self._add_form(key, call, args, kwargs)
+        return form, call.values
+
+    def _add_form(self, key: tuple[Any, ...], call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not has_compiler():
+            return _WITHOUT_COMPILER
+        if self.count >= MAX_FORMS and key not in self.forms:
+            return _FULL
+        if len(self.forms) > _MAX_KINDS:
+            self._forget_declined()
+        form = _compile_form(self, args, kwargs)
+        self.count += key not in self.forms and type(form) is not Declined
+        self.forms[key] = form
+        # keys have addresses of specs, which must not become those of others
+        self.specs[key] = [spec_of(x) for x in call.values]
+        return form
+
+    def _forget_declined(self) -> None:
+        """Drop the kinds that run op by op: the next call of one finds the same reason."""
+        for key in [key for key, form in self.forms.items() if type(form) is Declined]:
+            del self.forms[key], self.specs[key]
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any], mode: Modes) -> Any:
+        """The result of a call in its form. Where native code refuses numbers (an index out of range), the function
+        itself runs, and raises its own error.
+        """
+        if type(form) is Declined:
+            return self.function(*args, **kwargs)
+        try:
+            return form.run(values, mode)
+        except PullbackError:
+            return self.function(*args, **kwargs)
+
+
+def fuse(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that runs as one native op, forward and backward, for each kind of arguments (shapes, dtypes,
+    settings), where llvmlite is installed; else, and inside transforms, `pb.jit` or checkpoints, it runs as it stands.
+    Numbers, strings and tuples of them are settings: the code is made for each of their values.
+
+    It suits functions of a few ops on arrays, which then cost one op; unlike `pb.jit` it is meant for the eager loop.
+    `pb.native(False)` turns it off, and `pb.explain(f, *args)` shows how a call runs.
+
+    >>> import numpy as np, pullback as pb
+    >>> @pb.fuse
+    ... def huber(x, delta=1.0):
+    ...     return pb.where(abs(x) < delta, x * x / 2, delta * (abs(x) - delta / 2)).sum()
+    >>> x = pb.tensor([0.5, 3.0], requires_grad=True)
+    >>> huber(x).backward()
+    >>> x.grad
+    tensor([0.5, 1. ], dtype=float64)
+    """
+    check_functions("fuse", function)
+    fusion = Fusion(function)
+    find, run = fusion.find, fusion.run
+
+    @functools.wraps(function)
+    def fused(*args: P.args, **kwargs: P.kwargs) -> R:
+        if (switch := uses_native_code()) is not True:
+            result: R = function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)
+            return result
+        mode = modes()
+        form, values = find(args, kwargs, mode)
+        found: R = run(args, kwargs, form, values, mode)
+        return found
+
+    fused.fusion = fusion  # type: ignore[attr-defined]
+    return fused
