@@ -19,6 +19,7 @@ from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
 from ..tape.cotangents import accumulate
+from ..tape.pull_through import pull_through
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
@@ -90,7 +91,7 @@ class CompiledOp:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
+            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
@@ -100,6 +101,13 @@ class CompiledOp:
             return list(vjp(self.as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
 
         return self._derive("pull", some, lambda: self.compile(pull))
+
+    def pull_masked(self, bars: Sequence[Any], xs: Sequence[Any], some: Sequence[int]) -> list[Any]:
+        """The shares of masked cotangents. Where a mask is zero the program may hold infinities, which only its ops,
+        one by one, keep out of sums.
+        """
+        assert all(b is None for b in bars[len(self.out_specs) :]), "a residual's cotangent has no mask"
+        return pull_through(self.replay, bars, list(xs[: len(self.specs)]), some)
 
     def push_from(self, some: tuple[int, ...]) -> Any:
         def push(xs: list[Any], dots: list[Any]) -> Any:
