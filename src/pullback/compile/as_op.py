@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
+from ..ops.elementwise.pointwise import multiply
 from ..ops.op import UNKNOWN, Op, PullRule, as_formula
-from ..program.ir import Program
+from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
@@ -128,6 +131,12 @@ class CompiledOp:
         found: Recording = self._derive("record", needs, lambda: Recording(self, needs))
         return found
 
+    def is_elementwise(self, needs: tuple[int, ...]) -> bool:
+        """Whether the one result depends on some arguments, of its own spec, element by element."""
+        (out, *others), inputs = self.out_specs, [self.specs[i] for i in needs]
+        alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
+        return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
+
     def reached(self, needs: tuple[int, ...]) -> list[int]:
         """The results from which a cotangent reaches one of some arguments."""
         tracked = sum(1 << i for i in needs)
@@ -198,6 +207,8 @@ class Recording:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        if of.is_elementwise(needs):
+            staged = _save_slopes(staged)
         self.parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         # two programs: the forward one runs now, the backward one when and if it is asked for
         self.forward = of.compile(_as_function(self.parts.forward, of.name)).lower(*xs)
@@ -279,6 +290,28 @@ class Recording:
         """A direct call of the backward program."""
         found = self.run_backward.find(*self.parts.backward.inputs).direct
         return _refuse if found is None else found
+
+
+def _save_slopes(staged: Program) -> Program:
+    """A result that depends on arguments element by element, with their cotangents as slopes times the result's: a
+    slope is one array to save, where the chain of its factors may be several.
+    """
+    *xs, bar = staged.inputs
+    one = np.ones((), bar.spec.dtype)
+
+    def scaled(*symbols: Any) -> list[Any]:
+        out, *slopes = run(staged, (*symbols[: len(xs)], one))
+        return [out, *(multiply(slope, symbols[-1]) for slope in slopes)]
+
+    found = _stage_in_plain_modes(scaled, [*(s.spec for s in xs), bar.spec])
+    return replace(found, equations=tuple(map(_write_numbers, found.equations)))
+
+
+def _write_numbers(e: Equation) -> Equation:
+    """An equation with Python numbers for constant scalars, which passes then see, if another argument says the dtype."""
+    typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
+    args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
+    return replace(e, args=tuple(args))
 
 
 def _refuse(leaves: Sequence[Any]) -> None:
