@@ -24,7 +24,9 @@ from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
+from .stage.captures import as_native_contiguous
 from .stage.residuals import is_cheap
+from .target import ARRAYS
 
 
 class CompiledOp:
@@ -261,19 +263,26 @@ class Recording:
         """One step of a plain backward pass: pull and accumulate."""
         given = [kept[i] for i in self.residual_places]
         given.append(bar)
-        found = self.backward(given)
-        for parent, share in zip(parents, self.run_backward(*given) if found is None else found, strict=True):
+        call, constants = self.backward
+        shares = call(*given, *constants)
+        if shares is False:  # a cotangent that is a view
+            given[-1] = as_native_contiguous(bar, spec_of(bar))
+            shares = call(*given, *constants)
+        if type(shares) is not list:
+            shares = self.run_backward(*given)
+        for parent, share in zip(parents, shares, strict=True):
             held = parent.bar
             parent.bar = share if held is waiting else accumulate(held, share)
 
     @lazy
-    def backward(self) -> Callable[[Sequence[Any]], list[Any] | None]:
-        """A direct call of the backward program."""
-        found = self.run_backward.find(*self.parts.backward.inputs).direct
-        return _refuse if found is None else found
+    def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        """A direct call of the backward program, and its last arguments."""
+        found = self.run_backward.find(*self.parts.backward.inputs)
+        direct = found.code.direct if found.is_prepared else None
+        return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
 
 
-def _refuse(leaves: Sequence[Any]) -> None:
+def _refuse(*inputs: Any) -> None:
     """No direct call."""
 
 

@@ -15,6 +15,9 @@ from .line_values import LineValues
 from .row_folds import RowFold
 from .row_scratch import RowScratch
 
+#: So many vectors are written one after the other rather than in a loop.
+FEW_VECTORS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RowPhase:
@@ -123,8 +126,9 @@ class RowWriter:
         start = (whole - left) * lanes
         # the remainder belongs to the last block
         ending = text.begin_if("%last") if divided and (left or rest) else ""
-        if left == 1:
-            self._write_chunks([str(start)], None)
+        if left == 1 or (left <= FEW_VECTORS and not long):
+            for i in range(left):
+                self._write_chunks([str(start + i * lanes)], None)
         elif left:
             loop = text.open(left * lanes, lanes)
             self._write_chunks([text.add_offset(text.counters[-1], start)], None)

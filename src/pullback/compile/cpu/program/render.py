@@ -26,6 +26,7 @@ from ..matmul.small import is_small, render_small_product
 from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window_routine
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
+from .small_loops import limits_without_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,14 @@ class ProgramWriter:
         self.builder = self.text.builder(1)
         self.arena_at = ""
         self.known: dict[Buffer, str] = {}
+        #: The writer whose function a program without one of its own is emitted into.
+        self.host: ProgramWriter | None = None
+
+    def make_inline_writer(self, steps: Steps, arena: str) -> ProgramWriter:
+        """The writer of a nested program that is emitted into this function."""
+        writer = ProgramWriter(steps, self.limits, self)
+        writer.host, writer.text, writer.builder, writer.arena_at = self, self.text, self.builder, arena
+        return writer
 
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
         """The function of a nested program, and its writer."""
@@ -174,10 +183,16 @@ class ProgramWriter:
         self.builder.emit(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
         self.hosts.append((step, self))
 
+    def status(self) -> str:
+        """The pointer of the status word."""
+        return self.load_entry(self.base + 1) if self.host is None else self.host.status()
+
     def pointer(self, buffer: Buffer) -> str:
         if buffer not in self.known:
             if buffer.kind == "arena":
                 self.known[buffer] = self.arena_pointer(buffer.offset)
+            elif self.host is not None:
+                return self.host.pointer(buffer)
             else:
                 # a constant gets the next entry when it is first used
                 if buffer not in self.table:
@@ -226,15 +241,18 @@ class ProgramWriter:
     def _emit_kernel(self, kernel: Kernel) -> None:
         key, own = kernel_key(kernel)
         key = (key, find_identities(kernel)) if self.varies else key
+        inline = self.host is not None
+        key = (key, inline)
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
-            new = render_kernel(kernel, self.limits)
+            new = render_kernel(kernel, limits_without_masks(kernel, self.limits) if inline else self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
             self.declared |= new.declared
             self.math_functions |= new.functions
         rendered, order = self.rendered[key]
-        name = self._name_function(rendered.text, "kernel")
+        text = rendered.text.replace(") noinline #0", ") alwaysinline #0", 1) if inline else rendered.text
+        name = self._name_function(text, "kernel")
         pointers = [self.pointer(own[i]) for i in order]
-        pointers += [self.arena_pointer(self.scratch), self.load_entry(self.base + 1)]
+        pointers += [self.arena_pointer(self.scratch), self.status()]
         if kernel.division is not None:
             emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
         else:
