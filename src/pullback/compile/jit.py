@@ -462,7 +462,7 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
-        compiled for cpu: lower, order, split, fit, divide, plan_memory, verify, vary, render, link
+        compiled for cpu: lower, order, split, fit, vary, divide, plan_memory, verify, render, link
         """
         return explain(self._compilation())
 

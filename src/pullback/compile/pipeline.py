@@ -47,9 +47,20 @@ def fit(c: Compilation) -> None:
         c.steps = fit_memory_budget(c.options.limit, c.steps, c.target, lambda steps: _place(steps, c.target))
 
 
+def vary(c: Compilation) -> None:
+    """If the program was compiled for other sizes, numbers that differ are read when the code runs, so that one code
+    serves all further sizes.
+    """
+    c.planned = c.steps
+    # relaxed arithmetic may be rounded in another way where LLVM knows a number
+    if c.program is not None and c.target.takes_varying_sizes and not c.options.fast:
+        c.sibling, c.planned = SIZES.find_sibling(c)
+        SIZES.add(c)
+
+
 def divide(c: Compilation) -> None:
     """Long kernels and batches of products become blocks that run in parallel."""
-    c.planned = map_programs(c.steps, lambda steps: _divide(steps, c.target))
+    c.planned = map_programs(c.planned, lambda steps: _divide(steps, c.target))
 
 
 def plan_memory(c: Compilation) -> None:
@@ -64,19 +75,9 @@ def verify(c: Compilation) -> None:
     map_programs(c.planned, _checked)
 
 
-def vary(c: Compilation) -> None:
-    """If the program was compiled for other sizes, numbers that differ are read when the code runs, so that one code
-    serves all further sizes.
-    """
-    # relaxed arithmetic may be rounded in another way where LLVM knows a number
-    if c.program is not None and c.target.takes_varying_sizes and not c.options.fast:
-        c.sibling, c.marked = SIZES.find_sibling(c)
-        SIZES.add(c)
-
-
 def render(c: Compilation) -> None:
     """The steps as text of the target."""
-    c.code = c.target.render(c.marked or c.planned, c.options.fast)
+    c.code = c.target.render(c.planned, c.options.fast)
 
 
 def link(c: Compilation) -> None:
@@ -85,7 +86,7 @@ def link(c: Compilation) -> None:
 
 
 STEPS: tuple[Callable[[Compilation], None], ...] = (
-    lower, order, split, fit, divide, plan_memory, verify, vary, render, link,
+    lower, order, split, fit, vary, divide, plan_memory, verify, render, link,
 )  # fmt: skip
 
 
@@ -95,12 +96,21 @@ def compile_program(program: Program, target: Target, options: Options) -> Runne
     return _run_pipeline(Compilation(target, options, specs, out_specs, program), STEPS)
 
 
+def plan_program(program: Program, target: Target, options: Options) -> Compilation:
+    """A program scheduled and placed in memory, but not rendered."""
+    specs, out_specs = [s.spec for s in program.inputs], [spec_of(o) for o in program.outputs]
+    c = Compilation(target, options, specs, out_specs, program)
+    for step in STEPS[: STEPS.index(render)]:
+        step(c)
+    return c
+
+
 def compile_steps(steps: Steps, specs: list[Spec], target: Target, options: Options) -> Runner:
     """Steps that are lowered already, without results of their own: they write to their inputs."""
     # nothing to lower or to fit
     c = Compilation(target, options, specs, [], None)
     c.steps = c.fused = steps
-    return _run_pipeline(c, STEPS[STEPS.index(divide) :])
+    return _run_pipeline(c, STEPS[STEPS.index(vary) :])
 
 
 def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ...]) -> Runner:
@@ -111,7 +121,7 @@ def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ..
 
 
 def _divide(steps: Steps, target: Target) -> Steps:
-    return replace(steps, steps=divide_steps(steps.steps, target))
+    return replace(steps, steps=divide_steps(steps.steps, target, steps.varies))
 
 
 def _place(steps: Steps, target: Target) -> Steps:

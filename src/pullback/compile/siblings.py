@@ -21,16 +21,16 @@ class KnownSizes:
     def __init__(self) -> None:
         self.known: OrderedDict[Any, list[weakref.ref[Compilation]]] = OrderedDict()
 
-    def find_sibling(self, c: Compilation) -> tuple[Compilation | None, Steps | None]:
-        """A compilation of the same program for other sizes, and the planned steps of this one with the numbers marked
-        that differ there.
+    def find_sibling(self, c: Compilation) -> tuple[Compilation | None, Steps]:
+        """A compilation of the same program for other sizes, and the steps of this one with the numbers marked that
+        differ there.
         """
         for other in self._alive(_kind_of(c)):
             if _shapes(other) != _shapes(c):
-                marked = mark_steps(c.planned, other.planned)
+                marked = mark_steps(c.steps, other.steps)
                 if marked is not None:
                     return other, marked
-        return None, None
+        return None, c.steps
 
     def add(self, c: Compilation) -> None:
         """Remember a form that is new."""

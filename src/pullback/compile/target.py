@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 from ..program.ir import Program
-from .loop_ir import Kernel, Product, Steps
+from .loop_ir import Host, Kernel, Product, Routine, Steps
 from .vocabulary import VOCABULARY, computation_dtype, words_of
 
 
@@ -88,8 +88,10 @@ class Target:
     link: Callable[[Compilation], Runner]
     #: The text of the machine code, if the target can show it.
     disassemble: Callable[[str], str] | None = None
-    #: Bytes of memory beside its buffers that each block of a kernel needs.
-    scratch_bytes: Callable[[Kernel], int] = lambda kernel: 0
+    #: Bytes of memory beside its buffers that each block of a kernel needs, or a routine.
+    scratch_bytes: Callable[[Kernel | Host], int] = lambda step: 0
+    #: Whether it has a routine for matrices of these specs, so that an op of NumPy runs without Python.
+    has_routine: Callable[[Routine, Sequence[Spec]], bool] = lambda routine, specs: False
     #: Whether a product can be cut into parts without another order of summation, and whether those of a batch can run
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
@@ -193,8 +195,7 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
-    #: The same for another size of the program, and the planned steps with the numbers that differ there marked.
+    #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
     sibling: Compilation | None = field(init=False, default=None)
-    marked: Steps | None = field(init=False, default=None)
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -37,6 +37,10 @@ def as_formula(formula: Callable[..., Any] | Formula) -> Formula:
     return Formula(formula, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
+class StaticMark:
+    """Abstract: an object of the package, one of its kind, that may stand in a static parameter."""
+
+
 class MaskedCotangent:
     """A cotangent that is structurally zero off its mask, as `where` sends to the branch not selected.
 
@@ -123,6 +127,9 @@ class Op:
     `effects` says what passes, budgets and the scheduler may do with its calls.
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
+
+    `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
+    overhead; None: `value` with its parameters bound.
     """
 
     name: str
@@ -143,6 +150,7 @@ class Op:
     statics: Mapping[str, Any] | None = None
     follow: Callable[..., Any] | None = None
     meet: Callable[..., None] | None = None
+    direct: Callable[..., Any] | None = None
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False

@@ -6,6 +6,7 @@ batched and differentiated like the parameters themselves.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
@@ -47,6 +48,11 @@ class Rule:
     name: str
     start: Callable[[Any], Any]
     advance: Callable[[Any, Any, Any, Mapping[str, Any]], tuple[Any, Any]]
+    #: For rules to which a parameter is a row of numbers, whatever its shape: `split(params, state)` are the rule and
+    #: the state that each parameter would have alone, so that one native routine can serve them all.
+    split: Callable[[Any, Any], list[tuple[Rule, Any]]] | None = field(default=None, repr=False, compare=False)
+    #: The number of its sums that go over all parameters; others go over one parameter.
+    joint_folds: int = field(default=0, repr=False, compare=False)
     maker_call: MakerCall | None = field(default=None, repr=False, compare=False)
 
     __reduce__ = reduce_made
@@ -195,16 +201,52 @@ def named_chain(name: str, *rules: Rule) -> Rule:
     def start(params: Any) -> Any:
         return tuple(rule.start(params) for rule in rules)
 
-    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
+    def check(state: Any) -> Any:
         if not isinstance(state, tuple) or len(state) != len(rules):
             raise wrong_state_error(name, state, f"a tuple of {len(rules)} states")
+        return state
+
+    def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         after = []
-        for rule, before in zip(rules, state, strict=True):
+        for rule, before in zip(rules, check(state), strict=True):
             grads, new = rule.advance(grads, before, params, extra)
             after.append(new)
         return grads, tuple(after)
 
-    return Rule(name, start, advance)
+    @functools.cache
+    def chain_alone(rules: tuple[Rule, ...]) -> Rule:
+        return named_chain(name, *rules)
+
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        parts = [rule.split(params, s) for rule, s in zip(rules, check(state), strict=True) if rule.split is not None]
+        alone = [tuple(zip(*column, strict=True)) for column in zip(*parts, strict=True)]
+        return [(chain_alone(own), states) for own, states in alone]
+
+    is_flat = bool(rules) and all(rule.split is not None for rule in rules)
+    return Rule(name, start, advance, split if is_flat else None, sum(rule.joint_folds for rule in rules))
+
+
+def split_around(rule: Rule, wrap: Callable[[Rule], Rule]) -> Callable[[Any, Any], list[tuple[Rule, Any]]] | None:
+    """The `split` of a rule around another, whose state is a pair: its own, and that of the inner rule."""
+    if rule.split is None:
+        return None
+    inner, wrap_once = rule.split, functools.cache(wrap)
+
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        mine, of_rule = check_state_pair(state, rule.name)
+        own = split_state(params, mine, rule.name)
+        return [(wrap_once(r), (s, t)) for s, (r, t) in zip(own, inner(params, of_rule), strict=True)]
+
+    return split
+
+
+def split_state(params: Any, state: Any, name: str) -> list[State]:
+    """The state of each parameter alone: the count is that of all."""
+    state = check_state(state, name)
+    leaves, structure = flatten(params)
+    what = f"{name}: state and parameters"
+    columns = {n: split_by_structure(structure, tree, what) for n, tree in state.slots.items()}
+    return [State(state.steps, {n: column[i] for n, column in columns.items()}) for i in range(len(leaves))]
 
 
 def wrong_state_error(name: str, state: Any, wanted: str) -> ArgumentError:
@@ -227,15 +269,19 @@ def check_state_pair(state: Any, name: str) -> tuple[State, Any]:
     return state[0], state[1]
 
 
-def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any]) -> Rule:
-    """A rule without a state: `update_leaf(gradient, parameter)` for each leaf."""
+def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any], flat: bool = False) -> Rule:
+    """A rule without a state: `update_leaf(gradient, parameter)` for each leaf. `flat` as in `leafwise_rule`."""
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         leaves, structure = flatten(params)
         pairs = zip(flatten(grads)[0], leaves, strict=True)
         return unflatten(structure, [as_value(update_leaf(g, p)) for g, p in pairs]), state
 
-    return Rule(name, lambda params: (), advance)
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        return [(rule, state)] * len(flatten(params)[0])
+
+    rule = Rule(name, lambda params: (), advance, split if flat else None)
+    return rule
 
 
 def leafwise_rule(
@@ -243,9 +289,11 @@ def leafwise_rule(
     start: Callable[[Any], dict[str, Any]],
     step: Callable[[Any, dict[str, Any], Any, Any], tuple[Any, dict[str, Any]]],
     counted: bool = True,
+    flat: bool = False,
 ) -> Rule:
     """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` returns (update, slots)
-    in the t-th step, counted from 1. A rule that does not use t need not count.
+    in the t-th step, counted from 1. A rule that does not use t need not count. One that is `flat` does the same with
+    a parameter's elements in one row: slots are numbers or like p, and what it sums up, it sums over all of p.
     """
 
     def begin(params: Any) -> State:
@@ -269,4 +317,8 @@ def leafwise_rule(
         new = {n: unflatten(structure, [map_tree(as_value, s[n]) for s in slots]) for n in columns}
         return unflatten(structure, updates), State(t, new)
 
-    return Rule(name, begin, advance)
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        return [(rule, own) for own in split_state(params, state, name)]
+
+    rule = Rule(name, begin, advance, split if flat else None)
+    return rule

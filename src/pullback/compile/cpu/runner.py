@@ -17,7 +17,7 @@ from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
 from .program.operands import read_numbers_from_table
-from .program.parallel_call import PARALLEL
+from .program.parallel_call import PARALLEL, has_blocks
 from .runtime.callbacks import HostCallbacks
 from .runtime.entry import WITH_RESULTS, ProgramEntry
 from .runtime.link import link
@@ -43,7 +43,7 @@ class CpuRunner:
         buffers = [*self.steps.inputs, *self.steps.new_outputs]
         self.size = len(buffers) + 2 + len(self.code.constants)
         self.text, numbers = read_numbers_from_table(self.code.text)
-        self.uses_pool = PARALLEL in self.text
+        self.uses_pool = PARALLEL in self.text and has_blocks(self.steps)
         self.linked = link(self.text, pieces, numbers)
         self.arena = self._new_arena()
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None

@@ -7,10 +7,12 @@ import warnings
 
 from ...arrays.spec import spec_of
 from ...program.ir import Program
+from ..loop_ir import Host, Kernel
 from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, VOCABULARY
-from .matmul.panels import is_tiled
+from .linalg.routines import has_routine, scratch_bytes
+from .matmul.panels import is_paneled
 from .program.render import render_program
 from .runner import CpuRunner
 from .runtime.blas import blas_thread_functions
@@ -62,11 +64,16 @@ def make_cpu_target(limits: Limits) -> Target:
         render=lambda steps, fast: render_program(steps, fast, limits),
         link=CpuRunner,
         disassemble=compile_assembly,
-        scratch_bytes=lambda kernel: row_scratch_bytes(kernel, limits),
-        can_cut_product=lambda product: is_tiled(product, limits.vector_bytes),
+        scratch_bytes=lambda step: _scratch_bytes(step, limits),
+        has_routine=lambda routine, specs: has_routine(routine, specs, limits.vector_bytes),
+        can_cut_product=lambda product: is_paneled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
         takes_varying_sizes=True,
     )
+
+
+def _scratch_bytes(step: Kernel | Host, limits: Limits) -> int:
+    return row_scratch_bytes(step, limits) if isinstance(step, Kernel) else scratch_bytes(step, limits.vector_bytes)
 
 
 @functools.cache

@@ -40,7 +40,7 @@ def adagrad(lr: Any, eps: Any = 1e-10, initial: Any = 0.0, weight_decay: Any = 0
     def start(p: Any) -> Slots:
         return {"square": cast_like(first, p) + real_zeros_like(p)}
 
-    return descend("adagrad", lr, leafwise_rule("adagrad", start, step, counted=False), weight_decay)
+    return descend("adagrad", lr, leafwise_rule("adagrad", start, step, counted=False, flat=True), weight_decay)
 
 
 @picklable
@@ -65,18 +65,18 @@ def rmsprop(
         return found | ({"momentum": zeros_like(p)} if moves else {})
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
-        b_ = cast_like(b, p)
-        after = {"square": b_ * slots["square"] + (1 - b_) * abs_squared(g)}
+        b_, rest = cast_like(b, p), cast_like(1 - b, p)
+        after = {"square": b_ * slots["square"] + rest * abs_squared(g)}
         v = after["square"]
         if centered:
-            after["mean"] = b_ * slots["mean"] + (1 - b_) * g
+            after["mean"] = b_ * slots["mean"] + rest * g
             v = pointwise.maximum(v - abs_squared(after["mean"]), 0)
         update = g / (safe_sqrt(v) + cast_like(eps, p))
         if moves:
             update = after["momentum"] = cast_like(mu, p) * slots["momentum"] + update
         return update, after
 
-    return descend("rmsprop", lr, leafwise_rule("rmsprop", start, step, counted=False), weight_decay)
+    return descend("rmsprop", lr, leafwise_rule("rmsprop", start, step, counted=False, flat=True), weight_decay)
 
 
 @picklable
@@ -91,12 +91,12 @@ def adadelta(lr: Any = 1.0, decay: Any = 0.9, eps: Any = 1e-6, weight_decay: Any
     b, eps = check_setting(decay, "adadelta: decay", 0, 1, open_end=True), check_setting(eps, "adadelta: eps")
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
-        b_, e = cast_like(b, p), cast_like(eps, p)
-        v = b_ * slots["square"] + (1 - b_) * abs_squared(g)
+        b_, rest, e = cast_like(b, p), cast_like(1 - b, p), cast_like(eps, p)
+        v = b_ * slots["square"] + rest * abs_squared(g)
         update = pointwise.sqrt(slots["moved"] + e) / pointwise.sqrt(v + e) * g
-        return update, {"square": v, "moved": b_ * slots["moved"] + (1 - b_) * abs_squared(update)}
+        return update, {"square": v, "moved": b_ * slots["moved"] + rest * abs_squared(update)}
 
     def start(p: Any) -> Slots:
         return {"square": real_zeros_like(p), "moved": real_zeros_like(p)}
 
-    return descend("adadelta", lr, leafwise_rule("adadelta", start, step, counted=False), weight_decay)
+    return descend("adadelta", lr, leafwise_rule("adadelta", start, step, counted=False, flat=True), weight_decay)

@@ -26,8 +26,8 @@ def _initial_slots(p: Any) -> Slots:
 
 def _update_moments(g: Any, slots: Slots, p: Any, a: Any, b: Any) -> Slots:
     """m = a m + (1 - a) g and v = b v + (1 - b) |g|^2, in the precision of the parameter."""
-    a, b = cast_like(a, p), cast_like(b, p)
-    return {"mean": a * slots["mean"] + (1 - a) * g, "square": b * slots["square"] + (1 - b) * abs_squared(g)}
+    mean = cast_like(a, p) * slots["mean"] + cast_like(1 - a, p) * g
+    return {"mean": mean, "square": cast_like(b, p) * slots["square"] + cast_like(1 - b, p) * abs_squared(g)}
 
 
 def _bias_correction(beta: Any, t: Any) -> Any:
@@ -63,7 +63,7 @@ def scale_by_adam(betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, amsgra
         down = _corrected_root(v, b, t, p) + cast_like(eps, p)
         return after["mean"] * cast_like(_bias_correction(a, t) ** -1, p) / down, after
 
-    return leafwise_rule("adam", start, step)
+    return leafwise_rule("adam", start, step, flat=True)
 
 
 @picklable
@@ -112,11 +112,11 @@ def adamax(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weig
     a, b, eps = _check_settings("adamax", betas, eps)
 
     def step(g: Any, slots: Slots, p: Any, t: Any) -> tuple[Any, Slots]:
-        m = cast_like(a, p) * slots["mean"] + (1 - cast_like(a, p)) * g
+        m = cast_like(a, p) * slots["mean"] + cast_like(1 - a, p) * g
         u = pointwise.maximum(cast_like(b, p) * slots["largest"], pointwise.abs(g) + cast_like(eps, p))
         return m * cast_like(_bias_correction(a, t) ** -1, p) / u, {"mean": m, "largest": u}
 
-    scaled = leafwise_rule("adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros_like(p)}, step)
+    scaled = leafwise_rule("adamax", lambda p: {"mean": zeros_like(p), "largest": real_zeros_like(p)}, step, flat=True)
     return descend("adamax", lr, scaled, weight_decay)
 
 
@@ -151,7 +151,7 @@ def nadam(
         blend = from_gradient + cast_like(soon / (1 - after["product"] * soon), p) * after["mean"]
         return blend / down, after
 
-    return descend("nadam", lr, leafwise_rule("nadam", start, step), weight_decay)
+    return descend("nadam", lr, leafwise_rule("nadam", start, step, flat=True), weight_decay)
 
 
 @picklable
@@ -179,4 +179,4 @@ def radam(lr: Any, betas: tuple[Any, Any] = (0.9, 0.999), eps: Any = 1e-8, weigh
         mean = after["mean"] * cast_like(_bias_correction(a, t) ** -1, p)
         return pointwise.where(trusted, mean * scaled, mean), after
 
-    return descend("radam", lr, leafwise_rule("radam", _initial_slots, step), weight_decay)
+    return descend("radam", lr, leafwise_rule("radam", _initial_slots, step, flat=True), weight_decay)

@@ -23,7 +23,11 @@ def scale_by_trust_ratio(eps: Any = 0.0) -> Rule:
     array([1.2, 1.6])
     """
     eps = check_setting(eps, "scale_by_trust_ratio: eps")
-    return stateless_rule("trust ratio", lambda g, p: _trust_ratio(l2_norm(p), l2_norm(g), cast_like(eps, p)) * g)
+
+    def scale_leaf(g: Any, p: Any) -> Any:
+        return _trust_ratio(l2_norm(p), l2_norm(g), cast_like(eps, p)) * g
+
+    return stateless_rule("trust ratio", scale_leaf, flat=True)
 
 
 def _trust_ratio(size: Any, length: Any, more: Any, share: Any = 1.0) -> Any:
@@ -64,4 +68,5 @@ def lars(
         ratio = _trust_ratio(size, l2_norm(g), d * size + cast_like(eps, p), cast_like(share, p))
         return ratio * (g + d * p)
 
-    return named_chain("lars", stateless_rule("lars", direction), scale_by_learning_rate(lr), trace(momentum, nesterov))
+    moving = trace(momentum, nesterov)
+    return named_chain("lars", stateless_rule("lars", direction, flat=True), scale_by_learning_rate(lr), moving)

@@ -31,7 +31,7 @@ def trace(decay: Any = 0.9, nesterov: bool = False) -> Rule:
         m = cast_like(mu, p) * slots["momentum"] + g
         return g + cast_like(mu, p) * m if nesterov else m, {"momentum": m}
 
-    return leafwise_rule("trace", lambda p: {"momentum": zeros_like(p)}, step, counted=False)
+    return leafwise_rule("trace", lambda p: {"momentum": zeros_like(p)}, step, counted=False, flat=True)
 
 
 @picklable
@@ -67,10 +67,13 @@ def lion(lr: Any, betas: tuple[Any, Any] = (0.9, 0.99), weight_decay: Any = 0.0,
         return {"momentum": zeros_like(p)}
 
     def step(g: Any, slots: dict[str, Any], p: Any, t: Any) -> tuple[Any, dict[str, Any]]:
-        m, a_, b_ = slots["momentum"], cast_like(a, p), cast_like(b, p)
-        return pointwise.sign(a_ * m + (1 - a_) * g), {"momentum": b_ * m + (1 - b_) * g}
+        m = slots["momentum"]
+        blend = cast_like(a, p) * m + cast_like(1 - a, p) * g
+        return pointwise.sign(blend), {"momentum": cast_like(b, p) * m + cast_like(1 - b, p) * g}
 
-    return descend_decoupled("lion", lr, leafwise_rule("lion", start, step, counted=False), weight_decay, mask)
+    return descend_decoupled(
+        "lion", lr, leafwise_rule("lion", start, step, counted=False, flat=True), weight_decay, mask
+    )
 
 
 @picklable
@@ -103,4 +106,4 @@ def rprop(
         update = pointwise.where(turned, 0, -(length * pointwise.sign(g)))
         return update, {"before": pointwise.where(turned, 0, g), "length": length}
 
-    return leafwise_rule("rprop", start, step, counted=False)
+    return leafwise_rule("rprop", start, step, counted=False, flat=True)

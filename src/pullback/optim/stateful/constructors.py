@@ -25,7 +25,7 @@ def _make_constructor(rule: Callable[..., Rule], name: str) -> Callable[..., Opt
         return Optimizer(rule, params, **{n: v for n, v in bound.arguments.items() if n != "params"})
 
     first = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    last = inspect.Parameter("jit", inspect.Parameter.KEYWORD_ONLY, default=False)
+    last = inspect.Parameter("jit", inspect.Parameter.KEYWORD_ONLY, default=None)
     inner = inspect.signature(rule).parameters.values()
     signature = inspect.Signature([first, *inner, last], return_annotation=Optimizer)
     construct.__name__ = construct.__qualname__ = name

@@ -8,7 +8,7 @@ from typing import Any, final
 from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
-from ...settings import enable_grad
+from ...settings import enable_grad, modes, uses_native_code
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
 
@@ -17,8 +17,11 @@ from .parameter_groups import ParameterGroup, make_groups, untracked_value
 class Optimizer:
     """A rule applied to tensors. `rule` is a rule, or a function of settings that returns one, such as `pb.optim.adam`;
     `params` a tree of tensors (a module, a list, a dict), or a list of groups: dicts with `params` and settings of
-    their own. `pb.optim.Adam(params, lr=...)` is short for `Optimizer(pb.optim.adam, params, lr=...)`. With `jit=True`
-    the step of a group is one native call.
+    their own. `pb.optim.Adam(params, lr=...)` is short for `Optimizer(pb.optim.adam, params, lr=...)`.
+
+    Where the compiler is installed, a group of float32 and float64 parameters steps natively and in place by every rule
+    that treats a parameter as a row of numbers. `jit=False` runs the rule op by op; `jit=True` compiles it for these
+    very shapes, whatever the rule.
 
     >>> import pullback as pb
     >>> w = pb.tensor([3.0, 4.0], requires_grad=True)
@@ -32,7 +35,9 @@ class Optimizer:
     True
     """
 
-    def __init__(self, rule: Rule | Callable[..., Rule], params: Any, /, *, jit: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, rule: Rule | Callable[..., Rule], params: Any, /, *, jit: bool | None = None, **settings: Any
+    ) -> None:
         self.groups: list[ParameterGroup] = make_groups(rule, params, settings, jit)
         seen: dict[int, str] = {}
         for name, p in self._named_parameters():
@@ -50,21 +55,26 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Clear the gradients of all parameters."""
-        for _, p in self._named_parameters():
-            p.grad = None
+        watched = modes().instruments is not None
+        for group in self.groups:
+            for p in group.tensors:
+                if watched:
+                    p.grad = None
+                else:
+                    p._grad = None
 
     def step(self, closure: Callable[[], Any] | None = None, **extra: Any) -> Any:
         """Step every parameter by its `.grad`. A closure computes the loss, with `zero_grad` and `backward`, and is
         called first, or, by rules with a line search, several times; its loss is returned.
         """
         if closure is None:
-            self._apply([self._gradients(group) for group in self.groups], extra)
+            self._apply(None, extra)
             return None
         loss = closure()
         if len(self.groups) == 1:
             extra.setdefault("value_and_grad", self._closure_as_function(self.groups[0], closure))
         extra.setdefault("value", untracked_value(loss))
-        self._apply([self._gradients(group) for group in self.groups], extra)
+        self._apply(None, extra)
         return loss
 
     def apply_gradients(self, pairs: Iterable[tuple[Tensor, Any]], **extra: Any) -> None:
@@ -100,12 +110,30 @@ class Optimizer:
             )
         return [untracked_value(p.grad) for p in group.tensors]
 
-    def _apply(self, grads: Sequence[list[Any]], extra: Mapping[str, Any]) -> None:
-        """All groups are computed before any tensor changes, so that an error leaves everything as it was."""
-        found = [group.compute_step(g, extra) for group, g in zip(self.groups, grads, strict=True)]
-        for group, (new, state) in zip(self.groups, found, strict=True):
-            group.state = state
-            group.assign_values(new)
+    def _apply(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any]) -> None:
+        """Step by given gradients, or by those of the parameters. All groups are computed, or checked, before any
+        tensor changes, so that an error leaves everything as it was.
+        """
+        may_be_native = uses_native_code() is not False and modes().tracing is None
+        if may_be_native and len(self.groups) == 1:
+            native = self.groups[0].native_step()
+            if native is not None and native.step_alone(None if grads is None else grads[0]):
+                return
+        found: list[tuple[Any, Any]] = []
+        for i, group in enumerate(self.groups):
+            given = None if grads is None else grads[i]
+            native = group.native_step() if may_be_native else None
+            updates: Any = None if native is None else native.prepare(given)
+            if updates is None:
+                native, given = None, self._gradients(group) if given is None else given
+                updates = group.compute_step(given, extra)
+            found.append((native, updates))
+        for group, (native, updates) in zip(self.groups, found, strict=True):
+            if native is not None:
+                native.run(updates)
+            else:
+                new, group.state = updates
+                group.assign_values(new)
 
     def _closure_as_function(
         self, group: ParameterGroup, closure: Callable[[], Any]

@@ -17,10 +17,11 @@ from ...ops.dispatch import as_value
 from ...settings import no_grad
 from ..leaves import check_setting
 from ..rule import Rule, apply_updates
+from .native_step import NativeStep, make_native_step
 
 
 def make_groups(
-    rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool
+    rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool | None
 ) -> list[ParameterGroup]:
     """The groups of an optimizer."""
     is_list = isinstance(params, (list, tuple)) and len(params) > 0
@@ -51,7 +52,7 @@ class ParameterGroup:
     """Tensors that share settings. `settings` may be changed between steps: `opt.groups[0].settings["lr"] = 0.01`."""
 
     def __init__(
-        self, rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], name: str, compiled: bool
+        self, rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], name: str, compiled: bool | None
     ) -> None:
         self.rule_factory = rule
         self.settings = settings
@@ -61,7 +62,10 @@ class ParameterGroup:
         self._cached_rule: tuple[dict[str, Any], Rule] | None = None
         self._cached_step: tuple[dict[str, Any], Any] | None = None
         self._is_compiled = compiled
-        self.state = self.rule.init(self._values())
+        self._native: NativeStep | None = None
+        #: The rule that native code cannot run.
+        self._refused: Rule | None = None
+        self._state = self.rule.init(self._values())
 
     def _check(self) -> None:
         if not isinstance(self.rule_factory, Rule) and not callable(self.rule_factory):
@@ -96,6 +100,32 @@ class ParameterGroup:
             self._cached_rule = (dict(self.settings), rule)
         return self._cached_rule[1]
 
+    @property
+    def state(self) -> Any:
+        """The state of the rule: a tree of arrays, which later steps do not write to."""
+        if self._native is not None:
+            self._state, self._native = self._native.release_state(), None
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state, self._native = state, None
+
+    def native_step(self) -> NativeStep | None:
+        """The native step of the settings as they are now; None if the group steps op by op or by `jit`."""
+        native = self._native
+        if native is not None:
+            if native.is_current(self.settings):
+                return native
+            if self.rule is not None and native.change_settings(self.settings):  # the rule checks its settings
+                return native
+        rule = self.rule
+        if self._is_compiled is not None or rule is self._refused:
+            return None
+        native = make_native_step(self.rule_factory, rule, self.settings, self.tensors, self._values(), self.state)
+        self._native, self._refused = native, rule if native is None else None
+        return native
+
     def _values(self) -> Any:
         return unflatten(self.structure, [p.value for p in self.tensors])
 
@@ -110,7 +140,7 @@ class ParameterGroup:
             with no_grad():
                 updates, state = self.rule.update(given, self.state, values, **extra)
                 new = apply_updates(values, updates)
-        return flatten(new)[0], state
+        return [untracked_value(x) for x in flatten(new)[0]], state
 
     def _compile_step(self, rate: Mapping[str, Any]) -> Any:
         """A step as one native call. A constant rate is an argument, so that changing it does not recompile."""

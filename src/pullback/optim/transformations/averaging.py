@@ -12,7 +12,7 @@ from ...arrays.trees import flatten, leaves_matching, map_tree
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
 from ..leaves import cast_like, check_setting, select_if, steps_as_float64, zero_step_count, zeros_like
-from ..rule import Rule, State, check_state_pair
+from ..rule import Rule, State, check_state_pair, split_around
 
 
 @final
@@ -141,4 +141,5 @@ def lookahead(rule: Rule, every: int = 6, step_size: Any = 0.5) -> Rule:
         updates = map_tree(lambda u, s, p: select_if(now, s - p, u), updates, slow, params)
         return updates, (State(t, {"slow": slow}), inner)
 
-    return Rule("lookahead", start, advance)
+    split = split_around(rule, lambda inner: lookahead(inner, every, share))
+    return Rule("lookahead", start, advance, split, rule.joint_folds)

@@ -62,7 +62,7 @@ def clip_by_value(limit: Any) -> Rule:
         b = cast_like(bound, p)
         return clip(g, -b, b)
 
-    return stateless_rule("clip_by_value", clip_leaf)
+    return stateless_rule("clip_by_value", clip_leaf, flat=True)
 
 
 @picklable
@@ -75,7 +75,11 @@ def clip_by_norm(limit: Any) -> Rule:
     [array([0.6, 0.8]), array([0.5])]
     """
     bound = check_setting(limit, "clip_by_norm: limit")
-    return stateless_rule("clip_by_norm", lambda g, p: _clip_factor(l2_norm(g), cast_like(bound, p)) * g)
+
+    def clip_leaf(g: Any, p: Any) -> Any:
+        return _clip_factor(l2_norm(g), cast_like(bound, p)) * g
+
+    return stateless_rule("clip_by_norm", clip_leaf, flat=True)
 
 
 @picklable
@@ -93,7 +97,11 @@ def clip_by_global_norm(limit: Any) -> Rule:
         factor = _clip_factor(global_norm(grads), bound)
         return map_tree(lambda g: as_value(cast_like(factor, g) * g), grads), state
 
-    return Rule("clip_by_global_norm", lambda params: (), advance)
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        return [(rule, state)] * len(flatten(params)[0])
+
+    rule = Rule("clip_by_global_norm", lambda params: (), advance, split, joint_folds=1)
+    return rule
 
 
 @picklable

@@ -12,7 +12,7 @@ from ...ops.concrete import is_concrete, strip_derivatives
 from ...ops.elementwise import pointwise
 from ...ops.reduce.reductions import all as every_one
 from ..leaves import select_if, zero_step_count, zeros_like
-from ..rule import Rule, State, check_state_pair
+from ..rule import Rule, State, check_state_pair, split_around
 
 
 def _choose_tree(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -52,7 +52,8 @@ def multi_steps(rule: Rule, every: int) -> Rule:
         updates, total, after = _choose_tree(pointwise.equal(t % every, 0), step, wait)
         return updates, (State(t, {"sum": total}), after)
 
-    return Rule("multi_steps", start, advance)
+    split = split_around(rule, lambda inner: multi_steps(inner, every))
+    return Rule("multi_steps", start, advance, split, rule.joint_folds)
 
 
 @picklable
@@ -85,4 +86,4 @@ def apply_if_finite(rule: Rule) -> Rule:
         updates, after, skipped = _choose_tree(good, step, skip)
         return updates, (State(skipped, {}), after)
 
-    return Rule("apply_if_finite", start, advance)
+    return Rule("apply_if_finite", start, advance, split_around(rule, apply_if_finite), 1 + rule.joint_folds)

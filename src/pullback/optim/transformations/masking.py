@@ -41,6 +41,10 @@ def _rule_by_label(what: str, rules: Mapping[Any, Rule], labels: Any) -> Rule:
             raise ArgumentError(f"{what}: no rule for the label {', '.join(missing)}; there are {there}.")
         return structure, leaf_paths(structure), {x: [i for i, y in enumerate(given) if y == x] for x in rules}
 
+    def check(state: Any) -> None:
+        if not isinstance(state, dict) or set(state) != {str(x) for x in rules}:
+            raise wrong_state_error(what, state, "a dict by label")
+
     def start(params: Any) -> Any:
         leaves = flatten(params)[0]
         _, names, places = partition_leaves(params)
@@ -49,8 +53,7 @@ def _rule_by_label(what: str, rules: Mapping[Any, Rule], labels: Any) -> Rule:
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         structure, names, places = partition_leaves(params)
         leaves, given = flatten(params)[0], flatten(grads)[0]
-        if not isinstance(state, dict) or set(state) != {str(x) for x in rules}:
-            raise wrong_state_error(what, state, "a dict by label")
+        check(state)
         updates, after = list(given), {}
         for x, rule in rules.items():
             mine, own = ({names[i]: tree[i] for i in places[x]} for tree in (leaves, given))
@@ -59,7 +62,21 @@ def _rule_by_label(what: str, rules: Mapping[Any, Rule], labels: Any) -> Rule:
                 updates[i] = found[names[i]]
         return unflatten(structure, updates), after
 
-    return Rule(what, start, advance)
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        check(state)
+        _, names, places = partition_leaves(params)
+        leaves = flatten(params)[0]
+        found: dict[int, tuple[Rule, Any]] = {}
+        for x, rule in rules.items():
+            own = {names[i]: leaves[i] for i in places[x]}
+            order = flatten({names[i]: i for i in places[x]})[0]  # a dict is flattened by its keys
+            assert rule.split is not None
+            found |= zip(order, rule.split(own, state[str(x)]), strict=True)
+        return [found[i] for i in range(len(leaves))]
+
+    # a sum over all parameters would be one over those of a label
+    is_flat = all(rule.split is not None and not rule.joint_folds for rule in rules.values())
+    return Rule(what, start, advance, split if is_flat else None)
 
 
 @picklable
@@ -72,7 +89,7 @@ def masked(rule: Rule, mask: Any | Callable[[Any], Any]) -> Rule:
     >>> rule.update({"w": np.ones(1), "b": np.ones(1)}, rule.init(params), params)[0]
     {'w': array([2.]), 'b': array([1.])}
     """
-    return _rule_by_label("masked", {True: rule, False: stateless_rule("nothing", lambda g, p: g)}, mask)
+    return _rule_by_label("masked", {True: rule, False: stateless_rule("nothing", lambda g, p: g, flat=True)}, mask)
 
 
 @picklable
@@ -85,4 +102,4 @@ def freeze(mask: Any | Callable[[Any], Any]) -> Rule:
     >>> rule.update([np.ones(1), np.ones(1)], rule.init(w), w)[0]
     [array([0.]), array([-1.])]
     """
-    return masked(stateless_rule("freeze", lambda g, p: zeros_like(p)), mask)
+    return masked(stateless_rule("freeze", lambda g, p: zeros_like(p), flat=True), mask)

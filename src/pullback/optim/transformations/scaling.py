@@ -29,7 +29,7 @@ def scale(factor: Any) -> Rule:
     >>> rule.update(np.ones(2), rule.init(np.zeros(2)), np.zeros(2))[0]
     array([-0.5, -0.5])
     """
-    return stateless_rule("scale", lambda g, p: pointwise.multiply(cast_like(factor, p), g))
+    return stateless_rule("scale", lambda g, p: pointwise.multiply(cast_like(factor, p), g), flat=True)
 
 
 @picklable
@@ -45,7 +45,7 @@ def scale_by_learning_rate(lr: Any) -> Rule:
     """
     lr = check_rate(lr, "scale_by_learning_rate: lr")
     if not callable(lr):
-        return stateless_rule("learning rate", lambda g, p: pointwise.multiply(cast_like(-lr, p), g))
+        return stateless_rule("learning rate", lambda g, p: pointwise.multiply(cast_like(-lr, p), g), flat=True)
 
     def start(params: Any) -> State:
         return State(zero_step_count(flatten(params)[0]), {})
@@ -56,7 +56,11 @@ def scale_by_learning_rate(lr: Any) -> Rule:
         updates = map_tree(lambda g, p: as_value(pointwise.multiply(cast_like(now, p), g)), grads, params)
         return updates, State(pointwise.add(state.steps, 1), {})
 
-    return Rule("learning rate", start, advance)
+    def split(params: Any, state: Any) -> list[tuple[Rule, Any]]:
+        return [(rule, state)] * len(flatten(params)[0])
+
+    rule = Rule("learning rate", start, advance, split)
+    return rule
 
 
 @picklable
@@ -72,7 +76,7 @@ def add_decayed_weights(weight_decay: Any, mask: Any = None) -> Rule:
     {'w': array([0.1]), 'b': array([0.])}
     """
     decay = check_setting(weight_decay, "add_decayed_weights: weight_decay")
-    rule = stateless_rule("weight decay", lambda g, p: g + cast_like(decay, p) * p)
+    rule = stateless_rule("weight decay", lambda g, p: g + cast_like(decay, p) * p, flat=True)
     return rule if mask is None else masked(rule, mask)
 
 

@@ -14,11 +14,13 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
 from .blas import blas_address
 from .entry import entry_symbols
+from .lapack import find_lapack
 from .pool import POOL
 
 #: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
@@ -27,6 +29,8 @@ from .pool import POOL
 PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 #: LLVM's optimization levels: of its passes, and of its code generation. Tests of many programs lower them.
 EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
+#: For code that only calls other code.
+LEAST_EFFORT: tuple[tuple[str, ...], int] = (("always_inliner",), 0)
 #: Machine code that serves several sizes, by its key; the oldest is dropped.
 _SHARED: dict[str, bytes] = {}
 _MAX_SHARED = 128
@@ -76,10 +80,18 @@ def _register_blas() -> None:
         _initialized_llvm().add_symbol(symbol, blas_address(name))
 
 
-def _target_machine(llvm: Any) -> Any:
+@functools.cache
+def _register_lapack() -> None:
+    for name, address in find_lapack().addresses.items():
+        _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
+
+
+def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1])
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1] if level is None else level
+    )
 
 
 @functools.cache
@@ -89,16 +101,16 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
-def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode:
+def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any = None) -> LinkedCode:
     """Optimise a module and load it into this process; if the code is known already, only load it. `numbers` are those
-    of its table, by which code for one size differs from code for another.
+    of its table, by which code for one size differs from code for another. `effort` is LLVM's, else `EFFORT`.
     """
-    key = cache.key_of(text, repr(EFFORT), *code_environment())
+    key = cache.key_of(text, repr(effort or EFFORT), *code_environment())
     source, code = "the disk cache", cache.fetch(key)
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = "LLVM", compile_object(text)
+        source, code = "LLVM", compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:
@@ -106,7 +118,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode
         if len(_SHARED) > _MAX_SHARED:
             del _SHARED[next(iter(_SHARED))]
         table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
-        table[:] = numbers
+        table[:] = list(numbers)
     return found
 
 
@@ -122,22 +134,22 @@ def code_environment() -> tuple[str, ...]:
     return repr(versions), repr(abi), repr(cpu)
 
 
-def compile_object(text: str) -> bytes:
+def compile_object(text: str, effort: Any = None) -> bytes:
     """LLVM text as relocatable machine code of this processor."""
-    machine, module = _optimize(text)
+    machine, module = _optimize(text, effort or EFFORT)
     code: bytes = machine.emit_object(module)
     return code
 
 
 def compile_assembly(text: str) -> str:
     """LLVM text as this processor's assembly."""
-    machine, module = _optimize(text)
+    machine, module = _optimize(text, EFFORT)
     return str(machine.emit_assembly(module))
 
 
-def _optimize(text: str) -> tuple[Any, Any]:
+def _optimize(text: str, effort: tuple[tuple[str, ...], int]) -> tuple[Any, Any]:
     llvm = _initialized_llvm()
-    machine = _target_machine(llvm)
+    machine = _target_machine(llvm, effort[1])
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -145,7 +157,7 @@ def _optimize(text: str) -> tuple[Any, Any]:
         raise ArgumentError(f"the generated code is not valid LLVM; please report this.\n  {error}") from error
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
-    for name in EFFORT[0]:
+    for name in effort[0]:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return machine, module
@@ -156,6 +168,8 @@ def load_code(code: bytes, names: list[str], source: str = "") -> LinkedCode:
     llvm = _initialized_llvm()
     if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
         _register_blas()
+    if LAPACK_PREFIX.encode() in code:
+        _register_lapack()
     if PARALLEL.encode() in code and PARALLEL not in names:
         for name, address in POOL.entries(link).items():
             llvm.add_symbol(name, address)

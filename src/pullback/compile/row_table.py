@@ -1,0 +1,205 @@
+"""Row tables: the memory that a row program runs on, and the native function that updates tensors by it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor
+from .cpu.runtime.link import LEAST_EFFORT, LinkedCode, link
+from .cpu.runtime.row_code import FOLD, FOLD_KINDS, HEADER, PHASE, ROW_START, render_walk
+from .rows import CHUNK, Phase, Piece, RowCode
+from .vocabulary import IDENTITY
+
+_FASTCALL = 0x80
+#: Where the arena of the pieces starts.
+_ALIGNMENT = 64
+#: A chunk of ones and a chunk of zeros: from the right place on, a mask for any rest of a row.
+_MASK = np.repeat(np.array([True, False]), CHUNK)
+
+
+class RowTable:
+    """Rows to be updated by a row program: `specs` of the tensors, the arrays `kept` for each beside its value and its
+    gradient, which are overwritten, and the numbers that all rows share.
+    """
+
+    def __init__(
+        self, code: RowCode, specs: Sequence[Spec], kept: Sequence[Sequence[Any]], numbers: Sequence[Any], joint: bool
+    ) -> None:
+        self.code, self.kept = code, kept
+        self._slots: dict[Any, int] = {}
+        self._names_of_slots()
+        self._memory = np.zeros(len(self._slots), np.int64)
+        #: What the native code points into.
+        self._held: list[Any] = []
+        for number, x in enumerate(numbers):
+            self.set_number(number, x)
+        dtype = code.arrays[0].spec.dtype
+        arrays = len(code.arrays)
+        rows = self._hold(np.zeros((len(specs), ROW_START + arrays), np.int64))
+        for row, spec, own in zip(rows, specs, kept, strict=True):
+            row[:ROW_START] = id(spec), spec.size
+            row[ROW_START + 2 :] = [a.ctypes.data for a in own]
+        self._held += [*specs, *kept]
+        self._arena = self._hold(np.zeros(_ALIGNMENT + max(p.workspace for p in self._pieces()), np.uint8))
+        phases = self._phases = np.array([self._phase_record(phase) for phase in code.phases], np.int64)
+        scratch = self._hold(np.zeros((arrays, CHUNK), dtype))
+        pairs = [(self._address(("number", id(s))), self._address(("made", id(x)))) for s, x in code.states]
+        copies = self._hold(np.array(pairs, np.int64))
+        words = {
+            "rows": len(specs), "row_words": rows.shape[1], "arrays": arrays, "chunk": CHUNK,
+            "chunk_bytes": CHUNK * dtype.itemsize, "item_bytes": dtype.itemsize, "row_records": rows.ctypes.data,
+            "scratch": scratch.ctypes.data, "phases": len(phases), "phase_records": phases.ctypes.data,
+            "is_joint": joint or len(phases) == 1, "copies": len(pairs), "copy_pairs": copies.ctypes.data,
+            "dtype": id(dtype), "tensor_type": id(Tensor), "array_type": id(np.ndarray), "mask": _MASK.ctypes.data,
+            "failed_row": 0, "failed_gradient": 0,
+        }  # fmt: skip
+        self.header = np.array([words[name] for name in HEADER], np.int64)
+        #: `step(values, gradients, runs)`, see `render_walk`.
+        self.step = _make_step(self.header)
+
+    def _names_of_slots(self) -> None:
+        """A word of memory for each number that the pieces take or make."""
+        names: list[Any] = [("number", id(s)) for s in self.code.numbers]
+        for phase in self.code.phases:
+            names += [("made", id(x)) for x in (phase.scalars.outputs if phase.scalars is not None else ())]
+            names += [(kind, id(e)) for e in phase.folds for kind in ("partial", "total")]
+        for name in names:
+            self._slots.setdefault(name, len(self._slots))
+
+    def _pieces(self) -> list[Piece]:
+        return [p for phase in self.code.phases for p in (phase.scalars, phase.body) if p is not None]
+
+    def _hold(self, array: Any) -> Any:
+        self._held.append(array)
+        return array
+
+    def _address(self, name: Any) -> int:
+        return int(self._memory.ctypes.data) + 8 * self._slots[name]
+
+    def _phase_record(self, phase: Phase) -> tuple[int, ...]:
+        folds = [
+            (
+                self._address(("partial", id(e))), self._address(("total", id(e))), FOLD_KINDS[e.op.form.word],
+                int(np.float64(IDENTITY[e.op.form.word]).view(np.int64)),
+            )
+            for e in phase.folds
+        ]  # fmt: skip
+        records = self._hold(np.array(folds, np.int64).reshape(-1, len(FOLD)))
+        made = {} if phase.scalars is None else {id(x) for x in phase.scalars.outputs}
+        words = {
+            "scalars": 0 if phase.scalars is None else self.code.linked.addresses[phase.scalars.name],
+            "scalars_table": 0 if phase.scalars is None else self._piece_table(phase.scalars, set(), phase.folds),
+            "body": self.code.linked.addresses[phase.body.name],
+            "body_table": self._piece_table(phase.body, set(made), phase.folds),
+            "folds": len(folds), "fold_records": records.ctypes.data,
+        }  # fmt: skip
+        return tuple(words[name] for name in PHASE)
+
+    def _piece_table(self, piece: Piece, made: set[int], folds: Sequence[Any]) -> int:
+        """The address of the table of pointers that a piece takes; those of rows are set as it runs."""
+        writer = piece.writer
+        table = self._hold(np.zeros(writer.next, np.int64))
+        rows = {id(s) for s in self.code.arrays}
+        numbers = {id(s) for s in self.code.numbers}
+        for x, buffer in zip(piece.inputs, piece.steps.inputs, strict=True):
+            if x is None or id(x) in rows:
+                continue
+            kind = "number" if id(x) in numbers else "made" if id(x) in made else "total"
+            table[writer.table[buffer]] = self._address((kind, id(x)))
+        own = {id(e) for e in folds}
+        for x, buffer in zip(piece.outputs, piece.steps.outputs, strict=True):
+            if buffer.kind == "output":
+                table[writer.table[buffer]] = self._address(("partial" if id(x) in own else "made", id(x)))
+        start = self._arena.ctypes.data
+        table[writer.base] = start + -start % _ALIGNMENT
+        table[writer.base + 1] = self._hold(np.zeros(1, np.int64)).ctypes.data
+        for buffer, constant in zip(writer.constant_buffers, writer.constants, strict=True):
+            table[writer.table[buffer]] = self._hold(np.ascontiguousarray(constant)).ctypes.data
+        return int(table.ctypes.data)
+
+    def set_number(self, number: int, x: Any) -> None:
+        """Give one of the shared numbers a value."""
+        self._view(number)[...] = x
+
+    def number(self, number: int) -> Any:
+        """A shared number as it is now, as an array."""
+        return self._view(number).copy()
+
+    def _view(self, number: int) -> Any:
+        spec = spec_of(self.code.numbers[number])
+        return self._memory[self._slots["number", id(self.code.numbers[number])] :][:1].view(spec.dtype)[:1].reshape(())
+
+    @property
+    def phases(self) -> int:
+        return len(self.code.phases)
+
+    def select_phase(self, number: int | None) -> None:
+        """Let `step` run one phase alone, the numbers being replaced after the last; None: all phases again."""
+        first, count = (0, self.phases) if number is None else (number, 1)
+        self._set_word("phases", count)
+        self._set_word("phase_records", self._phases.ctypes.data + self._phases.strides[0] * first)
+        self._set_word("copies", len(self.code.states) if first + count == self.phases else 0)
+
+    def _set_word(self, name: str, value: int) -> None:
+        self.header[HEADER.index(name)] = value
+
+    def fold_totals(self, phase: int) -> list[Any]:
+        """What a phase has folded, each as an array of one float64 to read and to write."""
+        places = [self._slots["total", id(e)] for e in self.code.phases[phase].folds]
+        return [self._memory[i : i + 1].view(np.float64) for i in places]
+
+    @property
+    def failed(self) -> tuple[int, bool]:
+        """The row that the last step refused, and whether for its gradient."""
+        row, gradient = self.header[-2:].tolist()
+        return row, bool(gradient)
+
+
+def combine_folds(tables: Sequence[RowTable], phase: int) -> None:
+    """Make the totals of a phase those of all tables together."""
+    for fold, totals in zip(
+        tables[0].code.phases[phase].folds, zip(*(t.fold_totals(phase) for t in tables), strict=True), strict=True
+    ):
+        combine = (np.add, np.minimum, np.maximum)[FOLD_KINDS[fold.op.form.word]]
+        whole = functools.reduce(combine, totals)
+        for total in totals:
+            total[...] = whole
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+@functools.cache
+def _walk() -> tuple[_MethodDef, LinkedCode]:
+    """The native walk over rows, which is the same for all tables, and what holds its code."""
+    code = link(render_walk(_slot_offsets()), ["step"], effort=LEAST_EFFORT)
+    return _MethodDef(b"step", code.addresses["step"], _FASTCALL, None), code
+
+
+def _make_step(header: Any) -> Any:
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(_walk()[0]), header, None)
+
+
+@functools.cache
+def _slot_offsets() -> dict[str, int]:
+    """Where a tensor's object has its slots: the places at which they are found in one."""
+    probe, names = Tensor(), ("value", "spec", "_grad")
+    marks = {name: object() for name in names}
+    for name, mark in marks.items():
+        setattr(probe, name, mark)
+    words = (ctypes.c_void_p * (Tensor.__basicsize__ // 8)).from_address(id(probe))
+    return {name: 8 * list(words).index(id(mark)) for name, mark in marks.items()}

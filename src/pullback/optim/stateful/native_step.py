@@ -1,0 +1,321 @@
+"""`NativeStep`: one native call steps all parameters of a group in place, whatever their number and shapes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from ...arrays.backends import is_array
+from ...arrays.closures import content_of, is_library
+from ...arrays.scope import current_scope
+from ...arrays.spec import make_spec, spec_of
+from ...arrays.tensor import Tensor, wrap
+from ...arrays.trees import flatten, unflatten
+from ...arrays.value import Value
+from ...arrays.views import is_view, view_write_error
+from ...compile.cpu.runtime.entry import is_abi_supported
+from ...compile.cpu.runtime.link import has_llvm
+from ...compile.row_table import RowTable, combine_folds
+from ...compile.rows import NotRowsError, RowCode
+from ...compile.stage.closure_walk import snapshot_closure
+from ...errors import GraphError, PullbackError
+from ...nn.module import trainable_mask
+from ...settings import modes, no_grad
+from ..rule import Rule
+from .leaf_program import Settings, StateLayout, candidate_settings, compile_leaf, find_layout
+
+_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
+#: A rule, or a function of settings that makes one.
+Maker = Rule | Callable[..., Rule]
+
+
+def is_native(rule: Rule, tensors: Sequence[Any], params: Any) -> bool:
+    """Whether a group may step natively: its rule and its specs decide, never its values."""
+    if rule.split is None or not has_llvm() or not is_abi_supported():
+        return False
+    specs = [spec_of(p) for p in tensors if type(p) is Tensor]
+    if len(specs) < len(tensors) or not all(s.device == "cpu" and s.dtype in _DTYPES for s in specs):
+        return False
+    # a sum over parameters of two dtypes would be two sums
+    return all(trainable_mask(params)) and not (rule.joint_folds and len({s.dtype for s in specs}) > 1)
+
+
+def make_native_step(
+    maker: Maker, rule: Rule, settings: Mapping[str, Any], tensors: list[Any], params: Any, state: Any
+) -> NativeStep | None:
+    """The native step of a group; None where its rule turns out not to be what native code can do."""
+    if not is_native(rule, tensors, params):
+        return None
+    for chosen in candidate_settings(settings):
+        try:
+            return NativeStep(maker, rule, chosen, tensors, params, state)
+        except PullbackError:  # the rule looks at a number that is an argument
+            continue
+        except NotRowsError:
+            return None
+    return None
+
+
+class _Part:
+    """Parameters with the same code and the same numbers in their state; and their table."""
+
+    def __init__(self, layout: StateLayout, places: list[int], tensors: Sequence[Any], states: list[list[Any]]) -> None:
+        self.layout = layout
+        #: Which of the group's parameters these are.
+        self.places = places
+        self.tensors = [tensors[i] for i in places]
+        order = layout.rows_first()
+        self.rows = [i for i in order if layout.is_row(i)]
+        self.numbers = [i for i in order if not layout.is_row(i)]
+        self.states = [states[i] for i in places]
+        # the arrays of a state may be held by others, those of a table are its own
+        self.kept = [[np.array(own[i], order="C") for i in self.rows] for own in self.states]
+        self.table: RowTable
+
+    def make_table(self, code: RowCode, settings: Sequence[float], joint: bool) -> None:
+        specs = [make_spec(p.spec.shape, p.spec.dtype) for p in self.tensors]
+        self.table = RowTable(code, specs, self.kept, [*(self.states[0][i] for i in self.numbers), *settings], joint)
+
+    def set_settings(self, settings: Sequence[float]) -> None:
+        for i, x in enumerate(settings, len(self.numbers)):
+            self.table.set_number(i, x)
+
+    def changed_arrays(self) -> Iterator[tuple[Any, Any]]:
+        """The arrays that the state had, each with what it is now."""
+        for own, kept in zip(self.states, self.kept, strict=True):
+            yield from zip([own[i] for i in self.rows], kept, strict=True)
+            for number, i in enumerate(self.numbers):
+                yield own[i], self.table.number(number)
+
+
+@final
+class NativeStep:
+    """The parameters of a group in tables, which hold the state of the group as long as this object is used."""
+
+    def __init__(
+        self, maker: Maker, rule: Rule, settings: Settings, tensors: list[Any], params: Any, state: Any
+    ) -> None:
+        self.settings, self.tensors = settings, tensors
+        functions = _functions_of(rule)
+        _refuse_arrays(functions)
+        self.closure = snapshot_closure(*functions, maker, *settings.fixed.values())
+        self.state_leaves, self.state_structure = flatten(state)
+        self.parts = _group_alike(rule, tensors, params, state)
+        numbers = settings.read_numbers(settings.known) or []
+        for part in self.parts:
+            choose = functools.partial(_rule_alone, maker, settings, params, state, part.places[0])
+            code, folds = compile_leaf(choose, settings, part.layout, part.tensors[0].spec.dtype)
+            if rule.joint_folds and folds != rule.joint_folds:
+                raise NotRowsError("some sums go over all parameters and some over each.")
+            part.make_table(code, numbers, bool(rule.joint_folds))
+        self.is_split_joint = bool(rule.joint_folds) and len(self.parts) > 1
+        if self.closure.drawn_source() is not None:
+            raise NotRowsError("the rule draws from a random stream.")
+
+    def is_current(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the settings are as they were read, and nothing else that the rule reads has changed."""
+        return self.settings.are_same(settings) and self.closure.is_unchanged()
+
+    def change_settings(self, settings: Mapping[str, Any]) -> bool:
+        """Take numbers that changed; False if more has changed than numbers."""
+        numbers = self.settings.read_numbers(settings) if self.closure.is_unchanged() else None
+        if numbers is None:
+            return False
+        for part in self.parts:
+            part.set_settings(numbers)
+        return True
+
+    def release_state(self) -> Any:
+        """The state as a tree, which this object no longer writes to."""
+        now = {id(old): new for part in self.parts for old, new in part.changed_arrays()}
+        return unflatten(self.state_structure, [now.get(id(x), x) for x in self.state_leaves])
+
+    def prepare(self, gradients: Sequence[Any] | None) -> list[Update] | None:
+        """The updates of its parts, checked; None if a value or a gradient is not an array that native code takes."""
+        updates = [Update(part, gradients) for part in self.parts]
+        return updates if all(update.step(False) for update in updates) else None
+
+    def run(self, updates: Sequence[Update]) -> None:
+        """Step all parameters. What was checked before is checked again, since other threads may have run."""
+        if self.is_split_joint:
+            _run_jointly(updates)
+        else:
+            for update in updates:
+                update.run()
+        for update in updates:
+            update.rebind_copies()
+
+    def step_alone(self, gradients: Sequence[Any] | None) -> bool:
+        """Step all parameters if this is the only group: then one call checks and runs. False as for `prepare`."""
+        if len(self.parts) > 1:
+            updates = self.prepare(gradients)
+            if updates is not None:
+                self.run(updates)
+            return updates is not None
+        update = Update(self.parts[0], gradients)
+        if not update.step(True):
+            return False
+        update.rebind_copies()
+        return True
+
+
+@final
+class Update:
+    """One step of a part. Arrays that nothing else refers to are overwritten, the others copied, and their tensors
+    rebound.
+    """
+
+    def __init__(self, part: _Part, gradients: Sequence[Any] | None) -> None:
+        self.part = part
+        self.values: list[Any] = part.tensors
+        self.gradients: list[Any] = part.tensors
+        self.copies: dict[int, Any] = {}
+        if gradients is not None:
+            self.gradients = [_Given(gradients[i]) for i in part.places]
+        if modes().instruments is not None or current_scope() is not None:
+            # what looks at rebound variables must see them
+            for row in range(len(part.tensors)):
+                self._copy_value(row)
+
+    def run(self) -> None:
+        """Step what was checked before."""
+        if not self.step(True):
+            raise GraphError("step: a parameter was changed by another thread while it was stepped.")
+
+    def step(self, runs: bool) -> bool:
+        """Check all rows, making copies where that helps, and step them if it `runs`. False if a value or a gradient
+        is no array that native code takes; errors are left to the rule itself.
+        """
+        table = self.part.table
+        while not table.step(self.values, self.gradients, runs):
+            row, is_gradient = table.failed
+            if not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):
+                return False
+        return True
+
+    def _copy_value(self, row: int) -> bool:
+        """Let a row write to a copy; False if that does not help."""
+        p = self.part.tensors[row]
+        copy = _copy_of(p.value, p)
+        if copy is None or row in self.copies:
+            return False
+        if is_view(p):
+            raise view_write_error("step")
+        self.values = list(self.values)
+        self.values[row] = self.copies[row] = copy
+        return True
+
+    def _copy_gradient(self, row: int) -> bool:
+        """Let a row read a copy of its gradient; False if it has none that fits."""
+        item = self.gradients[row]
+        if type(item) is np.ndarray:
+            return False
+        found = item.value if type(item) is _Given else item.grad
+        while isinstance(found, Tensor):
+            found = found.value
+        copy = _copy_of(found, self.part.tensors[row])
+        if copy is None:
+            return False
+        self.gradients = list(self.gradients)
+        self.gradients[row] = copy
+        return True
+
+    def rebind_copies(self) -> None:
+        if self.copies:
+            with no_grad():
+                for row, copy in self.copies.items():
+                    self.part.tensors[row].rebind(wrap(copy, spec_of(copy)), "step")
+
+
+class _Given(NamedTuple):
+    """A gradient that the caller gave, which native code does not take before it is checked."""
+
+    value: Any
+
+
+def _copy_of(value: Any, like: Any) -> Any:
+    """A plain copy of an array of a tensor's shape and dtype; None of anything else."""
+    if type(value) is not np.ndarray or value.shape != like.shape or value.dtype != like.dtype:
+        return None
+    return np.array(value, like.spec.dtype, order="C")
+
+
+def _run_jointly(updates: Sequence[Update]) -> None:
+    """Run the phases of several parts side by side: the sums of each phase go over all of them."""
+    tables = [update.part.table for update in updates]
+    try:
+        for phase in range(tables[0].phases):
+            for update, table in zip(updates, tables, strict=True):
+                table.select_phase(phase)
+                update.run()
+            combine_folds(tables, phase)
+    finally:
+        for table in tables:
+            table.select_phase(None)
+
+
+def _group_alike(rule: Rule, tensors: Sequence[Any], params: Any, state: Any) -> list[_Part]:
+    """The parameters by the rule that each has alone, its dtype and the numbers in its state."""
+    assert rule.split is not None
+    layouts: dict[Any, StateLayout] = {}
+    alike: dict[Any, list[int]] = {}
+    states = []
+    for i, (alone, own) in enumerate(rule.split(params, state)):
+        leaves, structure = flatten(own)
+        states.append(leaves)
+        dtype = spec_of(tensors[i]).dtype
+        layout = layouts.get((alone, dtype)) or layouts.setdefault((alone, dtype), find_layout(alone, dtype))
+        if structure != layout.structure or not _fits(leaves, layout, tensors[i]):
+            raise NotRowsError("the state is not that of a row.")
+        numbers = b"".join(x.tobytes() for n, x in enumerate(leaves) if not layout.is_row(n))
+        alike.setdefault((alone, dtype, numbers), []).append(i)
+    return [_Part(layouts[key[:2]], places, tensors, states) for key, places in alike.items()]
+
+
+def _fits(leaves: Sequence[Any], layout: StateLayout, p: Any) -> bool:
+    """Whether the arrays of a state are plain, and of the shapes and dtypes of their layout."""
+    shapes = [p.shape if layout.is_row(n) else () for n in range(len(leaves))]
+    return all(
+        isinstance(x, (np.ndarray, np.generic)) and x.shape == shape and x.dtype == spec.dtype
+        for x, shape, spec in zip(leaves, shapes, layout.specs, strict=True)
+    )
+
+
+def _rule_alone(maker: Maker, settings: Settings, params: Any, state: Any, place: int, numbers: Sequence[Any]) -> Rule:
+    """The rule of one parameter, with its settings as arguments of a program."""
+    rule = maker if isinstance(maker, Rule) else maker(**settings.with_numbers(numbers))
+    if rule.split is None:
+        raise NotRowsError(f"{rule.name} is flat for some settings alone.")
+    return rule.split(params, state)[place][0]
+
+
+def _functions_of(rule: Rule) -> list[FunctionType]:
+    """The functions of a rule, of the rules that it is made of, and of their schedules."""
+    found: dict[int, FunctionType] = {}
+    waiting: list[Any] = [rule]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, Rule):
+            waiting += [thing.start, thing.advance]
+        elif isinstance(thing, (tuple, list)):
+            waiting += thing
+        elif isinstance(thing, Mapping):
+            waiting += thing.values()
+        elif isinstance(thing, functools.partial):
+            waiting.append(thing.func)
+        elif isinstance(thing, FunctionType) and id(thing) not in found:
+            found[id(thing)] = thing
+            if is_library(thing.__module__):
+                waiting += [content_of(cell) for cell in thing.__closure__ or ()]
+    return list(found.values())
+
+
+def _refuse_arrays(functions: Sequence[FunctionType]) -> None:
+    """A rule's own settings are not watched, so they must not be arrays or tensors, which may change."""
+    contents = [content_of(c) for f in functions if is_library(f.__module__) for c in f.__closure__ or ()]
+    if any(is_array(x) or isinstance(x, Value) for x in contents):
+        raise NotRowsError("a setting is an array.")
