@@ -361,7 +361,8 @@ def test_one_node_without_tensors_for_residuals():
     f(x)
     y = f(x)
     assert y.node.parents == (x.node,)
-    assert y.node.call is None
+    assert y.node.call is f(x).node.call  # shared, and with a step of its own
+    assert y.node.call.step is not None
     assert all(type(kept) is np.ndarray for kept in y.node.kept)
     assert "y = f(x)" in y.node.where()
 
