@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply
-from ..ops.op import UNKNOWN, Op, PullRule, as_formula
+from ..ops.op import UNKNOWN, Op, as_formula
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
@@ -262,8 +263,8 @@ class Recording:
         ]
 
     @lazy
-    def rule(self) -> PullRule:
-        """The rule of the node of a direct call."""
+    def call(self) -> PlannedCall:
+        """What all nodes of direct calls share: their rule, its arguments' specs, and the step of a backward pass."""
         of, count = self.of, len(self.of.staged.inputs)
         outs = [spec_of(x) for x in self.parts.forward.outputs]
         specs = (*self.forward.specs, *outs[len(of.out_specs) :], *(outs[i] for i in self.reused_results))
@@ -275,8 +276,9 @@ class Recording:
             return _scatter(self.run_backward(*(xs[i] for i in self.residual_places), *bars), self.needs, len(xs))
 
         rule = replace(of.op, joint=as_formula(joint), rules={}).rule(self.needs, len(specs))
-        rule.specs, rule.plain = specs, [self.step] * len(rule.plain)
-        return rule
+        found = PlannedCall(rule, specs, {}, of.out_specs[0] if len(of.out_specs) == 1 else of.out_specs)
+        found.step = self.step
+        return found
 
     def step(self, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
         """One step of a plain backward pass: pull and accumulate."""
