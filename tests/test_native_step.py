@@ -14,7 +14,6 @@ import pullback as pb
 from pullback.arrays.trees import flatten
 from pullback.compile.cpu.runtime.link import has_llvm
 from pullback.instrument import Instrument
-from pullback.optim.rule import leafwise_rule, stateless_rule
 from pullback.optim.stateful import leaf_program
 from pullback.settings import override_modes
 
@@ -436,8 +435,8 @@ def test_rules_of_your_own():
         return -factor[0] * g / (size + seen), {"seen": seen}
 
     mine = optim.chain(
-        leafwise_rule("mine", lambda p: {"seen": np.zeros(p.shape, p.dtype)}, step, flat=True),
-        stateless_rule("halved", lambda g, p: g / 2, flat=True),
+        optim.leafwise_rule("mine", lambda p: {"seen": np.zeros(p.shape, p.dtype)}, step, flat=True),
+        optim.stateless_rule("halved", lambda g, p: g / 2, flat=True),
     )
     for native, plain in zip(*run_both(mine, "float64"), strict=True):
         np.testing.assert_allclose(native, plain, rtol=1e-12, atol=1e-12)
@@ -448,6 +447,26 @@ def test_rules_of_your_own():
         step_once(v, other)
         np.testing.assert_allclose(w.detach().numpy(), v.detach().numpy(), rtol=1e-12)
     assert one.groups[0]._native is not None
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda g, p: -g / pb.sqrt(pb.mean(g * g)),
+        lambda g, p: -g / g.size,
+        lambda g, p: -pb.cumsum(g),
+        lambda g, p: -g * np.arange(g.size),
+        lambda g, p: -g * pb.max(abs(g), axis=0, keepdims=True),
+    ],
+)
+def test_a_rule_that_depends_on_the_length_of_a_row_steps_op_by_op(update):
+    found = []
+    for jit in (None, False):
+        w = pb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        opt = optim.Optimizer(optim.stateless_rule("mine", update, flat=True), [w], jit=jit)
+        step_once(w, opt)
+        found.append(w.tolist())
+    assert found[0] == found[1]
 
 
 def test_a_rule_that_looks_at_its_numbers_still_steps_natively():
