@@ -228,6 +228,8 @@ def render(steps, fast):
 class StubRunner:
     """Runs the text, in an arena full of poison."""
 
+    direct = None
+
     def __init__(self, compilation):
         self.compilation = compilation
         self.text = compilation.code.text

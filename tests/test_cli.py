@@ -107,7 +107,7 @@ def test_compile_prints_the_passes_there_are(console):
     ("stage", "words"),
     [
         ("explain", ["product", "tanh"]), ("graph", ["graph(x0: float32[8, 4]", "matmul"]), ("kernels", ["for each"]),
-        ("llvm", ["define ptr @call"]), ("assembly", ["call:"]), ("memory", ["peak", "bytes"]),
+        ("llvm", ["define void @run0"]), ("assembly", ["run0:"]), ("memory", ["peak", "bytes"]),
         ("passes", ["staged", "drop_unused"]),
     ],
 )  # fmt: skip

@@ -42,7 +42,7 @@ def _old_render(self: Any, number: int) -> None:
         number,
         [line for line in self.used if line.kind == "fold" and line.phase == number],
         [s for s in stores if self._is_stored_along_row(s)],
-        [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
+        [line for line in self.used if self.row_scratch.plan.phases.get(id(line)) == number],
     )
     once = [s for s in stores if not self._is_stored_along_row(s)]
     for line in (line for store in once for line in (store.line, *store.args)):
@@ -53,10 +53,10 @@ def _old_render(self: Any, number: int) -> None:
         self._store_once(store)
 
 
-def _old_targets(kernel: Any, kept: Any, phase: int, used: list[Any]) -> list[Any]:
+def _old_targets(kernel: Any, phase: int, used: list[Any]) -> list[Any]:
     folded = [line.args[0] for line in used if line.kind == "fold" and line.phase == phase]
     stored = [x for s in kernel.stores if s.phase == phase and s.line.kind != "fold" for x in (s.line, *s.args)]
-    return [*folded, *stored, *(line for line in used if line in kept and line.phase == phase)]
+    return [*folded, *stored]
 
 
 def reintroduce(legal: bool) -> None:

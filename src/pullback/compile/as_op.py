@@ -8,22 +8,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
+from ..ops.elementwise.pointwise import multiply
 from ..ops.op import UNKNOWN, Op, as_formula
-from ..program.ir import Program
+from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
+from ..tape.cotangents import accumulate
+from ..tape.pull_through import pull_through
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
+from .stage.captures import as_native_contiguous
 from .stage.residuals import is_cheap
+from .target import ARRAYS
 
 
 class CompiledOp:
@@ -54,8 +62,8 @@ class CompiledOp:
         """The results on any values; those that no tracked argument reaches carry no gradient."""
         needs = self._tracked_arguments(values)
         # a tape wants the residuals too, other transforms only the results
-        op, more = self._recording_op(needs) if needs and self.saves_residuals else (self.op, [])
-        outs = apply(op, *values, *more)
+        recording = self.recording(needs) if needs and self.saves_residuals else None
+        outs = apply(self.op, *values) if recording is None else recording.apply(values)
         found = list(outs)[: len(self.out_specs)] if isinstance(outs, tuple) else [outs]
         tracked = sum(1 << i for i, v in enumerate(values) if _is_tracked(v))
         each = zip(found, self.reaches, self.moves, strict=True)
@@ -89,20 +97,27 @@ class CompiledOp:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
+            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
         """The compiled pull to some arguments. The others are constants, which a program may want of them."""
 
         def pull(xs: list[Any], bars: list[Any]) -> Any:
-            return list(vjp(self._as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
+            return list(vjp(self.as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
 
         return self._derive("pull", some, lambda: self.compile(pull))
 
+    def pull_masked(self, bars: Sequence[Any], xs: Sequence[Any], some: Sequence[int]) -> list[Any]:
+        """The shares of masked cotangents. Where a mask is zero the program may hold infinities, which only its ops,
+        one by one, keep out of sums.
+        """
+        assert all(b is None for b in bars[len(self.out_specs) :]), "a residual's cotangent has no mask"
+        return pull_through(self.replay, bars, list(xs[: len(self.specs)]), some)
+
     def push_from(self, some: tuple[int, ...]) -> Any:
         def push(xs: list[Any], dots: list[Any]) -> Any:
-            return jvp(self._as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
+            return jvp(self.as_function_of(xs, some), tuple(xs[i] for i in some), tuple(dots))[1]
 
         return self._derive("push", some, lambda: self.compile(push))
 
@@ -114,47 +129,27 @@ class CompiledOp:
             self.derived[kind, key] = make()
         return self.derived[kind, key]
 
-    def _recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
-        """The op that a tape records, and constants that are its last arguments: it returns the results and the
-        residuals of the backward pass to some arguments. As results of an op, residuals have derivatives too.
-        """
-        found: tuple[Op, list[Any]] = self._derive("record", needs, lambda: self._build_recording_op(needs))
+    def recording(self, needs: tuple[int, ...]) -> Recording:
+        """What a tape records where some arguments are tracked."""
+        found: Recording = self._derive("record", needs, lambda: Recording(self, needs))
         return found
 
-    def _build_recording_op(self, needs: tuple[int, ...]) -> tuple[Op, list[Any]]:
-        xs, outs = self.staged.inputs, self.out_specs
-        bars = [s for s in outs if s.inexact]
+    def is_elementwise(self, needs: tuple[int, ...]) -> bool:
+        """Whether the one result depends on some arguments, of its own spec, element by element."""
+        (out, *others), inputs = self.out_specs, [self.specs[i] for i in needs]
+        alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
+        return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
 
-        # results and cotangents in one program, so that the split finds what the two share
-        def both(*symbols: Any) -> list[Any]:
-            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
-            found, pull = vjp(self._as_function_of(given, needs), *(given[i] for i in needs))
-            floats, every = iter(found), found if len(bars) == len(outs) else self.replay(*given)
-            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
-            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
-
-        staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
-        # two programs: the forward one runs now, the backward one when and if it is asked for
-        run_backward = self.compile(_as_function(parts.backward, self.name))
-        forward = self.compile(_as_function(parts.forward, self.name)).lower(*xs)
-        pull_forward = forward.op.joint
-
-        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
-            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
-            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
-                return pull_forward.function(bar, xs, position)
-            residuals = [xs[i] if where == "argument" else out[i] for where, i in parts.residual_sources]
-            given = [zeros(b) if isinstance(b, Spec) else b for b, s in zip(bar, outs, strict=False) if s.inexact]
-            return _scatter(run_backward(*residuals, *given), needs, len(xs))
-
-        return replace(forward.op, name=f"jit {self.name}", joint=as_formula(joint), rules={}), forward.captured
+    def reached(self, needs: tuple[int, ...]) -> list[int]:
+        """The results from which a cotangent reaches one of some arguments."""
+        tracked = sum(1 << i for i in needs)
+        return [i for i, reach in enumerate(self.reaches) if reach & tracked]
 
     def replay(self, *xs: Any) -> list[Any]:
         """The program as it was staged (passes may drop what only derivatives see) on any values, op by op."""
         return run(self.staged, xs)
 
-    def _as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
+    def as_function_of(self, xs: Sequence[Any], some: Sequence[int]) -> Callable[..., list[Any]]:
         """The floating results as a function of some inputs, the others held fixed."""
 
         def float_results(*moving: Any) -> list[Any]:
@@ -194,6 +189,144 @@ class CompiledOp:
             return ()
         tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
         return tuple(i for i in tensors if self.specs[i].inexact)
+
+
+class Recording:
+    """A compiled function as a tape records it, given which arguments are tracked: a forward program that returns the
+    results and then residuals, and a backward one from residuals and cotangents to those arguments.
+    """
+
+    def __init__(self, of: CompiledOp, needs: tuple[int, ...]) -> None:
+        self.of, self.needs = of, needs
+        xs, outs = of.staged.inputs, of.out_specs
+        bars = [s for s in outs if s.inexact]
+
+        # results and cotangents in one program, so that the split finds what the two share
+        def both(*symbols: Any) -> list[Any]:
+            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
+            found, pull = vjp(of.as_function_of(given, needs), *(given[i] for i in needs))
+            floats, every = iter(found), found if len(bars) == len(outs) else of.replay(*given)
+            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
+            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
+
+        staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        if of.is_elementwise(needs):
+            staged = _save_slopes(staged)
+        self.parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
+        # two programs: the forward one runs now, the backward one when and if it is asked for
+        self.forward = of.compile(_as_function(self.parts.forward, of.name)).lower(*xs)
+        self.run_backward = of.compile(_as_function(self.parts.backward, of.name))
+
+    def apply(self, values: Sequence[Any]) -> Any:
+        """The results and residuals on values of any kind."""
+        return apply(self.op, *values, *self.forward.captured)
+
+    @lazy
+    def op(self) -> Op:
+        """The op that the general path records. It returns residuals as results, so they have derivatives too."""
+        outs = self.of.out_specs
+        forward: Op = self.forward.op
+        pull_forward: Any = forward.joint
+
+        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
+            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
+            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
+                return pull_forward.function(bar, xs, position)
+            residuals = [xs[i] if where == "argument" else out[i] for where, i in self.parts.residual_sources]
+            return _scatter(self.run_backward(*residuals, *self._given(bar)), self.needs, len(xs))
+
+        return replace(forward, joint=as_formula(joint), rules={})
+
+    def _given(self, bars: Sequence[Any]) -> list[Any]:
+        """The cotangents of the floating results, zero where there is none."""
+        pairs = zip(bars, self.of.out_specs, strict=False)
+        return [zeros(b) if isinstance(b, Spec) else b for b, s in pairs if s.inexact]
+
+    # The node of a direct call saves the inputs, then the residuals, then results that are residuals too: they are
+    # arguments of its op. No residual is a result of it, so the graph of a backward pass starts from the inputs.
+
+    @functools.cached_property
+    def reused_results(self) -> list[int]:
+        """The results that the backward program reads."""
+        count = len(self.of.out_specs)
+        return sorted({i for where, i in self.parts.residual_sources if where == "result" and i < count})
+
+    @functools.cached_property
+    def residual_places(self) -> list[int]:
+        """Where a node has each residual among what it saves."""
+        inputs, count = len(self.forward.specs), len(self.of.out_specs)
+        last = inputs + len(self.parts.forward.outputs) - count
+        results = {i: last + n for n, i in enumerate(self.reused_results)}
+        return [
+            i if where == "argument" else results[i] if i < count else inputs + i - count
+            for where, i in self.parts.residual_sources
+        ]
+
+    @lazy
+    def call(self) -> PlannedCall:
+        """What all nodes of direct calls share: their rule, its arguments' specs, and the step of a backward pass."""
+        of, count = self.of, len(self.of.staged.inputs)
+        outs = [spec_of(x) for x in self.parts.forward.outputs]
+        specs = (*self.forward.specs, *outs[len(of.out_specs) :], *(outs[i] for i in self.reused_results))
+
+        def joint(bar: Any, xs: Any, position: Any) -> Any:
+            bars = self._given(bar if type(bar) is tuple else (bar,))
+            if any(type(x) is Tensor and x.node is not None for x in (*xs, *bars)):  # the pass is differentiated itself
+                return _scatter(of.pull_to(position)(list(xs[:count]), bars), position, len(xs))
+            return _scatter(self.run_backward(*(xs[i] for i in self.residual_places), *bars), self.needs, len(xs))
+
+        rule = replace(of.op, joint=as_formula(joint), rules={}).rule(self.needs, len(specs))
+        found = PlannedCall(rule, specs, {}, of.out_specs[0] if len(of.out_specs) == 1 else of.out_specs)
+        found.step = self.step
+        return found
+
+    def step(self, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        """One step of a plain backward pass: pull and accumulate."""
+        given = [kept[i] for i in self.residual_places]
+        given.append(bar)
+        call, constants = self.backward
+        shares = call(*given, *constants)
+        if shares is False:  # a cotangent that is a view
+            given[-1] = as_native_contiguous(bar, spec_of(bar))
+            shares = call(*given, *constants)
+        if type(shares) is not list:
+            shares = self.run_backward(*given)
+        for parent, share in zip(parents, shares, strict=True):
+            held = parent.bar
+            parent.bar = share if held is waiting else accumulate(held, share)
+
+    @lazy
+    def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        """A direct call of the backward program, and its last arguments."""
+        found = self.run_backward.find(*self.parts.backward.inputs)
+        direct = found.code.direct if found.is_prepared else None
+        return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
+
+
+def _save_slopes(staged: Program) -> Program:
+    """A result that depends on arguments element by element, with their cotangents as slopes times the result's: a
+    slope is one array to save, where the chain of its factors may be several.
+    """
+    *xs, bar = staged.inputs
+    one = np.ones((), bar.spec.dtype)
+
+    def scaled(*symbols: Any) -> list[Any]:
+        out, *slopes = run(staged, (*symbols[: len(xs)], one))
+        return [out, *(multiply(slope, symbols[-1]) for slope in slopes)]
+
+    found = _stage_in_plain_modes(scaled, [*(s.spec for s in xs), bar.spec])
+    return replace(found, equations=tuple(map(_write_numbers, found.equations)))
+
+
+def _write_numbers(e: Equation) -> Equation:
+    """An equation with Python numbers for constant scalars, which passes then see, if another argument says the dtype."""
+    typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
+    args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
+    return replace(e, args=tuple(args))
+
+
+def _refuse(*inputs: Any) -> None:
+    """No direct call."""
 
 
 def _scatter(values: Sequence[Any], at: Sequence[int], count: int) -> list[Any]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 from ..arrays.text import format_bytes, text_table
-from .loop_ir import Blocks, Buffer, Kernel, Layout, Loop, Product, Step, Steps
+from .loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Step, Steps
 from .pipeline import STEPS
+from .schedule.cost import count_multiplications
 from .target import Compilation
 
 
 def explain(compilation: Compilation) -> str:
     """A table of the steps, and the pipeline that made them."""
     pipeline = ", ".join(step.__name__ for step in STEPS)
-    return f"{explain_steps(compilation.steps)}\ncompiled for {compilation.target.name}: {pipeline}"
+    scope = f"code for {compilation.scope}"
+    return f"{explain_steps(compilation.steps)}\n{scope}\ncompiled for {compilation.target.name}: {pipeline}"
 
 
 def explain_steps(steps: Steps) -> str:
@@ -30,7 +32,8 @@ def _table_rows(steps: Steps, before: str) -> list[tuple[str, str, str, str, str
         domain, operations, runs = _summarize_step(step)
         # a buffer that is read twice is in the cache the second time
         moved = sum(b.nbytes for b in {id(b): b for b in (*step.reads(), *step.writes())}.values())
-        name = f"{before}{number} {type(step).__name__.lower()}"
+        kind = "routine" if isinstance(step, Host) and step.routine is not None else type(step).__name__.lower()
+        name = f"{before}{number} {kind}"
         rows.append((name, domain, format_bytes(moved), _format_count(operations), runs))
         if isinstance(step, Loop):
             for letter, program in zip("abcdefghijklmnopqrstuvwxyz", step.programs, strict=False):
@@ -66,6 +69,8 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         parts = [_summarize_step(inner) for inner in step.steps]
         runs = f"{step.count} times: " + "; ".join(f"{what} ({domain})" for domain, _, what in parts)
         return f"{step.count} blocks", step.count * sum(n for _, n, _ in parts), runs
+    if step.routine is not None:
+        return _format_shape(step.args[0].shape), int(count_multiplications(step)), step.name
     return "", 0, f"{step.name}, by NumPy: it has no native form"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
 from ..arrays.spec import spec_of
+from ..arrays.tensor import Tensor
 from ..arrays.text import parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
@@ -25,6 +28,7 @@ from ..program.passes import optimize
 from ..settings import installed, modes, override_modes
 from ..transforms.boundary import unwrap_to_level
 from .as_op import CompiledOp
+from .direct_call import DirectCall
 from .inspect import explain, format_steps
 from .lazy import lazy
 from .pipeline import is_variable_set
@@ -36,10 +40,11 @@ from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
-from .target import Compilation, Options, Runner
+from .target import COMPILER, Compilation, Options, Runner
 from .targets import make_runner
 
 _ndarray = np.ndarray
+_LOG = logging.getLogger("pullback")
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
@@ -135,15 +140,10 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
-        if (
-            last is not None
-            and not kwargs
-            and last.has_fast_path
-            and (mode := modes()).instruments is mode.tracing is None
-        ):
+        if last is not None and not kwargs and last.plan is not None and last.direct is not None:
             leaves: list[Any] = []
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
-                found = last.code.run([*leaves, *last.captured] if last.captured else leaves)
+                found = last.direct(leaves)
                 if found is not None:
                     return last.finish(found)
         return self._call(args, kwargs)
@@ -163,6 +163,24 @@ class Jitted:
         values = [_as_argument(x, self.f) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
             return self.f(*args, **kwargs)  # as part of another program
+        entry = self._find_specialization(args, kwargs, static, structure, values, donated)
+        # the hot path needs arguments that are plain containers of arrays
+        if entry.plan is None and not kwargs and not static:
+            entry.plan = plan_arguments(args)
+        self.last = entry
+        found = None if entry.direct is None else entry.direct(values)
+        return unflatten(entry.structure, entry.run(values) if found is None else found)
+
+    def find(self, *args: Any, **kwargs: Any) -> Specialization:
+        """The compiled form that a call with these arguments runs, made at most once."""
+        static, leaves, structure, donated = self._split_arguments(args, kwargs)
+        values = [_as_argument(x, self.f) for x in leaves]
+        return self._find_specialization(args, kwargs, static, structure, values, donated)
+
+    def _find_specialization(
+        self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
+    ) -> Specialization:  # fmt: skip
+        """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         key = (
             static_key(static),
             structure,
@@ -170,18 +188,6 @@ class Jitted:
             tuple(map(native_spec, values)),
             ambient_memory_limit(),
         )
-        entry = self._find_specialization(key, static, structure, values, donated)
-        # the fast path needs arguments that are plain containers of arrays
-        if entry.flat is None:
-            plan = None if kwargs or static else plan_arguments(args)
-            entry.flat, entry.plan = plan is not None, plan or entry.plan
-        self.last = entry
-        return unflatten(entry.structure, entry.run(values))
-
-    def _find_specialization(
-        self, key: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
-    ) -> Specialization:  # fmt: skip
-        """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)
         if entry is None:
@@ -315,9 +321,7 @@ class Specialization:
         self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
         self.donated = self._pair_donations(donated)
-        self.plan = ArgumentPlan(tuple, None, 0, None)
-        self.flat: bool | None = None
-        self.has_fast_path = False
+        self.plan: ArgumentPlan | None = None
         self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
@@ -359,14 +363,30 @@ class Specialization:
     @lazy
     def code(self) -> Runner:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
-        found = self._find_runner()
-        checked = found.compilation is not None  # only compiled code checks its arguments
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in self.captured)
-        self.has_fast_path = (
-            bool(self.flat) and checked and prepared and self.ambient_limit is None and not self.states
-            and all(s.weak is None for s in self.specs)
+        return self._find_runner()
+
+    @functools.cached_property
+    def is_prepared(self) -> bool:
+        """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
+        arrays = [c for c in self.captured if type(c) is not Tensor]
+        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
+        return (
+            prepared and self.ambient_limit is None and not self.states and all(s.weak is None for s in self.specs)
         )  # fmt: skip
-        return found
+
+    @functools.cached_property
+    def direct(self) -> DirectCall | None:
+        """Calls on arrays and tensors as they are."""
+        if not self.is_prepared:
+            return None
+        # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
+        takes_tensors = not self.donated and not self.has_impure_ops
+        return DirectCall(lambda: self.code, lambda: self.as_op, self.captured, self.count, takes_tensors)
+
+    @property
+    def has_fast_path(self) -> bool:
+        """Whether later calls go to native code without the tree package."""
+        return self.plan is not None and self.direct is not None
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
@@ -374,13 +394,26 @@ class Specialization:
         # a form that is traced again often gives the same program, which need not be compiled again
         key = fingerprint(self.graph)
         if key is None:
-            return make_runner(self.graph, options, self.lines)
+            return self._make_runner(options)
         whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
         if whole not in self.codes:
             if len(self.codes) >= _KINDS:
                 self.codes.clear()
-            self.codes[whole] = make_runner(self.graph, options, self.lines)
+            self.codes[whole] = self._make_runner(options)
         return self.codes[whole]
+
+    def _make_runner(self, options: Options) -> Runner:
+        start = time.perf_counter()
+        runner = make_runner(self.graph, options, self.lines)
+        if (c := runner.compilation) is not None:
+            # what takes long is news
+            level = logging.INFO if c.source == COMPILER else logging.DEBUG
+            specs, milliseconds = ", ".join(map(str, self.specs)), 1e3 * (time.perf_counter() - start)
+            _LOG.log(
+                level, "jit: %s(%s) in %.0f ms, machine code from %s; code for %s",
+                self.name, specs, milliseconds, c.source, c.scope,
+            )  # fmt: skip
+        return runner
 
     def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
@@ -445,7 +478,8 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
-        compiled for cpu: lower, order, split, fit, divide, plan_memory, verify, vary, render, link
+        code for these sizes alone: the first of their kind
+        compiled for cpu: lower, order, split, fit, vary, divide, plan_memory, verify, render, link
         """
         return explain(self._compilation())
 

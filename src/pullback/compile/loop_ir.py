@@ -245,10 +245,22 @@ class Loop:
         return [*found, self.number.buffer] if self.kind == "repeat" and self.number is not None else found
 
 
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """What a target may do in place of an op of NumPy: its name, the op's static parameters, and its multiplications
+    for each element of the first argument and column of the result.
+    """
+
+    name: str
+    static: dict[str, Any]
+    weight: float
+
+
 @dataclass(eq=False, slots=True)
 class Host:
     """An op that NumPy executes: `call(*arrays)` returns what is copied into `outs`; `is_repeatable`: equal results
-    however often it is called.
+    however often it is called. A `routine` computes the same without Python; where it cannot finish, as for a singular
+    matrix, NumPy executes the op after all, which raises its own error.
     """
 
     name: str
@@ -256,6 +268,7 @@ class Host:
     args: tuple[Any, ...]
     outs: tuple[Layout, ...]
     is_repeatable: bool = False
+    routine: Routine | None = None
 
     def reads(self) -> list[Buffer]:
         return [a.buffer for a in self.args if isinstance(a, Layout)]
@@ -315,6 +328,8 @@ class Steps:
     arena: int | None = None
     nested: int = 0
     workspace: int = 0
+    #: Whether numbers that are others for other sizes are marked (see `varying`).
+    varies: bool = False
 
     @property
     def new_outputs(self) -> list[Buffer]:
@@ -324,8 +339,10 @@ class Steps:
 
 def map_programs(steps: Steps, change: Callable[[Steps], Steps]) -> Steps:
     """Steps changed, after the programs nested in them."""
-    inner = [
-        replace(s, programs=tuple(map_programs(p, change) for p in s.programs)) if isinstance(s, Loop) else s
-        for s in steps.steps
-    ]
-    return change(replace(steps, steps=inner))
+    return change(map_inner(steps, lambda program: map_programs(program, change)))
+
+
+def map_inner(steps: Steps, change: Callable[[Steps], Steps]) -> Steps:
+    """Steps whose nested programs are changed, but not those nested in them."""
+    inner = [replace(s, programs=tuple(map(change, s.programs))) if isinstance(s, Loop) else s for s in steps.steps]
+    return replace(steps, steps=inner)

@@ -16,6 +16,7 @@ class NumpyRunner:
     """A `Runner` that replays the equations."""
 
     compilation = None
+    direct = None
 
     def __init__(self, program: Program, donated: dict[int, int]) -> None:
         self.program = program

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..arrays.spec import Spec, spec_of
 from ..program.ir import Program
 from .legality import check_legality
-from .loop_ir import Steps, map_programs
+from .loop_ir import Steps, map_inner, map_programs
 from .lower.equations import lower_program
 from .reference.verify import verify_arena, verify_steps
 from .schedule import arena
@@ -47,9 +47,25 @@ def fit(c: Compilation) -> None:
         c.steps = fit_memory_budget(c.options.limit, c.steps, c.target, lambda steps: _place(steps, c.target))
 
 
+def vary(c: Compilation) -> None:
+    """If the program was compiled for other sizes, numbers that differ are read when the code runs, so that one code
+    serves all further sizes.
+    """
+    c.planned = c.steps
+    if c.program is None or not c.target.takes_varying_sizes:
+        return
+    # relaxed arithmetic may be rounded in another way where LLVM knows a number
+    if c.options.fast:
+        c.scope = "these sizes alone: fast_math"
+    else:
+        SIZES.compare(c)
+
+
 def divide(c: Compilation) -> None:
     """Long kernels and batches of products become blocks that run in parallel."""
-    c.planned = map_programs(c.steps, lambda steps: _divide(steps, c.target))
+    inner = map_inner(c.planned, lambda program: map_programs(program, lambda steps: _divide(steps, c.target)))
+    # kernels in loops are short, or run by one thread anyway
+    c.planned = _divide(inner, c.target, leaves_open=True)
 
 
 def plan_memory(c: Compilation) -> None:
@@ -64,19 +80,9 @@ def verify(c: Compilation) -> None:
     map_programs(c.planned, _checked)
 
 
-def vary(c: Compilation) -> None:
-    """If the program was compiled for other sizes, numbers that differ are read when the code runs, so that one code
-    serves all further sizes.
-    """
-    # relaxed arithmetic may be rounded in another way where LLVM knows a number
-    if c.program is not None and c.target.takes_varying_sizes and not c.options.fast:
-        c.sibling, c.marked = SIZES.find_sibling(c)
-        SIZES.add(c)
-
-
 def render(c: Compilation) -> None:
     """The steps as text of the target."""
-    c.code = c.target.render(c.marked or c.planned, c.options.fast)
+    c.code = c.target.render(c.planned, c.options.fast)
 
 
 def link(c: Compilation) -> None:
@@ -85,7 +91,7 @@ def link(c: Compilation) -> None:
 
 
 STEPS: tuple[Callable[[Compilation], None], ...] = (
-    lower, order, split, fit, divide, plan_memory, verify, vary, render, link,
+    lower, order, split, fit, vary, divide, plan_memory, verify, render, link,
 )  # fmt: skip
 
 
@@ -109,7 +115,7 @@ def compile_steps(steps: Steps, specs: list[Spec], target: Target, options: Opti
     # nothing to lower or to fit
     c = Compilation(target, options, specs, [], None)
     c.steps = c.fused = steps
-    return _run_pipeline(c, STEPS[STEPS.index(divide) :])
+    return _run_pipeline(c, STEPS[STEPS.index(vary) :])
 
 
 def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ...]) -> Runner:
@@ -119,8 +125,8 @@ def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ..
     return runner
 
 
-def _divide(steps: Steps, target: Target) -> Steps:
-    return replace(steps, steps=divide_steps(steps.steps, target))
+def _divide(steps: Steps, target: Target, leaves_open: bool = False) -> Steps:
+    return replace(steps, steps=divide_steps(steps.steps, target, steps.varies, leaves_open))
 
 
 def _place(steps: Steps, target: Target) -> Steps:

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 from ..program.ir import Program
-from .loop_ir import Kernel, Product, Steps
+from .loop_ir import Host, Kernel, Product, Routine, Steps
 from .vocabulary import VOCABULARY, computation_dtype, words_of
 
 
@@ -88,8 +88,10 @@ class Target:
     link: Callable[[Compilation], Runner]
     #: The text of the machine code, if the target can show it.
     disassemble: Callable[[str], str] | None = None
-    #: Bytes of memory beside its buffers that each block of a kernel needs.
-    scratch_bytes: Callable[[Kernel], int] = lambda kernel: 0
+    #: Bytes of memory beside its buffers that each block of a kernel needs, or a routine.
+    scratch_bytes: Callable[[Kernel | Host], int] = lambda step: 0
+    #: Whether it has a routine for matrices of these specs, so that an op of NumPy runs without Python.
+    has_routine: Callable[[Routine, Sequence[Spec]], bool] = lambda routine, specs: False
     #: Whether a product can be cut into parts without another order of summation, and whether those of a batch can run
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
@@ -118,11 +120,38 @@ def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool
     return all(word in target.words and kind in VOCABULARY.get(word, "") for word in words_of(op, len(args)))
 
 
+#: The source of machine code that was not known before.
+COMPILER = "the compiler"
+
+
 class Code(Protocol):
     """What a target renders: text, and whatever else its `link` needs."""
 
     @property
     def text(self) -> str: ...
+
+
+#: What an input of a direct call is found to be.
+ARRAY, CONSTANT, TRACKED = range(3)
+#: What a direct call takes: arrays; untracked tensors too; all tensors, and nothing is recorded; or exactly those that
+#: are recorded.
+ARRAYS, UNTRACKED, UNRECORDED, RECORDED = range(1, 5)
+
+
+class DirectCalls(Protocol):
+    """Makes functions that take arrays and tensors as they are."""
+
+    def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
+        """A function of the inputs, which may be tensors.
+
+        It returns the results as a list, the first `results` as tensors if an input was one. A call that records wants
+        inputs as in `marks`, one byte each, and its list has their arrays between those `results` and the others. If
+        other tensors are tracked, it returns their marks, and did nothing; None if it failed (`raise_failure`);
+        anything else if `run` is to be called.
+        """
+
+    def raise_failure(self) -> None:
+        """Raise the error of a direct call that failed."""
 
 
 class Runner(Protocol):
@@ -140,6 +169,10 @@ class Runner(Protocol):
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
         """The results; None if an array is not what the program was compiled for."""
+
+    @property
+    def direct(self) -> DirectCalls | None:
+        """Calls without Python on the way, where the runner has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +199,10 @@ class Compilation:
     fused: Steps = field(init=False)
     steps: Steps = field(init=False)
     planned: Steps = field(init=False)
-    #: The same for another size of the program, and the planned steps with the numbers that differ there marked.
+    #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
     sibling: Compilation | None = field(init=False, default=None)
-    marked: Steps | None = field(init=False, default=None)
+    #: For which sizes there is code, and why; and where its machine code came from.
+    scope: str = field(init=False, default="these sizes")
+    source: str = field(init=False, default="")
     code: Any = field(init=False)
     runner: Any = field(init=False)

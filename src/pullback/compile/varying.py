@@ -1,7 +1,7 @@
 """Sizes that vary: the steps of a program for two sizes in, steps out whose differing numbers are read at run time.
 
-A program that is called with another size is lowered and planned again, which is quick; what takes long is machine
-code. So its steps are compared with those for an earlier size. Numbers that differ become `Varying`: integers like any
+A program that is called with another size is lowered again, which is quick; what takes long is machine code. So its
+steps are compared with those for an earlier size. Numbers that differ become `Varying`: integers like any
 other while the target decides, but operands in its text. Text that then agrees with that for a third size is the
 same machine code with other numbers.
 """
@@ -9,71 +9,72 @@ same machine code with other numbers.
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 
-from ..arrays.spec import Spec
-from .loop_ir import Blocks, Division, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
+from .loop_ir import Blocks, Host, Kernel, KernelLine, Layout, Loop, Product, Step, Steps, Store
 
 
-class Varying(int):
-    """An integer that is another one for another size of the program: `reference` there.
+class Operand(int):
+    """An integer that the text of a program does not depend on: it is a placeholder there, replaced by the target with
+    an operand that is read when the code runs. What is computed of it is one too.
 
-    Sums, products and quotients vary too. As text it is a placeholder, which the target replaces by an operand.
+    Operands of one `identity` are one number for every size; others may be equal for some sizes by chance.
     """
 
-    reference: int
+    identity: str
 
-    def __new__(cls, value: int, reference: int) -> Varying:
+    def __new__(cls, value: int, identity: str) -> Self:
         found = int.__new__(cls, value)
-        found.reference = int(reference)
+        found.identity = identity
         return found
 
     def __str__(self) -> str:
-        return placeholder(int.__repr__(self), str(self.reference), "i64")
+        return placeholder(int.__repr__(self), self.identity, "i64")
 
     def __format__(self, how: str) -> str:
         return str(self)
 
-    def __neg__(self) -> Varying:
-        return Varying(int.__neg__(self), -self.reference)
+    def __neg__(self) -> Operand:
+        return type(self)(int.__neg__(self), f"-{self.identity}")
+
+
+class Varying(Operand):
+    """An operand that may be any size, so the code must have a form that is right for all of them."""
 
 
 class VaryingFloat(float):
-    """A number that is another one for another size, such as the count of a mean."""
+    """A number that is another one for another size, such as the factor of a mean."""
 
-    reference: float
+    identity: str
 
-    def __new__(cls, value: float, reference: float) -> VaryingFloat:
+    def __new__(cls, value: float, identity: str) -> VaryingFloat:
         found = float.__new__(cls, value)
-        found.reference = float(reference)
+        found.identity = identity
         return found
 
 
-def _lift(name: str) -> Callable[[Varying, int], Any]:
-    """An operator of integers for those that vary."""
+def _lift(name: str) -> Callable[[Operand, int], Any]:
+    """An operator of integers for operands."""
     compute = getattr(int, name)
 
-    def lifted(self: Varying, other: int) -> Any:
+    def lifted(self: Operand, other: int) -> Any:
         value = compute(self, other)
         if value is NotImplemented:
             return value
-        try:
-            return Varying(value, compute(self.reference, getattr(other, "reference", other)))
-        except ZeroDivisionError:  # at the other size alone
-            return Varying(value, value)
+        kind = Varying if Varying in (type(self), type(other)) else Operand
+        return kind(value, f"{name[2:-2]}({self.identity},{getattr(other, 'identity', other)})")
 
     return lifted
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     for _side in ("", "r"):
-        setattr(Varying, f"__{_side}{_name}__", _lift(f"__{_side}{_name}__"))
+        setattr(Operand, f"__{_side}{_name}__", _lift(f"__{_side}{_name}__"))
 
 
 def placeholder(literal: str, identity: str, kind: str, lanes: int = 1) -> str:
@@ -83,9 +84,9 @@ def placeholder(literal: str, identity: str, kind: str, lanes: int = 1) -> str:
     return f"?{literal}|{identity}|{kind}|{lanes}?"
 
 
-def references(*numbers: Iterable[Any]) -> tuple[Any, ...]:
-    """What tells numbers that vary from those that do not, though they are equal."""
-    return tuple([getattr(n, "reference", None) for n in itertools.chain(*numbers)])
+def identities(*numbers: Iterable[Any]) -> tuple[Any, ...]:
+    """What tells operands from numbers to which they are equal."""
+    return tuple([getattr(n, "identity", None) for n in itertools.chain(*numbers)])
 
 
 class _DifferentError(Exception):
@@ -93,32 +94,13 @@ class _DifferentError(Exception):
 
 
 def mark_steps(steps: Steps, reference: Steps) -> Steps | None:
-    """A copy of planned steps in which numbers that are others in the reference vary; None if more than numbers
-    differ. Buffers are shared with the original.
+    """A copy of steps in which numbers that are others in the reference vary; None if more than numbers differ.
+    Buffers are shared with the original.
     """
     try:
         return _mark_program(steps, reference)
     except _DifferentError:
         return None
-
-
-class MarkedSpec(NamedTuple):
-    """A spec some of whose sizes vary."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def mark_spec(spec: Spec, reference: Spec) -> MarkedSpec:
-    return MarkedSpec(_mark_all(spec.shape, reference.shape), spec.dtype)
 
 
 def _require(same: bool) -> None:
@@ -127,7 +109,7 @@ def _require(same: bool) -> None:
 
 
 def _mark(x: int, y: int) -> int:
-    return x if x == y else Varying(x, y)
+    return x if x == y else Varying(x, str(y))
 
 
 def _mark_all(xs: tuple[int, ...], ys: tuple[int, ...]) -> tuple[int, ...]:
@@ -144,35 +126,47 @@ def _mark_number(x: Any, y: Any) -> Any:
     if (a.dtype, a.tobytes()) == (b.dtype, b.tobytes()):
         return x
     _require(a.dtype == b.dtype and a.ndim == b.ndim == 0 and a.dtype.kind in "iuf")
-    return (VaryingFloat if a.dtype.kind == "f" else Varying)(a.item(), b.item())
+    return (VaryingFloat if a.dtype.kind == "f" else Varying)(a.item(), str(b.item()))
+
+
+def _replace(x: Any, **changed: Any) -> Any:
+    """x with other fields; x itself if none is another object, so that what does not vary is known by that."""
+    new = {name: value for name, value in changed.items() if not _is_same(value, getattr(x, name))}
+    return replace(x, **new) if new else x
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    if isinstance(x, (tuple, list)):
+        return len(x) == len(y) and all(map(_is_same, x, y))
+    if isinstance(x, dict):
+        return all(map(_is_same, x.values(), y.values()))
+    return x is y or (type(x) is int and x == y)
 
 
 def _mark_program(x: Steps, y: Steps) -> Steps:
     _require(len(x.steps) == len(y.steps) and len(x.outputs) == len(y.outputs) and len(x.inputs) == len(y.inputs))
-    assert x.arena is not None
-    assert y.arena is not None
     steps = list(map(_mark_step, x.steps, y.steps))
-    # where memory starts always varies: rounded up, it may agree for two sizes by chance
-    return replace(x, steps=steps, arena=Varying(x.arena, y.arena), nested=Varying(x.nested, y.nested))
+    return x if _is_same(steps, x.steps) else replace(x, steps=steps, varies=True)
 
 
 def _mark_step(x: Step, y: Step) -> Any:
     _require(type(x) is type(y))
-    return x if isinstance(x, Host) else _MARK[type(x)](x, y)
+    return _MARK[type(x)](x, y)
 
 
 def _mark_kernel(x: Kernel, y: Kernel) -> Kernel:
     lines, others = x.live_lines(), y.live_lines()
     _require(x.inner == y.inner and len(lines) == len(others) and len(x.stores) == len(y.stores))
     numbers, known = {id(line): i for i, line in enumerate(others)}, dict[int, KernelLine]()
-    for i, (line, other) in enumerate(zip(lines, others, strict=True)):
+    for line, other in zip(lines, others, strict=True):
         known[id(line)] = _mark_line(line, other, known)
         # the same line of both: arguments are in the same places
         _require(all(lines[numbers[id(b)]] is a for a, b in zip(line.args, other.args, strict=True)))
-        _require(numbers[id(other)] == i)
     stores = [_mark_store(s, t, known) for s, t in zip(x.stores, y.stores, strict=True)]
-    division = _mark_division(x.division, y.division)
-    return Kernel(_mark_all(x.extents, y.extents), x.inner, list(known.values()), stores, division)
+    extents = _mark_all(x.extents, y.extents)
+    if extents is x.extents and _is_same(stores, x.stores):
+        return x
+    return Kernel(extents, x.inner, list(known.values()), stores)
 
 
 def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> KernelLine:
@@ -180,7 +174,7 @@ def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> Ke
         y.kind, y.dtype, y.axes, y.phase, len(y.args), y.compute_dtype, y.word, y.weight, len(y.places)
     )  # fmt: skip
     _require(same and (x.buffer is None) == (y.buffer is None))
-    return replace(
+    marked: KernelLine = _replace(
         x,
         args=tuple([known[id(a)] for a in x.args]),
         number=_mark_number(x.number, y.number) if x.kind == "number" else x.number,
@@ -188,15 +182,16 @@ def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> Ke
         offset=_mark(x.offset, y.offset),
         places=_mark_places(x.places, y.places),
     )
+    return marked
 
 
 def _mark_places(x: tuple[tuple[int, int], ...], y: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     return tuple([(_mark(a, c), _mark(b, d)) for (a, b), (c, d) in zip(x, y, strict=True)])
 
 
-def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Store:
+def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Any:
     _require((x.word, x.accumulates, len(x.args)) == (y.word, y.accumulates, len(y.args)))
-    return replace(
+    return _replace(
         x,
         line=known[id(x.line)],
         strides=_mark_all(x.strides, y.strides),
@@ -206,55 +201,58 @@ def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Store:
     )
 
 
-def _mark_division(x: Division | None, y: Division | None) -> Division | None:
-    if x is None or y is None:
-        _require(x is y)
-        return None
-    _require(x.axis == y.axis and len(x.piece_strides) == len(y.piece_strides))
-    pieces = {b: _mark(n, m) for (b, n), m in zip(x.piece_strides.items(), y.piece_strides.values(), strict=True)}
-    return replace(x, blocks=_mark(x.blocks, y.blocks), piece_strides=pieces)
+def _mark_layout(x: Any, y: Any) -> Any:
+    if not isinstance(x, Layout):
+        return x
+    _require(isinstance(y, Layout) and x.buffer.dtype == y.buffer.dtype)
+    return _replace(
+        x, shape=_mark_all(x.shape, y.shape), strides=_mark_all(x.strides, y.strides), offset=_mark(x.offset, y.offset)
+    )
 
 
-def _mark_layout(x: Layout, y: Layout) -> Layout:
-    _require(x.buffer.dtype == y.buffer.dtype)
-    return Layout(
-        x.buffer, _mark_all(x.shape, y.shape), _mark_all(x.strides, y.strides), _mark(x.offset, y.offset)
-    )  # fmt: skip
-
-
-def _mark_layouts(x: tuple[Layout, ...], y: tuple[Layout, ...]) -> tuple[Layout, ...]:
+def _mark_layouts(x: tuple[Any, ...], y: tuple[Any, ...]) -> tuple[Any, ...]:
     _require(len(x) == len(y))
     return tuple(map(_mark_layout, x, y))
 
 
-def _mark_product(x: Product, y: Product) -> Product:
-    return Product(
-        _mark_layout(x.out, y.out), _mark_layout(x.left, y.left), _mark_layout(x.right, y.right),
-        _mark_number(x.alpha, y.alpha), _mark_number(x.beta, y.beta), _mark(x.blocks, y.blocks),
-    )  # fmt: skip
+def _mark_product(x: Product, y: Product) -> Any:
+    return _replace(
+        x,
+        out=_mark_layout(x.out, y.out),
+        left=_mark_layout(x.left, y.left),
+        right=_mark_layout(x.right, y.right),
+        alpha=_mark_number(x.alpha, y.alpha),
+        beta=_mark_number(x.beta, y.beta),
+    )
 
 
-def _mark_loop(x: Loop, y: Loop) -> Loop:
+def _mark_loop(x: Loop, y: Loop) -> Any:
     fixed = operator.attrgetter("kind", "carried", "reverse")
     _require(fixed(x) == fixed(y) and len(x.programs) == len(y.programs) and (x.number is None) == (y.number is None))
-    return replace(
+    return _replace(
         x,
         programs=tuple(map(_mark_program, x.programs, y.programs)),
         inputs=_mark_layouts(x.inputs, y.inputs),
         moves=_mark_all(x.moves, y.moves),
         outputs=_mark_layouts(x.outputs, y.outputs),
         shifts=_mark_all(x.shifts, y.shifts),
-        number=None if x.number is None or y.number is None else _mark_layout(x.number, y.number),
+        number=_mark_layout(x.number, y.number),
         rounds=_mark(x.rounds, y.rounds),
     )
 
 
-def _mark_blocks(x: Blocks, y: Blocks) -> Blocks:
+def _mark_host(x: Host, y: Host) -> Any:
+    if x.routine is None or y.routine is None:  # only a routine is part of the text
+        return x
+    return _replace(x, args=_mark_layouts(x.args, y.args), outs=_mark_layouts(x.outs, y.outs))
+
+
+def _mark_blocks(x: Blocks, y: Blocks) -> Any:
     _require(len(x.steps) == len(y.steps) and len(x.moves) == len(y.moves))
     moves = {b: _mark(n, m) for (b, n), m in zip(x.moves.items(), y.moves.values(), strict=True)}
-    return Blocks(_mark(x.count, y.count), list(map(_mark_step, x.steps, y.steps)), moves)
+    return _replace(x, count=_mark(x.count, y.count), steps=list(map(_mark_step, x.steps, y.steps)), moves=moves)
 
 
 _MARK: dict[type, Callable[[Any, Any], Any]] = {
-    Kernel: _mark_kernel, Product: _mark_product, Loop: _mark_loop, Blocks: _mark_blocks,
+    Kernel: _mark_kernel, Product: _mark_product, Loop: _mark_loop, Host: _mark_host, Blocks: _mark_blocks,
 }  # fmt: skip

@@ -17,6 +17,7 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.arithmetic import hypot
 from ..ops.elementwise.pointwise import add, divide, expm1, multiply, relu, sigmoid, square, subtract, tanh, where
 from ..ops.elementwise.pointwise import softplus as plain_softplus
+from ..ops.fusion import fuse
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape import arrange
 from ..ops.shape.reshaping import astype
@@ -36,6 +37,7 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     return functions.gelu(x, approximate=approximate in (True, "tanh"))
 
 
+@fuse
 @attributed_to_caller
 def quick_gelu(x: Any, /) -> Any:
     """x * sigmoid(1.702 x), a cheap approximation of `gelu`.
@@ -59,6 +61,7 @@ def swish(x: Any, /) -> Any:
     return functions.silu(x)
 
 
+@fuse
 @attributed_to_caller
 def mish(x: Any, /) -> Any:
     """x * tanh(softplus(x)).
@@ -71,6 +74,7 @@ def mish(x: Any, /) -> Any:
     return multiply(x, tanh(plain_softplus(x)))
 
 
+@fuse
 @attributed_to_caller
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     """log(1 + exp(beta x)) / beta, without overflow; with a `threshold`, x itself where beta x is above it.
@@ -85,6 +89,7 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     return smooth if threshold is None else where(scaled > threshold, x, smooth)
 
 
+@fuse
 @attributed_to_caller
 def logsigmoid(x: Any, /) -> Any:
     """log(sigmoid(x)), exact where sigmoid underflows.
@@ -96,6 +101,7 @@ def logsigmoid(x: Any, /) -> Any:
     return multiply(plain_softplus(-as_value(x)), -1)
 
 
+@fuse
 @attributed_to_caller
 def softsign(x: Any, /) -> Any:
     """x / (1 + |x|).
@@ -108,6 +114,7 @@ def softsign(x: Any, /) -> Any:
     return divide(x, abs(x) + 1)
 
 
+@fuse
 @attributed_to_caller
 def tanhshrink(x: Any, /) -> Any:
     """x - tanh(x).
@@ -120,6 +127,7 @@ def tanhshrink(x: Any, /) -> Any:
     return subtract(x, tanh(x))
 
 
+@fuse
 @attributed_to_caller
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
     """softmax(-x) along an axis: the smallest weighs most.
@@ -141,6 +149,7 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
     return multiply(first, gate(second))
 
 
+@fuse
 @attributed_to_caller
 def glu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second.
@@ -152,6 +161,7 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, sigmoid, "glu")
 
 
+@fuse
 @attributed_to_caller
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `gelu` of the second.
@@ -163,6 +173,7 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, gelu, "geglu")
 
 
+@fuse
 @attributed_to_caller
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `silu` of the second.
@@ -174,6 +185,7 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, functions.silu, "swiglu")
 
 
+@fuse
 @attributed_to_caller
 def reglu(x: Any, /, *, axis: int = -1) -> Any:
     """The first half along an axis times `relu` of the second.
@@ -197,6 +209,7 @@ def _rectify_with(x: Any, below: Any) -> Any:
     return where(above, x, below(where(above, 0, x)))
 
 
+@fuse
 @attributed_to_caller
 def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     """x above zero, `negative_slope * x` below; the slope at 0 is the one below.
@@ -208,6 +221,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     return _rectify_with(x, lambda low: low * negative_slope)
 
 
+@fuse
 @attributed_to_caller
 def prelu(x: Any, /, weight: Any) -> Any:
     """`leaky_relu` whose slope is learned: one value, or one for each channel (axis 1).
@@ -229,6 +243,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
     return where(x > 0, x, weight * x)
 
 
+@fuse
 @attributed_to_caller
 def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bool = False, key: Any = None) -> Any:
     """`leaky_relu` with a slope drawn for each element while training, and the mean slope otherwise.
@@ -251,6 +266,7 @@ def _float_dtype(x: Any) -> Any:
     return found.dtype if found.inexact else "float64"
 
 
+@fuse
 @attributed_to_caller
 def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x) - 1)` below; the slope at 0 is `alpha`.
@@ -262,6 +278,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     return _rectify_with(x, lambda low: expm1(low) * alpha)
 
 
+@fuse
 @attributed_to_caller
 def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     """x above zero, `alpha * (exp(x / alpha) - 1)` below: smooth at 0 for every alpha.
@@ -275,6 +292,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     return _rectify_with(x, lambda low: expm1(low / alpha) * alpha)
 
 
+@fuse
 @attributed_to_caller
 def selu(x: Any, /) -> Any:
     """A scaled `elu` under which activations keep mean 0 and variance 1 from layer to layer.
@@ -286,6 +304,7 @@ def selu(x: Any, /) -> Any:
     return multiply(elu(x, SELU_ALPHA), SELU_SCALE)
 
 
+@fuse
 @attributed_to_caller
 def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     """(x + sqrt(x^2 + b)) / 2: like softplus, without exponentials.
@@ -304,6 +323,7 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     return multiply(where(above, total, b / total), 0.5)
 
 
+@fuse
 @attributed_to_caller
 def relu_squared(x: Any, /) -> Any:
     """max(x, 0)^2.
@@ -315,6 +335,7 @@ def relu_squared(x: Any, /) -> Any:
     return square(relu(as_value(x)))
 
 
+@fuse
 @attributed_to_caller
 def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135954999579) -> Any:
     """scale * max(x, 0)^2 + bias; with the defaults a normal variable keeps mean 0 and variance 1.
@@ -332,6 +353,7 @@ def _clamp_flat(x: Any, low: float, high: float) -> Any:
     return where(inside, x, as_constant(functions.clip(x, low, high)))
 
 
+@fuse
 @attributed_to_caller
 def relu6(x: Any, /) -> Any:
     """min(max(x, 0), 6); the slope is 0 at both corners.
@@ -343,6 +365,7 @@ def relu6(x: Any, /) -> Any:
     return _clamp_flat(as_value(x), 0, 6)
 
 
+@fuse
 @attributed_to_caller
 def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x clamped between two bounds; the slope is 0 at both corners (`pb.clip` passes the gradient there).
@@ -356,6 +379,7 @@ def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return _clamp_flat(as_value(x), min_val, max_val)
 
 
+@fuse
 @attributed_to_caller
 def hardsigmoid(x: Any, /) -> Any:
     """The straight line (x + 3) / 6 clamped to [0, 1].
@@ -367,6 +391,7 @@ def hardsigmoid(x: Any, /) -> Any:
     return multiply(_clamp_flat(as_value(x) + 3.0, 0, 6), 1 / 6)
 
 
+@fuse
 @attributed_to_caller
 def hardswish(x: Any, /) -> Any:
     """x * hardsigmoid(x); the slope is 0 at -3 and 1 at 3.
@@ -385,6 +410,7 @@ def _check_lambd(lambd: Any, what: str) -> Any:
     return lambd
 
 
+@fuse
 @attributed_to_caller
 def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x, and 0 where |x| is at most `lambd`.
@@ -397,6 +423,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     return where(abs(x) <= _check_lambd(lambd, "hardshrink"), 0.0, x)
 
 
+@fuse
 @attributed_to_caller
 def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x moved towards 0 by `lambd`, and 0 where |x| is at most that.
@@ -409,6 +436,7 @@ def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     return subtract(x, functions.clip(x, -lambd, lambd))
 
 
+@fuse
 @attributed_to_caller
 def threshold(x: Any, /, threshold: float, value: float) -> Any:
     """x where it is above the threshold, else a fixed value.

@@ -12,6 +12,7 @@ from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.concrete import as_bare_array, is_concrete
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import divide, equal, greater, maximum, multiply, not_equal, where
+from ..ops.fusion import fuse
 from ..ops.index import indexing
 from ..ops.index.normalize import namespace_for
 from ..ops.index.segments import segment_max, segment_sum
@@ -43,6 +44,7 @@ def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: f
     return indices, where(long, rows * (max_norm / where(long, size, 1.0)), rows)
 
 
+@fuse
 @attributed_to_caller
 def embedding(
     indices: Any,

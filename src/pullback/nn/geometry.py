@@ -11,15 +11,18 @@ from ..arrays.node import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_integer
 from ..ops.dispatch import as_value, ndim, shape
+from ..ops.fusion import fuse
 from ..ops.shape import reshaping
 from ..ops.window.patches import Pairs, Sizes
 
 P = ParamSpec("P")
 
 
-def over_axes(rank: int, function: Callable[Concatenate[str, P], Any]) -> Callable[[Any], Callable[P, Any]]:
+def over_axes(
+    rank: int, function: Callable[Concatenate[str, P], Any], fused: bool = False
+) -> Callable[[Any], Callable[P, Any]]:
     """The public form of `function(name, x, ...)` for x of `rank` spatial axes, (n, channels, *sizes) or without n. It
-    has the name and docstring of what it decorates, and the parameters of the function.
+    has the name and docstring of what it decorates, and the parameters of the function; `fused` by `pb.fuse`.
     """
 
     def name(stub: Callable[[], None]) -> Callable[P, Any]:
@@ -29,7 +32,8 @@ def over_axes(rank: int, function: Callable[Concatenate[str, P], Any]) -> Callab
         functools.update_wrapper(run, stub)
         _, *parameters = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
-        return attributed_to_caller(run)  # type: ignore[arg-type]
+        made: Callable[P, Any] = attributed_to_caller(run)  # type: ignore[arg-type]
+        return fuse(made) if fused else made
 
     return name
 

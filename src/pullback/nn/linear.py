@@ -10,10 +10,12 @@ from ..ops.contract.einsum import einsum
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import add
+from ..ops.fusion import fuse
 from ..ops.shape import reshaping
 from .arguments import as_floats
 
 
+@fuse
 @attributed_to_caller
 def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias: the weight has one row for each feature that comes out.
@@ -34,6 +36,7 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     return add(y, bias)
 
 
+@fuse
 @attributed_to_caller
 def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:
     """out[..., o] = sum over i, j of x[..., i] weight[o, i, j] y[..., j], plus bias.

@@ -169,14 +169,19 @@ def batch_norm(
     """
     x = require_rank(as_floats(x, "batch_norm"), 2, "batch_norm", "(batch, channels, ...)")
     axis = normalize_axis(axis, ndim(x), "batch_norm")
-    w, b = _expand_channels(x, axis, "batch_norm", weight=weight, bias=bias)
     if training:
-        return _normalize_by_batch(x, running_mean, running_var, w, b, momentum, eps, axis)
-    if running_mean is None or running_var is None:
+        return _normalize_by_batch(x, running_mean, running_var, weight, bias, momentum, eps, axis)
+    return _normalize_by_running(x, running_mean, running_var, weight, bias, eps, axis), running_mean, running_var
+
+
+@fuse
+@attributed_to_caller
+def _normalize_by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float, axis: int) -> Any:
+    w, b = _expand_channels(x, axis, "batch_norm", weight=weight, bias=bias)
+    if mean is None or var is None:
         raise ArgumentError("batch_norm: without training it wants running_mean and running_var.")
-    m, v = _expand_channels(x, axis, "batch_norm", running_mean=running_mean, running_var=running_var)
-    y = (widen(x) - m) / _safe_stddev(v, eps)
-    return _scale_and_shift(y, w, b, x), running_mean, running_var
+    m, v = _expand_channels(x, axis, "batch_norm", running_mean=mean, running_var=var)
+    return _scale_and_shift((widen(x) - m) / _safe_stddev(v, eps), w, b, x)
 
 
 @attributed_to_caller
@@ -184,9 +189,11 @@ def _normalize_and_scale(x: Any, away: Any, spread: Any, w: Any, b: Any, eps: fl
     return _scale_and_shift(divide(away, _safe_stddev(spread, eps)), w, b, x)
 
 
+@fuse
 def _normalize_by_batch(
-    x: Any, mean: Any, var: Any, w: Any, b: Any, momentum: float, eps: float, axis: int
+    x: Any, mean: Any, var: Any, weight: Any, bias: Any, momentum: float, eps: float, axis: int
 ) -> tuple[Any, Any, Any]:
+    w, b = _expand_channels(x, axis, "batch_norm", weight=weight, bias=bias)
     axes = tuple(a for a in range(ndim(x)) if a != axis)
     count = math.prod(shape(x)[a] for a in axes)
     if not count:
@@ -206,6 +213,7 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
     return reshaping.reshape(old + (new - old) * momentum, (spec_of(old).size,))
 
 
+@fuse
 @attributed_to_caller
 def local_response_norm(
     x: Any, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
@@ -232,6 +240,7 @@ def clamp_min(x: Any, least: float) -> Any:
     return where(less(x, least), least, x)
 
 
+@fuse
 @attributed_to_caller
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
     """x over its p-norm along an axis, or over `eps` where the norm is smaller.
@@ -245,6 +254,7 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
     return divide(x, clamp_min(vector_norm(x, axis=axis, keepdims=True, ord=p), eps))
 
 
+@fuse
 @attributed_to_caller
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
     """The cosine of the angle between x and y along an axis; a norm below `eps` counts as `eps`.
@@ -264,6 +274,7 @@ def _one_where_zero(size: Any) -> Any:
     return where(equal(size, 0), 1.0, size)
 
 
+@fuse
 @attributed_to_caller
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:
     """g v / |v|: a direction v and its length g apart, one length for each index along an axis (None: one for all).

@@ -18,6 +18,7 @@ from ..errors import ArgumentError, ShapeError
 from ..ops.contract.matrix_products import matmul
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise import pointwise
+from ..ops.fusion import fuse
 from ..ops.shape import reshaping
 from ..ops.shape.arrange import split
 from ..transforms.control.scan import scan
@@ -53,6 +54,7 @@ def _make_rnn_step(activation: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda at, h, weight, bias: activation(pointwise.add(at, _affine(h, weight, bias)))
 
 
+@fuse
 @attributed_to_caller
 def lstm_cell(
     x: Any, state: tuple[Any, Any], w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None
@@ -68,6 +70,7 @@ def lstm_cell(
     return _lstm_step(_affine(as_value(x), w_input, bias), state, w_hidden, bias_hidden)
 
 
+@fuse
 @attributed_to_caller
 def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None) -> Any:
     """One step of `gru`: h after x.
@@ -80,6 +83,7 @@ def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias
     return _gru_step(_affine(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
 
 
+@fuse
 @attributed_to_caller
 def rnn_cell(
     x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,
@@ -95,6 +99,7 @@ def rnn_cell(
     return _make_rnn_step(activation)(_affine(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
 
 
+@fuse
 @attributed_to_caller
 def lstm(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
@@ -116,6 +121,7 @@ def lstm(
     return _unroll("lstm", x, *weights, 4, _lstm_step, state, lengths, reverse)
 
 
+@fuse
 @attributed_to_caller
 def gru(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *, state: Any = None,
@@ -134,6 +140,7 @@ def gru(
     return _unroll("gru", x, w_input, w_hidden, bias, bias_hidden, 3, _gru_step, state, lengths, reverse)
 
 
+@fuse
 @attributed_to_caller
 def rnn(
     x: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None, *,

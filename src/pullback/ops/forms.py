@@ -26,6 +26,12 @@ class Reduce(NamedTuple):
     word: str
 
 
+class Check:
+    """The first argument itself, or an error where it is not zero and the second has a flag set."""
+
+    __slots__ = ()
+
+
 class Contract(NamedTuple):
     """A sum of products: `equation(specs, static)` returns the labels of the arguments and of the result."""
 
@@ -60,6 +66,15 @@ class Join:
     """The arguments side by side along the static `axis`."""
 
     __slots__ = ()
+
+
+class Matrix(NamedTuple):
+    """A routine on each matrix of a stack, by a name under which a target may have it; about `weight` multiplications
+    for each element of the first argument and column of the result.
+    """
+
+    routine: str
+    weight: float = 1.0
 
 
 class Name:

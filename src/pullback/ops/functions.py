@@ -115,6 +115,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 
+@fuse
 @attributed_to_caller
 def mean_squared_error(x: Any, y: Any, /) -> Any:
     """The mean of (x - y)^2 over all elements.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _ndarray = np.ndarray
 #: Arguments of these classes are settings, which a form is made for, as are tuples of them.
-_SETTINGS = frozenset((type(None), bool, int, str, bytes, type, np.dtype, type(...), slice))
+_SETTINGS = frozenset((type(None), bool, int, str, bytes, type, type(...)))
 #: The most forms of one function. Beyond, new kinds of arguments run op by op: compiling would cost more than it saves.
 MAX_FORMS = 64
 #: The most kinds of arguments that are remembered, of which native forms are few.
@@ -111,13 +112,25 @@ class Call:
             hash(structure)
         except (PullbackError, TypeError, ValueError):
             leaves, structure = [tree], None
-        if structure is None or (len(leaves) == 1 and leaves[0] is tree):
-            return Declined(f"an argument is a {type(tree).__name__}, no array and no setting")
+        if structure is None:
+            return self._add_record(tree)
         self.key += (Call, structure, dict_key_order(tree))
         for leaf in leaves:
             if (why := self._add(leaf)) is not None:
                 return why
         return None
+
+    def _add_record(self, x: Any) -> Declined | None:
+        """A dtype, or a frozen dataclass of settings, which is one setting."""
+        if isinstance(x, np.dtype):
+            self.key += (np.dtype, x)
+            return None
+        count = len(self.values)
+        if is_dataclass(x) and x.__dataclass_params__.frozen:  # type: ignore[union-attr]
+            self.key.append(type(x))
+            if all(self._add(getattr(x, f.name)) is None for f in fields(x)) and len(self.values) == count:
+                return None
+        return Declined(f"an argument is a {type(x).__name__}, no array and no setting")
 
 
 class Fusion:
@@ -139,7 +152,7 @@ class Fusion:
         if mode is not PLAIN:
             if mode.tracing is not None:
                 return _TRACED, []
-            if mode.instruments is not None:
+            if mode.instruments is not None and mode.instruments.watches_ops:
                 return _WATCHED, []
         call = Call()
         why = call.read(args, kwargs)
@@ -170,14 +183,14 @@ class Fusion:
         for key in [key for key, form in self.forms.items() if type(form) is Declined]:
             del self.forms[key], self.specs[key]
 
-    def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any], mode: Modes) -> Any:
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any]) -> Any:
         """The result of a call in its form. Where native code refuses numbers (an index out of range), the function
         itself runs, and raises its own error.
         """
         if type(form) is Declined:
             return self.function(*args, **kwargs)
         try:
-            return form.run(values, mode)
+            return form.run(values)
         except PullbackError:
             return self.function(*args, **kwargs)
 
@@ -208,9 +221,8 @@ def fuse(function: Callable[P, R]) -> Callable[P, R]:
         if (switch := uses_native_code()) is not True:
             result: R = function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)
             return result
-        mode = modes()
-        form, values = find(args, kwargs, mode)
-        found: R = run(args, kwargs, form, values, mode)
+        form, values = find(args, kwargs, modes())
+        found: R = run(args, kwargs, form, values)
         return found
 
     fused.fusion = fusion  # type: ignore[attr-defined]

@@ -37,6 +37,10 @@ def as_formula(formula: Callable[..., Any] | Formula) -> Formula:
     return Formula(formula, code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
+class StaticMark:
+    """Abstract: an object of the package, one of its kind, that may stand in a static parameter."""
+
+
 class MaskedCotangent:
     """A cotangent that is structurally zero off its mask, as `where` sends to the branch not selected.
 
@@ -120,9 +124,15 @@ class Op:
 
     `stops_tapes`: a tape sees no derivative, but tangents pass (what `no_grad` means in a program).
 
+    `masked(bars, args, positions)` belongs to an op that runs a program: the shares of masked cotangents, one for each
+    result, found op by op.
+
     `effects` says what passes, budgets and the scheduler may do with its calls.
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
+
+    `direct(*specs, **static)` gives the NumPy function of the arrays alone that computes the op's value with the least
+    overhead; None: `value` with its parameters bound.
     """
 
     name: str
@@ -143,9 +153,11 @@ class Op:
     statics: Mapping[str, Any] | None = None
     follow: Callable[..., Any] | None = None
     meet: Callable[..., None] | None = None
+    direct: Callable[..., Any] | None = None
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False
+    masked: Callable[..., Any] | None = None
     rules: dict[Any, PullRule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:
@@ -212,7 +224,7 @@ class PullRule:
         self._joint = None if op.joint is None else tuple(self._lookup(name) for name in op.joint.names)
         self._lookups = {i: self._lookups_of(i) for i in needs} if self._joint is None else {}
         self.keeps = self._positions_to_keep()
-        self.carries_masks = op.rearranges or op.family in ("elementwise", "contraction")
+        self.carries_masks = op.rearranges or op.family in ("elementwise", "contraction") or op.masked is not None
         self.plain: list[Any] = [None] * 6
 
     def _lookups_of(self, position: int) -> tuple[tuple[str, Any], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +14,21 @@ from ..arrays.spec import spec_of
 from ..errors import PullbackError
 from ..ops.dispatch import compute
 from ..ops.families import broadcast_shape
-from ..ops.forms import Cast, Expand, ScatterAdd
-from ..ops.op import IDENTITY, OPAQUE, Algebra
+from ..ops.forms import Cast, Expand, Gather, Reduce, ScatterAdd
+from ..ops.op import IDENTITY, OPAQUE, PURE, Algebra
 from ..ops.shape.reshaping import broadcast_op, reshape_op
 from .ir import Equation, Program, Symbol
+from .loops import share_loops, value_key
+from .masks import Masks
+from .scatters import compare_for_scatter
 from .stage import stage
 from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
+#: Beside the largest value of a program, one with this part of its elements is small.
+SMALL_SHARE = 64
+_VIEWS = broadcast_op, reshape_op
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
@@ -95,31 +102,45 @@ def expand(program: Program) -> Program:
     """Expand ops that can be expressed in others, such as a root search as a loop; at compile time alone, since they
     have their own derivatives.
     """
-    if not any(isinstance(e.op.form, Expand) for e in program.equations):
-        return program
+    return _expand_by(program, _expansion_of)
+
+
+def _expansion_of(e: Equation) -> Callable[..., Any] | None:
+    if isinstance(e.op.form, Expand):
+        return functools.partial(e.op.form.function, **e.static)
+    return compare_for_scatter(e) if isinstance(e.op.form, ScatterAdd) else None
+
+
+def _expand_by(program: Program, expansion_of: Callable[[Equation], Callable[..., Any] | None]) -> Program:
+    """The program with each equation replaced by the ops of a function of its arguments, where there is one."""
     names = Substitution()
-    equations = tuple(_expand_equations(program.equations, names))
+    equations = tuple(_expand_equations(program.equations, names, expansion_of))
+    if not names.known:
+        return program
     return dataclasses.replace(program, equations=equations, outputs=tuple(map(names.lookup, program.outputs)))
 
 
-def _expand_equations(equations: Sequence[Equation], names: Substitution) -> list[Equation]:
+def _expand_equations(
+    equations: Sequence[Equation], names: Substitution, expansion_of: Callable[[Equation], Callable[..., Any] | None]
+) -> list[Equation]:
     lines: list[Equation] = []
     for e in equations:
         e = names.equation(e)
-        expansion = _stage_expansion(e) if isinstance(e.op.form, Expand) else None
+        function = expansion_of(e)
+        expansion = None if function is None else _stage_expansion(e, function)
         if expansion is None:
             lines.append(e)
             continue
         arguments = [a for a in e.args if isinstance(a, Symbol)]
         for symbol, argument in zip(expansion.inputs, arguments, strict=True):
             names.substitute(symbol, argument)
-        lines += _expand_equations(expansion.equations, names)
+        lines += _expand_equations(expansion.equations, names, expansion_of)
         for old, new in zip(e.results, expansion.outputs, strict=True):
             names.substitute(old, names.lookup(new))
     return lines
 
 
-def _stage_expansion(e: Equation) -> Program | None:
+def _stage_expansion(e: Equation, expansion: Callable[..., Any]) -> Program | None:
     """An equation as a program of its symbols; None if its op cannot do that here."""
     places = [i for i, a in enumerate(e.args) if isinstance(a, Symbol)]
 
@@ -127,13 +148,13 @@ def _stage_expansion(e: Equation) -> Program | None:
         args = list(e.args)
         for i, s in zip(places, symbols, strict=True):
             args[i] = s
-        return e.op.form.function(*args, **e.static)
+        return expansion(*args)
 
     try:
-        expansion = stage(function, *(e.args[i].spec for i in places))
+        staged = stage(function, *(e.args[i].spec for i in places))
     except PullbackError:  # it needs concrete values or what has no spec: NumPy executes it, and raises
         return None
-    return None if any(o is None for o in expansion.outputs) else expansion
+    return None if any(o is None for o in staged.outputs) else staged
 
 
 def absorb_numbers(program: Program) -> Program:
@@ -141,7 +162,6 @@ def absorb_numbers(program: Program) -> Program:
     on that array; what they compute of such arrays alone is one number too.
     """
     numbers: dict[int, Any] = {}
-    seen: list[Equation] = []  # ids stay valid while their objects live
 
     def rewrite(e: Equation) -> Equation:
         found = [numbers.get(id(a), a if isinstance(a, _NUMBERS) and not _has_axes(a) else None) for a in e.args]
@@ -158,9 +178,7 @@ def absorb_numbers(program: Program) -> Program:
         shape = broadcast_shape(e.op.name, *(spec_of(a).shape for a in args))
         return Equation(e.results, e.op, args, e.static) if shape == result.spec.shape else e
 
-    for e in program.equations:
-        seen.append(rewrite(e))
-    return dataclasses.replace(program, equations=tuple(seen))
+    return dataclasses.replace(program, equations=tuple(map(rewrite, program.equations)))
 
 
 def _is_plain_elementwise(e: Equation) -> bool:
@@ -206,9 +224,7 @@ def merge_equal(program: Program) -> Program:
     def replace(e: Equation) -> Sequence[Any] | None:
         if not e.effects.merge:
             return None
-        args = tuple(
-            ("value", id(a)) if isinstance(a, Symbol) or is_array(a) else (type(a).__name__, repr(a)) for a in e.args
-        )
+        args = tuple([value_key(a) for a in e.args])
         key = (id(e.op), args, repr(sorted(e.static.items(), key=lambda item: item[0])))
         if key in seen:
             return seen[key]
@@ -216,6 +232,13 @@ def merge_equal(program: Program) -> Program:
         return None
 
     return _rewrite(program, replace)
+
+
+def drop_repeated_masks(program: Program) -> Program:
+    """Drop selections that change nothing: cotangents are masked at every op."""
+    masks = Masks(program)
+    once = dataclasses.replace(program, equations=tuple(map(masks.select_once, program.equations)))
+    return _rewrite(once, Masks(once).find_selected)
 
 
 def drop_unused(program: Program) -> Program:
@@ -229,15 +252,19 @@ def drop_unused(program: Program) -> Program:
     return program if len(live) == len(program.equations) else dataclasses.replace(program, equations=tuple(live[::-1]))
 
 
-def hoist_scalars(program: Program) -> Program:
-    """Move scalars that depend on scalars alone (a learning rate, a step count) before everything else, so that they do
-    not separate two loops that could be fused.
+def hoist_small(program: Program) -> Program:
+    """Move what depends on small values alone (a learning rate, the labels of rows) before everything else, so that it
+    does not separate two loops that could be fused. Scalars are small; so is what is small beside the largest value.
     """
-    early = {id(x) for x in program.inputs if not x.spec.shape}
+    sizes = [s.spec.size for e in program.equations for s in e.results]
+    few = max([1, *sizes, *(s.spec.size for s in program.inputs)]) // SMALL_SHARE
+    early = {id(x) for x in program.inputs if x.spec.size <= max(1, few)}
 
     def is_early(e: Equation) -> bool:
-        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast)
-        return alone and all(id(a) in early or (not isinstance(a, Symbol) and not _has_axes(a)) for a in e.args)
+        pure = e.op.effects is PURE and not any(isinstance(v, Program) for v in e.static.values())
+        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast | Reduce | Gather) or e.op in _VIEWS
+        small = all(s.spec.size <= max(1, few) for s in e.results)
+        return pure and alone and small and all(id(a) in early or not isinstance(a, Symbol) for a in e.args)
 
     first, rest = [], []
     for e in program.equations:
@@ -255,6 +282,6 @@ def _has_axes(x: Any) -> bool:
 
 #: The passes in the order in which they run.
 PASSES = (
-    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, drop_unused,
-    hoist_scalars,
+    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, share_loops,
+    drop_repeated_masks, drop_unused, hoist_small,
 )  # fmt: skip

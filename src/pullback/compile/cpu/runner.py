@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ from ..schedule.arena import round_up
 from ..schedule.cost import estimate_nanoseconds
 from ..schedule.index_checks import find_index_checks
 from ..target import Compilation
-from ..varying import mark_spec
 from .program.operands import read_numbers_from_table
-from .program.parallel_call import PARALLEL
+from .program.parallel_call import PARALLEL, has_blocks
 from .runtime.callbacks import HostCallbacks
-from .runtime.entry import make_python_function, render_entry
+from .runtime.entry import WITH_RESULTS, ProgramEntry
 from .runtime.link import link
 from .runtime.pool import POOL
+from .window.routine import register_symbols
 
 _OUT_OF_RANGE = "jit: an index was out of range for the array it points into."
 
@@ -42,58 +42,79 @@ class CpuRunner:
         pieces = [p for p in self.code.pieces if isinstance(p, str)]
         self.is_one_piece = len(pieces) == len(self.code.pieces)
         buffers = [*self.steps.inputs, *self.steps.new_outputs]
-        given = self._checked_specs([*specs, *(s for i, s in enumerate(outs) if i not in self.donated)])
-        written = {*self.donated.values(), *range(len(specs), len(given))}
         self.size = len(buffers) + 2 + len(self.code.constants)
-        entry = render_entry(
-            given, written, [self.code.table[b] for b in buffers], self.size, pieces if self.is_one_piece else [],
-            self.is_one_piece and self.is_long(),
-        )  # fmt: skip
-        self.text, numbers = read_numbers_from_table(f"{self.code.text}\n{entry}")
-        self.uses_pool = PARALLEL in self.text
-        self.linked = link(self.text, ["call", *pieces], numbers)
+        self.text, numbers = read_numbers_from_table(self.code.text)
+        self.uses_pool = PARALLEL in self.text and has_blocks(self.steps)
+        register_symbols(self.text)
+        self.linked = link(self.text, pieces, numbers)
+        compilation.source = self.linked.source
         self.arena = self._new_arena()
-        # what stays the same from call to call is written into the module once
-        rest = (ctypes.c_void_p * self.size).from_address(self.linked.engine.get_global_value_address("rest"))
-        rest[len(buffers)] = self._start_of(self.arena)
-        for i, constant in enumerate(self.code.constants):
-            rest[len(buffers) + 2 + i] = constant.ctypes.data
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None
-        # the function refers to the method record, which must stay alive
-        self.call, self._method = make_python_function(self.linked.addresses["call"], "compiled")
+        new = [s for i, s in enumerate(outs) if i not in self.donated]
+        places = [self.code.table[b] for b in buffers]
+        self.entry = ProgramEntry(specs, new, {*self.donated.values()}, places, self.size)
+        # what stays the same from call to call
+        self.entry.rest[len(buffers)] = self._start_of(self.arena)
+        self.entry.rest[len(buffers) + 2 :] = [c.ctypes.data for c in self.code.constants]
+        self.entry.owners = (self.linked, self.arena, self.code.constants, self.callbacks)
+        if self.is_one_piece:
+            self.entry.set_pieces([self.linked.addresses[name] for name in pieces], self.is_long())
+        self.call = self.entry.make_function(link, WITH_RESULTS)
         self.arena_lock = threading.Lock()
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         self.functions = {name: kind(self.linked.addresses[name]) for name in pieces}
         #: Where each result is: the input it overwrote, or ~i for the i-th new array; None if all are new.
         self.order: list[int] | None = None
         if self.donated:
-            new = itertools.count()
-            self.order = [self.donated[i] if i in self.donated else ~next(new) for i in range(len(outs))]
+            count = itertools.count()
+            self.order = [self.donated[i] if i in self.donated else ~next(count) for i in range(len(outs))]
 
-    def _checked_specs(self, specs: list[Any]) -> list[Any]:
-        """What inputs and new results must be; sizes that vary are marked."""
-        sibling = self.compilation.sibling
-        if sibling is None:
-            return specs
-        outs = [s for i, s in enumerate(sibling.out_specs) if i not in self.donated]
-        return [mark_spec(s, t) for s, t in zip(specs, (*sibling.specs, *outs), strict=True)]
+    @property
+    def direct(self) -> CpuRunner:
+        return self
 
     @property
     def workspace(self) -> list[Any]:
         return [*([self.arena] if self.steps.workspace else []), *self.code.constants]
 
     def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        if self.ranges and not self._fits(arrays):
-            return None  # the ranges are those of other arrays
-        if not all(check.is_satisfied(arrays[check.number]) for check in self.ranges):
-            raise IndexingError(f"{_OUT_OF_RANGE}\n  Nothing was written.")
+        if self.ranges and not self._check_ranges(arrays):
+            return None
         if self.uses_pool and POOL.idle:
             POOL.start()
         outs = [np.empty(shape, dtype) for shape, dtype in self.new_results]
         status = self.call(*arrays, *outs)
         if (status is not True or not self.is_one_piece) and not self._finish_call(status, arrays, outs):
             return None
-        return outs if self.order is None else [arrays[i] if i >= 0 else outs[~i] for i in self.order]
+        return self._in_order(arrays, outs)
+
+    def make_call(self, takes: int, results: int = 0, marks: bytes = b"") -> Callable[..., Any]:
+        """The native entry, which makes the results itself."""
+        native = self.entry.make_function(link, takes, results, marks)
+        if not (self.uses_pool or self.ranges or self.order):
+            return native  # type: ignore[no-any-return]
+
+        def call(*inputs: Any) -> Any:
+            if self.ranges and not self._check_ranges(inputs):
+                return False
+            if self.uses_pool and POOL.idle:
+                POOL.start()
+            found = native(*inputs)
+            return found if self.order is None or type(found) is not list else self._in_order(inputs, found)
+
+        return call
+
+    def _check_ranges(self, arrays: Sequence[Any]) -> bool:
+        """Whether arrays fit; raises if indices in them are out of range, before anything is written."""
+        if not self._fits(arrays):
+            return False  # the ranges are those of other arrays
+        if not all(check.is_satisfied(arrays[check.number]) for check in self.ranges):
+            raise IndexingError(f"{_OUT_OF_RANGE}\n  Nothing was written.")
+        return True
+
+    def _in_order(self, arrays: Sequence[Any], new: list[Any]) -> list[Any]:
+        """All results: new arrays, and inputs that were overwritten."""
+        return new if self.order is None else [arrays[i] if i >= 0 else new[~i] for i in self.order]
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
         """Whether the arrays are those the program was compiled for. Native code checks that too, after the indices."""
@@ -111,15 +132,17 @@ class CpuRunner:
             self._run_pieces_in_own_arena(arrays, outs)
         elif status is ...:
             self._run_pieces(arrays, outs, self._new_arena())
-        else:
-            self._raise_failure(status)
+        elif status is None:
+            self.raise_failure()
         return status is not False
 
-    def _raise_failure(self, status: Any) -> None:
-        """Raise the error of a native call that returned None."""
+    def raise_failure(self) -> None:
+        """Raise the error of a native call that returned None: one of Python's, or an index was out of range."""
         if self.callbacks is not None:
             self.callbacks.check()
-        self._check_indices(status)
+        # where arguments are donated, indices that are not computed were checked before
+        lost = "\n  It was computed, so donated arguments may have been overwritten before."
+        raise IndexingError(_OUT_OF_RANGE + (lost if self.donated else ""))
 
     def is_long(self) -> bool:
         """Whether the program releases the GIL: it takes long enough, or calls back into Python, where others run
@@ -164,13 +187,6 @@ class CpuRunner:
             if isinstance(piece, str):
                 self.functions[piece](ctypes.addressof(table))
                 if status.value:
-                    self._raise_failure(None)
+                    self.raise_failure()
             else:
                 piece.run(flat_array)
-
-    def _check_indices(self, status: Any) -> None:
-        """Raise if the native function returned None: an index was out of range."""
-        if status is None:
-            # where arguments are donated, indices that are not computed were checked before
-            lost = "\n  It was computed, so donated arguments may have been overwritten before."
-            raise IndexingError(_OUT_OF_RANGE + (lost if self.donated else ""))

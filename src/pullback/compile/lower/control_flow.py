@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
+from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import optimize
 from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
@@ -25,11 +28,12 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     body: Program = e.static["body"]
     carries, constants, length = e.static["carries"], e.static["constants"], e.static["length"]
     changed = _changed_carries(body, carries)
-    fixed = [i for i in range(carries + constants) if i not in changed]
+    numbers = _held_numbers(f, e.args[: carries + constants], changed)
+    fixed = [i for i in range(carries + constants) if i not in changed and i not in numbers]
     rows = list(range(carries + constants, len(body.inputs)))
     ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
     order = [*changed, *fixed, *rows]
-    steps = _lower_body(body, order, [*changed, *ys], len(changed), lower)
+    steps = _lower_body(body, order, [*changed, *ys], len(changed), lower, numbers)
     carry = [_initialize_carry(f, e.args[i]) for i in changed]
     given = [_contiguous_layout_of(f, e.args[i]) for i in (*fixed, *rows)]
     made = [f.new_layout(e.results[i].spec) for i in ys]
@@ -49,9 +53,10 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
 def _lower_repeat(f: Fuser, e: Equation, lower: Lower) -> None:
     condition, body, carries = e.static["condition"], e.static["body"], e.static["carries"]
     changed = _changed_carries(body, carries)
-    order = [*changed, *(i for i in range(len(body.inputs)) if i not in changed)]
-    test = _lower_body(condition, order, [0], 0, lower)
-    steps = _lower_body(body, order, changed, len(changed), lower)
+    numbers = _held_numbers(f, e.args, changed)
+    order = [*changed, *(i for i in range(len(body.inputs)) if i not in changed and i not in numbers)]
+    test = _lower_body(condition, order, [0], 0, lower, numbers)
+    steps = _lower_body(body, order, changed, len(changed), lower, numbers)
     carry = [_initialize_carry(f, e.args[i]) for i in changed]
     given = [_contiguous_layout_of(f, e.args[i]) for i in order[len(changed) :]]
     rounds = f.new_layout(e.results[-1].spec)
@@ -88,14 +93,31 @@ def _is_used(f: Fuser, s: Symbol) -> bool:
     return id(s) in f.used
 
 
-def _lower_body(code: Program, order: Sequence[int], wanted: Sequence[int], carried: int, lower: Lower) -> Steps:
+def _held_numbers(f: Fuser, args: Sequence[Any], changed: Sequence[int]) -> dict[int, Any]:
+    """The arguments that no round changes and that repeat one number, which the body then knows."""
+    bases = {i: f.base_value(a) for i, a in enumerate(args) if i not in changed}
+    return {i: x for i, x in bases.items() if is_array(x) and not x.ndim}
+
+
+def _lower_body(
+    code: Program,
+    order: Sequence[int],
+    wanted: Sequence[int],
+    carried: int,
+    lower: Lower,
+    numbers: Mapping[int, Any] = MappingProxyType({}),
+) -> Steps:
     """The steps of a program with its inputs in an order and some of its outputs; the first `carried` outputs
-    overwrite the first inputs.
+    overwrite the first inputs. `numbers` are inputs that are no longer any.
     """
     outputs = [code.outputs[i] for i in wanted]
     # a routine may return a number, which has no place in memory: it becomes a constant
     outputs = [o if isinstance(o, Symbol) else np.asarray(o, spec_of(o).dtype) for o in outputs]
-    program = optimize(Program(tuple(code.inputs[i] for i in order), code.equations, tuple(outputs)))
+    known = [
+        Equation((code.inputs[i],), broadcast_op, (x,), {"shape": code.inputs[i].spec.shape})
+        for i, x in numbers.items()
+    ]
+    program = optimize(Program(tuple(code.inputs[i] for i in order), (*known, *code.equations), tuple(outputs)))
     return lower(program, {i: i for i in range(carried)})
 
 

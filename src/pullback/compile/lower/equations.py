@@ -9,14 +9,15 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.spec import spec_of
-from ...ops.dispatch import compute
 from ...ops.forms import (
     Cast,
+    Check,
     Contract,
     Convolve,
     Flow,
     Gather,
     Join,
+    Matrix,
     Recompute,
     Reduce,
     ScatterAdd,
@@ -24,7 +25,7 @@ from ...ops.forms import (
     Write,
 )
 from ...program.ir import Equation, Program, Symbol
-from ..loop_ir import Host, Kernel, KernelLine, Layout, Steps, phase_after
+from ..loop_ir import Kernel, KernelLine, Layout, Steps, phase_after
 from ..target import Target
 from ..vocabulary import computation_dtype
 from .contraction import can_lower_contraction, find_in_place_updates, lower_contraction
@@ -32,6 +33,7 @@ from .control_flow import lower_control_flow
 from .convolution import can_lower_convolution, lower_convolution
 from .fuse import Fuser
 from .indexing import lower_gather, lower_scatter
+from .matrix import has_check, has_routine, lower_check, lower_matrix, lower_on_host
 from .outputs import place_output, write_donated_outputs
 from .padding import fill_kernel
 from .pooling import can_lower_pooling, lower_pooling
@@ -198,25 +200,15 @@ def find_donated_target(f: Fuser, e: Equation) -> Layout | None:
 def store_separately(f: Fuser, x: Any, target: Layout) -> None:
     """`Fuser.put` in a new last step, so that writes keep their order."""
     # `put` would store in the kernel that computes x, earlier than the writes before: hide it meanwhile
-    made = f.kernel_values.pop(id(x), None)
-    if made is not None and id(x) not in f.places:
-        f.kernel_values[id(x)] = made
-        f.layout_of(x)
-        f.kernel_values.pop(id(x))
+    base = f.base_value(x)
+    made = f.kernel_values.pop(id(base), None)
+    if made is not None and id(base) not in f.places:
+        f.kernel_values[id(base)] = made
+        f.layout_of(base)
+        f.kernel_values.pop(id(base))
     f.put(x, target)
     if made is not None:
-        f.kernel_values[id(x)] = made
-
-
-def lower_on_host(f: Fuser, e: Equation) -> None:
-    args = tuple(f.layout_of(a) if isinstance(a, Symbol) or (is_array(a) and a.ndim) else a for a in e.args)
-    outs = tuple(f.new_layout(s.spec) for s in e.results)
-    op, static = e.op, e.static
-    call = lambda *arrays: compute(op, arrays, static)  # noqa: E731
-    f.steps.append(Host(op.name, call, args, outs, op.is_repeatable(static)))
-    for s, layout in zip(e.results, outs, strict=True):
-        f.places[id(s)] = layout
-        f.note(len(f.steps) - 1, layout.buffer)
+        f.kernel_values[id(base)] = made
 
 
 def lower_flow(f: Fuser, e: Equation) -> None:
@@ -248,4 +240,6 @@ RULES: dict[type, tuple[Callable[[Fuser, Equation], bool], Callable[[Fuser, Equa
     Gather: (indexes_by_arrays, lower_gather),
     ScatterAdd: (always, lower_place),
     Write: (always, lower_write),
+    Matrix: (has_routine, lower_matrix),
+    Check: (has_check, lower_check),
 }

@@ -33,6 +33,10 @@ from ..vocabulary import Weigher, computation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
 from .views import view_layouts
 
+#: The points from which on a domain is worth a look for a kernel over it, and among how many steps.
+LARGE_DOMAIN = 1 << 12
+RECENT_STEPS = 8
+
 
 @dataclass(slots=True)
 class KernelValue:
@@ -61,12 +65,15 @@ class Fuser:
         self.windows: dict[int, KernelLine] = {}
         # paddings and weights that several equations need in one form are laid out once
         self.prepared_layouts: dict[Any, Layout] = {}
+        #: The factors of matrices that several equations solve with.
+        self.shared_factors: dict[int, list[Layout]] = {}
         self.permuted_buffers: set[Buffer] = set()
         self.views: dict[int, tuple[Any, Axes, Equation]] = {}
         self.held: list[Any] = []  # constants made here: ids stay valid while their objects live
         self.used = {id(a) for e in equations for a in e.args} | {id(o) for o in outputs}
         self.producer: dict[int, Equation] = {id(s): e for e in equations for s in e.results}
         self.loads: dict[tuple[Any, ...], KernelLine] = {}
+        self.recomputed: dict[tuple[int, int, Axes], KernelLine] = {}
         #: The steps that load a buffer; and for each step what it reads, with the number of stores it had then.
         self.readers: dict[int, list[int]] = {}
         self.weights: dict[int, int] = {}
@@ -186,6 +193,18 @@ class Fuser:
         for step in sorted({s for buffer in read for s in self.open_readers(buffer) if s >= newest}):
             if self.kernel(step).extents == extents:
                 return step
+        return None if read else self.find_last_kernel(extents, newest)
+
+    def find_last_kernel(self, extents: tuple[int, ...], newest: int) -> int | None:
+        """The last of a few open kernels over a large domain: a value that reads no array of that size costs little
+        there, and what uses it is likely to be there.
+        """
+        if math.prod(extents) < LARGE_DOMAIN:
+            return None
+        for number in reversed(range(max(newest, len(self.steps) - RECENT_STEPS, 0), len(self.steps))):
+            step = self.steps[number]
+            if isinstance(step, Kernel) and step.extents == extents and self.has_room(number):
+                return number
         return None
 
     def producing_kernel(self, x: Any) -> KernelValue | None:
@@ -296,21 +315,22 @@ class Fuser:
         return is_cheap
 
     def _is_cheap(self, x: Any) -> bool:
-        leaves, weight, stack = set(), 0, [x]
+        leaves: dict[int, int] = {}
+        weight, stack, size = 0, [x], spec_of(x).size
         while stack:
             base = self.base_value(stack.pop())
             # a leaf: it is in memory, or a number
             if id(base) in self.places or not isinstance(base, Symbol):
                 if spec_of(base).size > 1:
-                    leaves.add(id(base))
+                    leaves[id(base)] = spec_of(base).size
                 continue
             e = self.producer[id(base)]
             weight += self.cost(e)
             # with two arrays to load, recomputing moves more memory than loading the result
-            if weight > self.limits.max_recompute_weight or len(leaves) > 1:
+            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and sum(leaves.values()) > size):
                 return False
             stack.extend(e.args)
-        return len(leaves) <= 1
+        return len(leaves) <= 1 or sum(leaves.values()) <= size
 
     def cost(self, e: Equation) -> int:
         """What an equation weighs in a kernel; more than the limit for recomputing if it can be in none."""
@@ -323,14 +343,17 @@ class Fuser:
         return found
 
     def recompute(self, x: Symbol, step: int, axes: Axes) -> KernelLine:
-        """A cheap value recomputed in another kernel."""
-        e = self.producer[id(x)]
-        rank = len(axes)
-        lines = tuple(self.line(a, step, axes[rank - spec_of(a).ndim :]) for a in e.args)
-        line = self.line_maker(e)(lines, phase_after(lines))
-        self.kernel(step).lines.append(line)
-        self.weights[step] = self.weights.get(step, 0) + line.weight
-        return line
+        """A cheap value recomputed in another kernel, once."""
+        key = (step, id(x), axes)
+        if key not in self.recomputed:
+            e = self.producer[id(x)]
+            rank = len(axes)
+            lines = tuple(self.line(a, step, axes[rank - spec_of(a).ndim :]) for a in e.args)
+            line = self.line_maker(e)(lines, phase_after(lines))
+            self.kernel(step).lines.append(line)
+            self.weights[step] = self.weights.get(step, 0) + line.weight
+            self.recomputed[key] = line
+        return self.recomputed[key]
 
     def layout_of(self, x: Any) -> Layout:
         """Where a value is in memory; a kernel's value is stored from now on."""
@@ -400,8 +423,11 @@ class Fuser:
 
     def put(self, x: Any, target: Layout) -> None:
         """Write a value to a layout of its shape, by the kernel that computes it or else in the layout's own order."""
-        if id(x) in self.kernel_values:
-            self.store(x, target)
+        base, inner = self.base(x)
+        if id(base) in self.kernel_values and spec_of(base).size == target.size:
+            # axes that the view added have one element, so its base fills the layout
+            strides = tuple(0 if i is None else target.strides[i] for i in inner)
+            self.store(base, Layout(target.buffer, spec_of(base).shape, strides, target.offset))
             return
         order = axes_by_stride(target)
         step = self.new_kernel(tuple(target.shape[i] for i in order))

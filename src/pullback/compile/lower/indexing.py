@@ -12,6 +12,7 @@ import numpy as np
 from ...arrays.spec import spec_of
 from ...ops.index.normalize import SLOT, axes_before, has_separated_arrays
 from ...program.ir import Equation
+from ...program.scatters import counted_axis
 from ..loop_ir import KernelLine, Layout, Store, phase_after
 from .axes import Axes, strides_on_domain
 from .fuse import Fuser
@@ -52,10 +53,25 @@ def index_layout(layout: Layout, index: Any, arrays: Sequence[Any]) -> _IndexedL
     return _IndexedLayout(shape, tuple(strides), region.offset, tuple(slots), own)
 
 
+def _stride_along_counts(seen: _IndexedLayout, arrays: Sequence[Any]) -> tuple[_IndexedLayout, list[Any]]:
+    """An index array that counts along an axis of the result is a stride there; the others stay."""
+    strides, left = list(seen.strides), []
+    for array, slot, own in zip(arrays, seen.slots, seen.own, strict=True):
+        axis = counted_axis(array)
+        if axis is None or array.size > slot[1]:
+            left.append((array, slot, own))
+        else:
+            strides[own[axis]] += slot[0]
+    if not left:  # a gather without indices would be a load
+        return seen, list(arrays)
+    arrays, slots, places = zip(*left, strict=True)
+    return _IndexedLayout(seen.shape, tuple(strides), seen.offset, slots, list(places)), list(arrays)
+
+
 def lower_gather(f: Fuser, e: Equation) -> None:
     source = f.layout_of(e.args[0])
-    seen = index_layout(source, e.static["index"], e.args[1:])
-    args = list(zip(e.args[1:], seen.own, strict=True))
+    seen, arrays = _stride_along_counts(index_layout(source, e.static["index"], e.args[1:]), e.args[1:])
+    args = list(zip(arrays, seen.own, strict=True))
     # a gather reads anywhere in its source, so the source must be complete
     born = f.last_writes.get(id(source.buffer), -1)
     step, axes = f.choose_kernel(seen.shape, args, after=born)

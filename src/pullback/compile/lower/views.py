@@ -70,6 +70,20 @@ def is_view(e: Equation) -> bool:
         return False
 
 
+def is_matrix_transpose(e: Equation) -> bool:
+    """Whether the result is the argument with its last two axes exchanged."""
+    if len(e.results) != 1 or not is_view(e):
+        return False
+    source = _contiguous_probe(spec_of(e.args[0]).shape)
+    if 0 in source.shape or len(source.shape) < 2:
+        return False
+    found = view_layouts(e.op, source, e.static)
+    axes = [*range(len(source.shape) - 2), len(source.shape) - 1, len(source.shape) - 2]
+    strides = tuple(0 if source.shape[a] == 1 else source.strides[a] for a in axes)
+    wanted = tuple(source.shape[a] for a in axes), strides, 0
+    return found is not None and (found[0].shape, found[0].strides, found[0].offset) == wanted
+
+
 def _contiguous_probe(shape: tuple[int, ...]) -> Layout:
     return Layout(None, shape, row_major_strides(shape))  # type: ignore[arg-type]
 

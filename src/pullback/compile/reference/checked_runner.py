@@ -19,6 +19,8 @@ from .recording import find_hosts
 class CheckedRunner:
     """A `Runner` whose every call is judged."""
 
+    direct = None
+
     def __init__(self, runner: Runner, lines: dict[int, Any]) -> None:
         c = runner.compilation
         assert c is not None

@@ -114,7 +114,11 @@ def describe(step: Step) -> str:
         return f"matrix product {step.left.shape} by {step.right.shape}"
     if isinstance(step, Blocks):
         return f"{step.count} times: {'; '.join(map(describe, step.steps))}"
-    return f"loop ({step.kind})" if isinstance(step, Loop) else f"{step.name} by NumPy"
+    return (
+        f"loop ({step.kind})"
+        if isinstance(step, Loop)
+        else f"{step.name} by {'NumPy' if step.routine is None else 'a routine'}"
+    )
 
 
 def _region_at(layout: Layout, regions: Regions) -> MemoryRegion:

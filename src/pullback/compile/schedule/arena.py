@@ -6,7 +6,7 @@ import bisect
 import heapq
 from dataclasses import replace
 
-from ..loop_ir import Blocks, Buffer, Kernel, Loop, Step, Steps, visits_once
+from ..loop_ir import Blocks, Buffer, Host, Kernel, Loop, Step, Steps, visits_once
 from ..target import Target
 
 
@@ -23,6 +23,8 @@ def _scratch_bytes(step: Step, target: Target) -> int:
     """The memory that a step needs beside its buffers; several blocks of a kernel may run at the same time."""
     if isinstance(step, Blocks):
         return max(_scratch_bytes(inner, target) for inner in step.steps)
+    if isinstance(step, Host):
+        return 0 if step.routine is None else target.scratch_bytes(step)
     if not isinstance(step, Kernel):
         return 0
     return target.scratch_bytes(step) * (1 if step.division is None else step.division.blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..loop_ir import Blocks, Kernel, Loop, Product, Step
+from ..loop_ir import Blocks, Host, Kernel, Layout, Loop, Product, Step
 from ..target import Costs
 
 
@@ -21,7 +21,17 @@ def estimate_nanoseconds(step: Step, costs: Costs) -> float:
     if isinstance(step, Loop):
         inside = sum(estimate_nanoseconds(s, costs) for program in step.programs for s in program.steps)
         return inside * {"iterate": step.rounds, "repeat": costs.assumed_rounds, "branch": 1}[step.kind]
-    return 0.0
+    return costs.multiplication_ns * count_multiplications(step)
+
+
+def count_multiplications(step: Host) -> float:
+    """Those of a routine; 0 for an op that NumPy executes, whose work is unknown."""
+    if step.routine is None:
+        return 0.0
+    layouts = [x for x in (*step.args, *step.outs) if isinstance(x, Layout)]
+    stacks = max(math.prod(x.shape[:-2]) for x in layouts)
+    sizes = [x.shape[-2:] for x in layouts]
+    return step.routine.weight * stacks * math.prod(sizes[0]) * max(n for size in sizes for n in size[-1:])
 
 
 def _points(kernel: Kernel, axes: frozenset[int]) -> int:

@@ -16,39 +16,61 @@ import numpy as np
 
 from ..loop_ir import Buffer, Division, Kernel, KernelLine, Product, Step, Store, load_line, phase_after
 from ..target import Limits, Target
+from ..varying import Operand, Varying
 from .arena import round_up
 from .cost import estimate_nanoseconds
 from .domain import Domain
 
 
-def divide_steps(steps: Sequence[Step], target: Target) -> list[Step]:
-    """The same steps, with long kernels in blocks."""
-    steps = [_split_product(step, target) if isinstance(step, Product) else step for step in steps]
+def divide_steps(steps: Sequence[Step], target: Target, varies: bool = False, leaves_open: bool = False) -> list[Step]:
+    """The same steps, with long kernels in blocks. Where sizes vary, so do the numbers of blocks and parts; with
+    `leaves_open`, also of kernels that are in one block.
+    """
+    steps = [_split_product(step, target, varies) if isinstance(step, Product) else step for step in steps]
     times = [estimate_nanoseconds(step, target.costs) if _is_divisible(step) else 0.0 for step in steps]
     # once threads are awake, a short kernel whose data another cache would have to fetch costs more than it saves
-    if sum(t for t in times if t >= target.limits.min_step_ns) < target.limits.min_program_ns:
-        return list(steps)
+    is_long = sum(t for t in times if t >= target.limits.min_step_ns) >= target.limits.min_program_ns
     found: list[Step] = []
+    opens = varies and leaves_open
     for step, time in zip(steps, times, strict=True):
         if isinstance(step, Kernel):
-            found += _divide_kernel(step, time, target.limits)
+            blocks = _divide_kernel(step, time, target.limits, varies) if is_long else [step]
+            found += [_leave_blocks_open(step, time, target.limits)] if opens and blocks == [step] else blocks
+        elif isinstance(step, Product) and is_long:
+            found.append(_divide_batch(step, time, target))
         else:
-            found.append(_divide_batch(step, time, target) if isinstance(step, Product) else step)
+            found.append(step)
     return found
+
+
+def _leave_blocks_open(kernel: Kernel, time: float, limits: Limits) -> Kernel:
+    """A kernel in one block, where its size or its program's may be one that has several and results do not depend on
+    how many: then the number of blocks is a number like others that vary.
+    """
+    domain = Domain(kernel, limits)
+    folds = any(line.kind == "fold" for line in kernel.live_lines())
+    is_fixed = time < limits.min_step_ns and not any(isinstance(n, Varying) for n in kernel.extents)
+    if is_fixed or any(s.args or s.accumulates for s in kernel.stores):
+        return kernel
+    for group in range(domain.rows if folds else len(domain.sizes)):
+        can_be_cut = isinstance(domain.sizes[group], Varying) or _max_blocks(domain, group) > 1
+        if can_be_cut and all(domain.strides(s.strides)[group] for s in kernel.stores):
+            return replace(kernel, division=Division(domain.groups[group][-1], Varying(1, "blocks"), {}))
+    return kernel
 
 
 def _is_divisible(step: Step) -> bool:
     return isinstance(step, Kernel) or (isinstance(step, Product) and step.out.shape[0] > 1)
 
 
-def _split_product(step: Product, target: Target) -> Product:
+def _split_product(step: Product, target: Target, varies: bool) -> Product:
     """A long product as a batch of several, by columns (or else rows) of the result. Each element is summed in
     the same order as before.
     """
     _, rows, columns = step.out.shape
     limits = target.limits
     count = min(_block_count(estimate_nanoseconds(step, target.costs), limits), limits.max_product_parts)
-    if count == 1 or step.out.shape[0] > 1 or not target.can_cut_product(step):
+    if (count == 1 and not varies) or step.out.shape[0] > 1 or not target.can_cut_product(step):
         return step
     unit = limits.product_part_multiple
     while count > 1 and columns % (count * unit) and rows % (count * unit):
@@ -56,15 +78,22 @@ def _split_product(step: Product, target: Target) -> Product:
     along = columns % (count * unit) == 0
     wide, tall = (columns // count, rows) if along else (columns, rows // count)
     out, left, right = step.out, step.left, step.right
-    by = wide if along else tall * out.strides[1]
-    parts = (
-        replace(out, shape=(count, tall, wide), strides=(by, *out.strides[1:])),
-        replace(left, shape=(count, tall, left.shape[2]),
-                strides=(0 if along else tall * left.strides[1], *left.strides[1:])),
-        replace(right, shape=(count, right.shape[1], wide),
-                strides=(wide * right.strides[2] if along else 0, *right.strides[1:])),
+    steps = (
+        wide if along else tall * out.strides[1], 0 if along else tall * left.strides[1],
+        wide * right.strides[2] if along else 0,
     )  # fmt: skip
-    return replace(step, out=parts[0], left=parts[1], right=parts[2])
+    if varies:
+        # a part's form is that of the whole, so that what is read when the code runs is right for all
+        count, wide = Operand(count, "parts"), wide if isinstance(wide, Varying) else Operand(wide, "columns")
+        tall = tall if isinstance(tall, Varying) else Operand(tall, "rows")
+        steps = Operand(steps[0], "out"), Operand(steps[1], "left"), Operand(steps[2], "right")
+    parts = (
+        replace(out, shape=(count, tall, wide), strides=(steps[0], *out.strides[1:])),
+        replace(left, shape=(count, tall, left.shape[2]), strides=(steps[1], *left.strides[1:])),
+        replace(right, shape=(count, right.shape[1], wide), strides=(steps[2], *right.strides[1:])),
+    )
+    blocks = Operand(1, "blocks") if varies else 1
+    return replace(step, out=parts[0], left=parts[1], right=parts[2], blocks=blocks)
 
 
 def _divide_batch(step: Product, time: float, target: Target) -> Product:
@@ -82,7 +111,8 @@ def _divide_batch(step: Product, time: float, target: Target) -> Product:
         or not target.can_divide_batches()
     ):
         return step
-    return replace(step, blocks=min(_block_count(time, limits), batch))
+    blocks = int(min(_block_count(time, limits), batch))
+    return replace(step, blocks=Operand(blocks, "blocks") if isinstance(batch, Operand) else blocks)
 
 
 def _block_count(time: float, limits: Limits) -> int:
@@ -90,7 +120,7 @@ def _block_count(time: float, limits: Limits) -> int:
     return min(limits.max_blocks, 1 << max(1, int(time / limits.min_block_ns)).bit_length() - 1)
 
 
-def _divide_kernel(kernel: Kernel, time: float, limits: Limits) -> list[Step]:
+def _divide_kernel(kernel: Kernel, time: float, limits: Limits, varies: bool) -> list[Step]:
     """The kernel in blocks along the outermost axes that allow it, and what must wait until all blocks have run."""
     if time < limits.min_step_ns or any(s.args or s.accumulates for s in kernel.stores):  # two blocks may share a place
         return [kernel]
@@ -110,7 +140,8 @@ def _divide_kernel(kernel: Kernel, time: float, limits: Limits) -> list[Step]:
     if not possible or wanted == 1:
         return [kernel]
     group = _choose_group(domain, possible, wanted)
-    blocks = min(wanted, _max_blocks(domain, group))
+    blocks = int(min(wanted, _max_blocks(domain, group)))
+    blocks = Varying(blocks, "blocks") if varies else blocks
     return _build_blocks(kernel, domain, group, blocks, stores, later, limits.cache_line_bytes)
 
 
@@ -158,7 +189,7 @@ def _build_blocks(
     def new_pieces(dtype: np.dtype[Any], size: int) -> Buffer:
         # pieces of different blocks are in different cache lines, against false sharing
         step = round_up(size * dtype.itemsize, cache_line) // dtype.itemsize
-        buffer = Buffer("arena", blocks * step, dtype)
+        buffer = Buffer("arena", int(blocks * step), dtype)
         piece_strides[buffer] = step
         return buffer
 

@@ -115,7 +115,7 @@ def _unique(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
 
 def _step_time(step: Step, costs: Costs) -> float:
     """Nanoseconds; for an op that NumPy executes, whose work is unknown, by its bytes."""
-    if not isinstance(step, Host):
+    if not isinstance(step, Host) or step.routine is not None:
         return estimate_nanoseconds(step, costs)
     return costs.host_byte_ns * sum(b.nbytes for b in _unique((*step.reads(), *step.writes())))
 

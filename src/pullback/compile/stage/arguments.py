@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.tensor import Tensor
+
 _ndarray = np.ndarray
 
 
@@ -31,8 +33,8 @@ def plan_arguments(args: tuple[Any, ...]) -> ArgumentPlan | None:
 
 
 def _plan_container(x: Any) -> Any:
-    """The plan of a container, True for an array, None for anything else."""
-    if type(x) is _ndarray:
+    """The plan of a container, True for an array or a tensor, None for anything else."""
+    if type(x) is _ndarray or type(x) is Tensor:
         return True
     if x is None:
         return ArgumentPlan(type(None), None, 0, None)

@@ -10,8 +10,9 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...ops.shape.reshaping import broadcast_op
-from ...program.hoist import hoist
+from ...program.hoist import hoist, is_array_or_value
 from ...program.ir import Equation, Program, Symbol
+from ...program.scatters import counted_axis
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
@@ -42,7 +43,12 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     """Arrays and tensors that f captured become inputs, so that later writes to them are seen, and tensors keep their
     graph. What f made itself stays a constant.
     """
-    program, captured = hoist(found.program, origin=found.constants.origin, spec=native_spec)
+
+    def is_captured(x: Any) -> bool:
+        # numbers that count an axis are known, which turns a lookup into a stride
+        return is_array_or_value(x) and not (found.constants.owns(x) and counted_axis(x) is not None)
+
+    program, captured = hoist(found.program, is_captured, found.constants.origin, native_spec)
     first = len(program.inputs) - len(captured)
     inputs, kept, repeats = list(program.inputs[:first]), [], []
     # one number seen as an array, such as the cotangent of a sum, takes no memory

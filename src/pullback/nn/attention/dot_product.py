@@ -11,6 +11,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...ops.axes import as_integer
 from ...ops.dispatch import apply, as_value, ndim, shape
 from ...ops.families import broadcast_shape
+from ...ops.fusion import fuse
 from ...ops.random.keys import next_key
 from ...ops.shape import reshaping
 from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
@@ -73,8 +74,13 @@ def _run_blocks(xs: tuple[Any, ...], rule: AttentionConfig, block_size: int | No
         if several * length * keys > _MAX_SCORES:
             rows = max(16, _SCORES_PER_BLOCK // (several * keys))
     if rows >= length or not keys:
-        return attend_block(query_block(xs, rule, 0, length), rule)
+        return _attend_at_once(*xs, rule=rule)
     return apply(attention_bands, *xs, rule=rule, rows=rows)
+
+
+@fuse
+def _attend_at_once(*xs: Any, rule: AttentionConfig) -> Any:
+    return attend_block(query_block(xs, rule, 0, shape(xs[0])[-2]), rule)
 
 
 def _check_operand(x: Any, name: str) -> Any:
@@ -137,6 +143,7 @@ def _add_group_axis(x: Any) -> Any:
     return reshaping.expand_dims(x, -3) if ndim(x) > 2 else x
 
 
+@fuse
 @attributed_to_caller
 def multi_head_attention(q: Any, k: Any, v: Any, /, heads: int, *, kv_heads: int | None = None, **options: Any) -> Any:
     """Attention in several heads: the last axis of q, k and v is split into heads, and the heads' outputs are

@@ -14,10 +14,12 @@ from ...ops.axes import as_integer
 from ...ops.creation import arange
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise import pointwise
+from ...ops.fusion import fuse
 from ...ops.index.indexing import getitem
 from ...ops.shape import arrange, reshaping
 
 
+@fuse
 @attributed_to_caller
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:
     """x of shape (..., T, d) with pair i of the last axis rotated by the angle position * base^(-2 i / d), so that the

@@ -16,6 +16,7 @@ from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.arithmetic import remainder
 from ...ops.elementwise.pointwise import abs, greater, isnan, where
 from ...ops.elementwise.rounding import floor, rint
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -62,6 +63,7 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
     return [(low + k, weight(abs(share - k), -0.75)) for k, weight in weights]
 
 
+@fuse
 @attributed_to_caller
 def grid_sample(
     x: Any, /, grid: Any, *, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
@@ -133,6 +135,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
     return reshaping.moveaxis(reductions.sum(terms, axis=tuple(range(spatial))), -1, 1)
 
 
+@fuse
 @attributed_to_caller
 def affine_grid(theta: Any, /, size: Any, *, align_corners: bool = False) -> Any:
     """The grid for `grid_sample` that samples each point p of an image of a size (batch, channels, ...) through the

@@ -18,6 +18,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import ndim, shape
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.shape import reshaping
@@ -111,6 +112,7 @@ _ANTIALIASED: dict[str, Callable[[int, int, float, bool], Taps]] = {
 }
 
 
+@fuse
 @attributed_to_caller
 def interpolate(
     x: Any,

@@ -194,10 +194,17 @@ def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reductio
                 "binary_cross_entropy: wants probabilities from 0 to 1.\n"
                 "  Pass scores to binary_cross_entropy_with_logits."
             )
+    return _binary_cross_entropy(p, target, weight, reduction)
+
+
+@fuse
+@attributed_to_caller
+def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> Any:
     losses = -(target * _clamped_log(p) + (1.0 - target) * _clamped_log(1.0 - p))
     return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
 
 
+@fuse
 @attributed_to_caller
 def binary_cross_entropy_with_logits(
     x: Any, /, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
@@ -217,6 +224,7 @@ def binary_cross_entropy_with_logits(
     return reduce_losses((1.0 - target) * x + surprise, reduction, what, weight)
 
 
+@fuse
 @attributed_to_caller
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(1 + exp(-target x)), for targets 1 and -1.
@@ -229,6 +237,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
     return reduce_losses(softplus(-(target * x)), reduction, "soft_margin_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """The mean over classes (the last axis) of `binary_cross_entropy_with_logits`.
@@ -242,6 +251,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
     return reduce_losses(reductions.mean(require_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
 
 
+@fuse
 @attributed_to_caller
 def focal_loss(
     x: Any,
@@ -273,6 +283,7 @@ def focal_loss(
     return reduce_losses(losses, reduction, "focal_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth) over some axes; without `axis` over all but

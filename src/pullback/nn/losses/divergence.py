@@ -9,6 +9,7 @@ from ...errors import ArgumentError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import divide, equal, exp, greater, log, where
+from ...ops.fusion import fuse
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
@@ -32,6 +33,7 @@ def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
     return divide(reductions.sum(losses), shape(losses)[0])
 
 
+@fuse
 @attributed_to_caller
 def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Any:
     """target (log(target) - log_q), element by element: the Kullback-Leibler divergence of the target from q, given as
@@ -52,6 +54,7 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
     return _reduce_divergence(losses, reduction, "kl_div")
 
 
+@fuse
 @attributed_to_caller
 def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     """Half of p log(p / m) + q log(q / m) with m between the two, element by element: the Jensen-Shannon divergence of
@@ -67,6 +70,7 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     return _reduce_divergence(0.5 * (left + right), reduction, "js_div")
 
 
+@fuse
 @attributed_to_caller
 def info_nce(
     queries: Any,

@@ -9,6 +9,7 @@ from ...arrays.spec import spec_of
 from ...errors import ArgumentError, IndexingError, ShapeError
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise.pointwise import equal, less, logical_and, logical_not, minimum, not_equal, relu, square, where
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -19,6 +20,7 @@ from ..arguments import as_floats, match_target, reduce_losses, validate_labels
 from ..norm import cosine_similarity
 
 
+@fuse
 @attributed_to_caller
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target x), for targets 1 and -1.
@@ -31,6 +33,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
     return reduce_losses(relu(margin - target * x), reduction, "hinge_loss")
 
 
+@fuse
 @attributed_to_caller
 def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The square of `hinge_loss`, smooth at the margin.
@@ -43,6 +46,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
     return reduce_losses(square(relu(margin - target * x)), reduction, "squared_hinge_loss")
 
 
+@fuse
 @attributed_to_caller
 def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
     """The distance x itself for targets 1, max(0, margin - x) for targets -1.
@@ -55,6 +59,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
     return reduce_losses(where(equal(target, 1), x, relu(margin - x)), reduction, "hinge_embedding_loss")
 
 
+@fuse
 @attributed_to_caller
 def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, reduction: str = "mean") -> Any:
     """max(0, margin - target (x - y)): for target 1 x should be the greater, for -1 y.
@@ -68,6 +73,7 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
     return reduce_losses(relu(margin - target * away), reduction, "margin_ranking_loss")
 
 
+@fuse
 @attributed_to_caller
 def cosine_embedding_loss(
     x: Any, y: Any, /, target: Any, margin: float = 0.0, *, axis: int = -1, eps: float = 1e-8, reduction: str = "mean"
@@ -83,6 +89,7 @@ def cosine_embedding_loss(
     return reduce_losses(losses, reduction, "cosine_embedding_loss")
 
 
+@fuse
 @attributed_to_caller
 def triplet_margin_loss(
     anchor: Any,
@@ -120,6 +127,7 @@ def _check_class_scores(x: Any, what: str) -> Any:
     return x
 
 
+@fuse
 @attributed_to_caller
 def multi_margin_loss(
     x: Any, /, labels: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
@@ -148,6 +156,7 @@ def multi_margin_loss(
     return reduce_losses(reductions.sum(where(others, each, 0.0), axis=-1) / max(classes, 1), reduction, what)
 
 
+@fuse
 @attributed_to_caller
 def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -> Any:
     """The mean over classes of max(0, 1 - x[label] + x[class]), summed over the labels of a row and the classes that

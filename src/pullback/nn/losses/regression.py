@@ -24,10 +24,12 @@ from ...ops.elementwise.pointwise import (
     where,
 )
 from ...ops.families import broadcast_shape
+from ...ops.fusion import fuse
 from ...ops.shape import reshaping
 from ..arguments import match_target, reduce_losses
 
 
+@fuse
 @attributed_to_caller
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """(x - target)^2.
@@ -40,6 +42,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
     return reduce_losses(square(x - target), reduction, "mse_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """|x - target|, with derivative 0 where they are equal.
@@ -60,6 +63,7 @@ def _huber(away: Any, delta: float) -> Any:
     return where(near, 0.5 * square(inside), (size - 0.5 * delta) * delta)
 
 
+@fuse
 @attributed_to_caller
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """Half the square of x - target up to `delta`, and its tangent beyond.
@@ -74,6 +78,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
     return reduce_losses(_huber(x - target, delta), reduction, "huber_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
     """`huber_loss` over `beta`: |x - target| with its corner rounded; for beta 0 that distance itself.
@@ -90,6 +95,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
     return reduce_losses(_huber(x - target, beta) / beta, reduction, "smooth_l1_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """log(cosh(x - target)): a square near zero, a distance far away, and smooth between.
@@ -108,6 +114,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
     return reduce_losses(where(near, rounded, straight), reduction, "log_cosh_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
     """q (target - x) where x is too low, (1 - q) (x - target) where it is too high: least at the q-quantile.
@@ -123,6 +130,7 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
     return reduce_losses(q * relu(target - x) + (1.0 - q) * relu(x - target), reduction, "quantile_loss", weight)
 
 
+@fuse
 @attributed_to_caller
 def poisson_nll_loss(
     x: Any,
@@ -179,7 +187,13 @@ def gaussian_nll_loss(
     if eps <= 0:
         raise ArgumentError(f"gaussian_nll_loss: eps must be above zero, got {eps}.")
     x, target = match_target(x, target, "gaussian_nll_loss")
-    var = functions.clip(_check_variances(x, var), min=eps)
+    return _gaussian_nll(x, target, _check_variances(x, var), full, eps, weight, reduction)
+
+
+@fuse
+@attributed_to_caller
+def _gaussian_nll(x: Any, target: Any, var: Any, full: bool, eps: float, weight: Any, reduction: str) -> Any:
+    var = functions.clip(var, min=eps)
     losses = 0.5 * (log(var) + square(x - target) / var + (math.log(2 * math.pi) if full else 0.0))
     return reduce_losses(losses, reduction, "gaussian_nll_loss", weight)
 

@@ -137,7 +137,7 @@ def _window_starts(u: Any, n: int, m: int, k: int) -> Any:
     return arrange.concat([body, last], axis=-1)
 
 
-@over_axes(1, _adaptive_avg_pool)
+@over_axes(1, _adaptive_avg_pool, fused=True)
 def adaptive_avg_pool1d() -> None:
     """Averages of x (n, channels, width) over as many windows as wanted; as `adaptive_avg_pool2d`.
 
@@ -147,7 +147,7 @@ def adaptive_avg_pool1d() -> None:
     """
 
 
-@over_axes(2, _adaptive_avg_pool)
+@over_axes(2, _adaptive_avg_pool, fused=True)
 def adaptive_avg_pool2d() -> None:
     """Averages of x (n, channels, height, width) over windows that make a grid of the wanted size.
 
@@ -159,7 +159,7 @@ def adaptive_avg_pool2d() -> None:
     """
 
 
-@over_axes(3, _adaptive_avg_pool)
+@over_axes(3, _adaptive_avg_pool, fused=True)
 def adaptive_avg_pool3d() -> None:
     """Averages of x (n, channels, depth, height, width) over a grid of windows; as `adaptive_avg_pool2d`.
 
@@ -169,7 +169,7 @@ def adaptive_avg_pool3d() -> None:
     """
 
 
-@over_axes(1, _adaptive_max_pool)
+@over_axes(1, _adaptive_max_pool, fused=True)
 def adaptive_max_pool1d() -> None:
     """Greatest elements of x (n, channels, width) in as many windows as wanted; as `adaptive_max_pool2d`.
 
@@ -179,7 +179,7 @@ def adaptive_max_pool1d() -> None:
     """
 
 
-@over_axes(2, _adaptive_max_pool)
+@over_axes(2, _adaptive_max_pool, fused=True)
 def adaptive_max_pool2d() -> None:
     """Greatest elements of x (n, channels, height, width) in the windows of `adaptive_avg_pool2d`.
 
@@ -190,7 +190,7 @@ def adaptive_max_pool2d() -> None:
     """
 
 
-@over_axes(3, _adaptive_max_pool)
+@over_axes(3, _adaptive_max_pool, fused=True)
 def adaptive_max_pool3d() -> None:
     """Greatest elements of x (n, channels, depth, height, width) in a grid of windows; as `adaptive_max_pool2d`.
 
@@ -200,7 +200,7 @@ def adaptive_max_pool3d() -> None:
     """
 
 
-@over_axes(2, _fractional_max_pool)
+@over_axes(2, _fractional_max_pool, fused=True)
 def fractional_max_pool2d() -> None:
     """Greatest elements of x (n, channels, height, width) in windows placed at random, about evenly.
 
@@ -214,7 +214,7 @@ def fractional_max_pool2d() -> None:
     """
 
 
-@over_axes(3, _fractional_max_pool)
+@over_axes(3, _fractional_max_pool, fused=True)
 def fractional_max_pool3d() -> None:
     """Greatest elements of x (n, channels, depth, height, width) in windows placed at random.
 

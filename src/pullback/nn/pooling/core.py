@@ -12,6 +12,7 @@ from ...arrays.spec import make_spec, spec_of, zeros
 from ...errors import ArgumentError, ShapeError
 from ...ops.dispatch import as_value, ndim, shape
 from ...ops.elementwise import pointwise
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
@@ -125,7 +126,7 @@ def _max_unpool(
     return reshaping.reshape(put, (*front, *sizes))
 
 
-@over_axes(1, max_pool)
+@over_axes(1, max_pool, fused=True)
 def max_pool1d() -> None:
     """The greatest element of each window of x (n, channels, width); as `max_pool2d`.
 
@@ -135,7 +136,7 @@ def max_pool1d() -> None:
     """
 
 
-@over_axes(2, max_pool)
+@over_axes(2, max_pool, fused=True)
 def max_pool2d() -> None:
     """The greatest element of each window of x (n, channels, height, width); without a stride they lie side by side.
 
@@ -149,7 +150,7 @@ def max_pool2d() -> None:
     """
 
 
-@over_axes(3, max_pool)
+@over_axes(3, max_pool, fused=True)
 def max_pool3d() -> None:
     """The greatest element of each window of x (n, channels, depth, height, width); as `max_pool2d`.
 
@@ -159,7 +160,7 @@ def max_pool3d() -> None:
     """
 
 
-@over_axes(1, avg_pool)
+@over_axes(1, avg_pool, fused=True)
 def avg_pool1d() -> None:
     """The average of each window of x (n, channels, width); as `avg_pool2d`.
 
@@ -169,7 +170,7 @@ def avg_pool1d() -> None:
     """
 
 
-@over_axes(2, avg_pool)
+@over_axes(2, avg_pool, fused=True)
 def avg_pool2d() -> None:
     """The average of each window of x (n, channels, height, width); without a stride they lie side by side.
 
@@ -183,7 +184,7 @@ def avg_pool2d() -> None:
     """
 
 
-@over_axes(3, avg_pool)
+@over_axes(3, avg_pool, fused=True)
 def avg_pool3d() -> None:
     """The average of each window of x (n, channels, depth, height, width); as `avg_pool2d`.
 
@@ -193,7 +194,7 @@ def avg_pool3d() -> None:
     """
 
 
-@over_axes(1, _lp_pool)
+@over_axes(1, _lp_pool, fused=True)
 def lp_pool1d() -> None:
     """The p-norm of each window of x (n, channels, width); as `lp_pool2d`.
 
@@ -203,7 +204,7 @@ def lp_pool1d() -> None:
     """
 
 
-@over_axes(2, _lp_pool)
+@over_axes(2, _lp_pool, fused=True)
 def lp_pool2d() -> None:
     """The p-norm of each window of x (n, channels, height, width): (sum of |x|^p)^(1/p), p at least 1.
 
@@ -215,7 +216,7 @@ def lp_pool2d() -> None:
     """
 
 
-@over_axes(3, _lp_pool)
+@over_axes(3, _lp_pool, fused=True)
 def lp_pool3d() -> None:
     """The p-norm of each window of x (n, channels, depth, height, width); as `lp_pool2d`.
 
@@ -225,7 +226,7 @@ def lp_pool3d() -> None:
     """
 
 
-@over_axes(1, _max_unpool)
+@over_axes(1, _max_unpool, fused=True)
 def max_unpool1d() -> None:
     """The elements of x put back at the places where `max_pool1d` found them, zeros elsewhere; as `max_unpool2d`.
 
@@ -235,7 +236,7 @@ def max_unpool1d() -> None:
     """
 
 
-@over_axes(2, _max_unpool)
+@over_axes(2, _max_unpool, fused=True)
 def max_unpool2d() -> None:
     """The elements of x put back at the places where `max_pool2d` found them, zeros elsewhere.
 
@@ -249,7 +250,7 @@ def max_unpool2d() -> None:
     """
 
 
-@over_axes(3, _max_unpool)
+@over_axes(3, _max_unpool, fused=True)
 def max_unpool3d() -> None:
     """The elements of x put back at the places where `max_pool3d` found them, zeros elsewhere; as `max_unpool2d`.
 
@@ -260,6 +261,7 @@ def max_unpool3d() -> None:
     """
 
 
+@fuse
 @attributed_to_caller
 def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
     """The average of each channel of x (n, channels, *sizes) over all its sizes.
@@ -271,6 +273,7 @@ def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
     return reductions.mean(x, axis=_spatial_axes(x, "global_avg_pool"), keepdims=keepdims)
 
 
+@fuse
 @attributed_to_caller
 def global_max_pool(x: Any, *, keepdims: bool = False) -> Any:
     """The greatest element of each channel of x (n, channels, *sizes); of equal ones the first gets the cotangent.

@@ -14,6 +14,7 @@ from ..axes import as_integer
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
 from ..families import is_complex
+from ..forms import Matrix
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
@@ -55,6 +56,7 @@ def _det_samples(rng: Any) -> Any:
 _lift: Op = matrix_op(
     "lift",
     value=_lift_value,
+    form=Matrix("lift"),
     spec=_lift_spec,
     samples=lambda rng: [((np.ones((2, 2)),), {}), ((np.zeros((3, 4, 4)),), {}), ((np.zeros((0, 0)),), {})],
 )
@@ -140,6 +142,7 @@ def _push_det(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
 _det: Op = matrix_op(
     "det",
     value=common.lapack_value("det"),
+    form=Matrix("determinant", 0.4),
     spec=lambda x: make_spec(x.shape[:-2], square_spec(x, "det").dtype, x.device),
     pulls={"x": lambda bar, x, out: pointwise.multiply(_expand_to_matrix(bar), adjoint(_adjugate(x, out)))},
     push=_push_det,
@@ -195,6 +198,7 @@ _slogdet: Op = matrix_op(
     "slogdet",
     value=lambda xp, x: narrow_to(tuple(call_lapack(xp.linalg.slogdet, "slogdet", x)), x.dtype),
     spec=_slogdet_spec,
+    form=Matrix("log_determinant", 0.4),
     pulls={"x": _pull_slogdet},
     push=_push_slogdet,
     samples=_det_samples,

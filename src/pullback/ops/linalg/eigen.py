@@ -14,6 +14,7 @@ from .. import statics
 from ..dispatch import apply
 from ..elementwise import pointwise
 from ..families import is_complex
+from ..forms import Matrix
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
@@ -95,6 +96,7 @@ _eigh: Op = common.matrix_op(
     "eigh",
     statics={"vectors": statics.flag},
     value=_eigh_value,
+    form=Matrix("eigh", 6.0),
     spec=_eigh_spec,
     pulls={"x": _eigh_pull},
     push=_eigh_push,

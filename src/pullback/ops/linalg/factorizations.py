@@ -13,6 +13,7 @@ from .. import statics
 from ..dispatch import apply, as_value, shape
 from ..elementwise import pointwise
 from ..families import is_complex
+from ..forms import Matrix
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
@@ -62,6 +63,7 @@ def _cholesky_samples(rng: Any) -> Any:
 _cholesky: Op = common.matrix_op(
     "cholesky",
     value=_cholesky_value,
+    form=Matrix("cholesky", 0.2),
     spec=lambda x: common.square_spec(x, "cholesky"),
     pulls={"x": _pull_cholesky},
     push=_push_cholesky,
@@ -198,7 +200,13 @@ def _lu_samples(rng: Any) -> Any:
 
 # Row orders and triangles (p, q, L, U) with x = (L U)[p] and x[q] = L U.
 _lu: Op = common.matrix_op(
-    "lu", value=_lu_value, spec=_lu_spec, pulls={"x": _pull_lu}, push=_push_lu, samples=_lu_samples
+    "lu",
+    value=_lu_value,
+    spec=_lu_spec,
+    pulls={"x": _pull_lu},
+    push=_push_lu,
+    samples=_lu_samples,
+    form=Matrix("lu", 0.4),
 )
 
 
@@ -314,6 +322,7 @@ _qr: Op = common.matrix_op(
     "qr",
     statics={"complete": statics.flag},
     value=_qr_value,
+    form=Matrix("qr", 2.0),
     spec=_qr_spec,
     pulls={"x": _pull_qr},
     push=_push_qr,

@@ -15,6 +15,7 @@ from ..axes import as_integer, axes_tuple
 from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, result_dtype
+from ..forms import Matrix
 from ..op import Op
 from ..shape import arrange, reshaping
 from . import common
@@ -65,6 +66,7 @@ _solve: Op = common.matrix_op(
     value=_solve_value,
     spec=lambda a, b: _solve_spec(a, b, "solve"),
     joint=_pull_solve,
+    form=Matrix("solve"),
     push=_push_solve,
     samples=_solve_samples,
 )
@@ -133,6 +135,7 @@ _triangular: Op = common.matrix_op(
     value=_triangular_value,
     spec=lambda a, b, lower, unit: _solve_spec(a, b, "triangular_solve"),
     joint=_pull_triangular,
+    form=Matrix("triangular_solve", 0.5),
     push=_push_triangular,
     samples=_triangular_samples,
 )
@@ -177,6 +180,7 @@ def divide_by_upper_adjoint(b: Any, right: Any) -> Any:
 _inv: Op = common.matrix_op(
     "inv",
     value=common.lapack_value("inv"),
+    form=Matrix("inverse"),
     spec=lambda x: common.square_spec(x, "inv"),
     pulls={"x": lambda bar, out: pointwise.negative(product(product(adjoint(out), bar), adjoint(out)))},
     push=lambda tangents, out, primals, static: pointwise.negative(product(product(out, tangents[0]), out)),

@@ -14,6 +14,7 @@ from .. import statics
 from ..dispatch import apply, shape
 from ..elementwise import pointwise
 from ..families import is_complex
+from ..forms import Matrix
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
@@ -232,6 +233,7 @@ _svd: Op = common.matrix_op(
     "svd",
     statics={"full": statics.flag, "vectors": statics.flag},
     value=_value,
+    form=Matrix("svd", 12.0),
     spec=_spec,
     pulls={"x": _pull},
     push=_push,

@@ -24,6 +24,7 @@ from ..batching import move_batch_first
 from ..dispatch import apply, shape
 from ..families import common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Convolve
+from ..native_values import native_value
 from ..op import Op
 from ..shape import reshaping
 from .patches import Pairs, Sizes, inner_slices, pad_grid, patch_view, window_counts, window_slices, without_sizes
@@ -114,7 +115,7 @@ def _transposed_value(xp: Any, y: Any, w: Any, sizes: Sizes, **how: Any) -> Any:
     return out[inner_slices(sizes, how["padding"])]
 
 
-def _check_shapes(x: Sizes, w: Sizes, y: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> None:
+def check_shapes(x: Sizes, w: Sizes, y: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> None:
     """Check that three shapes fit together, one of them just computed."""
     if not len(x) == len(w) == len(y) or len(x) < 3:
         raise ShapeError(f"convolution: shapes {x}, {w} and {y} must have the same rank, three at least.")
@@ -131,13 +132,13 @@ def _check_shapes(x: Sizes, w: Sizes, y: Sizes, stride: Sizes, padding: Pairs, d
 def _convolution_spec(x: Spec, w: Spec, **how: Any) -> Spec:
     many = window_counts("convolution", x.shape[2:], w.shape[2:], how["stride"], how["padding"], how["dilation"])
     out = (x.shape[0], w.shape[0], *many)
-    _check_shapes(x.shape, w.shape, out, **how)
+    check_shapes(x.shape, w.shape, out, **how)
     return _joint_spec(out, x, w)
 
 
 def _transposed_spec(y: Spec, w: Spec, sizes: Sizes, **how: Any) -> Spec:
     out = (y.shape[0], w.shape[1] * how["groups"], *sizes)
-    _check_shapes(out, w.shape, y.shape, **how)
+    check_shapes(out, w.shape, y.shape, **how)
     return _joint_spec(out, y, w)
 
 
@@ -145,7 +146,7 @@ def _weight_spec(x: Spec, y: Spec, sizes: Sizes, **how: Any) -> Spec:
     if x.shape[1] % how["groups"]:
         raise ShapeError(f"convolution: {x.shape[1]} channels cannot be cut into {how['groups']} groups.")
     out = (y.shape[1], x.shape[1] // how["groups"], *sizes)
-    _check_shapes(x.shape, out, y.shape, **how)
+    check_shapes(x.shape, out, y.shape, **how)
     return _joint_spec(out, x, y)
 
 
@@ -242,7 +243,7 @@ def _samples(first: str, second: str, sizes_of: str = "") -> Callable[[Any], Any
 _convolution: Op = contraction(
     "convolution",
     statics={**statics.WINDOW, "groups": statics.integer(1)},
-    value=_convolution_value,
+    value=native_value(_convolution_value, "cpu.window.convolution", "convolve"),
     spec=_convolution_spec,
     pull={
         "x": lambda bar, w, x_spec, static: _run(_transposed_op, bar, conjugate_if_complex(w), static, x_spec),
@@ -256,7 +257,7 @@ _convolution: Op = contraction(
 _transposed_op: Op = contraction(
     "convolution_back",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    value=_transposed_value,
+    value=native_value(_transposed_value, "cpu.window.convolution", "convolve_back"),
     spec=_transposed_spec,
     pull={
         "y": lambda bar, w, static: _run(_convolution, bar, conjugate_if_complex(w), static),
@@ -270,7 +271,7 @@ _transposed_op: Op = contraction(
 _weight: Op = contraction(
     "convolution_weight",
     statics={**statics.GRID, **statics.WINDOW, "groups": statics.integer(1)},
-    value=_weight_value,
+    value=native_value(_weight_value, "cpu.window.convolution", "convolve_weight"),
     spec=_weight_spec,
     pull={
         "x": lambda bar, y, x_spec, static: _run(_transposed_op, conjugate_if_complex(y), bar, static, x_spec),

@@ -24,7 +24,7 @@ class OpenLoop:
     slot: str
     tag: int
     size: int | str
-    step: int
+    step: int | str
 
 
 class FunctionText:
@@ -46,7 +46,7 @@ class FunctionText:
         found.lines = self.lines
         return found
 
-    def open(self, size: int | str, step: int = 1, start: str = "0") -> OpenLoop:
+    def open(self, size: int | str, step: int | str = 1, start: str = "0") -> OpenLoop:
         """Open a counted loop; its counter is a slot on the stack, which LLVM promotes to a register."""
         tag = next(self.counter)
         # slots are made in the entry block: one inside a loop would grow the stack in each round
@@ -85,6 +85,11 @@ class FunctionText:
         tag = str(next(self.counter))
         self.lines += [f"  br i1 {truth}, label %I{tag}, label %J{tag}", f"I{tag}:"]
         return tag
+
+    def begin_else(self, tag: str) -> str:
+        """Close a conditional block and open the other one."""
+        self.lines += [f"  br label %J{tag}.end", f"J{tag}:"]
+        return f"{tag}.end"
 
     def end_if(self, tag: str) -> None:
         self.lines += [f"  br label %J{tag}", f"J{tag}:"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...varying import Varying, VaryingFloat, placeholder
+from ...varying import Operand, VaryingFloat, placeholder
 
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 _FLOATS = {4: "float", 8: "double"}
@@ -46,9 +46,9 @@ def llvm_type(dtype: np.dtype[Any], lanes: int, in_memory: bool = False) -> str:
 
 def format_number(number: Any, dtype: np.dtype[Any], lanes: int = 1, prefix: str = "") -> str:
     """A number as LLVM writes it: floats by their bits. One that varies is an operand, for all lanes."""
-    if isinstance(number, (Varying, VaryingFloat)) and dtype.kind != "b":
-        literal, other = _format_literal(number, dtype), _format_literal(number.reference, dtype)
-        return placeholder(literal, other, prefix + llvm_element_type(dtype), lanes)
+    if isinstance(number, (Operand, VaryingFloat)) and dtype.kind != "b":
+        kind = prefix + llvm_element_type(dtype)
+        return placeholder(_format_literal(number, dtype), number.identity, kind, lanes)
     text = _format_literal(number, dtype)
     return text if lanes == 1 else f"splat ({llvm_element_type(dtype)} {text})"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...loop_ir import Buffer
-from ...varying import Varying
+from ...varying import Operand
 from ..builder.function_text import INDEX
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_gather, emit_load, emit_scatter, emit_store
@@ -71,7 +71,7 @@ def _lane_addresses(builder: IRBuilder, place: ElementRef, address: str) -> str:
 
 def lane_offsets(builder: IRBuilder, stride: int) -> str:
     """The vector of 0, stride, 2 stride, ..."""
-    if isinstance(stride, Varying):
+    if isinstance(stride, Operand):
         by = format_number(stride, np.dtype(np.int64), builder.lanes)
         return builder.assign(f"mul <{builder.lanes} x {INDEX}> {lane_offsets(builder, 1)}, {by}")
     return f"<{', '.join(f'{INDEX} {i * stride}' for i in range(builder.lanes))}>"

@@ -12,7 +12,7 @@ from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ...schedule.domain import Domain
 from ...schedule.row_plan import count_phases, plan_rows
 from ...target import Limits
-from ...varying import references
+from ...varying import identities
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
@@ -70,12 +70,12 @@ def kernel_key(kernel: Kernel) -> tuple[Any, list[Buffer]]:
     return key, list(buffers)
 
 
-def find_references(kernel: Kernel) -> tuple[Any, ...]:
+def find_identities(kernel: Kernel) -> tuple[Any, ...]:
     """Where sizes vary, what tells kernels apart whose keys are equal for this size alone."""
-    parts = [*kernel.live_lines(), *kernel.stores]
+    parts: list[KernelLine | Store] = [*kernel.live_lines(), *kernel.stores]
     places = [n for part in parts for pair in part.places for n in pair]
     numbers = [line.number for line in kernel.live_lines()]
-    return references(
+    return identities(
         kernel.extents, *(part.strides for part in parts), (part.offset for part in parts), places, numbers
     )
 
@@ -139,7 +139,7 @@ class _Renderer:
             number,
             [line for line in self.used if line.kind == "fold" and line.phase == number],
             [s for s in stores if self._is_stored_along_row(s)],
-            [line for line in self.used if line in self.row_scratch.plan and line.phase == number],
+            [line for line in self.used if self.row_scratch.plan.phases.get(id(line)) == number],
         )
         once = [s for s in stores if not self._is_stored_along_row(s)]
         for store in once:  # all loads come before any store: a result may overwrite an argument in place

@@ -15,6 +15,9 @@ from .line_values import LineValues
 from .row_folds import RowFold
 from .row_scratch import RowScratch
 
+#: So many vectors are written one after the other rather than in a loop.
+FEW_VECTORS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RowPhase:
@@ -62,7 +65,7 @@ class RowWriter:
             elif id(line) not in wanted:
                 wanted.add(id(line))
                 # a saved line is loaded, so what it was computed from is not needed
-                if line.phase == self.phase.number or line not in self.row_scratch.plan:
+                if not self.row_scratch.plan.is_saved_before(line, self.phase.number):
                     stack.extend(line.args)
         return [line for line in used if id(line) in wanted]
 
@@ -90,12 +93,12 @@ class RowWriter:
         depth: dict[int, int] = {}
         for line in self.needed:
             depth[id(line)] = line.weight + max((depth.get(id(a), 0) for a in line.args), default=0)
-        # several long bodies at once would spill registers
-        light = sum(line.weight for line in self.needed) <= 40
+        # several long bodies at once would spill registers, and one takes longer than the sum waits for
+        light = sum(line.weight for line in self.needed) <= 16
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
         wanted = self.domain.max_unroll if (summing and light) or deep else 1
-        if isinstance(whole, Varying) and not self._is_row_divided:
+        if isinstance(whole, Varying):
             return wanted  # the loop has no rounds where it would not be unrolled
         return wanted if whole >= 2 * wanted else 1
 
@@ -123,8 +126,9 @@ class RowWriter:
         start = (whole - left) * lanes
         # the remainder belongs to the last block
         ending = text.begin_if("%last") if divided and (left or rest) else ""
-        if left == 1:
-            self._write_chunks([str(start)], None)
+        if left == 1 or (left <= FEW_VECTORS and not long):
+            for i in range(left):
+                self._write_chunks([str(start + i * lanes)], None)
         elif left:
             loop = text.open(left * lanes, lanes)
             self._write_chunks([text.add_offset(text.counters[-1], start)], None)
@@ -139,16 +143,16 @@ class RowWriter:
         """The same pieces, and the same sums, for a length that is known when the code runs: each may be empty."""
         text, lanes = self.text, self.domain.lanes
         whole, rest = divmod(int(self.domain.length), lanes)
-        unrolled = whole // times * times if divided or times > 1 and whole >= 2 * times else 0
+        unrolled = whole // times * times if divided or (times > 1 and whole >= 2 * times) else 0
         middle, end, used = text.operand(unrolled * lanes), text.operand(whole * lanes), text.operand(rest)
         if divided or times > 1:
-            some = "" if divided else text.begin_if_less("0", middle)
-            loop = self._open_vector_loop(times, middle, divided)
+            stop = self._end_of_block(middle) if divided else middle
+            some = text.begin_if_less("%lo" if divided else "0", stop)
+            loop = text.open(stop, lanes * times, "%lo" if divided else "0")
             base = text.counters[-1]
             self._write_chunks([text.add_offset(base, u * lanes) for u in range(times)], None)
             text.close(loop, stays=long)
-            if some:
-                text.end_if(some)
+            text.end_if(some)
         ending = text.begin_if("%last") if divided else ""
         some = text.begin_if_less(middle, end)
         loop = text.open(end, lanes, middle)
@@ -164,13 +168,16 @@ class RowWriter:
         if ending:
             text.end_if(ending)
 
-    def _open_vector_loop(self, times: int, size: int | str, divided: bool) -> OpenLoop:
+    def _open_vector_loop(self, times: int, size: int, divided: bool) -> OpenLoop:
         """Open the loop over so many elements, or over those of this block; the last block also has the remainder."""
         if not divided:
             return self.text.open(size, self.domain.lanes * times)
+        return self.text.open(self._end_of_block(size), self.domain.lanes * times, "%lo")
+
+    def _end_of_block(self, size: int | str) -> str:
         end = f"%s{next(self.text.counter)}"
         self.text.lines.append(f"  {end} = select i1 %last, i64 {size}, i64 %hi")
-        return self.text.open(end, self.domain.lanes * times, "%lo")
+        return end
 
     def _write_chunks(self, indices: list[str], mask: str | None) -> None:
         """One vector of the row, or several interleaved line by line, so that the processor works on one vector while
@@ -197,15 +204,15 @@ class RowWriter:
         self, builder: IRBuilder, line: KernelLine, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> IRValue:
         """A line that differs along the row, for one vector of it."""
-        if line.kind != "load" and line.phase < self.phase.number and line in self.row_scratch.plan:
-            return self.row_scratch.load_line(builder, line, counters, mask)
+        if self.row_scratch.plan.is_saved_before(line, self.phase.number):
+            return self.row_scratch.load_line(builder, line, counters)
         return self.values.emit_line(builder, line, lambda a: self._value_of(builder, known, a), counters, mask)
 
     def _write_stores(
         self, builder: IRBuilder, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> None:
         for line in self.phase.saved:
-            self.row_scratch.store_line(builder, line, known[id(line)], counters, mask)
+            self.row_scratch.store_line(builder, line, known[id(line)], counters)
         for store in self.stores:
             value = self._value_of(builder, known, store.line)
             indices = [self._value_of(builder, known, a) for a in store.args]

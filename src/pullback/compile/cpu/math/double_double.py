@@ -68,9 +68,13 @@ def scale_by_power(k: IRBuilder, x: IRValue, n: IRValue, whole: IRValue | None =
         k.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, {mask}, i32 immarg)")
         given = f"{kind} {x.name}, {kind} {whole.name}, {kind} zeroinitializer, {mask} -1, i32 4"
         return k.assign_value(f"call {kind} @{name}({given})", x.dtype)
-    half = integer_op(k, "ashr", n, 1)
-    rest = integer_op(k, "sub", n, half)
-    return k.multiply(k.multiply(x, power_of_two(k, half, x.dtype)), power_of_two(k, rest, x.dtype))
+    # both halves of n stay where the exponent is: n itself is never needed
+    place, one = MANTISSA[x.dtype.itemsize], BIAS[x.dtype.itemsize] << MANTISSA[x.dtype.itemsize]
+    whole_power = integer_op(k, "shl", n, place)
+    half = integer_op(k, "and", integer_op(k, "ashr", whole_power, 1), -1 << place)
+    rest = integer_op(k, "sub", whole_power, half)
+    first, second = (from_bits(k, integer_op(k, "add", part, one), x.dtype) for part in (half, rest))
+    return k.multiply(k.multiply(x, first), second)
 
 
 def copy_sign(k: IRBuilder, x: IRValue, sign: IRValue) -> IRValue:

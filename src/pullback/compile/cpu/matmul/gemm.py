@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...loop_ir import Layout, Product
-from ...varying import Varying, VaryingFloat
+from ...varying import Operand, VaryingFloat
 from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
@@ -15,6 +15,7 @@ from ..builder.vector_types import format_number, llvm_element_type
 
 #: The names under which the BLAS's functions are linked.
 SYMBOLS = {f"pb_{name}": name for name in ("sgemm", "dgemm")}
+_INT32 = np.dtype(np.int32)
 
 
 class BlasConstants:
@@ -23,11 +24,13 @@ class BlasConstants:
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
 
-    def integer(self, value: int) -> str:
-        if isinstance(value, Varying):
-            return format_number(value, np.dtype(np.int32), prefix="ptr_")
-        self.lines[f"@int{value}"] = f"@int{value} = internal constant i32 {value}"
-        return f"@int{value}"
+    def integer(self, value: int, dtype: np.dtype[Any] = _INT32) -> str:
+        if isinstance(value, Operand):
+            return format_number(value, dtype, prefix="ptr_")
+        kind = llvm_element_type(dtype)
+        name = f"@{kind}.{value}"
+        self.lines[name] = f"{name} = internal constant {kind} {value}"
+        return name
 
     def letter(self, value: str) -> str:
         self.lines[f"@letter{value}"] = f"@letter{value} = internal constant i8 {ord(value)}"

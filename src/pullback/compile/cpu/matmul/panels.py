@@ -17,7 +17,7 @@ from ...varying import Varying, placeholder
 from ..builder.function_text import FunctionText
 from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
-from .small import PRODUCT_HEAD
+from .small import PRODUCT_HEAD, is_small
 from .tile import Tile, render_tile
 from .transpose_panel import render_transpose
 
@@ -45,7 +45,8 @@ def is_tiled(step: Product, vector_bytes: int) -> bool:
         return False
     near = rows * depth * size <= LEFT_BYTES and depth * columns * size <= RIGHT_BYTES
     steps = step.left.strides[2] * size, step.right.strides[1] * size
-    collides = depth > ROWS_OF_PAGES and any(by % PAGE == 0 for by in steps)
+    # a strided left matrix is read an element at a time, each on another page: more pages than a processor remembers
+    collides = depth > ROWS_OF_PAGES and (any(by % PAGE == 0 for by in steps) or steps[0] >= PAGE // 2)
     return near and not collides and (not strided or (rows >= 16 and depth <= DEEPEST))
 
 
@@ -100,10 +101,12 @@ def _split_last_rows(rows: int, tall: int, adds: bool) -> tuple[int, int, int, i
     return halves, rows, -1, -1
 
 
-def sums_as_tiles(step: Product, vector_bytes: int) -> bool:
-    """Whether a small product whose rows or depth vary may be tiled: its sums are the same, so that one code serves
-    small products and larger ones.
+def is_paneled(step: Product, vector_bytes: int) -> bool:
+    """Whether the product is computed here. A small one is, if its rows or depth vary and its sums are those of tiles:
+    then one code serves small products and larger ones.
     """
+    if not is_small(step):
+        return is_tiled(step, vector_bytes)
     _, rows, columns = step.out.shape
     varies = isinstance(rows, Varying) or isinstance(step.left.shape[2], Varying)
     is_wide = vector_bytes in _TILES and columns * step.out.buffer.dtype.itemsize >= vector_bytes

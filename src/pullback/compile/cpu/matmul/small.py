@@ -96,7 +96,7 @@ class _SmallProductWriter:
             self._write_varying_columns(int(columns), lanes)
             return
         # the last vector of a row may be partial
-        blocks = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
+        blocks: list[tuple[str, Number]] = [(str(j), min(lanes, columns - j)) for j in range(0, columns, lanes)]
         for first in range(0, len(blocks), _UNROLL):
             self._write_block(blocks[first : first + _UNROLL], lanes)
 

@@ -21,7 +21,7 @@ def render_transpose(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> st
     builder.dtype = dtype
     emit_lane_mask(builder, "%there", "%rows")
     vectors = [_load_column(builder, dtype, i) for i in range(lanes)]
-    for k, vector in enumerate(_transpose_square(builder, vectors, dtype)):
+    for k, vector in enumerate(transpose_square(builder, vectors, dtype)):
         emit_store(builder, vector, emit_address(builder, dtype, "%to", (k, "%wide")), dtype)
     parameters = "ptr noalias %to, ptr noalias %from, i64 %apart, i64 %wide, i64 %columns, i64 %rows"
     body = "\n".join(builder.lines)
@@ -36,7 +36,7 @@ def _load_column(builder: IRBuilder, dtype: np.dtype[Any], i: int) -> IRValue:
     return emit_load(builder, emit_address(builder, dtype, "%from", (i, "%apart")), dtype, mask, missing=0)
 
 
-def _transpose_square(builder: IRBuilder, rows: list[IRValue], dtype: np.dtype[Any]) -> list[IRValue]:
+def transpose_square(builder: IRBuilder, rows: list[IRValue], dtype: np.dtype[Any]) -> list[IRValue]:
     """Transpose a square: at each power of two, the off-diagonal blocks are swapped."""
     lanes, rows = builder.lanes, list(rows)
     kind, step = llvm_type(dtype, lanes), 1

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...loop_ir import Buffer, Division
+from ...loop_ir import Buffer, Division, Kernel, Loop, Product, Steps
+from ...varying import Operand
 from ..builder.function_text import FunctionText
 
 #: The pool's function: it runs `function(arguments, block, worker)` for every block, on all threads.
 PARALLEL = "pb_parallel"
 #: The same, while each call of the BLAS stays on the thread that makes it.
 PRODUCTS = "pb_parallel_products"
+
+
+def has_blocks(steps: Steps) -> bool:
+    """Whether something runs in several blocks."""
+    for step in steps.steps:
+        inner = step.programs if isinstance(step, Loop) else ()
+        if any(map(has_blocks, inner)) or (isinstance(step, Product) and step.blocks > 1):
+            return True
+        if isinstance(step, Kernel) and step.division is not None and step.division.blocks > 1:
+            return True
+    return False
 
 
 def render_block(buffers: Sequence[Buffer], division: Division, scratch: int) -> str:
@@ -55,11 +67,21 @@ def _offset_lines(i: int, buffer: Buffer | None, division: Division, scratch: in
 def emit_parallel_call(
     text: FunctionText, name: str, pointers: Sequence[str], blocks: int, runner: str = PARALLEL
 ) -> None:
-    """Run all blocks by a function of the pool, which takes the pointers in a table on the stack."""
+    """Run all blocks by a function of the pool, which takes the pointers in a table on the stack; a single block at
+    once, if their number varies.
+    """
     builder, slot = text.builder(1), f"%given{next(text.counter)}"
     text.entry.append(f"  {slot} = alloca [{len(pointers)} x ptr]")
     for i, pointer in enumerate(pointers):
         place = builder.assign(f"getelementptr ptr, ptr {slot}, i64 {i}")
         builder.emit(f"store ptr {pointer}, ptr {place}")
     builder.declared.add(f"declare void @{runner}(ptr, ptr, i64)")
-    builder.emit(f"call void @{runner}(ptr @{name}, ptr {slot}, i64 {blocks})")
+    if not isinstance(blocks, Operand):
+        builder.emit(f"call void @{runner}(ptr @{name}, ptr {slot}, i64 {blocks})")
+        return
+    count = text.operand(blocks)
+    several = text.begin_if_less("1", count)
+    builder.emit(f"call void @{runner}(ptr @{name}, ptr {slot}, i64 {count})")
+    one = text.begin_else(several)
+    builder.emit(f"call void @{name}(ptr {slot}, i64 0, i64 0)")
+    text.end_if(one)

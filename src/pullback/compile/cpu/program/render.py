@@ -14,16 +14,19 @@ from typing import Any
 
 from ...loop_ir import Blocks, Buffer, Host, Kernel, Layout, Loop, Product, Steps
 from ...target import Limits
-from ...varying import Varying
+from ...varying import Operand
 from ..builder.function_text import FunctionText
 from ..builder.memory import emit_address
-from ..kernel.render import RenderedKernel, find_references, kernel_key, render_kernel
+from ..kernel.render import RenderedKernel, find_identities, kernel_key, render_kernel
+from ..linalg.routines import render_routine
 from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematics with IRBuilder
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
-from ..matmul.panels import is_tiled, render_panels, sums_as_tiles
+from ..matmul.panels import is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
+from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window_routine
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
+from .small_loops import limits_without_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,18 @@ _FAST = "reassoc nsz arcp contract"
 def render_program(steps: Steps, fast: bool, limits: Limits) -> RenderedProgram:
     writer = ProgramWriter(steps, limits)
     pieces: list[str | Host] = []
-    for host, group in itertools.groupby(steps.steps, key=lambda s: isinstance(s, Host)):
+    for host, group in itertools.groupby(steps.steps, key=_cuts_program):
         if host:
             pieces += [s for s in group if isinstance(s, Host)]
         else:
             pieces.append(writer.write_piece(list(group), f"run{len(pieces)}"))
     text = writer.render_module(fast)
     return RenderedProgram(text, tuple(pieces), tuple(writer.constants), writer.table, tuple(writer.hosts))
+
+
+def _cuts_program(step: Any) -> bool:
+    """Whether NumPy executes a step, between two pieces."""
+    return isinstance(step, Host) and step.routine is None
 
 
 class ProgramWriter:
@@ -69,7 +77,7 @@ class ProgramWriter:
         self.scratch = steps.arena
         self.nested = steps.nested
         #: Whether sizes vary: then the places of buffers do too.
-        self.varies = isinstance(steps.arena, Varying)
+        self.varies = steps.varies
         self.counter: Iterator[int] = outer.counter if outer else itertools.count()
         self.globals: BlasConstants = outer.globals if outer else BlasConstants()
         self.declared: set[str] = outer.declared if outer else set()
@@ -91,6 +99,14 @@ class ProgramWriter:
         self.builder = self.text.builder(1)
         self.arena_at = ""
         self.known: dict[Buffer, str] = {}
+        #: The writer whose function a program without one of its own is emitted into.
+        self.host: ProgramWriter | None = None
+
+    def make_inline_writer(self, steps: Steps, arena: str) -> ProgramWriter:
+        """The writer of a nested program that is emitted into this function."""
+        writer = ProgramWriter(steps, self.limits, self)
+        writer.host, writer.text, writer.builder, writer.arena_at = self, self.text, self.builder, arena
+        return writer
 
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
         """The function of a nested program, and its writer."""
@@ -132,7 +148,30 @@ class ProgramWriter:
         elif isinstance(step, Loop):
             emit_control_flow(self, step)
         elif isinstance(step, Host):
-            self._emit_callback(step)
+            if step.routine is None:
+                self._emit_callback(step)
+            else:
+                self._emit_routine(step)
+
+    def _emit_routine(self, step: Host) -> None:
+        """A routine in native code; where it fails, Python is called as for any op of NumPy."""
+        pointers = [self.address_of(x) for x in (*step.args, *step.outs)]
+        assert step.routine is not None
+        if step.routine.name.startswith(ROUTINE):
+            text, plan = render_window_routine(step, self.declared, self.limits.vector_bytes), plan_of_step(step)
+            numbers = plan_constant(plan)
+            pointers.append(self.pointer(Buffer("constant", numbers.size, numbers.dtype, constant=numbers)))
+        else:
+            rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
+            self.math_functions |= rendered.functions
+            text = rendered.text
+        name, failed = self._name_function(text, "routine"), self.text.slot("i32", "0")
+        pointers += [self.arena_pointer(self.scratch), failed]
+        self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
+        found = self.builder.assign(f"load i32, ptr {failed}")
+        tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
+        self._emit_callback(step)
+        self.text.end_if(tag)
 
     def _emit_callback(self, step: Host) -> None:
         """An op that NumPy executes inside a loop: Python is called with the number of the step and the table."""
@@ -144,10 +183,16 @@ class ProgramWriter:
         self.builder.emit(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
         self.hosts.append((step, self))
 
+    def status(self) -> str:
+        """The pointer of the status word."""
+        return self.load_entry(self.base + 1) if self.host is None else self.host.status()
+
     def pointer(self, buffer: Buffer) -> str:
         if buffer not in self.known:
             if buffer.kind == "arena":
                 self.known[buffer] = self.arena_pointer(buffer.offset)
+            elif self.host is not None:
+                return self.host.pointer(buffer)
             else:
                 # a constant gets the next entry when it is first used
                 if buffer not in self.table:
@@ -185,7 +230,7 @@ class ProgramWriter:
     def _emit_product(self, step: Product) -> None:
         pointers = [self.address_of(x) for x in (step.out, step.left, step.right)]
         function = self._own_product_function(step)
-        if step.blocks > 1:
+        if step.blocks > 1 or isinstance(step.blocks, Operand):
             name = self._name_function(render_batch(step, self.globals, self.declared, function), "products")
             emit_parallel_call(self.text, name, pointers, step.blocks, PRODUCTS)
         elif step.out.shape[0] > 1:
@@ -195,16 +240,19 @@ class ProgramWriter:
 
     def _emit_kernel(self, kernel: Kernel) -> None:
         key, own = kernel_key(kernel)
-        key = (key, find_references(kernel)) if self.varies else key
+        key = (key, find_identities(kernel)) if self.varies else key
+        inline = self.host is not None
+        key = (key, inline)
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
-            new = render_kernel(kernel, self.limits)
+            new = render_kernel(kernel, limits_without_masks(kernel, self.limits) if inline else self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
             self.declared |= new.declared
             self.math_functions |= new.functions
         rendered, order = self.rendered[key]
-        name = self._name_function(rendered.text, "kernel")
+        text = rendered.text.replace(") noinline #0", ") alwaysinline #0", 1) if inline else rendered.text
+        name = self._name_function(text, "kernel")
         pointers = [self.pointer(own[i]) for i in order]
-        pointers += [self.arena_pointer(self.scratch), self.load_entry(self.base + 1)]
+        pointers += [self.arena_pointer(self.scratch), self.status()]
         if kernel.division is not None:
             emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
         else:
@@ -212,12 +260,12 @@ class ProgramWriter:
 
     def _own_product_function(self, step: Product) -> str | None:
         """The function of a product that is not left to the BLAS."""
-        if is_small(step) and not sums_as_tiles(step, self.limits.vector_bytes):
-            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
-        if is_small(step) or is_tiled(step, self.limits.vector_bytes):
+        if is_paneled(step, self.limits.vector_bytes):
             return self._name_function(
                 render_panels(step, self.limits.vector_bytes, self.declared, self._name_function), "product"
             )
+        if is_small(step):
+            return self._name_function(render_small_product(step, self.limits.vector_bytes, self.declared), "product")
         return None
 
     def _name_function(self, text: str, kind: str) -> str:

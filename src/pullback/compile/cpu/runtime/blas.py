@@ -17,13 +17,18 @@ _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_
 
 
 def blas_address(name: str) -> int:
-    """The address of a BLAS function: SciPy exports them in capsules."""
+    """The address of a BLAS function."""
     library = _user_library()
     if library is not None:
         return _find_address(library, name)
     from scipy.linalg import cython_blas
 
-    capsules: dict[str, Any] = dict(cython_blas.__pyx_capi__)
+    return capsule_address(cython_blas, name)
+
+
+def capsule_address(module: Any, name: str) -> int:
+    """The address of a function that a module of SciPy exports in a capsule."""
+    capsules: dict[str, Any] = dict(module.__pyx_capi__)
     capsule = capsules[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]

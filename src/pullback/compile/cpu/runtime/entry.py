@@ -1,8 +1,14 @@
-"""The native entry: one Python callable that checks its arguments and runs a program's pieces, all in native code.
+"""The native entry: one function that Python calls for every program; it checks the arguments, makes the results and
+runs the program's pieces.
 
-The function takes arrays alone: the inputs, then the results to write to. It reads the fields of NumPy's array
-objects (pointer, shape, dtype, flags), which are part of NumPy's binary interface, and returns False if an argument is
-not exactly what the program was compiled for; the caller then takes the slow path.
+It takes arrays, and tensors where a call allows them, and reads the fields of their objects: NumPy's are part of its
+binary interface, a tensor's are the places of its slots. What a program wants of its arguments is data: records beside
+a header, which is the `self` of the Python function. The function returns
+
+- the results as a list, as tensors if an argument was one; or True, where the caller gave the arrays to write to;
+- False if an argument is not what the program was compiled for; the caller then takes the slow path;
+- bytes, one for each input, if other tensors are tracked than the call is for;
+- None if an index was out of range, and Ellipsis if another call uses the arena.
 """
 
 from __future__ import annotations
@@ -10,20 +16,24 @@ from __future__ import annotations
 import ctypes
 import functools
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....arrays.spec import Spec
+from ....arrays.spec import Spec, make_spec
+from ....arrays.tensor import Tensor
+from ...target import RECORDED
+from .entry_code import HEADER, RECORD, render_entry
 
-# Offsets of the fields of NumPy's array object, on a 64-bit machine with the reference count in front.
-_TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS = 8, 16, 24, 32, 56, 64
+#: The name of the entry among the symbols.
+ENTRY = "pb_call"
+#: A function that takes arrays, those of the results too; the others are direct calls (`compile/target.py`).
+WITH_RESULTS = 0
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _FASTCALL = 0x80
-#: Up to so many pairs of arrays are compared by unrolled code, which LLVM compiles faster than a loop; more of them
-#: in a loop, or LLVM would take seconds.
-MAX_UNROLLED_PAIRS = 100
+#: `PyArray_NewFromDescr` in the table of NumPy's C functions.
+_NEW_FROM_DESCR = 94
 
 
 def is_abi_supported() -> bool:
@@ -35,12 +45,35 @@ def is_abi_supported() -> bool:
 def entry_symbols() -> dict[str, int]:
     """The symbols that the generated text refers to, with their addresses."""
     api = ctypes.pythonapi
-    found = {f"pb_dtype_{d.name}": id(d) for d in _checkable_dtypes()}
-    found |= {"pb_array_type": id(np.ndarray), "pb_true": id(True), "pb_false": id(False), "pb_none": id(None)}
-    found["pb_ellipsis"] = id(...)
-    functions = {"incref": api.Py_IncRef, "give_lock": api.PyEval_SaveThread, "take_lock": api.PyEval_RestoreThread}
+    objects = {"array_type": np.ndarray, "tensor_type": Tensor, "empty_text": "", "ellipsis": ...}
+    objects |= {"true": True, "false": False, "none": None}
+    found = {f"pb_{name}": id(x) for name, x in objects.items()}
+    functions = {
+        "incref": api.Py_IncRef, "decref": api.Py_DecRef, "give_lock": api.PyEval_SaveThread,
+        "take_lock": api.PyEval_RestoreThread, "new_list": api.PyList_New, "new_object": api.PyType_GenericAlloc,
+        "new_bytes": api.PyBytes_FromStringAndSize,
+    }  # fmt: skip
     found |= {f"pb_{name}": ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
-    return found
+    return found | {"pb_new_array": _numpy_function(_NEW_FROM_DESCR)}
+
+
+def _numpy_function(number: int) -> int:
+    """The address of one of NumPy's C functions."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = get(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]
+    return ctypes.c_void_p.from_address(table + 8 * number).value or 0
+
+
+@functools.cache
+def _slot_offsets() -> dict[str, int]:
+    """Where a tensor's object has its slots: the places at which they are found in one."""
+    probe, names = Tensor(), ("value", "spec", "node", "_status")
+    marks = {name: object() for name in names}
+    for name, mark in marks.items():
+        setattr(probe, name, mark)
+    words = (ctypes.c_void_p * (Tensor.__basicsize__ // 8)).from_address(id(probe))
+    return {name: 8 * list(words).index(id(mark)) for name, mark in marks.items()}
 
 
 def _checkable_dtypes() -> list[np.dtype[Any]]:
@@ -54,154 +87,77 @@ def can_check(specs: Sequence[Spec]) -> bool:
     return all(s.dtype.name in names for s in specs)
 
 
-def render_entry(
-    specs: Sequence[Spec], written: set[int], entries: Sequence[int], size: int, pieces: list[str], long: bool
-) -> str:
-    """The function `call(self, arrays, count)`. `entries` are the places of the arrays' pointers in the table; the rest
-    of the table is in the global `@rest`, filled when the program is linked. A `long` program releases the GIL while it
-    runs; a concurrent call finds the arena taken and returns Ellipsis.
+Link = Callable[[str, list[str]], Any]
+
+
+class ProgramEntry:
+    """What the entry needs to know of one program, as memory that it reads. `places` are those of the arrays' pointers
+    in the table that the pieces get; `rest` is that table as each call starts with it.
     """
-    running = [f"  call void @{piece}(ptr %table)" for piece in pieces]
-    lines = [
-        f"  %table = alloca [{size} x ptr]",
-        f"  call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr @rest, i64 {8 * size}, i1 false)",
-        "  %status = alloca i32", "  store i32 0, ptr %status",
-        f"  %statusp = getelementptr ptr, ptr %table, i64 {len(specs) + 1}", "  store ptr %status, ptr %statusp",
-        f"  %enough = icmp eq i64 %count, {len(specs)}", "  br i1 %enough, label %arg0, label %no",
-        *(line for i, spec in enumerate(specs) for line in _check_argument(i, spec, i in written, entries[i])),
-        f"arg{len(specs)}:", *_check_apart(specs, written), *(_without_gil(running) if long else running),
-        "  %after = load i32, ptr %status", "  %good = icmp eq i32 %after, 0",
-        "  br i1 %good, label %yes, label %outside",
-    ]  # fmt: skip
-    for label, found in (("outside", "none"), ("yes", "true"), ("no", "false"), *([("taken", "ellipsis")] * long)):
-        lines += [f"{label}:", f"  call void @pb_incref(ptr @pb_{found})", f"  ret ptr @pb_{found}"]
-    constants = {"pb_array_type", "pb_true", "pb_false", "pb_none", "pb_ellipsis"}
-    names = sorted({f"pb_dtype_{s.dtype.name}" for s in specs} | constants)
-    declared = [f"@{name} = external global i8" for name in names]
-    declared += ["declare void @pb_incref(ptr)", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
-    declared += ["declare ptr @pb_give_lock()", "declare void @pb_take_lock(ptr)", "@taken = global i32 0"]
-    declared += [f"@rest = global [{size} x ptr] zeroinitializer"]
-    body = "\n".join(lines)
-    return "\n".join([*declared, f"define ptr @call(ptr %self, ptr %arrays, i64 %count) {{\nentry:\n{body}\n}}"])
+
+    def __init__(
+        self, specs: Sequence[Spec], outs: Sequence[Spec], donated: set[int], places: Sequence[int], size: int
+    ) -> None:
+        self.inputs, self.outputs, self.donated = len(specs), len(outs), donated
+        # those of symbols are guarded: results are tensors like any others
+        self.given = [make_spec(s.shape, s.dtype) for s in (*specs, *outs)]
+        self.rest = np.zeros(size, np.int64)
+        self.dims = [np.array(spec.shape, np.int64) for spec in self.given]
+        self.records = np.zeros((len(self.given), len(RECORD)), np.int64)
+        for i, (spec, dims, record) in enumerate(zip(self.given, self.dims, self.records, strict=True)):
+            written = i in donated or i >= self.inputs
+            flags = _CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0)
+            dtype = np.dtype(spec.dtype.type)  # NumPy's own object, which lives for ever
+            record[:] = (spec.ndim, id(dtype), flags, dims.ctypes.data, places[i], spec.nbytes, id(spec))
+        self.pieces: Any = None
+        self.taken: Any = None
+        #: What the pieces and the table point into.
+        self.owners: Any = None
+
+    def set_pieces(self, addresses: Sequence[int], long: bool) -> None:
+        """The native pieces to run, if Python does not. A `long` program releases the GIL while it runs; a concurrent
+        call finds the arena taken.
+        """
+        self.pieces = np.array(addresses, np.int64)
+        self.taken = np.zeros(1, np.int32) if long else None
+
+    def make_function(self, link: Link, takes: int, results: int = 0, marks: bytes = b"") -> Any:
+        """The entry as a Python function. The first `results` become tensors if an input is one. Where it records,
+        inputs must be as in `marks`, and the list has their arrays between `results` and what else the program returns.
+        """
+        makes = takes != WITH_RESULTS
+        order = np.array([i for i in self._written_first(makes) if self.given[i].nbytes], np.int64)
+        pattern = np.frombuffer(marks, np.uint8) if takes == RECORDED else None
+        words = {
+            "inputs": self.inputs, "outputs": self.outputs, "size": len(self.rest), "rest": _address(self.rest),
+            "pieces": -1 if self.pieces is None else len(self.pieces), "functions": _address(self.pieces),
+            "records": _address(self.records), "status": len(self.given) + 1, "taken": _address(self.taken),
+            "order": _address(order), "ordered": len(order), "written": sum(self._is_written(i, makes) for i in order),
+            "tensors": takes, "results": results, "kept": 0 if pattern is None else self.inputs,
+            "pattern": _address(pattern),
+        }  # fmt: skip
+        header = np.array([words[name] for name in HEADER], np.int64).view(_Header)
+        header.held = (self, order, pattern)
+        return _make_python_function(link, header)
+
+    def _is_written(self, i: int, makes: bool) -> bool:
+        """Whether an array of the caller's is written to: what the entry makes overlaps nothing."""
+        return i in self.donated or (i >= self.inputs and not makes)
+
+    def _written_first(self, makes: bool) -> list[int]:
+        """The arrays of the caller's, those that are written first."""
+        count = self.inputs if makes else len(self.given)
+        return sorted(range(count), key=lambda i: not self._is_written(i, makes))
 
 
-def _without_gil(running: list[str]) -> list[str]:
-    """Run without the GIL. Whether the arena is taken is read and written while holding it."""
-    return [
-        "  %other = load i32, ptr @taken", "  %free = icmp eq i32 %other, 0",
-        "  br i1 %free, label %run, label %taken", "run:", "  store i32 1, ptr @taken",
-        "  %state = call ptr @pb_give_lock()", *running, "  call void @pb_take_lock(ptr %state)",
-        "  store i32 0, ptr @taken",
-    ]  # fmt: skip
+class _Header(np.ndarray[Any, Any]):
+    """The `self` of a function, with what it points at."""
+
+    held: tuple[Any, ...]
 
 
-def _check_apart(specs: Sequence[Spec], written: set[int]) -> list[str]:
-    """Memory that is written must not overlap another array: one's end is not after the other's start."""
-    lines: list[str] = []
-    pairs = [(i, j) for i in sorted(written) for j in range(len(specs)) if j not in written or i < j]
-    if len(pairs) > MAX_UNROLLED_PAIRS:
-        return _check_apart_in_loop(specs, written)
-    for n, (i, j) in enumerate(pairs):
-        if specs[i].nbytes and specs[j].nbytes:
-            for a, b in ((i, j), (j, i)):
-                lines.append(f"  %e{n}a{a} = getelementptr i8, ptr %o{a}data, i64 {specs[a].nbytes}")
-                lines.append(f"  %e{n}b{a} = icmp ule ptr %e{n}a{a}, %o{b}data")
-            lines.append(f"  %e{n}o = or i1 %e{n}b{i}, %e{n}b{j}")
-            lines += [f"  br i1 %e{n}o, label %apart{n}, label %no", f"apart{n}:"]
-    return lines
-
-
-def _check_apart_in_loop(specs: Sequence[Spec], written: set[int]) -> list[str]:
-    """The same for many arrays: their starts and ends go into two tables, those that are written first."""
-    order = [i for i in (*sorted(written), *(j for j in range(len(specs)) if j not in written)) if specs[i].nbytes]
-    count, first = len(order), sum(i in written for i in order)
-    lines = [f"  %starts = alloca [{count} x i64]", f"  %ends = alloca [{count} x i64]"]
-    for k, i in enumerate(order):
-        lines += [
-            f"  %s{k} = ptrtoint ptr %o{i}data to i64", f"  %e{k} = add i64 %s{k}, {specs[i].nbytes}",
-            f"  %s{k}p = getelementptr i64, ptr %starts, i64 {k}", f"  store i64 %s{k}, ptr %s{k}p",
-            f"  %e{k}p = getelementptr i64, ptr %ends, i64 {k}", f"  store i64 %e{k}, ptr %e{k}p",
-        ]  # fmt: skip
-    return [*lines, *_APART_LOOP.format(before=f"arg{len(specs)}", count=count, first=first).splitlines()]
-
-
-_APART_LOOP = """  br label %one
-one:
-  %i = phi i64 [ 0, %{before} ], [ %next, %done ]
-  %next = add i64 %i, 1
-  %all = icmp eq i64 %i, {first}
-  br i1 %all, label %apart, label %with
-with:
-  %ip = getelementptr i64, ptr %starts, i64 %i
-  %iq = getelementptr i64, ptr %ends, i64 %i
-  %is = load i64, ptr %ip
-  %ie = load i64, ptr %iq
-  br label %other.one
-other.one:
-  %j = phi i64 [ %next, %with ], [ %further, %fine ]
-  %last = icmp eq i64 %j, {count}
-  br i1 %last, label %done, label %test
-test:
-  %jp = getelementptr i64, ptr %starts, i64 %j
-  %jq = getelementptr i64, ptr %ends, i64 %j
-  %js = load i64, ptr %jp
-  %je = load i64, ptr %jq
-  %below = icmp ule i64 %ie, %js
-  %above = icmp ule i64 %je, %is
-  %either = or i1 %below, %above
-  br i1 %either, label %fine, label %no
-fine:
-  %further = add i64 %j, 1
-  br label %other.one
-done:
-  br label %one
-apart:"""
-
-
-def _check_argument(i: int, spec: Spec, written: bool, entry: int) -> list[str]:
-    """The checks of one argument, and its pointer into the table."""
-    wanted = _CONTIGUOUS | _ALIGNED | (_WRITEABLE if written else 0)
-    tests = [
-        f"icmp eq i32 %o{i}rank, {spec.ndim}", f"icmp eq ptr %o{i}descr, @pb_dtype_{spec.dtype.name}",
-        f"icmp eq i32 %o{i}f, {wanted}",
-    ]  # fmt: skip
-    sizes = []
-    for axis in range(spec.ndim):
-        place = f"%o{i}d{axis}"
-        sizes += [f"  {place}p = getelementptr i64, ptr %o{i}dims, i64 {axis}", f"  {place} = load i64, ptr {place}p"]
-    return [
-        f"arg{i}:", f"  %o{i}p = getelementptr ptr, ptr %arrays, i64 {i}", f"  %o{i} = load ptr, ptr %o{i}p",
-        # the fields of anything that is no array must not be read, so the type is checked first
-        *_load_field(i, "type", _TYPE, "ptr"), f"  %o{i}a = icmp eq ptr %o{i}type, @pb_array_type",
-        f"  br i1 %o{i}a, label %body{i}, label %no", f"body{i}:",
-        *_load_field(i, "rank", _RANK, "i32"), *_load_field(i, "descr", _DESCR, "ptr"),
-        *_load_field(i, "flags", _FLAGS, "i32"), f"  %o{i}f = and i32 %o{i}flags, {wanted}",
-        *_require_all(i, "k", tests, f"shape{i}"),
-        # the rank is right, so there are as many sizes
-        f"shape{i}:", *_load_field(i, "dims", _SHAPE, "ptr"), *sizes,
-        *_require_all(i, "s", [f"icmp eq i64 %o{i}d{a}, {n}" for a, n in enumerate(spec.shape)], f"good{i}"),
-        f"good{i}:", *_load_field(i, "data", _DATA, "ptr"),
-        f"  %o{i}t = getelementptr ptr, ptr %table, i64 {entry}", f"  store ptr %o{i}data, ptr %o{i}t",
-        f"  br label %arg{i + 1}",
-    ]  # fmt: skip
-
-
-def _load_field(i: int, name: str, offset: int, kind: str) -> list[str]:
-    return [
-        f"  %o{i}{name}p = getelementptr i8, ptr %o{i}, i64 {offset}",
-        f"  %o{i}{name} = load {kind}, ptr %o{i}{name}p",
-    ]
-
-
-def _require_all(i: int, tag: str, tests: list[str], then: str) -> list[str]:
-    if not tests:
-        return [f"  br label %{then}"]
-    lines = [f"  %o{i}{tag}0 = {tests[0]}"]
-    so_far = f"%o{i}{tag}0"
-    for n, test in enumerate(tests[1:], 1):
-        lines += [f"  %o{i}{tag}{n} = {test}", f"  %o{i}{tag}all{n} = and i1 {so_far}, %o{i}{tag}{n}"]
-        so_far = f"%o{i}{tag}all{n}"
-    return [*lines, f"  br i1 {so_far}, label %{then}, label %no"]
+def _address(array: Any) -> int:
+    return 0 if array is None else int(array.ctypes.data)
 
 
 class _MethodDef(ctypes.Structure):
@@ -213,9 +169,15 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-def make_python_function(address: int, name: str) -> tuple[Any, Any]:
-    """A native address as a Python function of any number of arguments; and what must outlive the function."""
-    method = _MethodDef(name.encode(), address, _FASTCALL, None)
+@functools.cache
+def load_entry(link: Link) -> tuple[_MethodDef, Any]:
+    """The entry as a method record, to which all its functions refer; and its code."""
+    code = link(render_entry(ENTRY, _slot_offsets()), [ENTRY])
+    return _MethodDef(b"compiled", code.addresses[ENTRY], _FASTCALL, None), code
+
+
+def _make_python_function(link: Link, header: Any) -> Any:
+    """The entry as a Python function of any number of arguments, with a header as its `self`."""
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    return make(ctypes.addressof(method), None, None), method
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(load_entry(link)[0]), header, None)

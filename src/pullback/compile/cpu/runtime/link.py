@@ -14,11 +14,14 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...target import COMPILER
+from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
 from .blas import blas_address
 from .entry import entry_symbols
+from .lapack import find_lapack
 from .pool import POOL
 
 #: LLVM's passes over the text, in order. It is emitted in good form (loops that test at their end, every value computed
@@ -78,6 +81,17 @@ def _register_blas() -> None:
         _initialized_llvm().add_symbol(symbol, blas_address(name))
 
 
+@functools.cache
+def _register_lapack() -> None:
+    for name, address in find_lapack().addresses.items():
+        _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
+
+
+def add_symbol(name: str, address: int) -> None:
+    """Make a function known to modules that are loaded from now on."""
+    _initialized_llvm().add_symbol(name, address)
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
@@ -102,7 +116,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = "LLVM", compile_object(text, effort)
+        source, code = COMPILER, compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:
@@ -110,7 +124,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
         if len(_SHARED) > _MAX_SHARED:
             del _SHARED[next(iter(_SHARED))]
         table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
-        table[:] = numbers
+        table[:] = list(numbers)
     return found
 
 
@@ -160,6 +174,8 @@ def load_code(code: bytes, names: list[str], source: str = "") -> LinkedCode:
     llvm = _initialized_llvm()
     if any(symbol.encode() in code for symbol in SYMBOLS):  # an object file lists the names it refers to
         _register_blas()
+    if LAPACK_PREFIX.encode() in code:
+        _register_lapack()
     if PARALLEL.encode() in code and PARALLEL not in names:
         for name, address in POOL.entries(link).items():
             llvm.add_symbol(name, address)

@@ -1,0 +1,221 @@
+"""Matrix routines by LAPACK: each emits the calls for one matrix of a stack.
+
+LAPACK's matrices are column by column. Where a routine overwrites its argument there is a copy in that order; where the
+transpose of a row-major matrix serves as well, nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..builder.vector_types import IRValue
+from ..runtime.lapack import query_workspace
+from .matrix_text import MatrixRef, RoutineText
+
+_INT64 = np.dtype(np.int64)
+
+
+def emit_cholesky(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    n = outs[0].rows
+    # a lower triangle row by row is an upper one column by column, and the other half is not touched
+    t.symmetrize_lower(args[0], outs[0], zeros=True)
+    t.call_lapack("potrf", "U", n, outs[0].pointer, n)
+
+
+def _solve(t: RoutineText, a: MatrixRef, right: MatrixRef) -> None:
+    """Overwrite right sides, column by column, with the solutions."""
+    n = a.rows
+    factors, pivots = t.take_columns(n, n), t.take_scratch(n, t.integer)
+    t.copy(a, factors)
+    t.call_lapack("gesv", n, right.columns, factors.pointer, n, pivots, right.pointer, n)
+
+
+def emit_inverse(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    n = args[0].rows
+    found = t.take_columns(n, n)
+    t.fill_identity(found)
+    _solve(t, args[0], found)
+    t.copy(found, outs[0])
+
+
+def emit_triangular_solve(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (a, b), (out,) = args, outs
+    static = t.static
+    if not static["unit"]:
+        _fail_at_zeros(t, a)
+    t.copy(b, out)
+    if not (a.has_rows_in_order or a.transposed.has_rows_in_order):
+        copied = t.take_columns(a.rows, a.rows)
+        t.copy(a, copied)
+        a = copied
+    _solve_triangle(t, a, out, bool(static["lower"]), bool(static["unit"]))
+
+
+def _fail_at_zeros(t: RoutineText, a: MatrixRef) -> None:
+    """A zero on the diagonal of a triangle is left to NumPy."""
+    with t.loop(a.rows) as i:
+        t.fail_if(t.one.equal(t.load(a, i, i), t.number(0.0)).name)
+
+
+def _solve_triangle(t: RoutineText, a: MatrixRef, x: MatrixRef, is_lower: bool, is_unit: bool) -> None:
+    """Overwrite row-major right sides with the solutions: x^T = b^T a^-T, since rows are columns for LAPACK."""
+    n, count, in_rows = x.rows, x.columns, a.has_rows_in_order
+    triangle, unit = ("U" if is_lower == in_rows else "L"), ("U" if is_unit else "N")
+    apart = max(n, a.by_row if in_rows else a.by_column)
+    if count == 1:
+        t.call("trsv", triangle, "T" if in_rows else "N", unit, n, a.pointer, apart, x.pointer, 1)
+    else:
+        turned = "N" if in_rows else "T"
+        t.call("trsm", "R", triangle, turned, unit, count, n, 1.0, a.pointer, apart, x.pointer, count)
+
+
+def emit_factor(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """P a = L U: the triangles column by column, the order of rows, and its sign."""
+    (a,), (factors, order, sign) = args, outs
+    n = a.rows
+    t.copy(a, factors.transposed)
+    pivots = MatrixRef(t.take_scratch(n, t.integer), t.integer, n, 1, 1, 0)
+    # a singular matrix has factors too
+    t.call("getrf", n, n, factors.pointer, n, pivots.pointer, t.take_scratch(1, t.integer))
+    _write_order(t, pivots, order)
+    t.store(t.number(1.0), sign, 0)
+    with t.loop(n) as i:
+        stays = t.one.assign(f"icmp eq i64 {_pivot_row(t, pivots, i)}, {i}")
+        before = t.load(sign, 0)
+        t.store(t.choose(stays, before, t.one.negative(before)), sign, 0)
+
+
+def _write_order(t: RoutineText, pivots: MatrixRef, order: MatrixRef) -> None:
+    """The order of rows that exchanges of them lead to."""
+    with t.loop(order.rows) as i:
+        t.store(IRValue(i, _INT64), order, i)
+    with t.loop(pivots.rows) as i:
+        other = _pivot_row(t, pivots, i)
+        here, there = t.load(order, i), t.load(order, other)
+        t.store(there, order, i)
+        t.store(here, order, other)
+
+
+def _pivot_row(t: RoutineText, pivots: MatrixRef, i: str) -> str:
+    """The row that was exchanged with row i; LAPACK counts from one."""
+    found = t.one.cast(t.load(pivots, i), _INT64).name
+    return t.one.assign(f"sub nsw i64 {found}, 1")
+
+
+def emit_solve_by_factors(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (_, b, factors, order, _), (out,) = args, outs
+    _solve_by_factors(t, b, factors, order, out)
+
+
+def emit_inverse_by_factors(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (_, factors, order, _), (out,) = args, outs
+    n = out.rows
+    unit = MatrixRef(t.take_scratch(n * n), t.dtype, n, n, n, 1)
+    t.fill_identity(unit)
+    _solve_by_factors(t, unit, factors, order, out)
+
+
+def _solve_by_factors(t: RoutineText, b: MatrixRef, factors: MatrixRef, order: MatrixRef, out: MatrixRef) -> None:
+    """a x = b with a[order] = L U; or a^T x = b, whose solution comes in that order."""
+    triangles = factors.transposed
+    _fail_at_zeros(t, triangles)
+    if not t.static["transposed"]:
+        with t.loop(out.rows) as i:
+            t.copy_row(b, out, t.load(order, i).name, i)
+        _solve_triangle(t, triangles, out, is_lower=True, is_unit=True)
+        _solve_triangle(t, triangles, out, is_lower=False, is_unit=False)
+        return
+    found = MatrixRef(t.take_scratch(out.rows * out.columns), t.dtype, out.rows, out.columns, out.columns, 1)
+    t.copy(b, found)
+    _solve_triangle(t, factors, found, is_lower=True, is_unit=False)
+    _solve_triangle(t, factors, found, is_lower=False, is_unit=True)
+    with t.loop(out.rows) as i:
+        t.copy_row(found, out, i, t.load(order, i).name)
+
+
+def emit_log_determinant_by_factors(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    sign, total = _log_determinant(t, args[1], args[3])
+    t.store(sign, outs[0], 0)
+    t.store(total, outs[1], 0)
+
+
+def emit_determinant_by_factors(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    sign, total = _log_determinant(t, args[1], args[3])
+    t.store(t.one.multiply(sign, t.one.exp(total)), outs[0], 0)
+
+
+def _log_determinant(t: RoutineText, factors: MatrixRef, sign_of_order: MatrixRef) -> tuple[IRValue, IRValue]:
+    """The sign, and the logarithm of the magnitude; a singular matrix is left to NumPy."""
+    _fail_at_zeros(t, factors)
+    sign, total = t.variable(t.load(sign_of_order, 0)), t.variable(t.number(0.0))
+    with t.loop(factors.rows) as i:
+        x, before = t.load(factors, i, i), sign.value
+        sign.set(t.choose(t.one.less(x, t.number(0.0)).name, t.one.negative(before), before))
+        total.set(t.one.add(total.value, t.one.log(t.one.abs(x))))
+    return sign.value, total.value
+
+
+def emit_lu(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """(p, q, L, U): the order of rows, its inverse, and the triangles."""
+    (a,), (p, q, left, right) = args, outs
+    m, n, count = a.rows, a.columns, min(a.rows, a.columns)
+    factors, pivots = t.take_columns(m, n), MatrixRef(t.take_scratch(count, t.integer), t.integer, count, 1, 1, 0)
+    t.copy(a, factors)
+    t.call("getrf", m, n, factors.pointer, m, pivots.pointer, t.take_scratch(1, t.integer))
+    _write_order(t, pivots, q)
+    with t.loop(m) as i:
+        t.store(IRValue(i, _INT64), p, t.load(q, i).name)
+    with t.loop(m) as i, t.loop(count) as j:
+        below, same = (t.one.assign(f"icmp {relation} i64 {i}, {j}") for relation in ("sgt", "eq"))
+        t.store(t.choose(below, t.load(factors, i, j), t.choose(same, t.number(1.0), t.number(0.0))), left, i, j)
+    _copy_upper(t, factors, right)
+
+
+def _copy_upper(t: RoutineText, source: MatrixRef, target: MatrixRef) -> None:
+    with t.loop(target.rows) as i, t.loop(target.columns) as j:
+        below = t.one.assign(f"icmp sgt i64 {i}, {j}")
+        t.store(t.choose(below, t.number(0.0), t.load(source, i, j)), target, i, j)
+
+
+def emit_qr(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (a,), (q, r) = args, outs
+    m, n, count = a.rows, a.columns, q.columns
+    factors, tau = t.take_columns(m, count), t.take_scratch(n)
+    t.copy(a, MatrixRef(factors.pointer, t.dtype, m, n, 1, m))
+    size = max(
+        query_workspace("geqrf", t.dtype, m, n, None, m, None),
+        query_workspace("orgqr", t.dtype, m, count, n, None, m, None),
+    )
+    work = t.take_scratch(size)
+    t.call_lapack("geqrf", m, n, factors.pointer, m, tau, work, size)
+    _copy_upper(t, factors, r)
+    t.call_lapack("orgqr", m, count, n, factors.pointer, m, tau, work, size)
+    t.copy(factors, q)
+
+
+def emit_eigh(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (a,), (values, vectors) = args, outs
+    n = a.rows
+    found = t.take_columns(n, n)
+    t.symmetrize_lower(a, found)
+    size, count = query_workspace("syevd", t.dtype, "V", "L", n, None, n, None), 3 + 5 * n
+    work, integers = t.take_scratch(size), t.take_scratch(count, t.integer)
+    t.call_lapack("syevd", "V", "L", n, found.pointer, n, values.pointer, work, size, integers, count)
+    t.copy(found, vectors)
+
+
+def emit_svd(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    (a,), (u, s, vh) = args, outs
+    m, n = a.rows, a.columns
+    copied, left, right = t.take_columns(m, n), t.take_columns(m, u.columns), t.take_columns(vh.rows, n)
+    t.copy(a, copied)
+    job = "A" if u.columns == m and vh.rows == n else "S"
+    size = query_workspace("gesdd", t.dtype, job, m, n, None, m, None, None, m, None, vh.rows)
+    work, integers = t.take_scratch(size), t.take_scratch(8 * min(m, n), t.integer)
+    t.call_lapack(
+        "gesdd", job, m, n, copied.pointer, m, s.pointer, left.pointer, m, right.pointer, vh.rows, work, size, integers
+    )
+    t.copy(left, u)
+    t.copy(right, vh)

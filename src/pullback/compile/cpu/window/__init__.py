@@ -1,0 +1,1 @@
+"""Windows over grids in native code: convolutions and pooling as functions of arrays, for programs and eager calls."""

@@ -1,0 +1,227 @@
+"""A compiled function called on arrays and tensors as they are: one native call, and one node where it is recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.node import Node, user_line
+from ..arrays.protect import as_immutable
+from ..arrays.spec import make_spec, spec_of
+from ..arrays.tensor import Tensor, wrap
+from ..ops.record import part_node
+from ..settings import PLAIN, modes
+from .as_op import CompiledOp, Recording
+from .stage.captures import as_native_contiguous
+from .target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNRECORDED, UNTRACKED, Runner
+
+_getframe = sys._getframe
+_ndarray = np.ndarray
+#: The most kinds of inputs (which of them are arrays, constants, tracked) whose calls are remembered.
+_KINDS = 64
+
+
+class DirectCall:
+    """The calls of one compiled form; it remembers how the last one was made. It returns None where only the general
+    path is right: instruments, a running trace, values of transforms, arrays of another layout.
+    """
+
+    __slots__ = ("_captured", "_code", "_count", "_known", "_last", "_op", "_takes_tensors", "_unrecorded")
+
+    def __init__(
+        self,
+        code: Callable[[], Runner],
+        op: Callable[[], CompiledOp],
+        captured: Sequence[Any],
+        count: int,
+        takes_tensors: bool,
+    ) -> None:
+        self._code, self._op, self._captured, self._count = code, op, tuple(captured), count
+        self._takes_tensors = takes_tensors
+        self._known: dict[bytes, _Variant | None] = {}
+        self._unrecorded: _Variant | None = None
+        # nothing is compiled before it is known whether the first call records
+        self._last = _Variant(lambda *inputs: b"", self._captured, None, count)
+
+    def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
+        last = self._last
+        if (mode := modes()) is not PLAIN:
+            if mode.instruments is not None or mode.tracing is not None or (mode.inference and mode.grad):
+                return None
+            if not mode.grad:
+                return self._call_unrecorded(leaves, mode.inference)
+        found: Any = last.call(*leaves, *last.constants)
+        if type(found) is list:
+            return found if last.recorder is None else last.recorder.link(leaves, found)
+        return self._call_otherwise(last, leaves, found)
+
+    def _call_otherwise(self, last: _Variant, leaves: Sequence[Any], found: Any) -> list[Any] | None:
+        """Other tensors are tracked than in the last call, or it failed, or Python has to run the program."""
+        if type(found) is bytes:
+            marks = _mark_inputs((*leaves, *self._captured))
+            variant = None if marks is None else self._find_variant(marks)
+            if variant is None:
+                return None
+            self._last = last = variant
+            found = last.call(*leaves, *last.constants)
+        if type(found) is not list:
+            found = last.finish(leaves, found)
+        return found if found is None or last.recorder is None else last.recorder.link(leaves, found)
+
+    def _call_unrecorded(self, leaves: Sequence[Any], inference: bool) -> list[Any] | None:
+        variant = self._find_unrecorded()
+        if variant is None:
+            return None
+        found: Any = variant.call(*leaves, *variant.constants)
+        if type(found) is not list:
+            found = variant.finish(leaves, found)
+        for out in found if inference and found is not None else ():
+            if type(out) is Tensor:
+                out.mark("inference")
+        return found  # type: ignore[no-any-return]
+
+    def _find_variant(self, marks: bytes) -> _Variant | None:
+        """How inputs marked so are called; None if not directly."""
+        if TRACKED not in marks:
+            marks = b""  # one call serves all of them
+        if marks not in self._known:
+            if len(self._known) >= _KINDS:
+                self._known.clear()
+            self._known[marks] = self._make_recorded(marks) if marks else self._make_plain(UNTRACKED)
+        return self._known[marks]
+
+    def _find_unrecorded(self) -> _Variant | None:
+        if self._unrecorded is None:
+            self._unrecorded = self._make_plain(UNRECORDED)
+        return self._unrecorded
+
+    def _make_plain(self, takes: int) -> _Variant | None:
+        runner = self._code()
+        if runner.direct is None:
+            return None
+        call = runner.direct.make_call(takes if self._takes_tensors else ARRAYS, self._count)
+        return _Variant(call, self._captured, runner, self._count)
+
+    def _make_recorded(self, marks: bytes) -> _Variant | None:
+        op = self._op()
+        if not self._takes_tensors or not op.saves_residuals:
+            return None
+        needs = tuple(i for i, mark in enumerate(marks) if mark == TRACKED)
+        if not op.reached(needs):
+            return self._find_unrecorded()
+        recording = op.recording(needs)
+        forward = recording.forward
+        if not forward.is_prepared or forward.code.direct is None:
+            return None
+        constants = (*self._captured, *forward.captured)
+        call = forward.code.direct.make_call(RECORDED, self._count, marks + bytes(len(forward.captured)))
+        return _Variant(call, constants, forward.code, self._count, Recorder(recording, marks, constants))
+
+
+class _Variant:
+    """One way of calling: the function, its last arguments, and what records it."""
+
+    __slots__ = ("call", "constants", "recorder", "results", "runner")
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        constants: tuple[Any, ...],
+        runner: Runner | None,
+        results: int,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.call, self.constants, self.runner, self.results, self.recorder = call, constants, runner, results, recorder
+
+    def finish(self, leaves: Sequence[Any], found: Any) -> list[Any] | None:
+        """What a call that returned no list did not do; None if inputs do not fit."""
+        if found is False:
+            leaves = [_lay_out(x) for x in leaves]
+            found = self.call(*leaves, *self.constants)
+            if type(found) is list:
+                return found
+        if found is False or type(found) is bytes or self.runner is None:
+            return None
+        if found is None:
+            assert self.runner.direct is not None
+            self.runner.direct.raise_failure()
+        # a program in pieces, or one whose arena another thread uses: the inputs are checked already
+        inputs = (*leaves, *self.constants)
+        arrays = [x.value if type(x) is Tensor else x for x in inputs]
+        outs = self.runner.run(arrays)
+        if outs is None:
+            return None
+        count = self.results
+        if any(type(x) is Tensor for x in inputs):
+            outs[:count] = [wrap(x, spec_of(x)) for x in outs[:count]]
+        if self.recorder is not None:
+            outs[count:count] = arrays
+        return outs
+
+
+class Recorder:
+    """Puts results of a direct call on the tape: one node, and a part node for each result if there are several."""
+
+    __slots__ = ("_bare", "_call", "_constants", "_count", "_linked", "_needs", "_reused", "_rule", "_spec")
+
+    def __init__(self, recording: Recording, marks: bytes, constants: tuple[Any, ...]) -> None:
+        self._needs, self._call, self._reused = recording.needs, recording.call, recording.reused_results
+        self._rule = self._call.rule
+        self._constants = constants
+        #: Arrays that their owner may still write to.
+        self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
+        specs = tuple(make_spec(s.shape, s.dtype) for s in recording.of.out_specs)
+        self._count, self._linked = len(specs), recording.of.reached(self._needs)
+        self._spec: Any = specs[0] if len(specs) == 1 else specs
+
+    def link(self, leaves: Sequence[Any], found: list[Any]) -> list[Any]:
+        """The results, linked to a node that saves the rest of the list."""
+        kept = found[self._count :]
+        del found[self._count :]
+        for i in self._bare:
+            kept[i] = as_immutable(kept[i])
+        for i in self._reused:
+            kept.append(found[i].value)
+        inputs = (*leaves, *self._constants) if self._constants else leaves
+        parents = [inputs[i].node for i in self._needs]
+        node = Node()
+        node.rule = self._rule
+        node.parents = tuple(parents)
+        node.order = (parents[0].order if len(parents) == 1 else max([p.order for p in parents])) + 1
+        node.kept = tuple(kept)
+        node.spec = self._spec
+        node.call = self._call
+        node.bar = None
+        node.code, node.lasti = user_line(_getframe(3))
+        if self._count == 1:
+            found[0].node = node
+        else:
+            for i in self._linked:
+                found[i].node = part_node(node, i, found[i].spec)
+        return found
+
+
+def _lay_out(x: Any) -> Any:
+    """An input as native code takes it: views that are not contiguous are copied."""
+    if type(x) is _ndarray:
+        return as_native_contiguous(x, spec_of(x))
+    if type(x) is not Tensor or type(x.value) is not _ndarray:
+        return x
+    value = as_native_contiguous(x.value, x.spec)
+    return x if value is x.value else x.with_parts(value)
+
+
+def _mark_inputs(inputs: Sequence[Any]) -> bytes | None:
+    """What each input is; None if one is neither an array nor a tensor over one."""
+    marks = bytearray()
+    for x in inputs:
+        if type(x) is _ndarray:
+            marks.append(ARRAY)
+        elif type(x) is Tensor and type(x.value) is _ndarray:
+            marks.append(CONSTANT if x.node is None else TRACKED)
+        else:
+            return None
+    return bytes(marks)
