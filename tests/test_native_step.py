@@ -2,7 +2,9 @@
 never write to.
 """
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -562,6 +564,44 @@ def test_a_closure_and_extra_arguments():
     assert float(opt.step(closure).detach()) == pytest.approx(before)
     assert opt.groups[0]._native is not None
     opt.step(value=1.0)
+
+
+def test_a_tensor_of_a_group_may_be_replaced():
+    w, opt = quadratic((3,))
+    step_once(w, opt)
+    v = opt.groups[0].tensors[0] = pb.tensor(np.ones(3), requires_grad=True)
+    before = w.tolist()
+    step_once(v, opt)
+    assert w.tolist() == before
+    assert v.tolist() != [1.0] * 3
+    opt.groups[0].tensors.append(w)
+    w.grad = pb.tensor(np.ones(3))
+    with pytest.raises(ValueError, match="longer"):  # as op by op
+        opt.step()
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda opt: pickle.loads(pickle.dumps(opt))])
+def test_copies_of_an_optimizer_step_on_their_own(twin):
+    w, opt = quadratic((3,))
+    step_once(w, opt)
+    other = twin(opt)
+    v = other.groups[0].tensors[0]
+    v.requires_grad = True
+    step_once(v, other)
+    assert v.tolist() != w.tolist()
+    assert int(opt.groups[0].state[0].steps) == 1
+    assert int(other.groups[0].state[0].steps) == 2
+    step_once(w, opt)
+    assert v.tolist() == w.tolist()
+
+
+def test_native_code_may_be_turned_off():
+    w, opt = quadratic((3,))
+    with pb.native(False):
+        step_once(w, opt)
+    assert opt.groups[0]._native is None
+    step_once(w, opt)
+    assert opt.groups[0]._native is not None
 
 
 def test_an_optimizer_frees_what_it_holds():
