@@ -319,7 +319,7 @@ def _save_slopes(staged: Program) -> Program:
 
 
 def _write_numbers(e: Equation) -> Equation:
-    """An equation with Python numbers for constant scalars, which passes then see, if another argument says the dtype."""
+    """An equation with Python numbers for constant scalars, which passes see, if another argument says the dtype."""
     typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
     args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
     return replace(e, args=tuple(args))
