@@ -47,6 +47,7 @@ class CpuRunner:
         self.uses_pool = PARALLEL in self.text and has_blocks(self.steps)
         register_symbols(self.text)
         self.linked = link(self.text, pieces, numbers)
+        compilation.source = self.linked.source
         self.arena = self._new_arena()
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None
         new = [s for i, s in enumerate(outs) if i not in self.donated]

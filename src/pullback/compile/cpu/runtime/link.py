@@ -14,6 +14,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...target import COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
@@ -115,7 +116,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = "LLVM", compile_object(text, effort)
+        source, code = COMPILER, compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:
