@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, NodeCall, user_line
+from ..arrays.node import Node, user_line
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -165,18 +165,17 @@ class _Variant:
 class Recorder:
     """Puts results of a direct call on the tape: one node, and a part node for each result if there are several."""
 
-    __slots__ = ("_bare", "_constants", "_count", "_is_plain", "_linked", "_needs", "_reused", "_rule", "_spec")
+    __slots__ = ("_bare", "_call", "_constants", "_count", "_linked", "_needs", "_reused", "_rule", "_spec")
 
     def __init__(self, recording: Recording, marks: bytes, constants: tuple[Any, ...]) -> None:
-        self._needs, self._rule, self._reused = recording.needs, recording.rule, recording.reused_results
+        self._needs, self._call, self._reused = recording.needs, recording.call, recording.reused_results
+        self._rule = self._call.rule
         self._constants = constants
         #: Arrays that their owner may still write to.
         self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
         specs = tuple(make_spec(s.shape, s.dtype) for s in recording.of.out_specs)
         self._count, self._linked = len(specs), recording.of.reached(self._needs)
         self._spec: Any = specs[0] if len(specs) == 1 else specs
-        # the backward pass has steps of its own for plain kinds of specs alone
-        self._is_plain = len(specs) == 1 and specs[0].plain is not None
 
     def link(self, leaves: Sequence[Any], found: list[Any]) -> list[Any]:
         """The results, linked to a node that saves the rest of the list."""
@@ -194,7 +193,7 @@ class Recorder:
         node.order = (parents[0].order if len(parents) == 1 else max([p.order for p in parents])) + 1
         node.kept = tuple(kept)
         node.spec = self._spec
-        node.call = None if self._is_plain else NodeCall(self._rule.specs or (), {})
+        node.call = self._call
         node.bar = None
         node.code, node.lasti = user_line(_getframe(3))
         if self._count == 1:

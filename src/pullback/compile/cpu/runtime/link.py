@@ -87,6 +87,11 @@ def _register_lapack() -> None:
         _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
 
 
+def add_symbol(name: str, address: int) -> None:
+    """Make a function known to modules that are loaded from now on."""
+    _initialized_llvm().add_symbol(name, address)
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
