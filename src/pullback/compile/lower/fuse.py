@@ -33,8 +33,9 @@ from ..vocabulary import Weigher, computation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
 from .views import view_layouts
 
-#: The points from which on a domain is worth a look for a kernel over it, and among how many steps.
-LARGE_DOMAIN = 1 << 12
+#: The points from which on a domain is worth a look for a kernel over it (fewer stay in the nearest cache), and among
+#: how many steps.
+LARGE_DOMAIN = 1 << 14
 RECENT_STEPS = 8
 
 
