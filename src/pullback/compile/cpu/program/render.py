@@ -95,7 +95,7 @@ class ProgramWriter:
         #: The function that is being emitted, its pointer to the arena, and those of buffers.
         self.text = FunctionText()
         self.builder = self.text.builder(1)
-        self.arena_at = ""
+        self.arena_at = self.scratch_at = self.status_at = ""
         self.known: dict[Buffer, str] = {}
 
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
@@ -113,7 +113,7 @@ class ProgramWriter:
         parts = [steps[i : i + MAX_STEPS_PER_FUNCTION] for i in range(0, len(steps), MAX_STEPS_PER_FUNCTION)]
         names = [f"{name}part{i}" for i in range(len(parts))]
         for part, own in zip(parts, names, strict=True):
-            self._write_function(part, own, "internal ", "noinline ")
+            self._write_function(part, own, "internal ", "noinline optnone ")
         calls = "\n".join(f"  call void @{own}(ptr %table)" for own in names)
         self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{calls}\n  ret void\n}}")
         return name
@@ -122,6 +122,8 @@ class ProgramWriter:
         self.text = FunctionText(declared=self.declared)
         self.builder, self.known = self.text.builder(1), {}
         self.arena_at = self.load_entry(self.base)
+        # once for all steps: LLVM's time is proportional to the text
+        self.scratch_at, self.status_at = self.arena_pointer(self.scratch), self.load_entry(self.base + 1)
         for step in steps:
             self.emit_step(step)
         self.bodies.append(self.text.render(f"define {linkage}void @{name}(ptr %table) {how}"))
@@ -149,7 +151,7 @@ class ProgramWriter:
         rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
         self.math_functions |= rendered.functions
         name, failed = self._name_function(rendered.text, "routine"), self.text.slot("i32", "0")
-        pointers += [self.arena_pointer(self.scratch), failed]
+        pointers += [self.scratch_at, failed]
         self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
         found = self.builder.assign(f"load i32, ptr {failed}")
         tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
@@ -226,7 +228,7 @@ class ProgramWriter:
         rendered, order = self.rendered[key]
         name = self._name_function(rendered.text, "kernel")
         pointers = [self.pointer(own[i]) for i in order]
-        pointers += [self.arena_pointer(self.scratch), self.load_entry(self.base + 1)]
+        pointers += [self.scratch_at, self.status_at]
         if kernel.division is not None:
             emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
         else:
