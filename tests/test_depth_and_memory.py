@@ -262,7 +262,7 @@ def test_thousand_steps_leave_nothing_behind_with_the_collector_off(step, collec
     rng = np.random.default_rng(1)
     data, target = rng.normal(size=(5, 4)), np.array([0, 1, 0, 1, 1])
     w = parameters()
-    for _ in range(3):
+    for _ in range(6):  # by then plans and backward steps are made
         step(w, data, target)
     before, objects = alive(), len(gc.get_objects())
     for _ in range(1000 if step is plain_step else 200):

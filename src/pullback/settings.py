@@ -30,8 +30,13 @@ class Modes(NamedTuple):
     tracing: Any = None
 
 
-#: The default modes. Eager fast paths test `modes() is PLAIN`, so an equal record is replaced by it.
+#: The default modes, and those of `no_grad` and `inference_mode`. Eager fast paths test `modes() is PLAIN`, so an equal
+#: record is replaced by the one here.
 PLAIN = Modes()
+UNRECORDED = Modes(grad=False)
+INFERENCE = Modes(grad=False, inference=True)
+_TURNS_OFF = {"grad": False}
+COMMON_MODES = (PLAIN, UNRECORDED, INFERENCE)
 _current: ContextVar[Modes] = ContextVar("pullback_modes", default=PLAIN)
 modes = _current.get
 
@@ -43,7 +48,7 @@ def installed() -> Instruments:
 
 def set_modes(wanted: Modes) -> None:
     """Make `wanted` the modes of this context; restore by calling it with the previous modes."""
-    _current.set(PLAIN if wanted == PLAIN else wanted)
+    _current.set(next((known for known in COMMON_MODES if wanted == known), wanted))
 
 
 class override_modes:
@@ -59,7 +64,11 @@ class override_modes:
         self._before.append(before)
         if self._instruments:
             changes = {**changes, "instruments": installed().push(*self._instruments)}
-        # often nothing changes, as where `grad` turns recording on, and a new record takes longer than to see that
+        elif changes == _TURNS_OFF and before in COMMON_MODES:
+            # what `no_grad` does in every step of a training loop: a new record takes longer than an op
+            _current.set(INFERENCE if before is INFERENCE else UNRECORDED)
+            return
+        # often nothing changes, as where `grad` turns recording on
         if any(getattr(before, name) is not wanted for name, wanted in changes.items()):
             set_modes(before._replace(**changes))
 

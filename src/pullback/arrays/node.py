@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 from ..errors import ArgumentError, ArgumentTypeError, IndexingError
 from ..settings import installed
@@ -72,6 +72,7 @@ class NodeCall:
     """
 
     __slots__ = ("hooks", "is_update", "specs", "static", "variable_of")
+    step: ClassVar[None] = None
 
     def __init__(self, specs: tuple[Any, ...], static: dict[str, Any]) -> None:
         self.specs = specs
@@ -79,6 +80,25 @@ class NodeCall:
         self.hooks: Hooks | None = None
         self.is_update = False
         self.variable_of: DifferentiatedCall | None = None
+
+
+class PlannedCall:
+    """What nodes share whose op was called alike: on arguments of these specs, the same of them tracked, with the same
+    static parameters. It takes the place of their `NodeCall`, which a node gets once it has more to say.
+
+    `step` is the function that pulls back and adds up (`tape/codegen.py`), None until it is made; `uses` counts how
+    often it was missed.
+    """
+
+    __slots__ = ("out", "rule", "specs", "static", "step", "uses")
+    hooks: ClassVar[None] = None
+    is_update: ClassVar[bool] = False
+    variable_of: ClassVar[None] = None
+
+    def __init__(self, rule: Any, specs: tuple[Any, ...], static: dict[str, Any], out: Any) -> None:
+        self.rule, self.specs, self.static, self.out = rule, specs, static, out
+        self.step: Any = None
+        self.uses = 0
 
 
 class DifferentiatedCall:
@@ -107,7 +127,7 @@ class Node:
 
     `order` is the length of the longest path to a leaf, so a parent's is always below its child's.
 
-    `call` is None for nodes of the fast path alone: all arguments have the result's spec, and no static, no hook.
+    `call` is None for nodes of the elementwise fast path: all arguments have the result's spec, and no static, no hook.
     `bar` belongs to the backward pass that has claimed the node, and is None between passes.
 
     `kept` holds what the rule needs (None once released); for a leaf, a weak reference to its tensor, so that
@@ -122,7 +142,7 @@ class Node:
     parents: tuple[Node, ...]
     kept: Any
     spec: Any
-    call: NodeCall | None
+    call: NodeCall | PlannedCall | None
     code: CodeType | None
     lasti: int
 
@@ -180,9 +200,12 @@ class Node:
 
     def leave_fast_path(self) -> NodeCall:
         """From now on the backward pass checks this node for hooks."""
-        if self.call is None:
-            self.call = NodeCall(self.rule.argument_specs(self.spec), {})
-        return self.call
+        call = self.call
+        if call is None:
+            call = self.call = NodeCall((self.spec,) * self.rule.count, {})
+        elif type(call) is PlannedCall:
+            call = self.call = NodeCall(call.specs, call.static)
+        return cast("NodeCall", call)
 
     def where(self) -> str:
         """The user's line that made this node, as `file.py:12: y = x * 2`."""
@@ -228,17 +251,18 @@ def _nodes_with_derivative(start: Node) -> Iterator[Node]:
                 found.append(parent)
 
 
-_known_files: dict[str, bool] = {}
+#: For each file whether its lines belong to this package.
+known_files: dict[str, bool] = {}
 
 
 def is_package_code(code: CodeType | None) -> bool:
     """Whether a line belongs to this package, and not to its user."""
     if code is None:
         return False
-    known = _known_files.get(code.co_filename)
+    known = known_files.get(code.co_filename)
     if known is None:
         inside = code.co_filename.startswith((_PACKAGE, "<pullback"))
-        known = _known_files[code.co_filename] = inside and not code.co_filename.startswith(_DEMO)
+        known = known_files[code.co_filename] = inside and not code.co_filename.startswith(_DEMO)
     return known
 
 

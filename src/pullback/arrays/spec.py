@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -26,14 +27,21 @@ def _canonical_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return own if own == dtype else dtype
 
 
+_numbers = itertools.count(1)
+
+
 class Spec:
     """Shape, dtype and device. `weak` is the Python type of a scalar, which yields in promotion.
 
     `plain` is a small number where the eager fast path applies (real NumPy floats), else None; `inexact` says
-    whether such values can carry derivatives.
+    whether such values can carry derivatives. `number` is the spec's own where call plans apply (`ops/plans.py`): to
+    real NumPy arrays, and with a minus sign to such tensors made under `inference_mode`; else it is 0.
     """
 
-    __slots__ = ("device", "dtype", "element", "guarded_twin", "inexact", "plain", "scalars", "shape", "weak")
+    __slots__ = (
+        "device", "dtype", "element", "guarded_twin", "inexact", "inference_twin", "number", "plain", "scalars",
+        "shape", "weak",
+    )  # fmt: skip
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = "cpu", weak: type | None = None) -> None:
         self.shape = tuple(shape)
@@ -42,10 +50,12 @@ class Spec:
         self.weak = weak
         self.inexact = is_inexact(self.dtype)
         self.plain: int | None = None
+        self.number = next(_numbers) if device == "cpu" and weak is None and self.dtype.kind in "biuf" else 0
         if device == "cpu" and weak is None and self.dtype in PLAIN_KINDS:
             self.plain = 2 * PLAIN_KINDS.index(self.dtype) + (not self.shape)
         self.scalars: dict[float, Any] = {}
         self.guarded_twin: Spec | None = None
+        self.inference_twin: Spec | None = None
         self.element: Spec | None = None
 
     @property
@@ -64,9 +74,19 @@ class Spec:
         """The same spec, excluded from the fast path: for tensors whose use must be checked each time."""
         if self.guarded_twin is None:
             twin = Spec(self.shape, self.dtype, self.device, self.weak)
-            twin.plain, twin.guarded_twin = None, twin
+            twin.plain, twin.number, twin.guarded_twin = None, 0, twin
             self.guarded_twin = twin
         return self.guarded_twin
+
+    def as_inference(self) -> Spec:
+        """The same spec for tensors made under `inference_mode`: guarded, but call plans know it."""
+        if self.inference_twin is None:
+            if not self.number:
+                return self.as_guarded()
+            twin = Spec(self.shape, self.dtype, self.device, self.weak)
+            twin.plain, twin.number, twin.inference_twin = None, -self.number, twin
+            self.inference_twin = twin
+        return self.inference_twin
 
     def element_spec(self) -> Spec:
         """The guarded spec of one element along the first axis; cached, since every step of a batch needs it."""

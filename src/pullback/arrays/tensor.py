@@ -13,7 +13,7 @@ from ..errors import (
     GraphError,
     ShapeError,
 )
-from ..settings import installed, modes
+from ..settings import UNRECORDED, installed, modes
 from .backends import as_array, is_array, move_array
 from .convertible import ConvertibleValue
 from .dtypes import NAMES, as_dtype
@@ -75,7 +75,7 @@ class Tensor(ConvertibleValue):
     def mark(self, status: str) -> None:
         """Set a flag that each use must check ("inference", "shared"), and leave the fast path for good."""
         self._status = status
-        self.spec = self.spec.as_guarded()
+        self.spec = self.spec.as_inference() if status == "inference" else self.spec.as_guarded()
 
     @property
     def status(self) -> str:
@@ -186,6 +186,9 @@ class Tensor(ConvertibleValue):
 
     def rebind(self, new: Any, what: str) -> Tensor:
         """Point this variable at a new value of the same shape and dtype. All in-place operations end here."""
+        if modes() is UNRECORDED and type(new) is Tensor and self._is_plain_update(new):
+            self.value = new.value
+            return self
         if is_view(self) and not what.startswith("in-place"):  # operators check themselves: `x[i] += v` is one
             raise view_write_error(what)
         if not isinstance(new, Tensor):
@@ -215,6 +218,13 @@ class Tensor(ConvertibleValue):
         if new.status and not (is_parameter and new.is_inference):
             self.mark(new.status)
         return self
+
+    def _is_plain_update(self, new: Tensor) -> bool:
+        """Whether a result of `no_grad` only takes the place of the value, as where a parameter is updated."""
+        spec, node = self.spec, self.node
+        if new.spec is not spec or spec.plain is None or current_scope() is not None or is_view(self):
+            return False
+        return node is None or (node.rule is None and node.kept() is self)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; only untracked values can be moved to another."""

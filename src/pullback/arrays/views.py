@@ -21,7 +21,8 @@ _LOCAL_REFERENCES = 2
 def as_view(out: Any, source: Any) -> Any:
     """Mark a result that in NumPy would be a view of the source."""
     if isinstance(out, Value) and out is not source and isinstance(source, Value):
-        out._sources = (ref(source), *getattr(source, "_sources", ()))
+        older = getattr(source, "_sources", None)
+        out._sources = (ref(source),) if older is None else (ref(source), *older)
     return out
 
 

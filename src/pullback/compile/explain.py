@@ -50,9 +50,8 @@ class CallLog:
 
     def call(self, fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Make a call as it would be made without the log, and note how."""
-        mode = modes()
-        form, values = (SWITCHED_OFF, []) if self._around is False else fusion.find(args, kwargs, mode)
-        result = fusion.run(args, kwargs, form, values, mode)
+        form, values = (SWITCHED_OFF, []) if self._around is False else fusion.find(args, kwargs, modes())
+        result = fusion.run(args, kwargs, form, values)
         how = f"op by op: {form.why}" if isinstance(form, Declined) else _summarize(form)
         row = (fusion.function.__name__, ", ".join(str(spec_of(x)) for x in args if is_array_leaf(x)), how)
         self._rows[row] = self._rows.get(row, 0) + 1

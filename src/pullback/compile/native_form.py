@@ -8,16 +8,13 @@ from typing import Any
 from ..arrays.backends import is_array
 from ..arrays.node import is_package_code
 from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor, wrap
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import LeakError
 from ..ops.fusion import Declined, Fusion
-from ..settings import Modes
-from .cpu.target import DTYPES
 from .jit import Jitted, Specialization
 from .stage.trace import SideEffectError
-from .targets import find_target
+from .targets import find_target, takes_arrays_of
 
 
 class FusedSource(Jitted):
@@ -37,40 +34,17 @@ class NativeForm:
     or with what the backward pass reads, and the backward pass.
     """
 
-    __slots__ = ("entry", "is_current", "is_plain", "specs")
+    __slots__ = ("direct", "entry", "finish", "is_current")
 
     def __init__(self, entry: Specialization, is_closed: bool) -> None:
         self.entry = entry
+        self.direct = entry.direct
+        self.finish = entry.finish
         self.is_current = _always if is_closed else entry.is_current
-        self.specs = [spec_of(o) for o in entry.graph.outputs]
-        #: Whether arguments alone decide if the tape records.
-        self.is_plain = not entry.states and not any(isinstance(x, Value) for x in entry.captured)
 
-    def run(self, values: list[Any], mode: Modes) -> Any:
-        entry = self.entry
-        tracked = wrapped = False
-        arrays = []
-        for x in values:
-            if type(x) is Tensor:
-                wrapped = True
-                tracked = tracked or x.node is not None
-                arrays.append(x.value)
-            else:
-                arrays.append(x)
-        if (tracked and mode.grad) or not self.is_plain:
-            return entry.finish(entry.run(values))
-        arrays += entry.captured
-        found = entry.code.run(arrays)
-        if found is None:  # an array is not contiguous
-            found = entry.compute(*arrays)
-        return entry.finish(self._wrap(found, mode) if wrapped else found)
-
-    def _wrap(self, found: list[Any], mode: Modes) -> list[Any]:
-        results = [wrap(x, spec) for x, spec in zip(found, self.specs, strict=True)]
-        if mode.inference:
-            for result in results:
-                result.mark("inference")
-        return results
+    def run(self, values: list[Any]) -> Any:
+        found = None if self.direct is None else self.direct(values)
+        return self.finish(self.entry.run(values) if found is None else found)
 
 
 def _always() -> bool:
@@ -113,7 +87,7 @@ def _why_not_native(leaves: Sequence[Any]) -> str:
     if not any(s.inexact for s in specs):
         return "no argument is a floating-point array"
     for s in specs:
-        if s.device != "cpu" or s.dtype.name not in DTYPES or not s.dtype.isnative:
+        if not takes_arrays_of(s):
             return f"native code has no {s.dtype.name} arrays" + ("" if s.device == "cpu" else f" on {s.device}")
         if not s.size:
             return "an array is empty"

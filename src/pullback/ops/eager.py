@@ -1,7 +1,8 @@
 """The public function of an elementwise op, with a fast path for plain tensors.
 
-Plain means real NumPy floats of one spec in the default modes. The fast path skips the general scan of arguments,
-specs and statics, about four microseconds an op; `record` is the general path, and a test holds the two equal.
+Plain means real NumPy floats of one spec, in the default modes or under `no_grad`. The fast path skips the general scan
+of arguments, specs and statics; tensors of several specs, and ops that NumPy has no ufunc for, go by their plans
+(`ops/plans.py`). `record` is the general path, and a test holds them equal.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from ..arrays.size import Size
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
-from ..settings import PLAIN, modes
+from ..settings import PLAIN, UNRECORDED, modes
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
+from .plans import Plans, learn, make_plan, new_table
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -28,14 +30,19 @@ _asarray = np.asarray
 
 def public_function(op: Op, doc: str = "") -> Any:
     """The public function of an elementwise op."""
-    public = (
-        _unary_function(op) if len(op.args) == 1 else _binary_function(op) if len(op.args) == 2 else _n_ary_function(op)
-    )
+    public = function_at_depth(op, 1)
     public.__name__ = public.__qualname__ = op.name
     public.__doc__ = doc
     public.__module__ = "pullback"
     public.op = op
     return public
+
+
+def function_at_depth(op: Op, depth: int) -> Any:
+    """A function that applies an elementwise op; the user's line is so many calls away."""
+    if len(op.args) > 2:
+        return _n_ary_function(op)
+    return _unary_function(op, depth) if len(op.args) == 1 else _binary_function(op, depth)
 
 
 def _n_ary_function(op: Op) -> Any:
@@ -45,16 +52,52 @@ def _n_ary_function(op: Op) -> Any:
     return function
 
 
-def _unary_function(op: Op) -> Any:
+def _planned_unary(op: Op) -> Any:
+    plans = new_table()
+
+    def function(x: Any, /) -> Any:
+        if type(x) is not Tensor:
+            return apply(op, as_value(x))
+        number = x.spec.number
+        plan = plans.get(number)
+        if plan and (run := plan.in_mode(modes())) is not None:  # type: ignore[union-attr]
+            return run(x)
+        out = apply(op, x)
+        if plan is None and number:
+            learn(plans, number, out, lambda: make_plan(op, (x,), {}))
+        return out
+
+    return function
+
+
+def _planned_binary(op: Op, plans: Plans) -> Any:
+    def function(x: Any, y: Any, /) -> Any:
+        if type(x) is not Tensor or type(y) is not Tensor:
+            return apply(op, as_value(x), as_value(y))
+        key = (x.spec.number, y.spec.number)
+        plan = plans.get(key)
+        if plan and (run := plan.in_mode(modes())) is not None:  # type: ignore[union-attr]
+            return run(x, y)
+        out = apply(op, x, y)
+        if plan is None and x.spec.number and y.spec.number:
+            learn(plans, key, out, lambda: make_plan(op, (x, y), {}))
+        return out
+
+    return function
+
+
+def _unary_function(op: Op, depth: int) -> Any:
+    planned = _planned_unary(op)
     if not op.ufunc or not op.differentiable:
-        return lambda x, /: apply(op, as_value(x))
+        return planned
     ufunc = getattr(np, op.ufunc)
     rule = op.rule((0,), 1)
     keeps_out, keeps_nothing, keeps_both = rule.keeps == (OUT,), not rule.keeps, rule.keeps == (0, OUT)
 
     def function(x: Any, /) -> Any:
-        if type(x) is not Tensor or x.spec.plain is None or modes() is not PLAIN:
-            return _compute_raw(op, ufunc, x) if type(x) is _ndarray else apply(op, as_value(x))
+        mode = modes()
+        if type(x) is not Tensor or x.spec.plain is None or (mode is not PLAIN and mode is not UNRECORDED):
+            return _compute_raw(op, ufunc, x) if type(x) is _ndarray else planned(x)
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -63,7 +106,7 @@ def _unary_function(op: Op) -> Any:
         out.value = value
         out.spec = spec = x.spec
         parent = x.node
-        if parent is None:
+        if parent is None or mode is not PLAIN:
             out.node = None
             return out
         out.node = node = Node()
@@ -73,7 +116,7 @@ def _unary_function(op: Op) -> Any:
         node.kept = (value,) if keeps_out else () if keeps_nothing else (a, value) if keeps_both else (a,)
         node.spec = spec
         node.bar = node.call = None
-        frame = _getframe(1)
+        frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out
@@ -81,9 +124,11 @@ def _unary_function(op: Op) -> Any:
     return function
 
 
-def operator_function(op: Op) -> Any:
-    """The same function as a Python operator: it returns NotImplemented for unknown classes."""
-    return _binary_function(op, as_operator=True)
+def operator_function(op: Op, depth: int = 1) -> Any:
+    """The same function as a Python operator: it returns NotImplemented for unknown classes. The user's line is so many
+    calls away.
+    """
+    return _binary_function(op, depth, as_operator=True)
 
 
 def is_operand(x: Any) -> bool:
@@ -92,9 +137,11 @@ def is_operand(x: Any) -> bool:
     return isinstance(x, known) or hasattr(x, "__cuda_array_interface__")
 
 
-def _binary_function(op: Op, as_operator: bool = False) -> Any:
+def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
+    plans = new_table()
+    planned = _planned_binary(op, plans)
     if not op.ufunc or not op.differentiable:
-        return lambda x, y, /: apply(op, as_value(x), as_value(y))
+        return planned
     ufunc = getattr(np, op.ufunc)
     both, left, right = op.rule((0, 1), 2), op.rule((0,), 2), op.rule((1,), 2)
 
@@ -108,6 +155,10 @@ def _binary_function(op: Op, as_operator: bool = False) -> Any:
             if type(y) is Tensor:
                 b, m = y.value, y.node
                 plain = spec is y.spec and spec.plain is not None
+                if not plain and (plan := plans.get((spec.number, y.spec.number))) and modes() is PLAIN:
+                    run = plan.record  # type: ignore[union-attr]
+                    if run is not None:
+                        return run(x, y)
             else:
                 b, m = _weak_constant(spec, y), None
                 plain = b is not None
@@ -119,17 +170,18 @@ def _binary_function(op: Op, as_operator: bool = False) -> Any:
             return _compute_raw(op, ufunc, x, y)
         else:
             plain = False
-        if not plain or modes() is not PLAIN:
+        mode = modes()
+        if not plain or (mode is not PLAIN and mode is not UNRECORDED):
             if as_operator and not is_operand(y):
                 return NotImplemented
-            return apply(op, as_value(x), as_value(y))
+            return planned(x, y)
         value = ufunc(a, b)
         if type(value) is not _ndarray:
             value = _asarray(value)
         out = Tensor()
         out.value = value
         out.spec = spec
-        if n is None and m is None:
+        if mode is not PLAIN or (n is None and m is None):
             out.node = None
             return out
         out.node = node = Node()
@@ -154,7 +206,7 @@ def _binary_function(op: Op, as_operator: bool = False) -> Any:
             node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
         node.spec = spec
         node.bar = node.call = None
-        frame = _getframe(1)
+        frame = _getframe(depth)
         node.code = frame.f_code
         node.lasti = frame.f_lasti
         return out

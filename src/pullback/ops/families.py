@@ -87,6 +87,7 @@ def linear(
     form: Any = None,
     effects: Effects = PURE,
     statics: Mapping[str, Any] | None = None,
+    direct: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in all its arguments together: states its transpose (a formula of `bar`, specs and statics). With
     a mapping from arguments to formulas it is linear in those, and the arguments after them are indices. It moves,
@@ -108,7 +109,7 @@ def linear(
     op = Op(
         name=name, family="linear", args=args, value=value, spec=spec,
         pulls={a: as_formula(pulls[a]) if a in pulls else None for a in args}, push=push, batch=batch,
-        samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {},
+        samples=samples, rearranges=rearranges, form=form, effects=effects, statics=statics or {}, direct=direct,
     )  # fmt: skip
     return register(op)
 
@@ -132,6 +133,7 @@ def contraction(
     samples: FormulaFunction,
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
+    direct: FormulaFunction | None = None,
 ) -> Op:
     """An op linear in each argument separately: the tangent sums over arguments the op with that one replaced."""
 
@@ -148,7 +150,7 @@ def contraction(
     op = Op(
         name=name, family="contraction", args=tuple(pull), value=_compute_wide(value), spec=spec,
         pulls={a: as_formula(p) for a, p in pull.items()}, push=push, batch=batch, samples=samples,
-        form=form, statics=statics or {},
+        form=form, statics=statics or {}, direct=direct,
     )  # fmt: skip
     return register(op)
 

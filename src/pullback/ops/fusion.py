@@ -152,7 +152,7 @@ class Fusion:
         if mode is not PLAIN:
             if mode.tracing is not None:
                 return _TRACED, []
-            if mode.instruments is not None:
+            if mode.instruments is not None and mode.instruments.watches_ops:
                 return _WATCHED, []
         call = Call()
         why = call.read(args, kwargs)
@@ -183,14 +183,14 @@ class Fusion:
         for key in [key for key, form in self.forms.items() if type(form) is Declined]:
             del self.forms[key], self.specs[key]
 
-    def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any], mode: Modes) -> Any:
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any]) -> Any:
         """The result of a call in its form. Where native code refuses numbers (an index out of range), the function
         itself runs, and raises its own error.
         """
         if type(form) is Declined:
             return self.function(*args, **kwargs)
         try:
-            return form.run(values, mode)
+            return form.run(values)
         except PullbackError:
             return self.function(*args, **kwargs)
 
@@ -221,9 +221,8 @@ def fuse(function: Callable[P, R]) -> Callable[P, R]:
         if (switch := uses_native_code()) is not True:
             result: R = function(*args, **kwargs) if switch is False else switch.call(fusion, args, kwargs)
             return result
-        mode = modes()
-        form, values = find(args, kwargs, mode)
-        found: R = run(args, kwargs, form, values, mode)
+        form, values = find(args, kwargs, modes())
+        found: R = run(args, kwargs, form, values)
         return found
 
     fused.fusion = fusion  # type: ignore[attr-defined]

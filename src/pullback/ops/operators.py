@@ -15,6 +15,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..arrays.views import as_view, is_view, view_write_error
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, ShapeError
+from ..settings import UNRECORDED, modes
 from . import functions
 from .contract import matrix_products
 from .dispatch import as_value
@@ -66,7 +67,7 @@ _METHODS: dict[str, Any] = {
 
 def _left_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Value, other: Any) -> Any:
-        return function(self, other) if is_operand(other) else NotImplemented
+        return function(self, other) if type(other) is Tensor or is_operand(other) else NotImplemented
 
     return operator
 
@@ -76,24 +77,39 @@ def _right_operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Value, other: Any) -> Any:
         return function(other, self) if is_operand(other) else NotImplemented
 
-    return operator
+    if not hasattr(function, "op"):
+        return operator
+    of_numbers = operator_function(function.op, depth=2)
+
+    def number_operator(self: Value, other: Any) -> Any:
+        return of_numbers(other, self) if type(other) is float or type(other) is int else operator(self, other)
+
+    return number_operator
 
 
 def _in_place_operator(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """`x += y`: rebinds a tensor to the result; for a value of a transform only the name."""
 
+    what = f"in-place {name}"
+
     @attributed_to_caller
     def update(self: Value, other: Any) -> Any:
         found = function(self, other)
-        return self.rebind(found, f"in-place {name}") if isinstance(self, Tensor) else found
+        return self.rebind(found, what) if isinstance(self, Tensor) else found
 
-    return _refuse_on_view(update, name)
+    return _refuse_on_view(update, name, lambda self, other: self.rebind(function(self, other), what))
 
 
-def _refuse_on_view(update: Callable[[Value, Any], Any], name: str) -> Callable[[Value, Any], Any]:
-    """The operator, refused on a view of a value that a variable still holds."""
+def _refuse_on_view(
+    update: Callable[[Value, Any], Any], name: str, unrecorded: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Value, Any], Any]:
+    """The operator, refused on a view of a value that a variable still holds. `unrecorded` is a shorter form of it for
+    `no_grad`, where no node is to be attributed to a line.
+    """
 
     def operator(self: Value, other: Any) -> Any:
+        if unrecorded is not None and modes() is UNRECORDED and not hasattr(self, "_sources"):
+            return unrecorded(self, other)
         # In `x[i] += v` no variable holds the slice, and the result is written to x at once. A slice without
         # axes is a number in NumPy, which only rebinds its name.
         if (
@@ -244,10 +260,13 @@ def install() -> None:
         setattr(Value, f"__r{name}__", _right_operator(function))
         setattr(Value, f"__i{name}__", _in_place_wrapper_operator(function, name))
         setattr(Tensor, f"__i{name}__", _in_place_operator(function, name))
+    Value.__pow__ = pointwise.power_operator  # type: ignore[method-assign]
     for name, function in _COMPARE.items():
         setattr(Value, f"__{name}__", _left_operator(function))
     for name, function in _METHODS.items():
-        setattr(Value, name, function if hasattr(function, "op") else _make_method(function))
+        # those with plans or an op of their own find the user's line themselves
+        finds_line = hasattr(function, "op") or hasattr(function, "plans") or function is reductions.mean
+        setattr(Value, name, function if finds_line else _make_method(function))
     given: dict[str, Any] = {
         "__neg__": pointwise.negative, "__pos__": functions.copy_value, "__abs__": pointwise.abs,
         "__invert__": pointwise.bitwise_invert, "__getitem__": indexing.getitem, "__iter__": _iterate,

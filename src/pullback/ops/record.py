@@ -16,12 +16,29 @@ from ..instrument import OpCall, SavedSlot
 from ..settings import PLAIN, Modes, modes
 from .dispatch import compute, run
 from .op import OUT, Op
+from .plans import call_key, find_plan, learn_call
 
 _getframe = sys._getframe
 
 
 def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
-    """Interpret an op on tensors: compute one level below, then record a node if anything is tracked."""
+    """Interpret an op on tensors: by its plan where it has one, else by the general path."""
+    if top.spec.number:
+        plan = find_plan(key := call_key(op, args, static))
+        if plan and (run_plan := plan.in_mode(modes())) is not None:  # type: ignore[union-attr]
+            try:
+                return run_plan(*args)
+            except Exception:
+                plan = False  # it depends on the values; the general path raises the proper error
+        out = record_general(top, op, args, static)
+        if plan is None:
+            learn_call(key, out, op, args, static)
+        return out
+    return record_general(top, op, args, static)
+
+
+def record_general(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> Any:
+    """Compute one level below, then record a node if anything is tracked."""
     level = top.level
     mode = modes()
     if mode.tracing is not None and level < mode.tracing.level and mode.tracing.scope.open:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import as_array, namespace_on
 from ..arrays.node import Node, propagate_call_site, user_line
 from ..arrays.spec import Spec, ones, spec_of, zeros
@@ -20,6 +22,7 @@ from .cotangents import GradientDelivery, strip_mask
 from .sweep import Sweep, is_in_running_call
 
 _gradient_lock = threading.Lock()
+_ndarray = np.ndarray
 
 
 def backward(
@@ -153,17 +156,15 @@ class _GradientLog:
 
     def receive(self, node: Node, bar: Any) -> list[Tensor]:
         """The gradient of a leaf or of a requested input is complete; returns the tensors that received it."""
-        self._seen.add(node)
-        tensors = self._receivers(node)
+        if self._only is None:
+            leaf = node.kept()
+            tensors = [] if leaf is None else [leaf]
+        else:
+            self._seen.add(node)
+            tensors = [t for t in self._only if t.node is node]
         for tensor in tensors:
             self.retain(tensor, zeros(tensor.spec) if bar is None else bar)
         return tensors
-
-    def _receivers(self, node: Node) -> list[Tensor]:
-        if self._only is not None:
-            return [t for t in self._only if t.node is node]
-        tensor = node.kept()
-        return [] if tensor is None else [tensor]
 
     def retain(self, tensor: Tensor, bar: Any) -> None:
         """tensor.grad += bar, in owned memory."""
@@ -174,7 +175,11 @@ class _GradientLog:
             self._before.append((tensor, old))
             total = bar if old is None else pointwise.add(old if self._create_graph else old.value, strip_mask(bar))
             total = self._delivery.owned_copy(total)
-            tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
+            spec = tensor.spec
+            if type(total) is _ndarray and spec.plain is not None:  # a cotangent has the spec of its value
+                tensor._grad = wrap(total, spec)
+            else:
+                tensor._grad = total if isinstance(total, Tensor) else wrap(total, spec_of(total))
             if self._create_graph:
                 propagate_call_site(tensor._grad.node, user_line(sys._getframe(1)))
 
@@ -274,7 +279,7 @@ def _is_valid_seed(seed: Spec, output: Spec) -> bool:
 def _default_seed(tensor: Tensor, create_graph: bool) -> Any:
     spec = tensor.spec
     node = _root_node(tensor)
-    if spec.size != 1:
+    if spec.shape and spec.size != 1:
         raise ShapeError(
             f"backward: the output has shape {spec.shape}; only a single element has a default seed.\n"
             f"  output made at {node.where()}\n"
@@ -282,7 +287,9 @@ def _default_seed(tensor: Tensor, create_graph: bool) -> Any:
         )
     if spec.dtype.kind == "c":
         raise DtypeError(f"backward: the output is {spec.dtype}; only a real one has a default seed.\n  Pass a seed.")
-    return wrap(ones(spec), spec) if create_graph and tensor.level == 1 else ones(spec)
+    if create_graph and tensor.level == 1:
+        return wrap(ones(spec), spec)
+    return np.array(1, spec.dtype) if spec.plain is not None and not spec.shape else ones(spec)
 
 
 def _unused_input_error(node: Node, i: int, advice: str = "Leave it out of inputs.") -> GraphError:

@@ -1,12 +1,12 @@
-"""The generator of backward steps: rule in, a plain Python function on NumPy floats out.
+"""The generator of backward steps: rule and specs in, a plain Python function on NumPy arrays out.
 
-The rule is run once on symbols, which traces the ops it uses; if all of them are NumPy ufuncs the program
-is rendered as one would write it by hand, with temporaries reused. For tanh:
+The rule is run once on symbols, which traces the ops it uses, the sums over broadcast axes included; the program is
+rendered as one would write it by hand, with temporaries reused. For tanh:
 
     def step(kept, parents, bar, waiting):
-        out, = kept
+        k1, = kept
         parent0, = parents
-        t0 = multiply(out, out)
+        t0 = multiply(k1, k1)
         t1 = subtract(c1, t0, t0)
         t2 = multiply(bar, t1, t1)
         held = parent0.bar
@@ -15,48 +15,75 @@ is rendered as one would write it by hand, with temporaries reused. For tanh:
         else: parent0.bar = accumulate(held, t2)
 
 Three references to a held sum are the node's, the variable's and the call's own: it is not visible elsewhere, so it
-may be added to in place; likewise `bar` may be overwritten at its last use. The counts are measured for the
+may be added to in place; likewise `bar` may be overwritten at its last use. A view refers to the array it is of, so
+what has views is never alone, and a view itself is never written to. The counts are measured for the
 interpreter at hand (`_count_own_references`). A rule that does not fit is interpreted, on raw arrays.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import PLAIN_KINDS, Spec, make_spec
+from ..arrays.node import PlannedCall
+from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
 from ..ops.op import OUT, PullRule
-from ..program.ir import Program, Symbol
+from ..ops.plans import bind_function
+from ..ops.reduce.reductions import fit_to_spec
+from ..program.ir import Equation, Program, Symbol
 from ..program.stage import stage
+from .cotangent_masks import fit_share
 
 BackwardStep = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
+#: Families of ops whose rules depend on specs and static parameters alone, and not on the values.
+_RENDERED = frozenset(("elementwise", "linear", "contraction"))
 
 
 def plain_step(rule: PullRule, kind: int, accumulate: Accumulate) -> BackwardStep:
     """The backward step of a rule for one plain kind: generated code where possible, else the rule interpreted."""
     spec = make_spec(() if kind % 2 else (2,), PLAIN_KINDS[kind // 2])
-    return _render_step(rule, spec, accumulate) or _interpreted_step(rule, accumulate)
+    call = PlannedCall(rule, (spec,) * rule.count, {}, spec)
+    return _render_step(call, accumulate) or _interpreted_step(call, accumulate, fits=True)
 
 
-def _interpreted_step(rule: PullRule, accumulate: Accumulate) -> BackwardStep:
+def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
+    """The same for a planned call, whose specs and static parameters are known."""
+    rendered = None
+    if call.rule.op.family in _RENDERED and all(s.weak is None for s in call.specs):
+        rendered = _render_step(call, accumulate)
+    return rendered or _interpreted_step(call, accumulate)
+
+
+def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = False) -> BackwardStep:
+    """The step that evaluates the rule; `fits`: shares have the specs of their arguments, whatever these are."""
+    rule, specs, static = call.rule, call.specs, call.static
+    needs = rule.needs
+    wanted = [specs[i] for i in needs]
+
     def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
-        out, args = _unpack_kept(rule, kept)
-        for i, parent in zip(rule.needs, parents, strict=True):
-            share = rule.share(i, bar, out, args, (), {})
+        out, args = _unpack_kept(rule, kept, specs)
+        shares = rule.shares(needs, bar, out, args, specs, static)
+        for parent, share, spec in zip(parents, shares, wanted, strict=True):
             if share is not None:
                 held = parent.bar
+                if not (
+                    fits or (type(share) is np.ndarray and share.shape == spec.shape and share.dtype is spec.dtype)
+                ):
+                    share = fit_share(share, spec)
                 parent.bar = share if held is waiting else accumulate(held, share)
 
     return step
 
 
-def _unpack_kept(rule: PullRule, kept: tuple[Any, ...]) -> tuple[Any, list[Any]]:
-    args: list[Any] = [None] * rule.count
+def _unpack_kept(rule: PullRule, kept: Sequence[Any], specs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The result and the arguments as the rule sees them: for a value that was not saved, its spec."""
+    args: list[Any] = list(specs)
     out = None
     for position, value in zip(rule.keeps, kept, strict=True):
         if position == OUT:
@@ -66,14 +93,18 @@ def _unpack_kept(rule: PullRule, kept: tuple[Any, ...]) -> tuple[Any, list[Any]]
     return out, args
 
 
-def _render_step(rule: PullRule, spec: Spec, accumulate: Accumulate) -> BackwardStep | None:
-    def compute_shares(bar: Symbol, *kept: Symbol) -> tuple[Any, ...]:
-        out, args = _unpack_kept(rule, kept)
-        return tuple(rule.share(i, bar, out, args, (), {}) for i in rule.needs)
+def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+    rule, specs = call.rule, call.specs
+    fed: list[int] = []
 
-    program = stage(compute_shares, *[spec] * (1 + len(rule.keeps)))
-    fits = all(e.op.ufunc and not e.static and e.results[0].spec in (spec, _as_bool(spec)) for e in program.equations)
-    if not fits or not all(isinstance(o, Symbol) and o.spec == spec for o in program.outputs):
+    def compute_shares(bar: Symbol, *kept: Symbol) -> tuple[Any, ...]:
+        out, args = _unpack_kept(rule, kept, specs)
+        shares = rule.shares(rule.needs, bar, out, args, specs, call.static)
+        fed.extend(n for n, share in enumerate(shares) if share is not None)
+        return tuple(_fit_to_argument(shares[n], specs[rule.needs[n]]) for n in fed)
+
+    program = stage(compute_shares, call.out, *(call.out if k == OUT else specs[k] for k in rule.keeps))
+    if not all(map(_can_render, program.equations)) or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
     names = {
         "asarray": np.asarray,
@@ -82,41 +113,77 @@ def _render_step(rule: PullRule, spec: Spec, accumulate: Accumulate) -> Backward
         "accumulate": accumulate,
         "add": np.add,
     }
-    text = _render_text(program, spec, names)
-    exec(compile(text, f"<pullback: the rule of {rule.op.name}>", "exec"), names)
+    text = _render_text(program, len(rule.needs), fed, names)
+    exec(_compile(text, rule.op.name), names)
     step: BackwardStep = names["step"]  # type: ignore[assignment]
     return step
 
 
-def _as_bool(spec: Spec) -> Spec:
-    return make_spec(spec.shape, np.dtype(bool))
+def _fit_to_argument(share: Any, spec: Spec) -> Any:
+    return fit_to_spec(share, spec) if isinstance(share, Symbol) else share
 
 
-def _render_text(program: Program, spec: Spec, names: dict[str, Any]) -> str:
-    """The source of the step; the objects it refers to are added to `names`."""
-    inputs, equations, results = program.inputs, program.equations, program.outputs
+def _can_render(equation: Equation) -> bool:
+    op = equation.op
+    return len(equation.results) == 1 and (_find_ufunc(equation) is not None or op.family in ("linear", "contraction"))
+
+
+def _find_ufunc(equation: Equation) -> np.ufunc | None:
+    found = getattr(np, equation.op.ufunc) if equation.op.ufunc and not equation.static else None
+    return found if isinstance(found, np.ufunc) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _compile(text: str, name: str) -> CodeType:
+    """Steps that differ only in the objects they refer to share their code."""
+    return compile(text, f"<pullback: the rule of {name}>", "exec")
+
+
+def _render_text(program: Program, parents: int, fed: Sequence[int], names: dict[str, Any]) -> str:
+    """The source of the step, which adds shares to the parents in `fed`; what it refers to is added to `names`."""
+    inputs, results = program.inputs, program.outputs
     called = {id(s): f"k{i}" for i, s in enumerate(inputs)}
     called[id(inputs[0])] = "bar"
-    last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
-    last_use |= {id(r): len(equations) for r in results}
     lines = ["def step(kept, parents, bar, waiting):"]
     if len(inputs) > 1:
         lines.append(f"    {', '.join(called[id(s)] for s in inputs[1:])}, = kept")
-    lines.append(f"    {', '.join(f'parent{i}' for i in range(len(results)))}, = parents")
-    for n, equation in enumerate(equations):
-        ufunc = str(equation.op.ufunc)
-        names[ufunc] = getattr(np, ufunc)
-        args = [called[id(a)] if isinstance(a, Symbol) else _bind_constant(a, spec, names) for a in equation.args]
-        done = [a for a in equation.args if called.get(id(a), "").startswith("t") and last_use[id(a)] == n]
-        reuse = [called[id(a)] for a in done if a.spec == equation.results[0].spec][:1] if spec.shape else []
-        if not reuse and spec.shape and equation.results[0].spec == spec and last_use.get(id(inputs[0])) == n:
-            reuse = [f"bar if getrefcount(bar) == {_BAR_ALONE} and bar.base is None else None"]
-        called[id(equation.results[0])] = f"t{n}"
-        lines.append(f"    t{n} = {ufunc}({', '.join(args + reuse)})")
-    for i, result in enumerate(results):
-        share = called[id(result)] if spec.shape else f"asarray({called[id(result)]})"
+    lines.append(f"    {', '.join(f'parent{i}' for i in range(parents))}, = parents")
+    lines += _render_equations(program, called, names)
+    for i, result in zip(fed, results, strict=True):
+        share = called[id(result)] if result.spec.shape else f"asarray({called[id(result)]})"
         lines += _render_accumulation(f"parent{i}", share)
     return "\n".join(lines)
+
+
+def _render_equations(program: Program, called: dict[int, str], names: dict[str, Any]) -> list[str]:
+    """A line for each equation; a ufunc writes into a temporary, or into `bar`, that is unused from there on."""
+    equations, bar = program.equations, program.inputs[0]
+    last_use = {id(a): n for n, e in enumerate(equations) for a in e.args}
+    last_use |= {id(r): len(equations) for r in program.outputs}
+    own: set[int] = set()  # results in memory of their own, without views
+    lines = []
+    for n, equation in enumerate(equations):
+        (result,), ufunc = equation.results, _find_ufunc(equation)
+        args = [called[id(a)] if isinstance(a, Symbol) else _bind_constant(a, equation, names) for a in equation.args]
+        reuse: list[str] = []
+        if ufunc is None:
+            function = f"f{n}"
+            names[function] = bind_function(equation.op, [spec_of(a) for a in equation.args], equation.static)
+            own.difference_update(map(id, equation.args))
+        else:
+            function = ufunc.__name__
+            names[function] = ufunc
+            if result.spec.shape:
+                over = [a for a in equation.args if id(a) in own and last_use[id(a)] == n and a.spec == result.spec]
+                reuse = [called[id(a)] for a in over[:1]]
+                if not reuse and result.spec == bar.spec and last_use.get(id(bar)) == n:
+                    reuse = [f"bar if getrefcount(bar) == {_BAR_ALONE} and bar.base is None else None"]
+        if ufunc is not None or equation.op.family == "contraction":
+            own.add(id(result))
+        called[id(result)] = f"t{n}"
+        line = f"{function}({', '.join(args + reuse)})"
+        lines.append(f"    t{n} = {line if result.spec.shape or ufunc is not None else f'asarray({line})'}")
+    return lines
 
 
 def _render_accumulation(parent: str, share: str) -> list[str]:
@@ -129,9 +196,13 @@ def _render_accumulation(parent: str, share: str) -> list[str]:
     ]
 
 
-def _bind_constant(number: Any, spec: Spec, names: dict[str, Any]) -> str:
+def _bind_constant(value: Any, equation: Equation, names: dict[str, Any]) -> str:
+    """The name of a constant; a number takes the dtype of the arrays beside it, since NumPy's conversion costs more."""
     name = f"c{len(names)}"
-    names[name] = np.asarray(number, spec.dtype)
+    beside = {a.spec.dtype for a in equation.args if isinstance(a, Symbol)}
+    if type(value) in (int, float) and len(beside) == 1 and next(iter(beside)).kind == "f":
+        value = np.asarray(value, next(iter(beside)))
+    names[name] = value
     return name
 
 

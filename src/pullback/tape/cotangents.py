@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from ..arrays.backends import is_array
 from ..arrays.tensor import Tensor, alias
 from ..arrays.value import Value
@@ -79,9 +81,10 @@ class GradientDelivery:
         self._given: dict[int, weakref.ref[Any]] = {}
 
     def owned_copy(self, bar: Any) -> Any:
-        bar = strip_mask(bar)
-        if isinstance(bar, Value):
-            return self._own_tensor(bar) if type(bar) is Tensor else bar
+        if type(bar) is not np.ndarray:
+            bar = strip_mask(bar)
+            if isinstance(bar, Value):
+                return self._own_tensor(bar) if type(bar) is Tensor else bar
         # ids are reused: only a live reference says that it is the same array
         before = self._given.get(id(bar))
         if bar.base is not None or (before is not None and before() is bar):

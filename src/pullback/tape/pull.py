@@ -34,12 +34,14 @@ def pull(
     rule, needs = node.rule, node.rule.needs
     asked = needs if wanted is None else [i for i, p in zip(needs, node.parents, strict=True) if wanted(p)]
     # a node of the fast path has no call: all arguments have the result's spec, and there are no statics
-    specs, static = (node.call.specs, node.call.static) if node.call else (rule.argument_specs(node.spec), {})
+    specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _load_values(node, kept, specs, create_graph)
     mask = cotangent_mask(bar) if rule.carries_masks else None
-    bar = _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
+    whole, bar = bar, _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
     if mask is None:
         shares = rule.shares(asked, bar, out, args, specs, static)
+    elif rule.op.masked is not None:
+        shares = rule.op.masked(whole.bars if type(whole) is ResultCotangents else (whole,), args, asked)
     else:
         shares = pull_masked(RuleCall(rule, out, args, specs, static), asked, bar, mask)
     shares = [None if s is None else fit_share(s, specs[i]) for i, s in zip(asked, shares, strict=True)]

@@ -11,11 +11,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays.node import Node, depends_on_running_call, propagate_call_site, user_line
+from ..arrays.node import (
+    DifferentiatedCall,
+    Node,
+    NodeCall,
+    PlannedCall,
+    depends_on_running_call,
+    propagate_call_site,
+    user_line,
+)
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError
 from ..ops.lazy import lazy_function
-from ..settings import installed, override_modes
+from ..settings import installed, modes, override_modes
 from .cotangents import accumulate, strip_mask
 from .hooks import HookRun
 from .pull import freed_graph_error, pull
@@ -24,6 +32,8 @@ from .threads import run_threads
 _ndarray = np.ndarray
 #: With the programs that steps are generated from, loaded by the first backward pass.
 _plain_step = lazy_function("codegen", "plain_step", "tape")
+_planned_step = lazy_function("codegen", "planned_step", "tape")
+_VISITS_BEFORE_STEP = 2
 _claim_lock = threading.Lock()
 
 
@@ -154,20 +164,33 @@ class Sweep:
         retain, waiting = self.retain, self.waiting
         # read once: the loop below runs a few hundred nanoseconds a node
         plain = not self.create_graph and self.wanted is None and not self._watched
+        receive = self.receiver.receive if plain and self.targets is None and not self.hooks.entries else None
         for node in order:
             bar = node.bar
             node.bar = None
-            if plain and node.call is None and type(bar) is _ndarray:
-                kept = node.kept
-                if kept is None:
-                    raise freed_graph_error(node)
-                # one generated function a rule and kind of spec: pull and accumulation in a few NumPy calls
-                rule, kind = node.rule, node.spec.plain
-                (rule.plain[kind] or _specialize(rule, kind))(kept, node.parents, bar, waiting)
-                if not retain:
-                    node.kept = None
-            else:
-                self.visit(node, None if bar is waiting else bar)
+            if plain and type(bar) is _ndarray:
+                # one generated function a rule and its specs: pull and accumulation in a few NumPy calls
+                call, rule = node.call, node.rule
+                if call is None:
+                    kind = node.spec.plain
+                    step = rule.plain[kind] or _specialize(rule, kind)
+                elif rule is None and receive is not None:
+                    receive(node, bar)
+                    continue
+                else:
+                    step = call.step or _generate(call)
+                if step is not None:
+                    kept = node.kept
+                    if kept is None:
+                        raise freed_graph_error(node)
+                    try:
+                        step(kept, node.parents, bar, waiting)
+                    except Exception as error:
+                        raise _locate(error, node)  # noqa: B904 - it is the same error
+                    if not retain:
+                        node.kept = None
+                    continue
+            self.visit(node, None if bar is waiting else bar)
 
     def visit(self, node: Node, bar: Any) -> None:
         """One node whose cotangent is complete."""
@@ -224,10 +247,8 @@ class Sweep:
             self._instruments.pull_begins(node, bar)
         try:
             shares = pull(node, bar, None if self.wanted is None else self.wanted.__contains__, bool(self.create_graph))
-        # NumPy's own message says nothing of the user's line
         except Exception as error:
-            error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
-            raise
+            raise _locate(error, node)  # noqa: B904 - it is the same error
         if not self.retain:
             node.kept = None
         if self.create_graph:
@@ -241,6 +262,22 @@ class Sweep:
 def _specialize(rule: Any, kind: int) -> Any:
     made = rule.plain[kind] = _plain_step(rule, kind, accumulate)
     return made
+
+
+def _generate(call: NodeCall | PlannedCall) -> Any:
+    """The step of a planned call, once it was missed a few times: to make one costs as much as a hundred visits."""
+    if type(call) is not PlannedCall:
+        return None
+    call.uses += 1
+    if call.uses > _VISITS_BEFORE_STEP:
+        call.step = _planned_step(call, accumulate)
+    return call.step
+
+
+def _locate(error: Exception, node: Node) -> Exception:
+    """The error with the user's line, of which NumPy's own message says nothing."""
+    error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
+    return error
 
 
 def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | None:
@@ -312,6 +349,8 @@ def replay_decision(found: bool) -> bool:
 
 def is_in_running_call(roots: Iterable[Node]) -> bool:
     """Whether a value depends on a variable of a running call, whose caller will differentiate the result."""
+    if not DifferentiatedCall.is_any_running() and modes().instruments is None:  # the usual case
+        return False
     return replay_decision(any(depends_on_running_call(node) for node in roots))
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError, ShapeError
@@ -15,6 +17,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
+from ..remember import remember_product
 from ..shape import reshaping
 from ..statics import LETTERS
 from .einsum import contract_operands
@@ -43,7 +46,11 @@ def adjoint(x: Any) -> Any:
 
 
 def _matmul_value(xp: Any, x: Any, y: Any) -> Any:
-    """Many matrices times one matrix as a single product over all rows, which is faster."""
+    """Two matrices by `dot`, which saves half of NumPy's overhead; many matrices times one as a single product over all
+    rows, which is faster too.
+    """
+    if xp is np and x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd":
+        return x.dot(y)
     if y.ndim == 2 < x.ndim and x.flags.c_contiguous and x.size:
         return xp.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
     return xp.matmul(x, y)
@@ -70,6 +77,9 @@ _matmul = contraction(
     batch=batching.batch_stacks,
     samples=_matmul_samples,
     form=Contract(_matmul_equation),
+    direct=lambda x, y: (
+        np.ndarray.dot if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
+    ),
 )
 
 
@@ -126,6 +136,7 @@ _matvec = contraction(
 )
 
 
+@remember_product
 def matmul(x: Any, y: Any, /) -> Any:
     """The matrix product; a vector on the left is a row, on the right a column, other axes broadcast.
 

@@ -14,7 +14,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.spec import is_inexact
 from ...errors import DtypeError
 from ..dispatch import as_value
-from ..eager import public_function
+from ..eager import function_at_depth, operator_function, public_function
 from ..families import elementwise, elementwise_op, is_complex
 from ..op import IDENTITY, Algebra, MaskedCotangent
 from ..op_samples import integers, reals_above, reals_away_from, reals_between
@@ -127,14 +127,17 @@ cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine
 tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
-@attributed_to_caller
+_caller_square, _caller_sqrt = function_at_depth(square.op, 2), function_at_depth(sqrt.op, 2)
+_caller_power = operator_function(power.op, 2)
+
+
 def power_operator(x: Any, y: Any) -> Any:
     """x ** y as the operator computes it: the square and the root by their own ops."""
     if type(y) is int and y == 2:
-        return square(x)
+        return _caller_square(x)
     if type(y) is float and y == 0.5:
-        return sqrt(x)
-    return power(x, y)
+        return _caller_sqrt(x)
+    return _caller_power(x, y)
 
 
 def _sqrt_one_minus_square(x: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from ...arrays.backends import namespace_on
 from ...arrays.node import attributed_to_caller
 from ...arrays.size import Size
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
+from ...arrays.tensor import Tensor
 from ...arrays.views import as_view
 from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
+from ...settings import PLAIN, modes
 from .. import batching, statics
 from ..axes import normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
@@ -20,11 +23,12 @@ from ..elementwise.pointwise import add, clip_to, equal, mask_cotangent, where
 from ..families import linear
 from ..forms import Gather, ScatterAdd, Write
 from ..op import Op
+from ..plans import learn, make_plan, new_table
 from ..shape import reshaping
 from ..statics import check_shape
 from . import normalize
 from .accumulate import add_into_zeros
-from .normalize import Index, fill_slots, has_separated_arrays, indexed_shape, namespace_for
+from .normalize import Index, basic_key, fill_slots, has_separated_arrays, indexed_shape, namespace_for
 
 
 def _batch_getitem(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
@@ -80,6 +84,7 @@ _getitem: Op = linear(
     batch=_batch_getitem,
     samples=_index_samples,
     form=Gather(),
+    direct=lambda x, *indices, index: None if indices else itemgetter((*index, ...)),
 )
 
 
@@ -92,6 +97,17 @@ def _scatter_value(xp: Any, x: Any, *indices: Any, index: Index, wanted: tuple[i
     else:
         out[index] = x
     return out
+
+
+def _bind_scatter(dtype: Any, index: Index, wanted: tuple[int, ...]) -> Any:
+    zeros = np.zeros
+
+    def scatter(x: Any) -> Any:
+        out = zeros(wanted, dtype)
+        out[index] = x
+        return out
+
+    return scatter
 
 
 def _batch_region(region: Any, arrays: Any, axes: Any, index: Index, size: int) -> tuple[Any, list[Any], Index]:
@@ -137,6 +153,7 @@ _scatter: Op = linear(
     batch=_batch_scatter,
     samples=_scatter_samples,
     form=ScatterAdd(),
+    direct=lambda x, *indices, index, wanted: None if indices else _bind_scatter(x.dtype, index, wanted),
 )
 
 
@@ -211,6 +228,29 @@ def getitem(x: Any, index: Any, /) -> Any:
     >>> pb.getitem(np.arange(5), np.array([0, 0, 3]))
     array([0, 0, 3])
     """
+    if type(x) is Tensor and (number := x.spec.number) and (key := basic_key(number, index)) is not None:
+        return _get_planned(x, index, key)
+    return _getitem_general(x, index)
+
+
+_item_plans = new_table()
+
+
+def _get_planned(x: Tensor, index: Any, key: tuple[Any, ...]) -> Any:
+    plan = _item_plans.get(key)
+    if plan:
+        run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
+        if run is not None:
+            return as_view(run(x), x)
+    out = _getitem_general(x, index)
+    if plan is None:
+        learn(
+            _item_plans, key, out, lambda: make_plan(_getitem, (x,), {"index": normalize.normalize_index(x, index)[0]})
+        )
+    return out
+
+
+def _getitem_general(x: Any, index: Any) -> Any:
     x = as_value(x)
     if normalize.is_scalar_bool(index):  # x[True] is x with a new axis of size one, x[False] of size zero
         x, index = reshaping.expand_dims(x, 0), slice(0, int(bool(normalize.concrete_mask(index))))

@@ -19,10 +19,11 @@ from ...errors import ConversionError, IndexingError
 from ..concrete import strip_derivatives
 from ..dispatch import as_value, ndim, shape
 from ..families import broadcast_shape
+from ..op import StaticMark
 from ..statics import MAX_ELEMENTS, Static, is_integer_between
 
 
-class _Slot:
+class _Slot(StaticMark):
     """Stands for an index array in an index."""
 
     def __repr__(self) -> str:
@@ -168,6 +169,29 @@ def normalize_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
             plain.extend([SLOT] * len(found))
         seen.append(entry)
     return _expand_ellipsis(tuple(plain), ndim(x)), arrays
+
+
+def basic_key(number: int, index: Any) -> tuple[Any, ...] | None:
+    """A key for an index of integers, slices, None and ... into an array of a spec's number; None for any other."""
+    if type(index) is slice:
+        start, stop, step = index.start, index.stop, index.step
+        if (
+            (start is None or type(start) is int)
+            and (stop is None or type(stop) is int)
+            and (step is None or type(step) is int)
+        ):
+            return number, start, stop, step
+        return None
+    if type(index) is int or index is None or index is Ellipsis:
+        return number, index
+    if type(index) is not tuple:
+        return None
+    entries: list[Any] = []
+    for entry in index:
+        if not _is_basic(entry):
+            return None
+        entries.append((entry.start, entry.stop, entry.step) if type(entry) is slice else entry)
+    return number, tuple(entries)
 
 
 def _is_basic(entry: Any) -> bool:

@@ -17,11 +17,13 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from .. import statics
 from ..axes import normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
+from ..eager import function_at_depth
 from ..elementwise import pointwise
 from ..families import broadcast_shape, conjugate_if_complex, general, is_complex, linear
 from ..forms import Reduce
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
+from ..remember import remember
 from ..shape import arrange, reshaping
 from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
@@ -50,6 +52,13 @@ _samples = normal_samples(
     axis=[(0,), (1,), (0, 2), (), (1,)],
     keepdims=[False, True, False, False, False],
 )
+
+
+def _bind_reduce(ufunc: np.ufunc, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """What NumPy's `x.sum(axis=axis, keepdims=keepdims)` calls in the end."""
+    return partial(ufunc.reduce, axis=axis, keepdims=True) if keepdims else partial(ufunc.reduce, axis=axis)
+
+
 _sum = linear(
     "sum",
     statics=_AXES,
@@ -58,9 +67,11 @@ _sum = linear(
     transpose=lambda bar, x_spec, axis, keepdims: broadcast_folded(bar, x_spec, axis, keepdims),
     samples=join_samples(_samples, normal_samples([(0, 2)], axis=(0,), keepdims=False)),
     form=Reduce("add"),
+    direct=lambda x, axis, keepdims: _bind_reduce(np.add, axis, keepdims),
 )
 
 
+@remember
 def sum(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
@@ -89,7 +100,6 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
     return pointwise.where(where, x, neutral)
 
 
-@attributed_to_caller
 def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
@@ -97,6 +107,18 @@ def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     >>> pb.mean(np.array([1.0, 2.0, 6.0]))
     array(3.)
     """
+    if type(x) is Tensor and x.spec.plain is not None and x.spec.dtype is not _FLOAT16 and dtype is where is None:
+        total = sum(x, axis=axis, keepdims=keepdims)
+        if total.spec.plain is not None and total.value.size:
+            return _caller_divide(total, x.value.size // total.value.size)
+    return _mean_general(x, axis, dtype, keepdims, where)
+
+
+_caller_divide = function_at_depth(pointwise.divide.op, 2)
+
+
+@attributed_to_caller
+def _mean_general(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     x = as_value(x)
     found = spec_of(x).dtype if dtype is None else as_dtype(dtype)
     if dtype is not None:
@@ -254,6 +276,7 @@ _prod = _reduction_op(
 )
 
 
+@remember
 def prod(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
@@ -326,6 +349,7 @@ def _extreme_op(name: str) -> Any:
 _max, _min = _extreme_op("max"), _extreme_op("min")
 
 
+@remember
 def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
@@ -336,6 +360,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
+@remember
 def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 

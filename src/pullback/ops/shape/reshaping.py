@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import normal_samples
+from ..remember import remember
 
 _astype = linear(
     "astype",
@@ -57,9 +59,11 @@ reshape_op = linear(
     spec=lambda x, shape: make_spec(resolve_shape(shape, x.size, "reshape"), x.dtype, x.device),
     transpose=lambda bar, x_spec: reshape(bar, x_spec.shape),
     samples=normal_samples([(2, 3), (6,), (1,), (0, 3)], shape=[(6,), (3, 1, 2), (), (3, 0)]),
+    direct=lambda x, shape: methodcaller("reshape", shape),
 )
 
 
+@remember
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The same elements, in the same order, in another shape; one size may be -1. `order="F"` counts columns first.
 
@@ -109,6 +113,7 @@ _permute = linear(
     spec=lambda x, axes: make_spec(tuple(x.shape[a] for a in axes), x.dtype, x.device),
     transpose=lambda bar, axes: permute_dims(bar, tuple(int(i) for i in np.argsort(axes))),
     samples=normal_samples([(2, 3), (2, 3, 4), (), (0, 2)], axes=[(1, 0), (2, 0, 1), (), (1, 0)]),
+    direct=lambda x, axes: methodcaller("transpose", axes),
 )
 
 
@@ -129,6 +134,7 @@ def writable_copy(x: Any) -> Any:
     return pass_through(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(_as_recorded(x))
 
 
+@remember
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """The axes in another order; without `axes`, reversed.
 
@@ -144,6 +150,7 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     return pass_through(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
 
 
+@remember
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged.
 
@@ -163,6 +170,7 @@ def swap_last_axes(x: Any) -> Any:
     return apply(_permute, x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
+@remember
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """Some axes moved to other positions, the rest in order.
 
@@ -180,6 +188,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     return permute_dims(x, tuple(moved[i] if i in moved else next(rest) for i in range(rank)))
 
 
+@remember
 def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     """A new axis of size one at each given position.
 
@@ -194,6 +203,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     return reshape(x, tuple(1 if i in axes else next(sizes) for i in range(ndim(x) + len(given))))
 
 
+@remember
 def squeeze(x: Any, /, axis: Any = None) -> Any:
     """Without the named axes of size one; without `axis`, without any of them.
 
@@ -243,6 +253,7 @@ broadcast_op = linear(
 )
 
 
+@remember
 def broadcast_to(x: Any, /, shape: Any) -> Any:
     """x repeated along new axes and axes of size one until it has the shape.
 

@@ -137,7 +137,7 @@ class NativeStep:
     def prepare(self, gradients: Sequence[Any] | None) -> list[Update] | None:
         """The updates of its parts, checked; None if a value or a gradient is not an array that native code takes."""
         updates = [Update(part, gradients) for part in self.parts]
-        return updates if all(update.check() for update in updates) else None
+        return updates if all(update.step(False) for update in updates) else None
 
     def run(self, updates: Sequence[Update]) -> None:
         """Step all parameters. What was checked before is checked again, since other threads may have run."""
@@ -146,9 +146,21 @@ class NativeStep:
         else:
             for update in updates:
                 update.run()
-        with no_grad():
-            for update in updates:
-                update.rebind_copies()
+        for update in updates:
+            update.rebind_copies()
+
+    def step_alone(self, gradients: Sequence[Any] | None) -> bool:
+        """Step all parameters if this is the only group: then one call checks and runs. False as for `prepare`."""
+        if len(self.parts) > 1:
+            updates = self.prepare(gradients)
+            if updates is not None:
+                self.run(updates)
+            return updates is not None
+        update = Update(self.parts[0], gradients)
+        if not update.step(True):
+            return False
+        update.rebind_copies()
+        return True
 
 
 @final
@@ -164,21 +176,20 @@ class Update:
         self.copies: dict[int, Any] = {}
         if gradients is not None:
             self.gradients = [_Given(gradients[i]) for i in part.places]
-        now = modes()
-        if now.instruments is not None or current_scope() is not None:
+        if modes().instruments is not None or current_scope() is not None:
             # what looks at rebound variables must see them
             for row in range(len(part.tensors)):
                 self._copy_value(row)
 
-    def check(self) -> bool:
-        """Whether all rows are as they should be, once copies are made; errors are left to the rule itself."""
-        return self._step(False)
-
     def run(self) -> None:
-        if not self._step(True):
+        """Step what was checked before."""
+        if not self.step(True):
             raise GraphError("step: a parameter was changed by another thread while it was stepped.")
 
-    def _step(self, runs: bool) -> bool:
+    def step(self, runs: bool) -> bool:
+        """Check all rows, making copies where that helps, and step them if it `runs`. False if a value or a gradient
+        is no array that native code takes; errors are left to the rule itself.
+        """
         table = self.part.table
         while not table.step(self.values, self.gradients, runs):
             row, is_gradient = table.failed
@@ -214,8 +225,10 @@ class Update:
         return True
 
     def rebind_copies(self) -> None:
-        for row, copy in self.copies.items():
-            self.part.tensors[row].rebind(wrap(copy, spec_of(copy)), "step")
+        if self.copies:
+            with no_grad():
+                for row, copy in self.copies.items():
+                    self.part.tensors[row].rebind(wrap(copy, spec_of(copy)), "step")
 
 
 class _Given(NamedTuple):

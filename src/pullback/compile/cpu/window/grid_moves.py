@@ -8,6 +8,7 @@ import numpy as np
 
 from ..builder.function_text import FunctionText
 from ..builder.memory import Number, emit_address, emit_load, emit_store
+from ..builder.vector_types import llvm_type
 from ..matmul.transpose_panel import render_transpose, transpose_square
 
 
@@ -36,15 +37,15 @@ def render_copy(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
         for i in range(3)
     )
     to, source = emit_address(one, dtype, to, (first, 1)), emit_address(one, dtype, source, (begin, 1))
-    dense = one.assign("icmp eq i64 %step, 1")
     long = one.assign(f"icmp uge i64 {length}, {lanes}")
-    by_vectors = one.assign(f"and i1 {dense}, {long}")
-    tag = text.begin_if(by_vectors)
-    end = one.assign(f"sub nuw nsw i64 {length}, {lanes}")
-    # the last vector ends where the row ends, over the one before it
-    _copy_vectors(text, dtype, lanes, to, source, end)
-    text.end_if(tag)
-    tag = text.begin_if(one.assign(f"xor i1 {by_vectors}, true"))
+    by_vectors = []
+    for step in (1, 2):
+        by_vectors.append(one.assign(f"and i1 {long}, {one.assign(f'icmp eq i64 %step, {step}')}"))
+        tag = text.begin_if(by_vectors[-1])
+        _copy_vectors(text, dtype, lanes, to, source, length, step)
+        text.end_if(tag)
+    some = one.assign(f"or i1 {by_vectors[0]}, {by_vectors[1]}")
+    tag = text.begin_if(one.assign(f"xor i1 {some}, true"))
     loop = text.open(length)
     value = emit_load(one, emit_address(one, dtype, source, (text.counters[-1], "%step")), dtype)
     emit_store(one, value, emit_address(one, dtype, to, (text.counters[-1], 1)), dtype)
@@ -58,12 +59,23 @@ def render_copy(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     return text.render(f"define internal void @copy({', '.join(parameters)}) noinline")
 
 
-def _copy_vectors(text: FunctionText, dtype: np.dtype[Any], lanes: int, to: str, source: str, end: str) -> None:
+def _copy_vectors(
+    text: FunctionText, dtype: np.dtype[Any], lanes: int, to: str, source: str, length: str, step: int
+) -> None:
+    """A row of at least a vector; the last vector ends where the row ends, over the one before it."""
     many, one = text.builder(lanes), text.builder(1)
-    rounds = one.assign(f"add nuw nsw i64 {end}, {lanes}")
-    loop = text.open(rounds, lanes)
+    end = one.assign(f"sub nuw nsw i64 {length}, {lanes}")
+    loop = text.open(length, lanes)
     at = emit_least(text, text.counters[-1], end)
-    value = emit_load(many, emit_address(one, dtype, source, (at, 1)), dtype)
+    here = emit_address(one, dtype, source, (at, step))
+    value = emit_load(many, here, dtype)
+    if step == 2:
+        # the even elements of a vector, and the odd ones of another that ends with the last element wanted
+        more = emit_load(many, emit_address(one, dtype, here, offset=lanes - 1), dtype)
+        kind, half = llvm_type(dtype, lanes), range(lanes // 2)
+        chosen = ", ".join(f"i32 {i}" for i in [2 * i for i in half] + [lanes + 2 * i + 1 for i in half])
+        mask = f"<{lanes} x i32> <{chosen}>"
+        value = many.assign_value(f"shufflevector {kind} {value.name}, {kind} {more.name}, {mask}", dtype)
     emit_store(many, value, emit_address(one, dtype, to, (at, 1)), dtype)
     text.close(loop, stays=True)
 

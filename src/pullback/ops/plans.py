@@ -1,0 +1,315 @@
+"""Call plans: what a call of an op on plain tensors needs, found once for its specs and static parameters.
+
+A plan holds the NumPy function with its parameters bound, the result's spec and the rules for each choice of tracked
+arguments, so a call computes, fills in a node and returns. `record` (`ops/record.py`) is the general path beside it,
+and a test holds the two equal. A plan is made the second time that a call is seen: many calls are made once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.node import Node, PlannedCall, known_files, user_line
+from ..arrays.protect import as_immutable
+from ..arrays.spec import Spec, make_spec, spec_of
+from ..arrays.tensor import Tensor
+from ..settings import COMMON_MODES, INFERENCE, PLAIN, UNRECORDED, Modes, modes
+from .op import BOTH, OUT, PURE, SECOND, Op, StaticMark
+
+_getframe = sys._getframe
+_ndarray = np.ndarray
+_asarray = np.asarray
+_NUMBERS = (float, int, bool)
+#: What static parameters of a planned call consist of; each of them equals nothing that means something else.
+_STATICS = (bool, int, str, np.dtype, type(None), StaticMark)
+#: Beyond so many entries a table of plans is emptied: its program keeps calling with other specs or parameters.
+_MOST_PLANS = 1 << 12
+
+
+class CallPlan(NamedTuple):
+    """How a call runs in the default modes, under `no_grad` and under `inference_mode`; None: by the general path."""
+
+    spec: Spec
+    record: Callable[..., Any] | None
+    evaluate: Callable[..., Any] | None
+    infer: Callable[..., Any]
+
+    def in_mode(self, mode: Modes) -> Callable[..., Any] | None:
+        if mode is PLAIN:
+            return self.record
+        return self.evaluate if mode is UNRECORDED else self.infer if mode is INFERENCE else None
+
+
+#: Plans by what determines them; None where a call was seen once, False where there can be no plan.
+Plans = dict[Any, CallPlan | bool | None]
+_tables: list[Plans] = []
+
+
+def new_table() -> Plans:
+    """An empty table of plans."""
+    table: Plans = {}
+    _tables.append(table)
+    return table
+
+
+def forget_plans() -> None:
+    """Empty every table of plans."""
+    for table in _tables:
+        table.clear()
+
+
+_plans = new_table()
+
+
+def learn(plans: Plans, key: Any, out: Any, make: Callable[[], CallPlan | None]) -> None:
+    """Note that a call was seen, with its result by the general path; the second time, make its plan."""
+    if modes() not in COMMON_MODES or not _MOST_PLANS:
+        return
+    if key not in plans:
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+        plans[key] = None
+    elif plans[key] is None:
+        plan = make()
+        plans[key] = plan if plan is not None and type(out) is Tensor and _is_spec_of(plan, out) else False
+
+
+def _is_spec_of(plan: CallPlan, out: Tensor) -> bool:
+    """Whether a plan states the spec that a result has; what is guarded otherwise is left to the general path."""
+    return out.spec is (plan.spec.as_inference() if out.is_inference else plan.spec)
+
+
+def call_key(op: Op, args: Sequence[Any], static: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What determines the plan of a call; None if it can have none."""
+    key: list[Any] = [op]
+    for x in args:
+        kind = type(x)
+        if kind is Tensor:
+            number = x.spec.number
+            if not number:
+                return None
+            key.append(number)
+        elif kind is _ndarray:
+            key.append((x.dtype.num, x.shape))
+        elif kind in _NUMBERS:
+            key.append(kind)
+        else:
+            return None
+    for name, value in static.items():
+        key.append((name, _freeze(value) if type(value) is tuple and slice in map(type, value) else value))
+    return tuple(key)
+
+
+def _freeze(index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An index as it may stand in a key: before Python 3.12 slices have no hash."""
+    return tuple([(slice, i.start, i.stop, i.step) if type(i) is slice else i for i in index])
+
+
+def find_plan(key: tuple[Any, ...] | None) -> CallPlan | bool | None:
+    """The plan of a call by its key; False if it can have none, None if it is not made yet."""
+    try:
+        return False if key is None else _plans.get(key)
+    except TypeError:  # a static parameter without a hash
+        return False
+
+
+def learn_call(key: Any, out: Any, op: Op, args: Sequence[Any], static: dict[str, Any]) -> None:
+    """Note a call of an op that went by the general path."""
+    learn(_plans, key, out, lambda: make_plan(op, args, static))
+
+
+def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
+    """The plan of a call with arguments like these (tensors, bare arrays, numbers), None if it can have none."""
+    if op.statics is None or op.spec is None or op.effects is not PURE or op.meet is not None or op.stops_tapes:
+        return None
+    if not all(map(_is_fixed, static.values())) or not all(map(_is_common, args)):
+        return None
+    given = [spec_of(x) for x in args]
+    specs = tuple([make_spec(s.shape, s.dtype) if s.number < 0 else s for s in given])
+    out = op.spec(*specs, **static)
+    if type(out) is not Spec or out.device != "cpu":
+        return None
+    compute = bind_function(op, specs, static)
+    calls = _PlannedCalls(op, specs, static, out)
+    tensors = [i for i, x in enumerate(args) if type(x) is Tensor]
+    bare = len(tensors) < len(args)
+    evaluate, infer = _evaluator(compute, out), _evaluator(compute, out.as_inference(), "inference")
+    if any(s.number < 0 for s in given):
+        return CallPlan(out, None, None, infer)
+    if not (op.differentiable and out.inexact):
+        return CallPlan(out, evaluate, evaluate, infer)
+    if bare or len(args) > 2:
+        return CallPlan(out, _recorder(compute, calls, tensors), evaluate, infer)
+    return CallPlan(out, (_unary_recorder if len(args) == 1 else _binary_recorder)(compute, calls), evaluate, infer)
+
+
+def bind_function(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Callable[..., Any]:
+    """The NumPy function that computes an op on arrays of these specs, its static parameters bound."""
+    if op.direct is not None and (found := op.direct(*specs, **static)) is not None:
+        return found  # type: ignore[no-any-return]
+    if op.ufunc is not None:
+        return getattr(np, op.ufunc)  # type: ignore[no-any-return]
+    return partial(op.value, np, **static)
+
+
+def _is_fixed(value: Any) -> bool:
+    if type(value) is slice:
+        value = (value.start, value.stop, value.step)
+    return all(map(_is_fixed, value)) if type(value) is tuple else isinstance(value, _STATICS)
+
+
+def _is_common(x: Any) -> bool:
+    """Whether NumPy's functions alone know what to do with an argument: no dtype of another package."""
+    return type(x) is not _ndarray or x.dtype.kind in "biuf"
+
+
+class _PlannedCalls:
+    """What nodes of a planned call point at, for each choice of tracked arguments."""
+
+    __slots__ = ("_known", "_op", "_specs", "_static", "spec")
+
+    def __init__(self, op: Op, specs: tuple[Spec, ...], static: dict[str, Any], spec: Spec) -> None:
+        self._op, self._specs, self._static, self.spec = op, specs, static, spec
+        self._known: dict[tuple[int, ...], PlannedCall] = {}
+
+    def tracking(self, *needs: int) -> PlannedCall:
+        found = self._known.get(needs)
+        if found is None:
+            rule = self._op.rule(needs, len(self._specs))
+            found = self._known[needs] = PlannedCall(rule, self._specs, self._static, self.spec)
+        return found
+
+
+def _evaluator(compute: Callable[..., Any], spec: Spec, status: str = "") -> Callable[..., Any]:
+    """What only computes; with a status, its results are marked."""
+
+    def evaluate(*args: Any) -> Tensor:
+        value = compute(*[x.value if type(x) is Tensor else x for x in args])
+        out = Tensor()
+        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.spec = spec
+        out.node = None
+        if status:
+            out._status = status
+        return out
+
+    return evaluate
+
+
+def _unary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[[Tensor], Tensor]:
+    call, spec = calls.tracking(0), calls.spec
+    rule = call.rule
+    keeps_out, keeps_nothing, keeps_both = rule.keeps == (OUT,), not rule.keeps, rule.keeps == (0, OUT)
+
+    def record(x: Tensor) -> Tensor:
+        a = x.value
+        value = compute(a)
+        if type(value) is not _ndarray:
+            value = _asarray(value)
+        out = Tensor()
+        out.value = value
+        out.spec = spec
+        parent = x.node
+        if parent is None:
+            out.node = None
+            return out
+        out.node = node = Node()
+        node.order = parent.order + 1
+        node.rule = rule
+        node.parents = (parent,)
+        node.kept = () if keeps_nothing else (value,) if keeps_out else (a, value) if keeps_both else (a,)
+        node.spec = spec
+        node.bar = None
+        node.call = call
+        frame = _getframe(2)
+        node.code = code = frame.f_code
+        node.lasti = frame.f_lasti
+        if known_files.get(code.co_filename) is not False:  # the caller is not known to be the user's code
+            node.code, node.lasti = user_line(frame)
+        return out
+
+    return record
+
+
+def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[[Tensor, Tensor], Tensor]:
+    both, left, right, spec = calls.tracking(0, 1), calls.tracking(0), calls.tracking(1), calls.spec
+
+    def record(x: Tensor, y: Tensor) -> Tensor:
+        a, b = x.value, y.value
+        value = compute(a, b)
+        if type(value) is not _ndarray:
+            value = _asarray(value)
+        out = Tensor()
+        out.value = value
+        out.spec = spec
+        n, m = x.node, y.node
+        if n is None and m is None:
+            out.node = None
+            return out
+        out.node = node = Node()
+        if n is None:
+            node.call = call = right
+            node.parents = (m,)  # type: ignore[assignment]
+            node.order = m.order + 1  # type: ignore[union-attr]
+        elif m is None:
+            node.call = call = left
+            node.parents = (n,)
+            node.order = n.order + 1
+        else:
+            node.call = call = both
+            node.parents = (n, m)
+            node.order = (n.order if n.order > m.order else m.order) + 1
+        node.rule = rule = call.rule
+        keeps = rule.keeps
+        if keeps is BOTH:
+            node.kept = (a, b)
+        elif keeps is SECOND:
+            node.kept = (b,)
+        else:
+            node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
+        node.spec = spec
+        node.bar = None
+        frame = _getframe(2)
+        node.code = code = frame.f_code
+        node.lasti = frame.f_lasti
+        if known_files.get(code.co_filename) is not False:
+            node.code, node.lasti = user_line(frame)
+        return out
+
+    return record
+
+
+def _recorder(compute: Callable[..., Any], calls: _PlannedCalls, tensors: Sequence[int]) -> Callable[..., Tensor]:
+    """The same for any number of arguments, of which some may be bare."""
+    spec = calls.spec
+
+    def record(*args: Any) -> Tensor:
+        values = [x.value if type(x) is Tensor else x for x in args]
+        value = compute(*values)
+        out = Tensor()
+        out.value = value = value if type(value) is _ndarray else _asarray(value)
+        out.spec = spec
+        needs = [i for i in tensors if args[i].node is not None]
+        if not needs:
+            out.node = None
+            return out
+        out.node = node = Node()
+        node.call = call = calls.tracking(*needs)
+        node.rule = rule = call.rule
+        node.parents = tuple([args[i].node for i in needs])
+        node.order = max([parent.order for parent in node.parents]) + 1
+        for k in rule.keeps:
+            if type(args[k]) is _ndarray and k != OUT:  # the user may write to it
+                values[k] = as_immutable(values[k])
+        node.kept = tuple([value if k == OUT else values[k] for k in rule.keeps])
+        node.spec = spec
+        node.bar = None
+        node.code, node.lasti = user_line(_getframe(2))
+        return out
+
+    return record
