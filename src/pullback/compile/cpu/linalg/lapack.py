@@ -60,15 +60,20 @@ def _fail_at_zeros(t: RoutineText, a: MatrixRef) -> None:
 
 
 def _solve_triangle(t: RoutineText, a: MatrixRef, x: MatrixRef, is_lower: bool, is_unit: bool) -> None:
-    """Overwrite row-major right sides with the solutions: x^T = b^T a^-T, since rows are columns for LAPACK."""
+    """Overwrite right sides with the solutions. If they are row-major, x^T = b^T a^-T is solved, since rows are columns
+    for LAPACK.
+    """
     n, count, in_rows = x.rows, x.columns, a.has_rows_in_order
     triangle, unit = ("U" if is_lower == in_rows else "L"), ("U" if is_unit else "N")
     apart = max(n, a.by_row if in_rows else a.by_column)
     if count == 1:
         t.call("trsv", triangle, "T" if in_rows else "N", unit, n, a.pointer, apart, x.pointer, 1)
-    else:
+    elif x.has_rows_in_order:
         turned = "N" if in_rows else "T"
         t.call("trsm", "R", triangle, turned, unit, count, n, 1.0, a.pointer, apart, x.pointer, count)
+    else:
+        turned = "T" if in_rows else "N"
+        t.call("trsm", "L", triangle, turned, unit, n, count, 1.0, a.pointer, apart, x.pointer, n)
 
 
 def emit_factor(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
