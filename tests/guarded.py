@@ -84,8 +84,8 @@ def build_for(machine):
         return
     target.vector_bytes = link.vector_bytes = lambda: width
 
-    def other(llvm):
-        return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)
+    def other(llvm, level=3):
+        return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=level)
 
     link._target_machine = other
 

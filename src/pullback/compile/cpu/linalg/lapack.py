@@ -201,26 +201,32 @@ def emit_qr(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]
 
 
 def emit_eigh(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """Vectors are computed only if they are used."""
     (a,), (values, vectors) = args, outs
-    n = a.rows
+    n, job = a.rows, "V" if t.static["used"][1] else "N"
     found = t.take_columns(n, n)
     t.symmetrize_lower(a, found)
-    size, count = query_workspace("syevd", t.dtype, "V", "L", n, None, n, None), 3 + 5 * n
+    size, count = query_workspace("syevd", t.dtype, job, "L", n, None, n, None), 3 + 5 * n
     work, integers = t.take_scratch(size), t.take_scratch(count, t.integer)
-    t.call_lapack("syevd", "V", "L", n, found.pointer, n, values.pointer, work, size, integers, count)
-    t.copy(found, vectors)
+    t.call_lapack("syevd", job, "L", n, found.pointer, n, values.pointer, work, size, integers, count)
+    if job == "V":
+        t.copy(found, vectors)
 
 
 def emit_svd(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """Vectors are computed only if they are used."""
     (a,), (u, s, vh) = args, outs
     m, n = a.rows, a.columns
-    copied, left, right = t.take_columns(m, n), t.take_columns(m, u.columns), t.take_columns(vh.rows, n)
+    copied = t.take_columns(m, n)
     t.copy(a, copied)
     job = "A" if u.columns == m and vh.rows == n else "S"
+    job = job if t.static["used"][0] or t.static["used"][2] else "N"
+    left, right = (t.take_columns(*size) if job != "N" else copied for size in ((m, u.columns), (vh.rows, n)))
     size = query_workspace("gesdd", t.dtype, job, m, n, None, m, None, None, m, None, vh.rows)
     work, integers = t.take_scratch(size), t.take_scratch(8 * min(m, n), t.integer)
     t.call_lapack(
         "gesdd", job, m, n, copied.pointer, m, s.pointer, left.pointer, m, right.pointer, vh.rows, work, size, integers
     )
-    t.copy(left, u)
-    t.copy(right, vh)
+    if job != "N":
+        t.copy(left, u)
+        t.copy(right, vh)
