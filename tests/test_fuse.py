@@ -405,6 +405,37 @@ def test_modes_without_recording():
     np.testing.assert_allclose(t.grad.numpy(), np.tanh(shared) ** 2)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: pb.nn.layer_norm(x, w),
+        lambda x, w: pb.nn.gelu(x) * w,
+        lambda x, w: pb.softmax(x * w),
+        lambda x, w: pb.jit(lambda x, w: pb.tanh(x * w) / x)(x, w),
+        lambda x, w: pb.nn.gelu(pb.log(pb.abs(x))) * w,
+    ],
+)
+def test_what_where_does_not_select_stays_out_of_gradients(function):
+    """Infinities and NaN in rows that are not selected, at first and second order."""
+    a = normal(4, 5)
+    a[1], a[2] = np.nan, np.inf
+    kept = np.array([True, False, False, True])[:, None]
+
+    def loss(x, w):
+        return pb.sum(pb.where(kept, function(x, w), 0.0) ** 2)
+
+    found = []
+    for native in (True, False):
+        with pb.native(native), np.errstate(all="ignore"):
+            x, w = pb.tensor(a, requires_grad=True), pb.tensor(np.ones(5), requires_grad=True)
+            first = pb.gradients(loss(x, w), [x, w], create_graph=True)
+            pb.sum(first[1] ** 2).backward()
+            found.append([*(g.detach().numpy() for g in first), w.grad.numpy()])
+    for one, other in zip(*found, strict=True):
+        assert np.isfinite(one).all()
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
 def test_an_error_is_the_function_s_own():
     x = normal(3, 4)
     with pytest.raises(IndexingError, match="cross_entropy: label 9 at"):

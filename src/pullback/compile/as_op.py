@@ -8,19 +8,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..ops.dispatch import apply
+from ..ops.elementwise.pointwise import multiply
 from ..ops.op import UNKNOWN, Op, as_formula
 from ..ops.record import PartRule
-from ..program.ir import Program
+from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
-from ..tape.cotangents import ResultCotangents, accumulate, strip_mask
+from ..tape.cotangents import ResultCotangents, accumulate
+from ..tape.pull_through import pull_through
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
@@ -94,7 +98,7 @@ class CompiledOp:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN,
+            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
         )  # fmt: skip
 
     def pull_to(self, some: tuple[int, ...]) -> Any:
@@ -104,6 +108,13 @@ class CompiledOp:
             return list(vjp(self.as_function_of(xs, some), *(xs[i] for i in some))[1](bars))
 
         return self._derive("pull", some, lambda: self.compile(pull))
+
+    def pull_masked(self, bars: Sequence[Any], xs: Sequence[Any], some: Sequence[int]) -> list[Any]:
+        """The shares of masked cotangents. Where a mask is zero the program may hold infinities, which only its ops,
+        one by one, keep out of sums.
+        """
+        assert all(b is None for b in bars[len(self.out_specs) :]), "a residual's cotangent has no mask"
+        return pull_through(self.replay, bars, list(xs[: len(self.specs)]), some)
 
     def push_from(self, some: tuple[int, ...]) -> Any:
         def push(xs: list[Any], dots: list[Any]) -> Any:
@@ -123,6 +134,12 @@ class CompiledOp:
         """What a tape records where some arguments are tracked."""
         found: Recording = self._derive("record", needs, lambda: Recording(self, needs))
         return found
+
+    def is_elementwise(self, needs: tuple[int, ...]) -> bool:
+        """Whether the one result depends on some arguments, of its own spec, element by element."""
+        (out, *others), inputs = self.out_specs, [self.specs[i] for i in needs]
+        alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
+        return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
 
     def reached(self, needs: tuple[int, ...]) -> list[int]:
         """The results from which a cotangent reaches one of some arguments."""
@@ -194,6 +211,8 @@ class Recording:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
+        if of.is_elementwise(needs):
+            staged = _save_slopes(staged)
         self.split = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         # two programs: the forward one runs now, the backward one when and if it is asked for
         self.forward = of.compile(_as_function(self.split.forward, of.name)).lower(*xs)
@@ -276,7 +295,7 @@ class Recording:
         given = [kept[i] for i in self.residual_places]
         if type(bar) is ResultCotangents:
             pairs = zip(bar.bars, self.of.out_specs, strict=True)
-            given += [zeros(s) if b is None else strip_mask(b) for b, s in pairs if s.inexact]
+            given += [zeros(s) if b is None else b for b, s in pairs if s.inexact]
         else:
             given.append(bar)
         call, constants = self.backward
@@ -305,6 +324,28 @@ def _step_of_part(
     (parent,) = parents
     found, held = ResultCotangents(index, count, bar), parent.bar
     parent.bar = found if held is waiting else accumulate(held, found)
+
+
+def _save_slopes(staged: Program) -> Program:
+    """A result that depends on arguments element by element, with their cotangents as slopes times the result's: a
+    slope is one array to save, where the chain of its factors may be several.
+    """
+    *xs, bar = staged.inputs
+    one = np.ones((), bar.spec.dtype)
+
+    def scaled(*symbols: Any) -> list[Any]:
+        out, *slopes = run(staged, (*symbols[: len(xs)], one))
+        return [out, *(multiply(slope, symbols[-1]) for slope in slopes)]
+
+    found = _stage_in_plain_modes(scaled, [*(s.spec for s in xs), bar.spec])
+    return replace(found, equations=tuple(map(_write_numbers, found.equations)))
+
+
+def _write_numbers(e: Equation) -> Equation:
+    """An equation with Python numbers for constant scalars, which passes see, if another argument says the dtype."""
+    typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
+    args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
+    return replace(e, args=tuple(args))
 
 
 def _refuse(*inputs: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,10 +41,11 @@ from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
-from .target import Compilation, Options, Runner
+from .target import COMPILER, Compilation, Options, Runner
 from .targets import make_runner
 
 _ndarray = np.ndarray
+_LOG = logging.getLogger("pullback")
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
@@ -409,13 +412,26 @@ class Specialization:
         # a form that is traced again often gives the same program, which need not be compiled again
         key = fingerprint(self.graph)
         if key is None:
-            return make_runner(self.graph, options, self.lines)
+            return self._make_runner(options)
         whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
         if whole not in self.codes:
             if len(self.codes) >= _KINDS:
                 self.codes.clear()
-            self.codes[whole] = make_runner(self.graph, options, self.lines)
+            self.codes[whole] = self._make_runner(options)
         return self.codes[whole]
+
+    def _make_runner(self, options: Options) -> Runner:
+        start = time.perf_counter()
+        runner = make_runner(self.graph, options, self.lines)
+        if (c := runner.compilation) is not None:
+            # what takes long is news
+            level = logging.INFO if c.source == COMPILER else logging.DEBUG
+            specs, milliseconds = ", ".join(map(str, self.specs)), 1e3 * (time.perf_counter() - start)
+            _LOG.log(
+                level, "jit: %s(%s) in %.0f ms, machine code from %s; code for %s",
+                self.name, specs, milliseconds, c.source, c.scope,
+            )  # fmt: skip
+        return runner
 
     def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
         """Each donated input with the first result of its spec that has none yet."""
@@ -480,6 +496,7 @@ class Specialization:
         >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
         step      domain  moves  operations  runs
         0 kernel  100     808 B  1.9 k       sin, multiply, add
+        code for these sizes alone: the first of their kind
         compiled for cpu: lower, order, split, fit, vary, divide, plan_memory, verify, render, link
         """
         return explain(self._compilation())

@@ -30,7 +30,7 @@ from .target import Options, Target
 from .vocabulary import IDENTITY
 
 #: Elements of a row that one call of a piece computes.
-CHUNK = 128
+CHUNK = 256
 _FLOAT = make_spec((), np.dtype(np.float64))
 _MASK = make_spec((CHUNK,), np.dtype(bool))
 

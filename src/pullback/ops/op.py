@@ -124,6 +124,9 @@ class Op:
 
     `stops_tapes`: a tape sees no derivative, but tangents pass (what `no_grad` means in a program).
 
+    `masked(bars, args, positions)` belongs to an op that runs a program: the shares of masked cotangents, one for each
+    result, found op by op.
+
     `effects` says what passes, budgets and the scheduler may do with its calls.
 
     `meet(*args, **static)` sees the arguments wherever a program runs op by op, and may refuse them.
@@ -154,6 +157,7 @@ class Op:
     effects: Effects = PURE
     algebra: Algebra = OPAQUE
     stops_tapes: bool = False
+    masked: Callable[..., Any] | None = None
     rules: dict[Any, PullRule] = field(default_factory=dict)
 
     def argument(self, position: int) -> str:
@@ -220,7 +224,7 @@ class PullRule:
         self._joint = None if op.joint is None else tuple(self._lookup(name) for name in op.joint.names)
         self._lookups = {i: self._lookups_of(i) for i in needs} if self._joint is None else {}
         self.keeps = self._positions_to_keep()
-        self.carries_masks = op.rearranges or op.family in ("elementwise", "contraction")
+        self.carries_masks = op.rearranges or op.family in ("elementwise", "contraction") or op.masked is not None
         self.plain: list[Any] = [None] * 6
 
     def _lookups_of(self, position: int) -> tuple[tuple[str, Any], ...]:

@@ -37,9 +37,11 @@ def pull(
     specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _load_values(node, kept, specs, create_graph)
     mask = cotangent_mask(bar) if rule.carries_masks else None
-    bar = _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
+    whole, bar = bar, _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)
     if mask is None:
         shares = rule.shares(asked, bar, out, args, specs, static)
+    elif rule.op.masked is not None:
+        shares = rule.op.masked(whole.bars if type(whole) is ResultCotangents else (whole,), args, asked)
     else:
         shares = pull_masked(RuleCall(rule, out, args, specs, static), asked, bar, mask)
     shares = [None if s is None else fit_share(s, specs[i]) for i, s in zip(asked, shares, strict=True)]

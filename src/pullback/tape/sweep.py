@@ -168,7 +168,7 @@ class Sweep:
         for node in order:
             bar = node.bar
             node.bar = None
-            if plain and (type(bar) is _ndarray or type(bar) is ResultCotangents):
+            if plain and (type(bar) is _ndarray or (type(bar) is ResultCotangents and not bar.is_masked)):
                 # one generated function a rule and its specs: pull and accumulation in a few NumPy calls
                 call, rule = node.call, node.rule
                 if call is None:

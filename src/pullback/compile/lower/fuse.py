@@ -423,8 +423,11 @@ class Fuser:
 
     def put(self, x: Any, target: Layout) -> None:
         """Write a value to a layout of its shape, by the kernel that computes it or else in the layout's own order."""
-        if id(x) in self.kernel_values:
-            self.store(x, target)
+        base, inner = self.base(x)
+        if id(base) in self.kernel_values and spec_of(base).size == target.size:
+            # axes that the view added have one element, so its base fills the layout
+            strides = tuple(0 if i is None else target.strides[i] for i in inner)
+            self.store(base, Layout(target.buffer, spec_of(base).shape, strides, target.offset))
             return
         order = axes_by_stride(target)
         step = self.new_kernel(tuple(target.shape[i] for i in order))

@@ -205,14 +205,14 @@ class RowWriter:
     ) -> IRValue:
         """A line that differs along the row, for one vector of it."""
         if self.row_scratch.plan.is_saved_before(line, self.phase.number):
-            return self.row_scratch.load_line(builder, line, counters, mask)
+            return self.row_scratch.load_line(builder, line, counters)
         return self.values.emit_line(builder, line, lambda a: self._value_of(builder, known, a), counters, mask)
 
     def _write_stores(
         self, builder: IRBuilder, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> None:
         for line in self.phase.saved:
-            self.row_scratch.store_line(builder, line, known[id(line)], counters, mask)
+            self.row_scratch.store_line(builder, line, known[id(line)], counters)
         for store in self.stores:
             value = self._value_of(builder, known, store.line)
             indices = [self._value_of(builder, known, a) for a in store.args]

@@ -23,6 +23,7 @@ from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematic
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
 from ..matmul.panels import is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
+from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window_routine
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
 from .small_loops import limits_without_masks
@@ -155,9 +156,16 @@ class ProgramWriter:
     def _emit_routine(self, step: Host) -> None:
         """A routine in native code; where it fails, Python is called as for any op of NumPy."""
         pointers = [self.address_of(x) for x in (*step.args, *step.outs)]
-        rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
-        self.math_functions |= rendered.functions
-        name, failed = self._name_function(rendered.text, "routine"), self.text.slot("i32", "0")
+        assert step.routine is not None
+        if step.routine.name.startswith(ROUTINE):
+            text, plan = render_window_routine(step, self.declared, self.limits.vector_bytes), plan_of_step(step)
+            numbers = plan_constant(plan)
+            pointers.append(self.pointer(Buffer("constant", numbers.size, numbers.dtype, constant=numbers)))
+        else:
+            rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
+            self.math_functions |= rendered.functions
+            text = rendered.text
+        name, failed = self._name_function(text, "routine"), self.text.slot("i32", "0")
         pointers += [self.arena_pointer(self.scratch), failed]
         self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
         found = self.builder.assign(f"load i32, ptr {failed}")

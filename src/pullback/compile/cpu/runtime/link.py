@@ -14,6 +14,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...target import COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
@@ -86,6 +87,11 @@ def _register_lapack() -> None:
         _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
 
 
+def add_symbol(name: str, address: int) -> None:
+    """Make a function known to modules that are loaded from now on."""
+    _initialized_llvm().add_symbol(name, address)
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
@@ -110,7 +116,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = "LLVM", compile_object(text, effort)
+        source, code = COMPILER, compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:

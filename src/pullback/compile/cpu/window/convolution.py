@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from .product_plans import plan_product_sums, plan_products
 
 #: Axes of arrays with one, two or three sizes.
 _RANKS = (3, 4, 5)
+#: The most tasks in a program, whose memory is planned before it is known how many threads will run it.
+_MAX_TASKS = 8
 #: The shapes for which plans are kept.
 _PLANS = 256
 #: How filters (groups, filters, channels, taps) are read: as they are, or (groups, channels, filters, taps); and which
@@ -62,6 +65,19 @@ def convolve_back(y: Any, w: Any, sizes: Sizes, stride: Sizes, padding: Pairs, d
     return out
 
 
+def plan_for(result: str, static: dict[str, Any], shapes: Sequence[Sizes], dtype: np.dtype[Any]) -> Plan | None:
+    """The plan of the op whose result is "y", "w" or "x", for a program; None where its value takes more than one."""
+    if result == "y":
+        return _plan_forward(dtype, *shapes, **static, threads=_MAX_TASKS)
+    if result == "w":
+        static = {"window": static["sizes"], **{name: value for name, value in static.items() if name != "sizes"}}
+        return _plan_weight(dtype, *shapes, **static, threads=_MAX_TASKS)
+    plans = _plan_back(dtype, *shapes, **static, threads=_MAX_TASKS)
+    (plan, (by_channel, taps)), w = plans[0] if plans else (None, (False, None)), shapes[1]
+    is_read_in_place = taps is None and (not by_channel or w[0] == static["groups"] or w[1] == 1)
+    return plan if set(static["stride"]) == {1} and is_read_in_place else None
+
+
 def _is_native(x: Any, y: Any) -> bool:
     same = x.dtype == y.dtype and x.dtype.char in "fd" and x.dtype.isnative
     return bool(same and x.size and y.size and x.ndim == y.ndim and x.ndim in _RANKS and can_run_natively())
@@ -84,7 +100,9 @@ def _plan_forward(
     check_shapes(x, w, (x[0], w[0], *many), stride, padding, dilation, groups)
     walk = _walk_of(dtype, x, w[2:], many, stride, padding, dilation, groups, w[0] // groups)
     out, places = (x[0], w[0], *many), np.arange(walk.count)
-    return plan_direct(walk, out, places) if is_direct(walk) else plan_products(walk, 1, out, places)
+    if is_direct(walk):
+        return plan_direct(walk, out, places, threads)
+    return plan_products(walk, 1, out, places, threads)
 
 
 @functools.lru_cache(maxsize=_PLANS)
@@ -133,7 +151,10 @@ def _plan_back(
         along = [f + s * np.arange(n) for f, s, n in zip(firsts, stride, counts, strict=True)]
         places = Frame(1, 1, sizes, ((0, 0),) * len(sizes)).places([], along)
         direct = is_direct(walk)
-        plan = plan_direct(walk, out, places) if direct else plan_products(walk, w[0] // groups, out, places)
+        if direct:
+            plan = plan_direct(walk, out, places, threads)
+        else:
+            plan = plan_products(walk, w[0] // groups, out, places, threads)
         chosen = None if list(map(len, taps)) == list(w[2:]) else np.ix_(range(w[0]), range(w[1]), *taps)
         found.append((plan, (direct, chosen)))
     return found

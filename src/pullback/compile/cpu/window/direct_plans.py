@@ -9,7 +9,6 @@ import numpy as np
 from ....ops.window.patches import Sizes
 from ...loop_ir import row_major_strides
 from ..runtime.link import vector_bytes
-from ..runtime.pool import POOL
 from .direct import TAPS, VECTORS
 from .patch_tables import Frame, Table, Walk, pad_table
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
@@ -51,13 +50,13 @@ def overlapping_starts(width: int, lanes: int) -> list[int]:
     return sorted({min(i, max(width - lanes, 0)) for i in range(0, width, lanes)})
 
 
-def plan_direct(walk: Walk, out_shape: Sizes, out_places: Table) -> Plan:
+def plan_direct(walk: Walk, out_shape: Sizes, out_places: Table, threads: int) -> Plan:
     """Patches times filters (groups, columns, depth), stored at `out_places` of each plane of the result."""
     lanes, out_plane = vector_bytes() // walk.dtype.itemsize, math.prod(out_shape[2:])
     frame, inside = frame_of(walk, lanes)
     here, there = vector_tables(inside, frame, overlapping_starts(walk.many[-1], lanes))
     is_aside = walk.many[-1] < lanes or not np.array_equal(out_places, np.arange(walk.count))
-    fields, pieces = shared_fields(walk, frame, lanes, POOL.wanted)
+    fields, pieces = shared_fields(walk, frame, lanes, threads)
     fields |= {
         "out_step": math.prod(out_shape[1:]), "out_group": walk.columns * out_plane, "out_panel": out_plane,
         "right_group": walk.columns * walk.depth, "right_panel": walk.depth, "rows": len(here), "depth": walk.depth,

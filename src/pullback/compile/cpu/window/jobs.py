@@ -26,7 +26,7 @@ FIELDS = (
     "panels", "columns_left", "right_panel", "out_panel", "out_apart",
     "segments", "segment_step", "segment_depth", "apart",
     "packed", "packed_group", "packed_panel", "tasks", "sums", "sums_step", "sums_size",
-    "scatter_places", "scatter_count", "masks",
+    "scatter_places", "scatter_count", "masks", "frame_size",
 )  # fmt: skip
 NUMBER = {name: i for i, name in enumerate(FIELDS)}
 I64 = np.dtype(np.int64)
@@ -85,10 +85,23 @@ class JobText(FunctionText):
 
 
 def open_blocks(text: JobText) -> tuple[OpenLoop, str]:
-    """The loop over a task's blocks of images, whose counter is the number of the block, and its first block."""
+    """The loop over a task's blocks of images, whose counter is the number of the block, and its first block. Before
+    it, a frame is cleared if the memory was not the task's own.
+    """
+    size = text.number("frame_size")
+    tag = text.begin_if_some(size)
+    emit_clear(text, task_memory(text), size)
+    text.end_if(tag)
     first = text.one.assign(f"mul nuw nsw i64 %block, {text.number('rounds')}")
     end = text.one.assign(f"add nuw nsw i64 {first}, {text.number('rounds')}")
     return text.open(emit_least(text, end, text.number("blocks")), start=first), first
+
+
+def emit_clear(text: JobText, start: str, size: str) -> None:
+    """Zeros from an address on."""
+    text.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    count = text.one.assign(f"mul nuw nsw i64 {size}, {text.dtype.itemsize}")
+    text.one.emit(f"call void @llvm.memset.p0.i64(ptr {start}, i8 0, i64 {count}, i1 false)")
 
 
 def task_memory(text: JobText, field: str | None = None) -> str:

@@ -17,6 +17,7 @@ from .jobs import (
     I64,
     NUMBER,
     JobText,
+    emit_clear,
     emit_copy,
     framed_left,
     open_blocks,
@@ -130,9 +131,7 @@ def render_put(dtype: np.dtype[Any], vector_bytes: int, everywhere: bool = False
     out, frame = text.move(text.address("out"), (plane, "out_step")), task_memory(text)
     framed = text.one.assign(f"icmp ne i64 {text.number('is_framed')}, 0")
     to = text.one.assign(f"select i1 {framed}, ptr {frame}, ptr {out}")
-    text.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    size = text.one.assign(f"mul nuw nsw i64 {text.number('apart')}, {dtype.itemsize}")
-    text.one.emit(f"call void @llvm.memset.p0.i64(ptr {to}, i8 0, i64 {size}, i1 false)")
+    emit_clear(text, to, text.number("apart"))
     windows = text.open(text.number("rows"))
     window, builder = text.counters[-1], text.one
     builder.dtype = dtype

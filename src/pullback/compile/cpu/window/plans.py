@@ -10,7 +10,7 @@ import numpy as np
 
 from ....ops.window.patches import Sizes
 from .jobs import FIELDS, NUMBER
-from .library import WindowFunction, window_function
+from .library import window_function
 from .patch_tables import Table
 
 _ALIGNMENT = 64
@@ -41,10 +41,10 @@ class Workspace:
 class Plan:
     """A job without the addresses of a call: what it needs besides, and its tables, which it must keep alive."""
 
-    function: WindowFunction
+    kind: str
     dtype: np.dtype[Any]
     template: Any
-    tables: list[Table]
+    tables: dict[str, Table]
     shape: Sizes
     tasks: int
     memory: dict[str, int]
@@ -65,7 +65,7 @@ class Plan:
             space = Workspace(self)
         job = space.job
         job[:4] = out.ctypes.data, left.ctypes.data, right.ctypes.data, 0
-        self.function(space.address, self.tasks)
+        window_function(self.kind, self.dtype)(space.address, self.tasks)
         status = int(job[3])
         if space.memory.nbytes <= _MAX_KEPT:
             self.spare.append(space)
@@ -80,9 +80,7 @@ def make_plan(
     kept = {name: np.ascontiguousarray(table) for name, table in tables.items()}
     for name, value in {**fields, **{name: table.ctypes.data for name, table in kept.items()}}.items():
         template[NUMBER[name]] = value
-    return Plan(
-        window_function(kind, dtype), dtype, template, list(kept.values()), shape, fields["tasks"], memory, size, fill
-    )
+    return Plan(kind, dtype, template, kept, shape, fields["tasks"], memory, size, fill)
 
 
 def tasks_of(blocks: int, multiplications: int, most: int) -> tuple[int, int]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ....ops.window.patches import Sizes
 from ..runtime.link import vector_bytes
-from ..runtime.pool import POOL
 from .patch_tables import Frame, Table, Walk, pad_table
 from .patch_tile import PatchTile, patch_tile
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
@@ -40,7 +39,7 @@ class _Panels:
         return {"panels": full, "columns_left": left, "packed_panel": panel, "packed_group": self.size}
 
 
-def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table) -> Plan:
+def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table, threads: int) -> Plan:
     """Patches times filters, stored at `out_places` of each plane of the result. Filters are in `segments`, each with
     all columns: (groups, segments, columns, depth / segments).
     """
@@ -50,7 +49,7 @@ def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table
     out_image, out_plane = math.prod(out_shape[1:]), math.prod(out_shape[2:])
     places = (np.arange(frame.images)[:, None] * out_image + out_places).ravel()
     panels, segment = _Panels(tile, walk.columns, walk.depth), walk.depth // segments
-    fields, pieces = _shared_fields(walk, frame, (_CHUNK + 2 * tile.lanes) * tile.wide, POOL.wanted)
+    fields, pieces = _shared_fields(walk, frame, (_CHUNK + 2 * tile.lanes) * tile.wide, threads)
     fields |= {
         **panels.fields, "out_step": frame.images * out_image, "out_group": walk.columns * out_plane,
         "rows": len(rows), "chunk": _CHUNK, "depth": walk.depth, "depth_step": _depth_step(walk.depth),
