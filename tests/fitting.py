@@ -52,10 +52,8 @@ def _erf(z):
     return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
 
 
-def _erf_whole(t):
-    """erf(x) / x for x^2 = 8 (1 + t), which is up to 4."""
-    x = mp.sqrt(8 * (1 + mp.mpf(t)))
-    return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
+def _log_erfc(x):
+    return mp.log(mp.erfc(x))
 
 
 #: Where (x - k) / (x + k) is zero: in the middle of where erfc bends.
@@ -81,7 +79,8 @@ FITS = (
     ("SINH", _odd(mp.sinh), 1e-12, 1.0, 8, 4),
     ("ERF", _erf, 1e-12, 0.25, 11, 5),
     ("ERFC", _erfcx, _last_t(0.45), _last_t(28), 25, 13),
-    ("ERF_WHOLE", _erf_whole, -1.0, 1.0, 0, 17),
+    ("ERF_NEAR", _erf, 1e-12, 1.002, 0, 6),
+    ("ERF_FAR", _log_erfc, 0.999, 3.95, 0, 9),
     ("CBRT", mp.cbrt, 1.0, 2.0, 6, 6),
 )
 

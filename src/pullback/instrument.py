@@ -153,6 +153,7 @@ class Instruments:
         "stack",
         "summed",
         "watches_hooks",
+        "watches_ops",
         "writes_gradient",
     )  # fmt: skip
 
@@ -178,6 +179,7 @@ class Instruments:
         self.registers_hook = _notify(methods.get("registers_hook", ()))
         self.watches_hooks = "registers_hook" in methods
         self.sees_every_op = any(method.__self__.sees_every_op for method in self._computes)
+        self.watches_ops = bool(self._holds) or not _OP_METHODS.isdisjoint(methods)
         self.sees_pulls = self.sees_every_op or not _PULL_METHODS.isdisjoint(methods)
 
     def push(self, *new: Instrument) -> Instruments:
@@ -239,6 +241,8 @@ class Instruments:
 
 #: What the generated steps of the backward pass would not call.
 _PULL_METHODS = frozenset(("pull_begins", "pulled", "summed", "delivered"))
+#: What ops that run as one would hide.
+_OP_METHODS = _PULL_METHODS | {"compute", "node_made"}
 
 
 def _overriding(stack: tuple[Instrument, ...]) -> dict[str, tuple[Any, ...]]:

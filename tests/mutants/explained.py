@@ -11,7 +11,7 @@ EXPLAINED: dict[str, str] = {
     "program.passes optimize: left out: seen.append(program)": (
         "keeps objects alive so that no id is given twice; whether one is, the allocator decides"
     ),
-    "program.passes hoist_scalars": "the order of equations that do not depend on each other",
+    "program.passes hoist_small": "the order of equations that do not depend on each other",
     "compile.lower.fuse Fuser.new_layout": "in which order later kernels walk over their axes",
     "compile.schedule.split split_kernel: operand dropped: not several": (
         "with fewer than two costly functions nothing is cut anyway"

@@ -202,7 +202,7 @@ class Node:
         """From now on the backward pass checks this node for hooks."""
         call = self.call
         if call is None:
-            call = self.call = NodeCall(self.rule.argument_specs(self.spec), {})
+            call = self.call = NodeCall((self.spec,) * self.rule.count, {})
         elif type(call) is PlannedCall:
             call = self.call = NodeCall(call.specs, call.static)
         return cast("NodeCall", call)

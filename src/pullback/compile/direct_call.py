@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, NodeCall, set_call_site
+from ..arrays.node import Node, user_line
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..ops.record import part_node
 from ..settings import PLAIN, modes
 from .as_op import CompiledOp, Recording
+from .stage.captures import as_native_contiguous
 from .target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNRECORDED, UNTRACKED, Runner
 
 _getframe = sys._getframe
@@ -48,7 +48,7 @@ class DirectCall:
     def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
         last = self._last
         if (mode := modes()) is not PLAIN:
-            if mode.instruments is not None or mode.tracing is not None:
+            if mode.instruments is not None or mode.tracing is not None or (mode.inference and mode.grad):
                 return None
             if not mode.grad:
                 return self._call_unrecorded(leaves, mode.inference)
@@ -137,6 +137,11 @@ class _Variant:
 
     def finish(self, leaves: Sequence[Any], found: Any) -> list[Any] | None:
         """What a call that returned no list did not do; None if inputs do not fit."""
+        if found is False:
+            leaves = [_lay_out(x) for x in leaves]
+            found = self.call(*leaves, *self.constants)
+            if type(found) is list:
+                return found
         if found is False or type(found) is bytes or self.runner is None:
             return None
         if found is None:
@@ -159,18 +164,19 @@ class _Variant:
 class Recorder:
     """Puts results of a direct call on the tape: one node, and a part node for each result if there are several."""
 
-    __slots__ = ("_bare", "_constants", "_count", "_is_plain", "_linked", "_needs", "_reused", "_rule", "_spec")
+    __slots__ = ("_bare", "_call", "_constants", "_count", "_needs", "_parts", "_reused", "_rule", "_spec")
 
     def __init__(self, recording: Recording, marks: bytes, constants: tuple[Any, ...]) -> None:
-        self._needs, self._rule, self._reused = recording.needs, recording.rule, recording.reused_results
+        self._needs, self._call, self._reused = recording.needs, recording.call, recording.reused_results
+        self._rule = self._call.rule
         self._constants = constants
         #: Arrays that their owner may still write to.
         self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
         specs = tuple(make_spec(s.shape, s.dtype) for s in recording.of.out_specs)
-        self._count, self._linked = len(specs), recording.of.reached(self._needs)
+        self._count = len(specs)
+        several = recording.of.reached(self._needs) if len(specs) > 1 else []
+        self._parts = [(i, recording.parts[i], specs[i]) for i in several]
         self._spec: Any = specs[0] if len(specs) == 1 else specs
-        # the backward pass has steps of its own for plain kinds of specs alone
-        self._is_plain = len(specs) == 1 and specs[0].plain is not None
 
     def link(self, leaves: Sequence[Any], found: list[Any]) -> list[Any]:
         """The results, linked to a node that saves the rest of the list."""
@@ -181,21 +187,34 @@ class Recorder:
         for i in self._reused:
             kept.append(found[i].value)
         inputs = (*leaves, *self._constants) if self._constants else leaves
+        parents = [inputs[i].node for i in self._needs]
         node = Node()
         node.rule = self._rule
-        node.parents = parents = tuple([inputs[i].node for i in self._needs])
-        node.order = 1 + (parents[0].order if len(parents) == 1 else max([p.order for p in parents]))
+        node.parents = tuple(parents)
+        node.order = (parents[0].order if len(parents) == 1 else max([p.order for p in parents])) + 1
         node.kept = tuple(kept)
         node.spec = self._spec
-        node.call = None if self._is_plain else NodeCall(self._rule.specs or (), {})
+        node.call = self._call
         node.bar = None
-        set_call_site(node, _getframe(3))
-        if len(found) == 1:
+        node.code, node.lasti = user_line(_getframe(3))
+        if self._count == 1:
             found[0].node = node
         else:
-            for i in self._linked:
-                found[i].node = part_node(node, i, found[i].spec)
+            for i, call, spec in self._parts:
+                found[i].node = part = Node()
+                part.rule, part.call, part.parents, part.kept, part.spec = call.rule, call, (node,), (), spec
+                part.order, part.bar, part.code, part.lasti = node.order + 1, None, node.code, node.lasti
         return found
+
+
+def _lay_out(x: Any) -> Any:
+    """An input as native code takes it: views that are not contiguous are copied."""
+    if type(x) is _ndarray:
+        return as_native_contiguous(x, spec_of(x))
+    if type(x) is not Tensor or type(x.value) is not _ndarray:
+        return x
+    value = as_native_contiguous(x.value, x.spec)
+    return x if value is x.value else x.with_parts(value)
 
 
 def _mark_inputs(inputs: Sequence[Any]) -> bytes | None:

@@ -14,7 +14,8 @@ from .target import Compilation
 def explain(compilation: Compilation) -> str:
     """A table of the steps, and the pipeline that made them."""
     pipeline = ", ".join(step.__name__ for step in STEPS)
-    return f"{explain_steps(compilation.steps)}\ncompiled for {compilation.target.name}: {pipeline}"
+    scope = f"code for {compilation.scope}"
+    return f"{explain_steps(compilation.steps)}\n{scope}\ncompiled for {compilation.target.name}: {pipeline}"
 
 
 def explain_steps(steps: Steps) -> str:

@@ -339,8 +339,10 @@ class Steps:
 
 def map_programs(steps: Steps, change: Callable[[Steps], Steps]) -> Steps:
     """Steps changed, after the programs nested in them."""
-    inner = [
-        replace(s, programs=tuple(map_programs(p, change) for p in s.programs)) if isinstance(s, Loop) else s
-        for s in steps.steps
-    ]
-    return change(replace(steps, steps=inner))
+    return change(map_inner(steps, lambda program: map_programs(program, change)))
+
+
+def map_inner(steps: Steps, change: Callable[[Steps], Steps]) -> Steps:
+    """Steps whose nested programs are changed, but not those nested in them."""
+    inner = [replace(s, programs=tuple(map(change, s.programs))) if isinstance(s, Loop) else s for s in steps.steps]
+    return replace(steps, steps=inner)

@@ -12,10 +12,9 @@ from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..errors import LeakError
 from ..ops.fusion import Declined, Fusion
-from .cpu.target import DTYPES
 from .jit import Jitted, Specialization
 from .stage.trace import SideEffectError
-from .targets import find_target
+from .targets import find_target, takes_arrays_of
 
 
 class FusedSource(Jitted):
@@ -39,12 +38,12 @@ class NativeForm:
 
     def __init__(self, entry: Specialization, is_closed: bool) -> None:
         self.entry = entry
-        self.direct = entry.direct
+        self.direct = entry.call_with_states if entry.states else entry.direct
         self.finish = entry.finish
         self.is_current = _always if is_closed else entry.is_current
 
     def run(self, values: list[Any]) -> Any:
-        found = None if self.direct is None else self.direct(values)
+        found = self.direct(values)
         return self.finish(self.entry.run(values) if found is None else found)
 
 
@@ -88,7 +87,7 @@ def _why_not_native(leaves: Sequence[Any]) -> str:
     if not any(s.inexact for s in specs):
         return "no argument is a floating-point array"
     for s in specs:
-        if s.device != "cpu" or s.dtype.name not in DTYPES or not s.dtype.isnative:
+        if not takes_arrays_of(s):
             return f"native code has no {s.dtype.name} arrays" + ("" if s.device == "cpu" else f" on {s.device}")
         if not s.size:
             return "an array is empty"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..arrays.spec import Spec, spec_of
 from ..program.ir import Program
 from .legality import check_legality
-from .loop_ir import Steps, map_programs
+from .loop_ir import Steps, map_inner, map_programs
 from .lower.equations import lower_program
 from .reference.verify import verify_arena, verify_steps
 from .schedule import arena
@@ -52,15 +52,20 @@ def vary(c: Compilation) -> None:
     serves all further sizes.
     """
     c.planned = c.steps
+    if c.program is None or not c.target.takes_varying_sizes:
+        return
     # relaxed arithmetic may be rounded in another way where LLVM knows a number
-    if c.program is not None and c.target.takes_varying_sizes and not c.options.fast:
-        c.sibling, c.planned = SIZES.find_sibling(c)
-        SIZES.add(c)
+    if c.options.fast:
+        c.scope = "these sizes alone: fast_math"
+    else:
+        SIZES.compare(c)
 
 
 def divide(c: Compilation) -> None:
     """Long kernels and batches of products become blocks that run in parallel."""
-    c.planned = map_programs(c.planned, lambda steps: _divide(steps, c.target))
+    inner = map_inner(c.planned, lambda program: map_programs(program, lambda steps: _divide(steps, c.target)))
+    # kernels in loops are short, or run by one thread anyway
+    c.planned = _divide(inner, c.target, leaves_open=True)
 
 
 def plan_memory(c: Compilation) -> None:
@@ -120,8 +125,8 @@ def _run_pipeline(c: Compilation, steps: tuple[Callable[[Compilation], None], ..
     return runner
 
 
-def _divide(steps: Steps, target: Target) -> Steps:
-    return replace(steps, steps=divide_steps(steps.steps, target, steps.varies))
+def _divide(steps: Steps, target: Target, leaves_open: bool = False) -> Steps:
+    return replace(steps, steps=divide_steps(steps.steps, target, steps.varies, leaves_open))
 
 
 def _place(steps: Steps, target: Target) -> Steps:

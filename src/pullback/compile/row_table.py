@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
-from .cpu.runtime.link import LinkedCode, link
+from .cpu.runtime.link import LEAST_EFFORT, LinkedCode, link
 from .cpu.runtime.row_code import FOLD, FOLD_KINDS, HEADER, PHASE, ROW_START, render_walk
 from .rows import CHUNK, Phase, Piece, RowCode
 from .vocabulary import IDENTITY
@@ -156,7 +156,7 @@ class RowTable:
 
     @property
     def failed(self) -> tuple[int, bool]:
-        """The row that the last step refused, and whether for its gradient."""
+        """The row that the last step refused, -1 if it got another number of them, and whether for its gradient."""
         row, gradient = self.header[-2:].tolist()
         return row, bool(gradient)
 
@@ -184,7 +184,7 @@ class _MethodDef(ctypes.Structure):
 @functools.cache
 def _walk() -> tuple[_MethodDef, LinkedCode]:
     """The native walk over rows, which is the same for all tables, and what holds its code."""
-    code = link(render_walk(_slot_offsets()), ["step"])
+    code = link(render_walk(_slot_offsets()), ["step"], effort=LEAST_EFFORT)
     return _MethodDef(b"step", code.addresses["step"], _FASTCALL, None), code
 
 

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from typing import Any
 
 from ..program.ir import Program
-from .loop_ir import Steps
 from .target import Compilation
 from .varying import mark_steps
 
@@ -21,23 +20,19 @@ class KnownSizes:
     def __init__(self) -> None:
         self.known: OrderedDict[Any, list[weakref.ref[Compilation]]] = OrderedDict()
 
-    def find_sibling(self, c: Compilation) -> tuple[Compilation | None, Steps]:
-        """A compilation of the same program for other sizes, and the steps of this one with the numbers marked that
-        differ there.
-        """
-        for other in self._alive(_kind_of(c)):
+    def compare(self, c: Compilation) -> None:
+        """Mark the numbers of a compilation's steps that are others for other sizes of its program."""
+        kind = _kind_of(c)
+        known = self._alive(kind)
+        for other in known:
             if _shapes(other) != _shapes(c):
                 marked = mark_steps(c.steps, other.steps)
                 if marked is not None:
-                    return other, marked
-        return None, c.steps
-
-    def add(self, c: Compilation) -> None:
-        """Remember a form that is new."""
-        if c.sibling is not None:
-            return
-        kind = _kind_of(c)
-        self.known[kind] = [*map(weakref.ref, self._alive(kind)[-_FORMS + 1 :]), weakref.ref(c)]
+                    c.sibling, c.planned = other, marked
+                    c.scope = f"any sizes with these steps: there was a call with {_format_sizes(other)}"
+                    return
+        c.scope = f"these sizes alone: {'others have other steps' if known else 'the first of their kind'}"
+        self.known[kind] = [*map(weakref.ref, known[-_FORMS + 1 :]), weakref.ref(c)]
         self.known.move_to_end(kind)
         while len(self.known) > _KINDS:
             self.known.popitem(last=False)
@@ -48,6 +43,10 @@ class KnownSizes:
 
 def _shapes(c: Compilation) -> list[tuple[int, ...]]:
     return [spec.shape for spec in (*c.specs, *c.out_specs)]
+
+
+def _format_sizes(c: Compilation) -> str:
+    return ", ".join(f"({', '.join(map(str, spec.shape))})" for spec in c.specs)
 
 
 def _kind_of(c: Compilation) -> Any:

@@ -120,6 +120,10 @@ def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool
     return all(word in target.words and kind in VOCABULARY.get(word, "") for word in words_of(op, len(args)))
 
 
+#: The source of machine code that was not known before.
+COMPILER = "the compiler"
+
+
 class Code(Protocol):
     """What a target renders: text, and whatever else its `link` needs."""
 
@@ -197,5 +201,8 @@ class Compilation:
     planned: Steps = field(init=False)
     #: The compilation for another size of the program that this one was compared with: sizes then vary in `planned`.
     sibling: Compilation | None = field(init=False, default=None)
+    #: For which sizes there is code, and why; and where its machine code came from.
+    scope: str = field(init=False, default="these sizes")
+    source: str = field(init=False, default="")
     code: Any = field(init=False)
     runner: Any = field(init=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from ..arrays.spec import Spec
 from ..errors import MemoryBudgetError
 from ..program.ir import Program
-from .cpu.target import find_cpu_target
+from .cpu.target import DTYPES, find_cpu_target
 from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
 from .reference.checked_runner import CheckedRunner
@@ -15,6 +16,14 @@ from .target import Options, Runner, Target
 
 #: By the kind of device: the target of a program whose arguments are there; None if it cannot take this program.
 TARGETS: dict[str, Callable[[Program], Target | None]] = {"cpu": find_cpu_target}
+
+#: By the kind of device, the dtypes of arrays that native code takes.
+NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES}
+
+
+def takes_arrays_of(spec: Spec) -> bool:
+    """Whether native code takes arrays of a spec."""
+    return spec.dtype.name in NATIVE_DTYPES.get(spec.device.partition(":")[0], ()) and spec.dtype.isnative
 
 
 def find_target(program: Program) -> Target | None:

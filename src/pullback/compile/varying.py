@@ -129,27 +129,44 @@ def _mark_number(x: Any, y: Any) -> Any:
     return (VaryingFloat if a.dtype.kind == "f" else Varying)(a.item(), str(b.item()))
 
 
+def _replace(x: Any, **changed: Any) -> Any:
+    """x with other fields; x itself if none is another object, so that what does not vary is known by that."""
+    new = {name: value for name, value in changed.items() if not _is_same(value, getattr(x, name))}
+    return replace(x, **new) if new else x
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    if isinstance(x, (tuple, list)):
+        return len(x) == len(y) and all(map(_is_same, x, y))
+    if isinstance(x, dict):
+        return all(map(_is_same, x.values(), y.values()))
+    return x is y or (type(x) is int and x == y)
+
+
 def _mark_program(x: Steps, y: Steps) -> Steps:
     _require(len(x.steps) == len(y.steps) and len(x.outputs) == len(y.outputs) and len(x.inputs) == len(y.inputs))
-    return replace(x, steps=list(map(_mark_step, x.steps, y.steps)), varies=True)
+    steps = list(map(_mark_step, x.steps, y.steps))
+    return x if _is_same(steps, x.steps) else replace(x, steps=steps, varies=True)
 
 
 def _mark_step(x: Step, y: Step) -> Any:
     _require(type(x) is type(y))
-    return x if isinstance(x, Host) else _MARK[type(x)](x, y)
+    return _MARK[type(x)](x, y)
 
 
 def _mark_kernel(x: Kernel, y: Kernel) -> Kernel:
     lines, others = x.live_lines(), y.live_lines()
     _require(x.inner == y.inner and len(lines) == len(others) and len(x.stores) == len(y.stores))
     numbers, known = {id(line): i for i, line in enumerate(others)}, dict[int, KernelLine]()
-    for i, (line, other) in enumerate(zip(lines, others, strict=True)):
+    for line, other in zip(lines, others, strict=True):
         known[id(line)] = _mark_line(line, other, known)
         # the same line of both: arguments are in the same places
         _require(all(lines[numbers[id(b)]] is a for a, b in zip(line.args, other.args, strict=True)))
-        _require(numbers[id(other)] == i)
     stores = [_mark_store(s, t, known) for s, t in zip(x.stores, y.stores, strict=True)]
-    return Kernel(_mark_all(x.extents, y.extents), x.inner, list(known.values()), stores)
+    extents = _mark_all(x.extents, y.extents)
+    if extents is x.extents and _is_same(stores, x.stores):
+        return x
+    return Kernel(extents, x.inner, list(known.values()), stores)
 
 
 def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> KernelLine:
@@ -157,7 +174,7 @@ def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> Ke
         y.kind, y.dtype, y.axes, y.phase, len(y.args), y.compute_dtype, y.word, y.weight, len(y.places)
     )  # fmt: skip
     _require(same and (x.buffer is None) == (y.buffer is None))
-    return replace(
+    marked: KernelLine = _replace(
         x,
         args=tuple([known[id(a)] for a in x.args]),
         number=_mark_number(x.number, y.number) if x.kind == "number" else x.number,
@@ -165,15 +182,16 @@ def _mark_line(x: KernelLine, y: KernelLine, known: dict[int, KernelLine]) -> Ke
         offset=_mark(x.offset, y.offset),
         places=_mark_places(x.places, y.places),
     )
+    return marked
 
 
 def _mark_places(x: tuple[tuple[int, int], ...], y: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     return tuple([(_mark(a, c), _mark(b, d)) for (a, b), (c, d) in zip(x, y, strict=True)])
 
 
-def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Store:
+def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Any:
     _require((x.word, x.accumulates, len(x.args)) == (y.word, y.accumulates, len(y.args)))
-    return replace(
+    return _replace(
         x,
         line=known[id(x.line)],
         strides=_mark_all(x.strides, y.strides),
@@ -183,46 +201,58 @@ def _mark_store(x: Store, y: Store, known: dict[int, KernelLine]) -> Store:
     )
 
 
-def _mark_layout(x: Layout, y: Layout) -> Layout:
-    _require(x.buffer.dtype == y.buffer.dtype)
-    return Layout(
-        x.buffer, _mark_all(x.shape, y.shape), _mark_all(x.strides, y.strides), _mark(x.offset, y.offset)
-    )  # fmt: skip
+def _mark_layout(x: Any, y: Any) -> Any:
+    if not isinstance(x, Layout):
+        return x
+    _require(isinstance(y, Layout) and x.buffer.dtype == y.buffer.dtype)
+    return _replace(
+        x, shape=_mark_all(x.shape, y.shape), strides=_mark_all(x.strides, y.strides), offset=_mark(x.offset, y.offset)
+    )
 
 
-def _mark_layouts(x: tuple[Layout, ...], y: tuple[Layout, ...]) -> tuple[Layout, ...]:
+def _mark_layouts(x: tuple[Any, ...], y: tuple[Any, ...]) -> tuple[Any, ...]:
     _require(len(x) == len(y))
     return tuple(map(_mark_layout, x, y))
 
 
-def _mark_product(x: Product, y: Product) -> Product:
-    return Product(
-        _mark_layout(x.out, y.out), _mark_layout(x.left, y.left), _mark_layout(x.right, y.right),
-        _mark_number(x.alpha, y.alpha), _mark_number(x.beta, y.beta),
-    )  # fmt: skip
+def _mark_product(x: Product, y: Product) -> Any:
+    return _replace(
+        x,
+        out=_mark_layout(x.out, y.out),
+        left=_mark_layout(x.left, y.left),
+        right=_mark_layout(x.right, y.right),
+        alpha=_mark_number(x.alpha, y.alpha),
+        beta=_mark_number(x.beta, y.beta),
+    )
 
 
-def _mark_loop(x: Loop, y: Loop) -> Loop:
+def _mark_loop(x: Loop, y: Loop) -> Any:
     fixed = operator.attrgetter("kind", "carried", "reverse")
     _require(fixed(x) == fixed(y) and len(x.programs) == len(y.programs) and (x.number is None) == (y.number is None))
-    return replace(
+    return _replace(
         x,
         programs=tuple(map(_mark_program, x.programs, y.programs)),
         inputs=_mark_layouts(x.inputs, y.inputs),
         moves=_mark_all(x.moves, y.moves),
         outputs=_mark_layouts(x.outputs, y.outputs),
         shifts=_mark_all(x.shifts, y.shifts),
-        number=None if x.number is None or y.number is None else _mark_layout(x.number, y.number),
+        number=_mark_layout(x.number, y.number),
         rounds=_mark(x.rounds, y.rounds),
     )
 
 
-def _mark_blocks(x: Blocks, y: Blocks) -> Blocks:
+def _mark_host(x: Host, y: Host) -> Any:
+    if x.routine is None or y.routine is None:  # only a routine is part of the text
+        return x
+    return _replace(x, args=_mark_layouts(x.args, y.args), outs=_mark_layouts(x.outs, y.outs))
+
+
+def _mark_blocks(x: Blocks, y: Blocks) -> Any:
     _require(len(x.steps) == len(y.steps) and len(x.moves) == len(y.moves))
     moves = {b: _mark(n, m) for (b, n), m in zip(x.moves.items(), y.moves.values(), strict=True)}
-    return Blocks(_mark(x.count, y.count), list(map(_mark_step, x.steps, y.steps)), moves)
+    return _replace(x, count=_mark(x.count, y.count), steps=list(map(_mark_step, x.steps, y.steps)), moves=moves)
 
 
 _MARK: dict[type, Callable[[Any, Any], Any]] = {
-    Kernel: _mark_kernel, Product: _mark_product, Loop: _mark_loop, Blocks: _mark_blocks,
+    Kernel: _mark_kernel, Product: _mark_product, Loop: _mark_loop, Host: _mark_host, Blocks: _mark_blocks,
 }  # fmt: skip

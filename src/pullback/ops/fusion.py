@@ -152,7 +152,7 @@ class Fusion:
         if mode is not PLAIN:
             if mode.tracing is not None:
                 return _TRACED, []
-            if mode.instruments is not None:
+            if mode.instruments is not None and mode.instruments.watches_ops:
                 return _WATCHED, []
         call = Call()
         why = call.read(args, kwargs)

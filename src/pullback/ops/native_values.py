@@ -1,7 +1,7 @@
 """Values of ops in native code: an op states a function of a later layer that computes its value where it can.
 
 Rules, transforms and programs see nothing of it: the op stays the op. Which calls run natively is fixed by their
-arguments, so the same call returns the same bits, the first time and every time.
+arguments, so the same call returns the same bits, the first time and every time. `pb.native(False)` turns it off.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..settings import uses_native_code
 from .lazy import lazy_function
-
-
-def uses_native_values() -> bool:
-    """Whether values may be computed by native code in this context."""
-    return True
 
 
 def native_value(value: Callable[..., Any], place: str, name: str) -> Callable[..., Any]:
@@ -26,7 +22,7 @@ def native_value(value: Callable[..., Any], place: str, name: str) -> Callable[.
     native = lazy_function(place, name, "compile")
 
     def compute(xp: Any, *arrays: Any, **static: Any) -> Any:
-        if xp is np and uses_native_values():
+        if xp is np and uses_native_code() is not False:
             found = native(*arrays, **static)
             if found is not None:
                 return found

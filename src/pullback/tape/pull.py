@@ -34,7 +34,7 @@ def pull(
     rule, needs = node.rule, node.rule.needs
     asked = needs if wanted is None else [i for i, p in zip(needs, node.parents, strict=True) if wanted(p)]
     # a node of the fast path has no call: all arguments have the result's spec, and there are no statics
-    specs, static = (node.call.specs, node.call.static) if node.call else (rule.argument_specs(node.spec), {})
+    specs, static = (node.call.specs, node.call.static) if node.call else ((node.spec,) * rule.count, {})
     out, args = _load_values(node, kept, specs, create_graph)
     mask = cotangent_mask(bar) if rule.carries_masks else None
     whole, bar = bar, _result_bars(bar, node) if type(bar) is ResultCotangents else strip_mask(bar)

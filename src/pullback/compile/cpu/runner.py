@@ -22,6 +22,7 @@ from .runtime.callbacks import HostCallbacks
 from .runtime.entry import WITH_RESULTS, ProgramEntry
 from .runtime.link import link
 from .runtime.pool import POOL
+from .window.routine import register_symbols
 
 _OUT_OF_RANGE = "jit: an index was out of range for the array it points into."
 
@@ -44,7 +45,9 @@ class CpuRunner:
         self.size = len(buffers) + 2 + len(self.code.constants)
         self.text, numbers = read_numbers_from_table(self.code.text)
         self.uses_pool = PARALLEL in self.text and has_blocks(self.steps)
+        register_symbols(self.text)
         self.linked = link(self.text, pieces, numbers)
+        compilation.source = self.linked.source
         self.arena = self._new_arena()
         self.callbacks = HostCallbacks(self.code.hosts, self.linked.engine) if self.code.hosts else None
         new = [s for i, s in enumerate(outs) if i not in self.donated]

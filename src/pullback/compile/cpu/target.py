@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 
-from ...arrays.spec import spec_of
+from ...arrays.spec import Spec, spec_of
 from ...program.ir import Program
-from ..loop_ir import Host, Kernel
+from ..loop_ir import Host, Kernel, Routine
 from ..schedule.row_plan import row_scratch_bytes
 from ..target import Costs, Limits, Target
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, VOCABULARY
@@ -19,6 +20,7 @@ from .runtime.blas import blas_thread_functions
 from .runtime.entry import can_check, is_abi_supported
 from .runtime.link import compile_assembly, has_llvm, vector_bytes
 from .runtime.pool_code import MAX_BLOCKS
+from .window.routine import ROUTINE, find_plan, workspace_bytes
 
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
@@ -65,7 +67,7 @@ def make_cpu_target(limits: Limits) -> Target:
         link=CpuRunner,
         disassemble=compile_assembly,
         scratch_bytes=lambda step: _scratch_bytes(step, limits),
-        has_routine=lambda routine, specs: has_routine(routine, specs, limits.vector_bytes),
+        has_routine=lambda routine, specs: _has_routine(routine, specs, limits),
         can_cut_product=lambda product: is_paneled(product, limits.vector_bytes),
         can_divide_batches=lambda: blas_thread_functions() is not None,
         takes_varying_sizes=True,
@@ -73,7 +75,17 @@ def make_cpu_target(limits: Limits) -> Target:
 
 
 def _scratch_bytes(step: Kernel | Host, limits: Limits) -> int:
-    return row_scratch_bytes(step, limits) if isinstance(step, Kernel) else scratch_bytes(step, limits.vector_bytes)
+    if isinstance(step, Kernel):
+        return row_scratch_bytes(step, limits)
+    if step.routine is not None and step.routine.name.startswith(ROUTINE):
+        return workspace_bytes(step)
+    return scratch_bytes(step, limits.vector_bytes)
+
+
+def _has_routine(routine: Routine, specs: Sequence[Spec], limits: Limits) -> bool:
+    if routine.name.startswith(ROUTINE):
+        return find_plan(routine.name, routine.static, tuple(s.shape for s in specs[:-1]), specs[-1].dtype) is not None
+    return has_routine(routine, specs, limits.vector_bytes)
 
 
 @functools.cache

@@ -11,25 +11,29 @@ activation, a pooling) runs along channels. With M windows, D = channels * place
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.spec import make_spec, spec_of
+from ...ops.dispatch import compute
 from ...ops.window.patches import Pairs, Sizes
 from ...program.ir import Equation
 from ..loop_ir import (
     Blocks,
     Buffer,
+    Host,
     Kernel,
     Layout,
     Product,
+    Routine,
     Store,
     contiguous_layout,
     load_line,
     row_major_strides,
 )
+from ..schedule.cost import count_multiplications
 from .fuse import Fuser
 from .padding import channels_last, fill_kernel, interior_layout, padded_layout
 
@@ -39,7 +43,9 @@ def can_lower_convolution(f: Fuser, e: Equation) -> bool:
     specs = [spec_of(a) for a in e.args]
     dtype = e.results[0].spec.dtype
     whole = all(s.dtype == dtype and s.weak is None and s.size for s in specs) and e.results[0].spec.size
-    return bool(dtype.name in ("float32", "float64") and whole and e.static["groups"] == 1)
+    if dtype.name not in ("float32", "float64") or not whole:
+        return False
+    return e.static["groups"] == 1 or f.target.has_routine(_routine_of(e), [*specs, e.results[0].spec])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,15 @@ def _geometry_of(e: Equation, patch_bytes: int) -> _Geometry:
     return _Geometry(x[0], x[1], w[0], w[2:], y[2:], *how, e.results[0].spec.dtype, patch_bytes)
 
 
+def _routine_of(e: Equation) -> Routine:
+    return Routine(f"convolve_{e.op.form.result}", e.static, 1.0)
+
+
 def lower_convolution(f: Fuser, e: Equation) -> None:
+    """One of several groups is a routine of the target, on the usual order of axes; others go by patches."""
+    if e.static["groups"] > 1:
+        _lower_as_routine(f, e)
+        return
     g, (first, second) = _geometry_of(e, f.limits.patch_bytes), e.args
     if e.op.form.result == "y":
         layout = _lower_forward(f, g, first, second)
@@ -91,6 +105,25 @@ def lower_convolution(f: Fuser, e: Equation) -> None:
     else:
         layout = _lower_input_gradient(f, g, first, second, e.results[0].spec.shape)
     f.places[id(e.results[0])] = layout
+
+
+def _lower_as_routine(f: Fuser, e: Equation) -> None:
+    args = tuple(_in_usual_order(f, a) for a in e.args)
+    out, op, static = f.new_layout(e.results[0].spec), e.op, e.static
+    step = Host(op.name, lambda *arrays: compute(op, arrays, static), args, (out,), True, _routine_of(e))
+    g = _geometry_of(e, 1)
+    multiplications = g.n * g.rows * g.depth * g.filters // static["groups"]
+    # the weight is one for a convolution as if for a stack of matrices
+    weight = multiplications / count_multiplications(step)
+    f.steps.append(replace(step, routine=replace(_routine_of(e), weight=weight)))
+    f.note(len(f.steps) - 1, out.buffer)
+    f.places[id(e.results[0])] = out
+
+
+def _in_usual_order(f: Fuser, x: Any) -> Layout:
+    layout = f.layout_of(x)
+    in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
+    return layout if all(n == 1 or s == t for n, s, t in in_order) else f.copy_layout(layout)
 
 
 def _lower_forward(f: Fuser, g: _Geometry, x: Any, w: Any) -> Layout:

@@ -200,14 +200,15 @@ def find_donated_target(f: Fuser, e: Equation) -> Layout | None:
 def store_separately(f: Fuser, x: Any, target: Layout) -> None:
     """`Fuser.put` in a new last step, so that writes keep their order."""
     # `put` would store in the kernel that computes x, earlier than the writes before: hide it meanwhile
-    made = f.kernel_values.pop(id(x), None)
-    if made is not None and id(x) not in f.places:
-        f.kernel_values[id(x)] = made
-        f.layout_of(x)
-        f.kernel_values.pop(id(x))
+    base = f.base_value(x)
+    made = f.kernel_values.pop(id(base), None)
+    if made is not None and id(base) not in f.places:
+        f.kernel_values[id(base)] = made
+        f.layout_of(base)
+        f.kernel_values.pop(id(base))
     f.put(x, target)
     if made is not None:
-        f.kernel_values[id(x)] = made
+        f.kernel_values[id(base)] = made
 
 
 def lower_flow(f: Fuser, e: Equation) -> None:

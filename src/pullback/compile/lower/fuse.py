@@ -33,8 +33,9 @@ from ..vocabulary import Weigher, computation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
 from .views import view_layouts
 
-#: The points from which on a domain is worth a look for a kernel over it, and among how many steps.
-LARGE_DOMAIN = 1 << 12
+#: The points from which on a domain is worth a look for a kernel over it (fewer stay in the nearest cache), and among
+#: how many steps.
+LARGE_DOMAIN = 1 << 14
 RECENT_STEPS = 8
 
 
@@ -423,8 +424,11 @@ class Fuser:
 
     def put(self, x: Any, target: Layout) -> None:
         """Write a value to a layout of its shape, by the kernel that computes it or else in the layout's own order."""
-        if id(x) in self.kernel_values:
-            self.store(x, target)
+        base, inner = self.base(x)
+        if id(base) in self.kernel_values and spec_of(base).size == target.size:
+            # axes that the view added have one element, so its base fills the layout
+            strides = tuple(0 if i is None else target.strides[i] for i in inner)
+            self.store(base, Layout(target.buffer, spec_of(base).shape, strides, target.offset))
             return
         order = axes_by_stride(target)
         step = self.new_kernel(tuple(target.shape[i] for i in order))

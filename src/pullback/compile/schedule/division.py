@@ -22,17 +22,20 @@ from .cost import estimate_nanoseconds
 from .domain import Domain
 
 
-def divide_steps(steps: Sequence[Step], target: Target, varies: bool = False) -> list[Step]:
-    """The same steps, with long kernels in blocks. Where sizes vary, so do the numbers of blocks and parts."""
+def divide_steps(steps: Sequence[Step], target: Target, varies: bool = False, leaves_open: bool = False) -> list[Step]:
+    """The same steps, with long kernels in blocks. Where sizes vary, so do the numbers of blocks and parts; with
+    `leaves_open`, also of kernels that are in one block.
+    """
     steps = [_split_product(step, target, varies) if isinstance(step, Product) else step for step in steps]
     times = [estimate_nanoseconds(step, target.costs) if _is_divisible(step) else 0.0 for step in steps]
     # once threads are awake, a short kernel whose data another cache would have to fetch costs more than it saves
     is_long = sum(t for t in times if t >= target.limits.min_step_ns) >= target.limits.min_program_ns
     found: list[Step] = []
+    opens = varies and leaves_open
     for step, time in zip(steps, times, strict=True):
         if isinstance(step, Kernel):
             blocks = _divide_kernel(step, time, target.limits, varies) if is_long else [step]
-            found += [_leave_blocks_open(step, time, target.limits)] if varies and blocks == [step] else blocks
+            found += [_leave_blocks_open(step, time, target.limits)] if opens and blocks == [step] else blocks
         elif isinstance(step, Product) and is_long:
             found.append(_divide_batch(step, time, target))
         else:

@@ -29,8 +29,9 @@ class RowPlan:
         if line not in self:
             self.offsets[id(line)] = self.bytes
             self.phases[id(line)] = phase
-            # rows start in cache lines of their own
-            self.bytes += round_up(self.domain.row * line.dtype.itemsize, self.limits.cache_line_bytes)
+            # rows start in cache lines of their own, and have room for whole vectors
+            elements = self.domain.row + self.domain.lanes - 1
+            self.bytes += round_up(elements * line.dtype.itemsize, self.limits.cache_line_bytes)
 
 
 def count_phases(kernel: Kernel) -> int:

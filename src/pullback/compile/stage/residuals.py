@@ -7,7 +7,6 @@ from ...program.ir import Equation, Symbol
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
-
 #: Up to this weight, what is computed of one array and statistics of it (a division by them) is not worth saving: it
 #: would be written, held, and read again.
 _MAX_ROW_WEIGHT = 4

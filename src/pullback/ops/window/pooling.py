@@ -20,6 +20,7 @@ from ..batching import move_batch_first
 from ..dispatch import apply, shape
 from ..families import general, linear
 from ..forms import Window
+from ..native_values import native_value
 from ..op import Op
 from ..shape import reshaping
 from . import patches
@@ -114,6 +115,10 @@ def _sum_value(xp: Any, x: Any, **how: Any) -> Any:
     return total
 
 
+def _spread_value(xp: Any, y: Any, sizes: Sizes, **how: Any) -> Any:
+    return _add_by_place(xp, lambda number: y, y, sizes, **how)
+
+
 def argmax_places(x: Any, **how: Any) -> Any:
     """The place in each window of its first greatest element."""
     return apply(_places_op, x, **how)
@@ -201,13 +206,15 @@ def _check_places(places: Sequence[Spec], windows: Sizes) -> None:
             raise DtypeError(f"pooling: places in windows are integers, got {index.dtype}.")
 
 
+#: The module of `compile` with the same in native code.
+_NATIVE = "cpu.window.pooling"
 _WINDOWS = {"window": statics.integers(1), **statics.WINDOW}
 _window_op = partial(linear, batch=_batch_as_images)
 # The place in each window of its first greatest element, counted row by row.
 _places_op: Op = general(
     "window_place",
     statics=_WINDOWS,
-    value=_argmax_value,
+    value=native_value(_argmax_value, _NATIVE, "find_places"),
     spec=lambda x, **how: make_spec(_windows_spec(x, **how).shape, np.dtype("int32"), x.device),
     batch=_batch_as_images,
     samples=_grid_samples,
@@ -217,7 +224,7 @@ _places_op: Op = general(
 _take: Op = _window_op(
     "window_take",
     statics=_WINDOWS,
-    value=_take_value,
+    value=native_value(_take_value, _NATIVE, "take_places"),
     spec=_windows_spec,
     transpose={"x": lambda bar, index, x_spec, static: put_places(bar, index, x_spec.shape[2:], **static)},
     samples=_take_samples,
@@ -227,7 +234,7 @@ _take: Op = _window_op(
 _put_op: Op = _window_op(
     "window_put",
     statics={**statics.GRID, **_WINDOWS},
-    value=_put_value,
+    value=native_value(_put_value, _NATIVE, "put_places"),
     spec=_grid_spec,
     transpose={"y": lambda bar, index, static: take_places(bar, index, **without_sizes(static))},
     samples=_put_samples,
@@ -236,7 +243,7 @@ _put_op: Op = _window_op(
 _sum: Op = _window_op(
     "window_sum",
     statics=_WINDOWS,
-    value=_sum_value,
+    value=native_value(_sum_value, _NATIVE, "sum_windows"),
     spec=_windows_spec,
     transpose=lambda bar, x_spec, static: spread_windows(bar, x_spec.shape[2:], **static),
     samples=_grid_samples,
@@ -246,7 +253,7 @@ _sum: Op = _window_op(
 _spread: Op = _window_op(
     "window_spread",
     statics={**statics.GRID, **_WINDOWS},
-    value=lambda xp, y, sizes, **how: _add_by_place(xp, lambda number: y, y, sizes, **how),
+    value=native_value(_spread_value, _NATIVE, "spread_windows"),
     spec=_grid_spec,
     transpose=lambda bar, static: sum_windows(bar, **without_sizes(static)),
     samples=lambda rng: [((y,), static) for (y, _), static in _put_samples(rng)],

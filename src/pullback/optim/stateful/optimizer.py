@@ -8,7 +8,7 @@ from typing import Any, final
 from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
-from ...settings import enable_grad, modes
+from ...settings import enable_grad, modes, uses_native_code
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
 
@@ -114,10 +114,15 @@ class Optimizer:
         """Step by given gradients, or by those of the parameters. All groups are computed, or checked, before any
         tensor changes, so that an error leaves everything as it was.
         """
+        may_be_native = uses_native_code() is not False and modes().tracing is None
+        if may_be_native and len(self.groups) == 1:
+            native = self.groups[0].native_step()
+            if native is not None and native.step_alone(None if grads is None else grads[0]):
+                return
         found: list[tuple[Any, Any]] = []
         for i, group in enumerate(self.groups):
             given = None if grads is None else grads[i]
-            native = None if modes().tracing is not None else group.native_step()
+            native = group.native_step() if may_be_native else None
             updates: Any = None if native is None else native.prepare(given)
             if updates is None:
                 native, given = None, self._gradients(group) if given is None else given

@@ -182,6 +182,8 @@ def power(k: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     if y.name == k.constant(0.5).name:  # unlike sqrt, 0 for -0 and infinity for minus infinity
         found = k.sqrt(k.add(x, k.constant(0)))
         return k.select(k.equal(x, k.constant(-np.inf)), k.constant(np.inf), found)
+    if k.lanes == 1 and x.dtype.itemsize == 8:  # one number, as in a rate: vector arithmetic takes long to compile
+        return k.call("pow", x.dtype, x, y)
     return k.call_math("power", x, y)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from .ir_builder import IRBuilder
 from .vector_types import IRValue, llvm_element_type, llvm_type, type_suffix
 
+#: Vectors of so many bytes are masked by instructions of their own.
+_MASKED_BYTES = 64
 #: A number known now, or the name of one that is known when the code runs.
 Number = int | str
 
@@ -61,8 +63,27 @@ def emit_store(builder: IRBuilder, value: IRValue, address: str, dtype: np.dtype
     kind, name = llvm_type(dtype, builder.lanes, True), _to_memory(builder, value, dtype)
     if mask is None:
         builder.emit(f"store {kind} {name}, ptr {address}, align {dtype.itemsize}")
+    elif mask.startswith("<") and builder.vector_bytes < _MASKED_BYTES:
+        _emit_pieces(builder, name, address, dtype, mask.count("true"))
     else:
         _emit_masked_store(builder, "store", name, f"ptr {address}", dtype, mask)
+
+
+def _emit_pieces(builder: IRBuilder, value: str, address: str, dtype: np.dtype[Any], used: int) -> None:
+    """Store the first lanes of a vector, in pieces whose lanes are powers of two: masked stores of short vectors are
+    slow on some processors.
+    """
+    kind, element, start = llvm_type(dtype, builder.lanes, True), llvm_element_type(dtype, True), 0
+    for size in (1 << i for i in reversed(range(used.bit_length())) if used >> i & 1):
+        place = emit_address(builder, dtype, address, offset=start)
+        if size == 1:
+            piece, of = builder.assign(f"extractelement {kind} {value}, i32 {start}"), element
+        else:
+            lanes = ", ".join(f"i32 {start + i}" for i in range(size))
+            of = f"<{size} x {element}>"
+            piece = builder.assign(f"shufflevector {kind} {value}, {kind} poison, <{size} x i32> <{lanes}>")
+        builder.emit(f"store {of} {piece}, ptr {place}, align {dtype.itemsize}")
+        start += size
 
 
 def emit_scatter(builder: IRBuilder, value: IRValue, addresses: str, dtype: np.dtype[Any], mask: str | None) -> None:

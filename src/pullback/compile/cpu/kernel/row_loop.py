@@ -15,6 +15,9 @@ from .line_values import LineValues
 from .row_folds import RowFold
 from .row_scratch import RowScratch
 
+#: So many vectors are written one after the other rather than in a loop.
+FEW_VECTORS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RowPhase:
@@ -123,8 +126,9 @@ class RowWriter:
         start = (whole - left) * lanes
         # the remainder belongs to the last block
         ending = text.begin_if("%last") if divided and (left or rest) else ""
-        if left == 1:
-            self._write_chunks([str(start)], None)
+        if left == 1 or (left <= FEW_VECTORS and not long):
+            for i in range(left):
+                self._write_chunks([str(start + i * lanes)], None)
         elif left:
             loop = text.open(left * lanes, lanes)
             self._write_chunks([text.add_offset(text.counters[-1], start)], None)
@@ -201,14 +205,14 @@ class RowWriter:
     ) -> IRValue:
         """A line that differs along the row, for one vector of it."""
         if self.row_scratch.plan.is_saved_before(line, self.phase.number):
-            return self.row_scratch.load_line(builder, line, counters, mask)
+            return self.row_scratch.load_line(builder, line, counters)
         return self.values.emit_line(builder, line, lambda a: self._value_of(builder, known, a), counters, mask)
 
     def _write_stores(
         self, builder: IRBuilder, known: dict[int, IRValue], counters: list[str], mask: str | None
     ) -> None:
         for line in self.phase.saved:
-            self.row_scratch.store_line(builder, line, known[id(line)], counters, mask)
+            self.row_scratch.store_line(builder, line, known[id(line)], counters)
         for store in self.stores:
             value = self._value_of(builder, known, store.line)
             indices = [self._value_of(builder, known, a) for a in store.args]

@@ -23,10 +23,9 @@ class RowScratch:
         offset = self.plan.offsets[id(line)] // line.dtype.itemsize
         return emit_address(builder, line.dtype, "%scratch", *terms, offset=offset)
 
-    def store_line(
-        self, builder: IRBuilder, line: KernelLine, value: IRValue, counters: list[str], mask: str | None
-    ) -> None:
-        emit_store(builder, value, self._element_address(builder, line, counters), line.dtype, mask)
+    def store_line(self, builder: IRBuilder, line: KernelLine, value: IRValue, counters: list[str]) -> None:
+        """Save a whole vector: lanes beyond the row are overwritten by the next row, or lie in the room after it."""
+        emit_store(builder, value, self._element_address(builder, line, counters), line.dtype)
 
-    def load_line(self, builder: IRBuilder, line: KernelLine, counters: list[str], mask: str | None) -> IRValue:
-        return emit_load(builder, self._element_address(builder, line, counters), line.dtype, mask)
+    def load_line(self, builder: IRBuilder, line: KernelLine, counters: list[str]) -> IRValue:
+        return emit_load(builder, self._element_address(builder, line, counters), line.dtype)

@@ -190,7 +190,8 @@ def _eliminate(u: Unrolled, rows: list[list[IRValue]], right: RightSides | None)
 
 
 def _is_no_pivot(u: Unrolled, x: IRValue) -> IRValue:
-    return u.k.equal(x, u.k.constant(0.0))
+    """Whether it is zero, or no number."""
+    return u.k.logical_not(u.k.greater(u.k.abs(x), u.k.constant(0.0)))
 
 
 def _substitute_back(rows: list[list[IRValue]], right: RightSides) -> None:

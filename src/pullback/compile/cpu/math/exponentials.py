@@ -54,9 +54,19 @@ def exp_parts(k: IRBuilder, x: IRValue, low: IRValue | None = None) -> tuple[IRV
 def exp(k: IRBuilder, x: IRValue) -> IRValue:
     x = dd.clamp(k, x, -750.0 if x.dtype.itemsize == 8 else -105.0, 720.0 if x.dtype.itemsize == 8 else 90.0)
     n, whole, _, r = _reduce_argument(k, x)
-    # e^r = 1 + r (1 + r q(r)): one operation less than by e^r - 1
+    return dd.scale_by_power(k, _exp_reduced(k, r), n, whole)
+
+
+def exp_between(k: IRBuilder, x: IRValue) -> IRValue:
+    """e^x where neither it nor 2^n can overflow or be subnormal."""
+    n, _, _, r = _reduce_argument(k, x)
+    return k.multiply(_exp_reduced(k, r), dd.power_of_two(k, n, x.dtype))
+
+
+def _exp_reduced(k: IRBuilder, r: IRValue) -> IRValue:
+    """e^r = 1 + r (1 + r q(r)): one operation less than by e^r - 1."""
     inner = k.fma(r, dd.polynomial(k, r, EXP[dd.precision(k)]), k.constant(1))
-    return dd.scale_by_power(k, k.fma(r, inner, k.constant(1)), n, whole)
+    return k.fma(r, inner, k.constant(1))
 
 
 def exp2(k: IRBuilder, x: IRValue) -> IRValue:

@@ -141,7 +141,7 @@ FUNCTIONS: dict[str, _MathFunction] = {
     "tan": _MathFunction(t.tan, wide=True, near=_is_reducible_wide), "asin": _MathFunction(t.asin, wide=True),
     "acos": _MathFunction(t.acos, wide=True), "atan": _MathFunction(t.atan, wide=True),
     "atan2": _MathFunction(t.atan2, 2, wide=True),
-    "erf": _MathFunction(s.erf, wide=True), "erfc": _MathFunction(s.erfc, wide=True),
+    "erf": _MathFunction(s.erf), "erfc": _MathFunction(s.erfc, wide=True),
     "cbrt": _MathFunction(s.cbrt, wide=True),
     "hypot": _MathFunction(s.hypot, 2, wide=True), "fmod": _MathFunction(s.fmod, 2, near=_has_short_quotient),
 }  # fmt: skip

@@ -7,11 +7,13 @@ import numpy as np
 from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue
 from . import double_double as dd
-from .coefficients import CBRT, ERF, ERF_WHOLE, ERFC
-from .exponentials import exp_parts
+from .coefficients import CBRT, ERF, ERF_FAR, ERF_NEAR, ERFC
+from .exponentials import exp_between, exp_parts
 
 #: Where the variable of the polynomial for erfc is zero.
 _MIDDLE = 3.75
+#: From here on erf rounds to 1 in float32.
+_LARGEST_ERF = 3.95
 
 
 def _small_erf(k: IRBuilder, x: IRValue) -> IRValue:
@@ -33,11 +35,12 @@ def _erfc_of_size(k: IRBuilder, size: IRValue) -> IRValue:
 
 def erf(k: IRBuilder, x: IRValue) -> IRValue:
     size = k.abs(x)
-    if k.is_widened:  # erf x = x P(x^2 / 8 - 1) up to 4, where it is 1
-        inside = k.select(k.greater(size, k.constant(4)), k.constant(4), size)
-        t = k.fma(k.multiply(inside, inside), k.constant(0.125), k.constant(-1))
-        found = k.multiply(inside, dd.polynomial(k, t, ERF_WHOLE[4]))
-        return dd.copy_sign(k, k.select(k.greater(size, k.constant(4)), k.constant(1), found), x)
+    if x.dtype.itemsize == 4:
+        near = k.fma(size, dd.polynomial(k, k.multiply(size, size), ERF_NEAR[4]), size)
+        # beyond 3.95 it rounds to 1; e^y of what is left is at most 0.16, so its error counts little
+        inside = k.select(k.greater(size, k.constant(_LARGEST_ERF)), k.constant(_LARGEST_ERF), size)
+        far = k.subtract(k.constant(1), exp_between(k, dd.polynomial(k, inside, ERF_FAR[4])))
+        return dd.copy_sign(k, k.select(k.greater(size, k.constant(1)), far, near), x)
     far = k.subtract(k.constant(1), _erfc_of_size(k, dd.clamp(k, size, 0.5, 7.0)))
     return dd.copy_sign(k, k.select(k.greater(size, k.constant(0.5)), far, _small_erf(k, size)), x)
 

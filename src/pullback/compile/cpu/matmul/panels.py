@@ -45,7 +45,8 @@ def is_tiled(step: Product, vector_bytes: int) -> bool:
         return False
     near = rows * depth * size <= LEFT_BYTES and depth * columns * size <= RIGHT_BYTES
     steps = step.left.strides[2] * size, step.right.strides[1] * size
-    collides = depth > ROWS_OF_PAGES and any(by % PAGE == 0 for by in steps)
+    # a strided left matrix is read an element at a time, each on another page: more pages than a processor remembers
+    collides = depth > ROWS_OF_PAGES and (any(by % PAGE == 0 for by in steps) or steps[0] >= PAGE // 2)
     return near and not collides and (not strided or (rows >= 16 and depth <= DEEPEST))
 
 

@@ -23,8 +23,10 @@ from ..math.functions import FUNCTIONS  # noqa: F401  # registers the mathematic
 from ..matmul.gemm import BlasConstants, emit_batch, emit_one_product, render_batch
 from ..matmul.panels import is_paneled, render_panels
 from ..matmul.small import is_small, render_small_product
+from ..window.routine import ROUTINE, plan_constant, plan_of_step, render_window_routine
 from .control_flow import emit_control_flow
 from .parallel_call import PRODUCTS, emit_parallel_call
+from .small_loops import limits_without_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,16 @@ class ProgramWriter:
         #: The function that is being emitted, its pointer to the arena, and those of buffers.
         self.text = FunctionText()
         self.builder = self.text.builder(1)
-        self.arena_at = ""
+        self.arena_at = self.scratch_at = self.status_at = ""
         self.known: dict[Buffer, str] = {}
+        #: The writer whose function a program without one of its own is emitted into.
+        self.host: ProgramWriter | None = None
+
+    def make_inline_writer(self, steps: Steps, arena: str) -> ProgramWriter:
+        """The writer of a nested program that is emitted into this function."""
+        writer = ProgramWriter(steps, self.limits, self)
+        writer.host, writer.text, writer.builder, writer.arena_at = self, self.text, self.builder, arena
+        return writer
 
     def write_inner_program(self, steps: Steps) -> tuple[str, ProgramWriter]:
         """The function of a nested program, and its writer."""
@@ -113,7 +123,9 @@ class ProgramWriter:
         parts = [steps[i : i + MAX_STEPS_PER_FUNCTION] for i in range(0, len(steps), MAX_STEPS_PER_FUNCTION)]
         names = [f"{name}part{i}" for i in range(len(parts))]
         for part, own in zip(parts, names, strict=True):
-            self._write_function(part, own, "internal ", "noinline ")
+            # what only calls is as quick without optimization, which takes LLVM most of the time; loops are not
+            plain = all(isinstance(step, (Kernel, Host)) for step in part)
+            self._write_function(part, own, "internal ", "noinline optnone " if plain else "noinline ")
         calls = "\n".join(f"  call void @{own}(ptr %table)" for own in names)
         self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{calls}\n  ret void\n}}")
         return name
@@ -122,6 +134,8 @@ class ProgramWriter:
         self.text = FunctionText(declared=self.declared)
         self.builder, self.known = self.text.builder(1), {}
         self.arena_at = self.load_entry(self.base)
+        # once for all steps: LLVM's time is proportional to the text
+        self.scratch_at, self.status_at = self.arena_pointer(self.scratch), self.load_entry(self.base + 1)
         for step in steps:
             self.emit_step(step)
         self.bodies.append(self.text.render(f"define {linkage}void @{name}(ptr %table) {how}"))
@@ -146,10 +160,17 @@ class ProgramWriter:
     def _emit_routine(self, step: Host) -> None:
         """A routine in native code; where it fails, Python is called as for any op of NumPy."""
         pointers = [self.address_of(x) for x in (*step.args, *step.outs)]
-        rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
-        self.math_functions |= rendered.functions
-        name, failed = self._name_function(rendered.text, "routine"), self.text.slot("i32", "0")
-        pointers += [self.arena_pointer(self.scratch), failed]
+        assert step.routine is not None
+        if step.routine.name.startswith(ROUTINE):
+            text, plan = render_window_routine(step, self.declared, self.limits.vector_bytes), plan_of_step(step)
+            numbers = plan_constant(plan)
+            pointers.append(self.pointer(Buffer("constant", numbers.size, numbers.dtype, constant=numbers)))
+        else:
+            rendered = render_routine(step, self.globals, self.declared, self.limits.vector_bytes)
+            self.math_functions |= rendered.functions
+            text = rendered.text
+        name, failed = self._name_function(text, "routine"), self.text.slot("i32", "0")
+        pointers += [self.scratch_pointer(), failed]
         self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
         found = self.builder.assign(f"load i32, ptr {failed}")
         tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
@@ -166,10 +187,19 @@ class ProgramWriter:
         self.builder.emit(f"call void {function}(i64 {len(self.hosts)}, ptr %table)")
         self.hosts.append((step, self))
 
+    def status(self) -> str:
+        """The pointer of the status word."""
+        return self.status_at if self.host is None else self.host.status()
+
+    def scratch_pointer(self) -> str:
+        return self.scratch_at if self.host is None else self.arena_pointer(self.scratch)
+
     def pointer(self, buffer: Buffer) -> str:
         if buffer not in self.known:
             if buffer.kind == "arena":
                 self.known[buffer] = self.arena_pointer(buffer.offset)
+            elif self.host is not None:
+                return self.host.pointer(buffer)
             else:
                 # a constant gets the next entry when it is first used
                 if buffer not in self.table:
@@ -181,7 +211,8 @@ class ProgramWriter:
         return self.known[buffer]
 
     def arena_pointer(self, offset: int) -> str:
-        at = self.text.operand(offset) if self.varies else offset
+        # what is to be registers has fixed places
+        at = self.text.operand(offset) if self.varies and self.host is None else int(offset)
         return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {at}")
 
     def load_entry(self, number: int) -> str:
@@ -218,15 +249,18 @@ class ProgramWriter:
     def _emit_kernel(self, kernel: Kernel) -> None:
         key, own = kernel_key(kernel)
         key = (key, find_identities(kernel)) if self.varies else key
+        inline = self.host is not None
+        key = (key, inline)
         if key not in self.rendered:  # long programs repeat kernels, and rendering takes time
-            new = render_kernel(kernel, self.limits)
+            new = render_kernel(kernel, limits_without_masks(kernel, self.limits) if inline else self.limits)
             self.rendered[key] = new, [own.index(b) for b in new.buffers]
             self.declared |= new.declared
             self.math_functions |= new.functions
         rendered, order = self.rendered[key]
-        name = self._name_function(rendered.text, "kernel")
+        text = rendered.text.replace(") noinline #0", ") alwaysinline #0", 1) if inline else rendered.text
+        name = self._name_function(text, "kernel")
         pointers = [self.pointer(own[i]) for i in order]
-        pointers += [self.arena_pointer(self.scratch), self.load_entry(self.base + 1)]
+        pointers += [self.scratch_pointer(), self.status()]
         if kernel.division is not None:
             emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
         else:

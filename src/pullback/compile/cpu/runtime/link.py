@@ -14,6 +14,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
+from ...target import COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
@@ -29,6 +30,8 @@ from .pool import POOL
 PASSES: tuple[str, ...] = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
 #: LLVM's optimization levels: of its passes, and of its code generation. Tests of many programs lower them.
 EFFORT: tuple[tuple[str, ...], int] = (PASSES, 3)
+#: For code that only calls other code.
+LEAST_EFFORT: tuple[tuple[str, ...], int] = (("always_inliner",), 0)
 #: Machine code that serves several sizes, by its key; the oldest is dropped.
 _SHARED: dict[str, bytes] = {}
 _MAX_SHARED = 128
@@ -84,10 +87,17 @@ def _register_lapack() -> None:
         _initialized_llvm().add_symbol(f"{LAPACK_PREFIX}{name}", address)
 
 
-def _target_machine(llvm: Any) -> Any:
+def add_symbol(name: str, address: int) -> None:
+    """Make a function known to modules that are loaded from now on."""
+    _initialized_llvm().add_symbol(name, address)
+
+
+def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1])
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1] if level is None else level
+    )
 
 
 @functools.cache
@@ -97,16 +107,16 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
-def link(text: str, names: list[str], numbers: Sequence[int] = ()) -> LinkedCode:
+def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any = None) -> LinkedCode:
     """Optimise a module and load it into this process; if the code is known already, only load it. `numbers` are those
-    of its table, by which code for one size differs from code for another.
+    of its table, by which code for one size differs from code for another. `effort` is LLVM's, else `EFFORT`.
     """
-    key = cache.key_of(text, repr(EFFORT), *code_environment())
+    key = cache.key_of(text, repr(effort or EFFORT), *code_environment())
     source, code = "the disk cache", cache.fetch(key)
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = "LLVM", compile_object(text)
+        source, code = COMPILER, compile_object(text) if effort is None else compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:
@@ -130,22 +140,22 @@ def code_environment() -> tuple[str, ...]:
     return repr(versions), repr(abi), repr(cpu)
 
 
-def compile_object(text: str) -> bytes:
+def compile_object(text: str, effort: Any = None) -> bytes:
     """LLVM text as relocatable machine code of this processor."""
-    machine, module = _optimize(text)
+    machine, module = _optimize(text, effort or EFFORT)
     code: bytes = machine.emit_object(module)
     return code
 
 
 def compile_assembly(text: str) -> str:
     """LLVM text as this processor's assembly."""
-    machine, module = _optimize(text)
+    machine, module = _optimize(text, EFFORT)
     return str(machine.emit_assembly(module))
 
 
-def _optimize(text: str) -> tuple[Any, Any]:
+def _optimize(text: str, effort: tuple[tuple[str, ...], int]) -> tuple[Any, Any]:
     llvm = _initialized_llvm()
-    machine = _target_machine(llvm)
+    machine = _target_machine(llvm, effort[1])
     try:
         module = llvm.parse_assembly(text)
         module.verify()
@@ -153,7 +163,7 @@ def _optimize(text: str) -> tuple[Any, Any]:
         raise ArgumentError(f"the generated code is not valid LLVM; please report this.\n  {error}") from error
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     passes = llvm.create_new_module_pass_manager()
-    for name in EFFORT[0]:
+    for name in effort[0]:
         getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return machine, module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from .product_plans import plan_product_sums, plan_products
 
 #: Axes of arrays with one, two or three sizes.
 _RANKS = (3, 4, 5)
+#: The most tasks in a program, whose memory is planned before it is known how many threads will run it.
+_MAX_TASKS = 8
 #: The shapes for which plans are kept.
 _PLANS = 256
 #: How filters (groups, filters, channels, taps) are read: as they are, or (groups, channels, filters, taps); and which
@@ -32,7 +35,9 @@ def convolve(x: Any, w: Any, stride: Sizes, padding: Pairs, dilation: Sizes, gro
     if not _is_native(x, w):
         return None
     plan = _plan_forward(x.dtype, x.shape, w.shape, stride, padding, dilation, groups, POOL.wanted)
-    return plan.run(np.empty(plan.shape, x.dtype), np.ascontiguousarray(x), np.ascontiguousarray(w))
+    out = np.empty(plan.shape, x.dtype)
+    plan.run(out, np.ascontiguousarray(x), np.ascontiguousarray(w))
+    return out
 
 
 def convolve_weight(x: Any, y: Any, sizes: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> Any:
@@ -40,7 +45,9 @@ def convolve_weight(x: Any, y: Any, sizes: Sizes, stride: Sizes, padding: Pairs,
     if not _is_native(x, y):
         return None
     plan = _plan_weight(x.dtype, x.shape, y.shape, sizes, stride, padding, dilation, groups, POOL.wanted)
-    return plan.run(np.empty(plan.shape, x.dtype), np.ascontiguousarray(x), np.ascontiguousarray(y))
+    out = np.empty(plan.shape, x.dtype)
+    plan.run(out, np.ascontiguousarray(x), np.ascontiguousarray(y))
+    return out
 
 
 def convolve_back(y: Any, w: Any, sizes: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes, groups: int) -> Any:
@@ -48,12 +55,27 @@ def convolve_back(y: Any, w: Any, sizes: Sizes, stride: Sizes, padding: Pairs, d
     if not _is_native(y, w) or 0 in sizes:
         return None
     plans = _plan_back(y.dtype, y.shape, w.shape, sizes, stride, padding, dilation, groups, POOL.wanted)
+    if not np.isfinite(w).all() and any(plan.is_framed for plan, _ in plans):
+        return None  # zeros around the windows, which are none, would make NaN of it
     is_complete = len(plans) == math.prod(map(min, stride, sizes))
     out = (np.empty if is_complete else np.zeros)((y.shape[0], w.shape[1] * groups, *sizes), y.dtype)
     y = np.ascontiguousarray(y)
     for plan, reading in plans:
         plan.run(out, y, _read_filters(w, groups, reading))
     return out
+
+
+def plan_for(result: str, static: dict[str, Any], shapes: Sequence[Sizes], dtype: np.dtype[Any]) -> Plan | None:
+    """The plan of the op whose result is "y", "w" or "x", for a program; None where its value takes more than one."""
+    if result == "y":
+        return _plan_forward(dtype, *shapes, **static, threads=_MAX_TASKS)
+    if result == "w":
+        static = {"window": static["sizes"], **{name: value for name, value in static.items() if name != "sizes"}}
+        return _plan_weight(dtype, *shapes, **static, threads=_MAX_TASKS)
+    plans = _plan_back(dtype, *shapes, **static, threads=_MAX_TASKS)
+    (plan, (by_channel, taps)), w = plans[0] if plans else (None, (False, None)), shapes[1]
+    is_read_in_place = taps is None and (not by_channel or w[0] == static["groups"] or w[1] == 1)
+    return plan if set(static["stride"]) == {1} and is_read_in_place else None
 
 
 def _is_native(x: Any, y: Any) -> bool:
@@ -78,7 +100,9 @@ def _plan_forward(
     check_shapes(x, w, (x[0], w[0], *many), stride, padding, dilation, groups)
     walk = _walk_of(dtype, x, w[2:], many, stride, padding, dilation, groups, w[0] // groups)
     out, places = (x[0], w[0], *many), np.arange(walk.count)
-    return plan_direct(walk, out, places) if is_direct(walk) else plan_products(walk, 1, out, places)
+    if is_direct(walk):
+        return plan_direct(walk, out, places, threads)
+    return plan_products(walk, 1, out, places, threads)
 
 
 @functools.lru_cache(maxsize=_PLANS)
@@ -127,7 +151,10 @@ def _plan_back(
         along = [f + s * np.arange(n) for f, s, n in zip(firsts, stride, counts, strict=True)]
         places = Frame(1, 1, sizes, ((0, 0),) * len(sizes)).places([], along)
         direct = is_direct(walk)
-        plan = plan_direct(walk, out, places) if direct else plan_products(walk, w[0] // groups, out, places)
+        if direct:
+            plan = plan_direct(walk, out, places, threads)
+        else:
+            plan = plan_products(walk, w[0] // groups, out, places, threads)
         chosen = None if list(map(len, taps)) == list(w[2:]) else np.ix_(range(w[0]), range(w[1]), *taps)
         found.append((plan, (direct, chosen)))
     return found

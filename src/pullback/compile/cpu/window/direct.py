@@ -16,7 +16,18 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_load, emit_store
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 from .grid_moves import render_copy
-from .jobs import EMPTY, I64, JobText, framed_left, open_blocks, render_module, render_run, render_task, task_memory
+from .jobs import (
+    EMPTY,
+    I64,
+    JobText,
+    framed_left,
+    open_blocks,
+    render_module,
+    render_run,
+    render_scatter,
+    render_task,
+    task_memory,
+)
 
 #: Vectors of windows whose sums are computed together, and taps of one gradient.
 VECTORS, TAPS = 4, 9
@@ -29,7 +40,7 @@ def render_direct(dtype: np.dtype[Any], vector_bytes: int) -> str:
     functions = [
         render_copy(dtype, lanes, declared),
         _render_sums(dtype, lanes, declared),
-        _render_scatter(dtype, declared),
+        render_scatter(dtype, declared),
     ]
     text = JobText(dtype, declared)
     blocks, _ = open_blocks(text)
@@ -77,13 +88,13 @@ def _render_sums(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     weight = builder.splat(IRValue(builder.assign(f"load {element}, ptr {place}, align {dtype.itemsize}"), dtype))
     for v in range(VECTORS):
         seen = emit_load(builder, emit_address(builder, dtype, f"%at{v}", (tap, 1)), dtype)
-        _name_last(builder, builder.fma(weight, seen, IRValue(f"%s{v}", dtype, lanes)), f"%t{v}")
-    _close_loop(builder, "%depth")
+        name_last(builder, builder.fma(weight, seen, IRValue(f"%s{v}", dtype, lanes)), f"%t{v}")
+    close_loop(builder, "%depth")
     for v in range(VECTORS):
         offset = builder.assign(f"load i64, ptr {emit_address(builder, I64, '%to', offset=v)}")
         emit_store(builder, IRValue(f"%t{v}", dtype, lanes), emit_address(builder, dtype, "%out", (offset, 1)), dtype)
     parameters = "ptr noalias %out, ptr noalias %left, ptr noalias %right, ptr %from, ptr %to, ptr %taps, i64 %depth"
-    return _function("sums", parameters, builder)
+    return render_function("sums", parameters, builder)
 
 
 def render_direct_weight(dtype: np.dtype[Any], vector_bytes: int) -> str:
@@ -139,8 +150,8 @@ def _render_tap_sums(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> st
     bar = emit_load(builder, emit_address(builder, dtype, "%right", (there, 1)), dtype, mask, missing=0)
     for t in range(TAPS):
         seen = emit_load(builder, emit_address(builder, dtype, f"%at{t}", (here, 1)), dtype, mask, missing=0)
-        _name_last(builder, builder.fma(bar, seen, IRValue(f"%s{t}", dtype, lanes)), f"%t{t}")
-    _close_loop(builder, "%rows")
+        name_last(builder, builder.fma(bar, seen, IRValue(f"%s{t}", dtype, lanes)), f"%t{t}")
+    close_loop(builder, "%rows")
     for t in range(TAPS):
         to = emit_address(builder, dtype, "%out", offset=t * lanes)
         value = IRValue(f"%t{t}", dtype, lanes)
@@ -148,7 +159,7 @@ def _render_tap_sums(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> st
         chosen = builder.assign_value(f"select i1 %again, {kind} {total.name}, {kind} {value.name}", dtype)
         emit_store(builder, chosen, to, dtype)
     pointers = "ptr noalias %out, ptr noalias %left, ptr noalias %right, ptr %taps, ptr %from, ptr %to, ptr %masks"
-    return _function("sums", f"{pointers}, i64 %rows, i1 %again", builder)
+    return render_function("sums", f"{pointers}, i64 %rows, i1 %again", builder)
 
 
 def _render_total(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
@@ -156,7 +167,7 @@ def _render_total(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     text = JobText(dtype, declared)
     text.add_up_tasks(lanes)
     many = text.builder(lanes)
-    column = text.open(text.number("columns_left"))
+    column = text.open(text.number("columns"))
     tap = text.open(text.number("out_panel"))
     f, t = text.counters
     source = text.move(text.address("sums"), (f, "packed_panel"), (t, lanes))
@@ -169,31 +180,18 @@ def _render_total(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     return text.render("define void @after(ptr %given)")
 
 
-def _render_scatter(dtype: np.dtype[Any], declared: set[str]) -> str:
-    """Numbers that lie side by side, each to its place."""
-    text = JobText(dtype, declared)
-    loop = text.open("%count")
-    i = text.counters[-1]
-    place = text.one.assign(f"load i64, ptr {text.entry_of('%places', i)}")
-    value = emit_load(text.one, text.move("%from", (i, 1)), dtype)
-    emit_store(text.one, value, text.move("%out", (place, 1)), dtype)
-    text.close(loop, stays=True)
-    parameters = "ptr noalias %out, ptr noalias %from, ptr %places, i64 %count"
-    return text.render(f"define internal void @scatter({parameters}) noinline")
-
-
-def _name_last(builder: IRBuilder, value: IRValue, name: str) -> None:
+def name_last(builder: IRBuilder, value: IRValue, name: str) -> None:
     """Rename the value of the last line: a phi of the loop needs a name that is known before."""
     builder.lines[-1] = builder.lines[-1].replace(f"  {value.name} =", f"  {name} =", 1)
 
 
-def _close_loop(builder: IRBuilder, count: str) -> None:
+def close_loop(builder: IRBuilder, count: str) -> None:
     builder.emit("%next = add nuw nsw i64 %k, 1")
     builder.emit(f"%more = icmp ult i64 %next, {count}")
     builder.emit(f"br i1 %more, label %loop, label %end{disable_unroll(builder.declared)}")
     builder.label("end")
 
 
-def _function(name: str, parameters: str, builder: IRBuilder) -> str:
+def render_function(name: str, parameters: str, builder: IRBuilder) -> str:
     body = "\n".join(builder.lines)
     return f"define internal void @{name}({parameters}) noinline #0 {{\nentry:\n{body}\n  ret void\n}}"

@@ -9,20 +9,22 @@ import numpy as np
 from ....ops.window.patches import Sizes
 from ...loop_ir import row_major_strides
 from ..runtime.link import vector_bytes
-from ..runtime.pool import POOL
 from .direct import TAPS, VECTORS
 from .patch_tables import Frame, Table, Walk, pad_table
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
 
+#: The share of the processor's peak that vectors along windows reach, and vectors of columns, each if all are full.
+_ALONG_WINDOWS, _ALONG_COLUMNS = 0.45, 0.8
+
 
 def is_direct(walk: Walk) -> bool:
-    """Whether vectors along windows take less time than vectors of columns, of which there are few."""
+    """Whether vectors along windows are faster than vectors of columns, of which there are few."""
     lanes = vector_bytes() // walk.dtype.itemsize
-    used = -(-walk.many[-1] // lanes) * lanes
-    return walk.columns * used * 8 < 5 * lanes * walk.many[-1]
+    windows, columns = (n / (-(-n // lanes) * lanes) for n in (walk.many[-1], walk.columns))
+    return _ALONG_WINDOWS * windows > _ALONG_COLUMNS * columns
 
 
-def _frame_of(walk: Walk, lanes: int) -> tuple[Frame, Walk]:
+def frame_of(walk: Walk, lanes: int) -> tuple[Frame, Walk]:
     """The frame of a group of one image, and the walk in it: along rows, windows lie side by side. Where a row is
     shorter than a vector, what is loaded reaches beyond it, so there must be a copy.
     """
@@ -35,7 +37,7 @@ def _frame_of(walk: Walk, lanes: int) -> tuple[Frame, Walk]:
     return frame, inside
 
 
-def _vector_tables(walk: Walk, frame: Frame, starts: list[int]) -> tuple[Table, Table]:
+def vector_tables(walk: Walk, frame: Frame, starts: list[int]) -> tuple[Table, Table]:
     """Where vectors of windows that start at some places of each row lie: in the frame and in the result."""
     rows = [np.arange(n) for n in walk.many[:-1]]
     along = np.array(starts, np.int64)
@@ -46,16 +48,18 @@ def _vector_tables(walk: Walk, frame: Frame, starts: list[int]) -> tuple[Table, 
     return here, there
 
 
-def plan_direct(walk: Walk, out_shape: Sizes, out_places: Table) -> Plan:
+def overlapping_starts(width: int, lanes: int) -> list[int]:
+    """Where the vectors of a row start: the last one ends where the row ends, over the one before it."""
+    return sorted({min(i, max(width - lanes, 0)) for i in range(0, width, lanes)})
+
+
+def plan_direct(walk: Walk, out_shape: Sizes, out_places: Table, threads: int) -> Plan:
     """Patches times filters (groups, columns, depth), stored at `out_places` of each plane of the result."""
     lanes, out_plane = vector_bytes() // walk.dtype.itemsize, math.prod(out_shape[2:])
-    frame, inside = _frame_of(walk, lanes)
-    width = walk.many[-1]
-    # the last vector of a row ends where the row ends, over the one before it
-    starts = sorted({min(i, max(width - lanes, 0)) for i in range(0, width, lanes)})
-    here, there = _vector_tables(inside, frame, starts)
-    is_aside = width < lanes or not np.array_equal(out_places, np.arange(walk.count))
-    fields, pieces = _shared_fields(walk, frame, lanes, POOL.wanted)
+    frame, inside = frame_of(walk, lanes)
+    here, there = vector_tables(inside, frame, overlapping_starts(walk.many[-1], lanes))
+    is_aside = walk.many[-1] < lanes or not np.array_equal(out_places, np.arange(walk.count))
+    fields, pieces = shared_fields(walk, frame, lanes, threads)
     fields |= {
         "out_step": math.prod(out_shape[1:]), "out_group": walk.columns * out_plane, "out_panel": out_plane,
         "right_group": walk.columns * walk.depth, "right_panel": walk.depth, "rows": len(here), "depth": walk.depth,
@@ -72,17 +76,17 @@ def plan_direct(walk: Walk, out_shape: Sizes, out_places: Table) -> Plan:
 def plan_direct_sums(walk: Walk, out_shape: Sizes) -> Plan:
     """The gradient by filters: for each tap the sum over windows of what it sees times the result."""
     lanes, width = vector_bytes() // walk.dtype.itemsize, walk.many[-1]
-    frame, inside = _frame_of(walk, lanes)
+    frame, inside = frame_of(walk, lanes)
     starts = list(range(0, width, lanes))
-    here, there = _vector_tables(inside, frame, starts)
+    here, there = vector_tables(inside, frame, starts)
     row = np.array([[i + lane < width for lane in range(lanes)] for i in starts])
     masks = np.broadcast_to(-row.astype(f"i{walk.dtype.itemsize}"), (len(here) // len(starts), *row.shape))
-    fields, pieces = _shared_fields(walk, frame, lanes, MAX_SUMS)
+    fields, pieces = shared_fields(walk, frame, lanes, MAX_SUMS)
     panel, filters = round_up(walk.depth, TAPS) * lanes, walk.groups * walk.columns
     fields |= {
         "right_step": filters * walk.count, "right_group": walk.columns * walk.count, "right_panel": walk.count,
         "packed_group": walk.columns * panel, "packed_panel": panel, "rows": len(here), "depth": walk.depth,
-        "columns_left": filters, "out_panel": walk.depth, "sums_step": filters * panel, "sums_size": filters * panel,
+        "columns": filters, "out_panel": walk.depth, "sums_step": filters * panel, "sums_size": filters * panel,
     }  # fmt: skip
     tables = {
         "pieces": pieces, "row_places": here, "out_places": there, "masks": masks,
@@ -93,7 +97,7 @@ def plan_direct_sums(walk: Walk, out_shape: Sizes) -> Plan:
     return make_plan("direct sums", walk.dtype, out_shape, fields, tables, memory, size)
 
 
-def _shared_fields(walk: Walk, frame: Frame, lanes: int, most_tasks: int) -> tuple[dict[str, int], Table]:
+def shared_fields(walk: Walk, frame: Frame, lanes: int, most_tasks: int) -> tuple[dict[str, int], Table]:
     """What both kinds have: tasks, their memory, the frame and its copy."""
     copying, pieces = frame.copy_fields()
     # a vector at the end of the last row reaches beyond it

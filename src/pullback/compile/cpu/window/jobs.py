@@ -18,15 +18,15 @@ from .grid_moves import emit_least
 #: The numbers of a job, in order. `left` is the grid whose patches are taken, `right` what they are multiplied with:
 #: packed panels, or for a gradient by filters the other grid. Steps and sizes count elements, places are addresses.
 FIELDS = (
-    "out", "left", "right", "scratch", "task_step", "panel_at",
+    "out", "left", "right", "status", "scratch", "task_step", "panel_at",
     "blocks", "rounds", "left_step", "right_step", "out_step",
     "is_framed", "n0", "n1", "n2", "t0", "t1", "t2", "f0", "f1", "f2", "pieces", "piece_count", "piece_step",
     "groups", "left_group", "right_group", "out_group",
     "rows", "row_places", "chunk", "depth", "depth_places", "depth_step", "out_places",
-    "panels", "columns_left", "right_panel", "out_panel", "out_apart",
+    "panels", "columns", "right_panel", "out_panel", "out_apart",
     "segments", "segment_step", "segment_depth", "apart",
     "packed", "packed_group", "packed_panel", "tasks", "sums", "sums_step", "sums_size",
-    "scatter_places", "scatter_count", "masks",
+    "scatter_places", "scatter_count", "masks", "frame_size",
 )  # fmt: skip
 NUMBER = {name: i for i, name in enumerate(FIELDS)}
 I64 = np.dtype(np.int64)
@@ -85,10 +85,23 @@ class JobText(FunctionText):
 
 
 def open_blocks(text: JobText) -> tuple[OpenLoop, str]:
-    """The loop over a task's blocks of images, whose counter is the number of the block, and its first block."""
+    """The loop over a task's blocks of images, whose counter is the number of the block, and its first block. Before
+    it, a frame is cleared if the memory was not the task's own.
+    """
+    size = text.number("frame_size")
+    tag = text.begin_if_some(size)
+    emit_clear(text, task_memory(text), size)
+    text.end_if(tag)
     first = text.one.assign(f"mul nuw nsw i64 %block, {text.number('rounds')}")
     end = text.one.assign(f"add nuw nsw i64 {first}, {text.number('rounds')}")
     return text.open(emit_least(text, end, text.number("blocks")), start=first), first
+
+
+def emit_clear(text: JobText, start: str, size: str) -> None:
+    """Zeros from an address on."""
+    text.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    count = text.one.assign(f"mul nuw nsw i64 {size}, {text.dtype.itemsize}")
+    text.one.emit(f"call void @llvm.memset.p0.i64(ptr {start}, i8 0, i64 {count}, i1 false)")
 
 
 def task_memory(text: JobText, field: str | None = None) -> str:
@@ -97,18 +110,36 @@ def task_memory(text: JobText, field: str | None = None) -> str:
     return start if field is None else text.move(start, (text.number(field), 1))
 
 
+def emit_copy(text: JobText, to: str, source: str) -> None:
+    """Copy between a grid and a frame, as the job says."""
+    numbers = [f"i64 {text.number(f'{letter}{i}')}" for letter in "ntf" for i in range(3)]
+    table = f"ptr {text.address('pieces')}, i64 {text.number('piece_count')}, i64 {text.number('piece_step')}"
+    text.one.emit(f"call void @copy(ptr {to}, ptr {source}, {', '.join(numbers)}, {table})")
+
+
 def framed_left(text: JobText, *terms: tuple[str, str]) -> str:
     """The block's images, or their copy in a frame."""
     source = text.move(text.address("left"), *terms)
     framed = text.number("is_framed")
     frame = task_memory(text)
     tag = text.begin_if_some(framed)
-    numbers = [f"i64 {text.number(f'{letter}{i}')}" for letter in "ntf" for i in range(3)]
-    table = f"ptr {text.address('pieces')}, i64 {text.number('piece_count')}, i64 {text.number('piece_step')}"
-    text.one.emit(f"call void @copy(ptr {frame}, ptr {source}, {', '.join(numbers)}, {table})")
+    emit_copy(text, frame, source)
     text.end_if(tag)
     chosen = text.one.assign(f"icmp ne i64 {framed}, 0")
     return text.one.assign(f"select i1 {chosen}, ptr {frame}, ptr {source}")
+
+
+def render_scatter(dtype: np.dtype[Any], declared: set[str]) -> str:
+    """Numbers that lie side by side, each to its place."""
+    text = JobText(dtype, declared)
+    loop = text.open("%count")
+    i = text.counters[-1]
+    place = text.one.assign(f"load i64, ptr {text.entry_of('%places', i)}")
+    value = emit_load(text.one, text.move("%from", (i, 1)), dtype)
+    emit_store(text.one, value, text.move("%out", (place, 1)), dtype)
+    text.close(loop, stays=True)
+    parameters = "ptr noalias %out, ptr noalias %from, ptr %places, i64 %count"
+    return text.render(f"define internal void @scatter({parameters}) noinline")
 
 
 def render_task(text: JobText) -> str:

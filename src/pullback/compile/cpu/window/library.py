@@ -13,6 +13,7 @@ from ..program.parallel_call import PARALLEL
 from ..runtime.link import LinkedCode, has_llvm, link, vector_bytes
 from ..runtime.pool import POOL
 from .direct import render_direct, render_direct_weight
+from .maxima import render_places, render_put, render_spread, render_sum, render_take
 from .patch_tile import TILE_ROWS
 from .products import render_forward, render_weight
 
@@ -21,6 +22,11 @@ _MODULES: dict[str, Callable[[np.dtype[Any], int], str]] = {
     "product sums": render_weight,
     "direct": render_direct,
     "direct sums": render_direct_weight,
+    "places": render_places,
+    "take": render_take,
+    "put": render_put,
+    "sum": render_sum,
+    "spread": render_spread,
 }
 _NAMES = ["before", "task", "after", "run"]
 

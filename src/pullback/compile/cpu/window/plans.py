@@ -10,7 +10,7 @@ import numpy as np
 
 from ....ops.window.patches import Sizes
 from .jobs import FIELDS, NUMBER
-from .library import WindowFunction, window_function
+from .library import window_function
 from .patch_tables import Table
 
 _ALIGNMENT = 64
@@ -22,47 +22,65 @@ _MAX_KEPT = 1 << 24
 MAX_SUMS = 4
 
 
+class Workspace:
+    """The memory of a call, and a job that refers to it. Frames in it keep what is around grids from call to call."""
+
+    __slots__ = ("address", "job", "memory")
+
+    def __init__(self, plan: Plan) -> None:
+        size = plan.dtype.itemsize
+        self.memory = np.full(plan.size + _ALIGNMENT // size, plan.fill, plan.dtype)
+        self.job = plan.template.copy()
+        self.address = self.job.ctypes.data
+        start = round_up(self.memory.ctypes.data, _ALIGNMENT)
+        for name, offset in plan.memory.items():
+            self.job[NUMBER[name]] = start + offset * size
+
+
 @dataclass(slots=True, eq=False)
 class Plan:
     """A job without the addresses of a call: what it needs besides, and its tables, which it must keep alive."""
 
-    function: WindowFunction
+    kind: str
     dtype: np.dtype[Any]
     template: Any
-    tables: list[Table]
+    tables: dict[str, Table]
     shape: Sizes
     tasks: int
     memory: dict[str, int]
     size: int
-    spare: deque[Any] = field(default_factory=lambda: deque(maxlen=2))
+    #: What a frame holds around the grid.
+    fill: float = 0.0
+    spare: deque[Workspace] = field(default_factory=lambda: deque(maxlen=2))
 
-    def run(self, out: Any, left: Any, right: Any) -> Any:
-        """Fill `out`. Frames keep their zeros from call to call, so a call gives its memory back."""
+    @property
+    def is_framed(self) -> bool:
+        return bool(self.template[NUMBER["is_framed"]])
+
+    def run(self, out: Any, left: Any, right: Any) -> int:
+        """Fill `out`; the job's status, which is zero unless the arrays are not what they should be."""
         try:
-            memory = self.spare.pop()
+            space = self.spare.pop()  # no other call has it now
         except IndexError:
-            memory = np.zeros(self.size + _ALIGNMENT // self.dtype.itemsize, self.dtype)
-        job, start = self.template.copy(), -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
-        job[:3] = out.ctypes.data, left.ctypes.data, right.ctypes.data
-        for name, offset in self.memory.items():
-            job[NUMBER[name]] = start + offset * self.dtype.itemsize
-        self.function(job.ctypes.data, self.tasks)
-        if memory.nbytes <= _MAX_KEPT:
-            self.spare.append(memory)
-        return out
+            space = Workspace(self)
+        job = space.job
+        job[:4] = out.ctypes.data, left.ctypes.data, right.ctypes.data, 0
+        window_function(self.kind, self.dtype)(space.address, self.tasks)
+        status = int(job[3])
+        if space.memory.nbytes <= _MAX_KEPT:
+            self.spare.append(space)
+        return status
 
 
 def make_plan(
     kind: str, dtype: np.dtype[Any], shape: Sizes, fields: dict[str, int], tables: dict[str, Table],
-    memory: dict[str, int], size: int,
+    memory: dict[str, int], size: int, fill: float = 0.0,
 ) -> Plan:  # fmt: skip
     template = np.zeros(len(FIELDS), np.int64)
     kept = {name: np.ascontiguousarray(table) for name, table in tables.items()}
     for name, value in {**fields, **{name: table.ctypes.data for name, table in kept.items()}}.items():
         template[NUMBER[name]] = value
-    return Plan(
-        window_function(kind, dtype), dtype, template, list(kept.values()), shape, fields["tasks"], memory, size
-    )
+    return Plan(kind, dtype, template, kept, shape, fields["tasks"], memory, size, fill)
 
 
 def tasks_of(blocks: int, multiplications: int, most: int) -> tuple[int, int]:
