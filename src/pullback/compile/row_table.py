@@ -11,7 +11,10 @@ import numpy as np
 
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
+from .cpu.program.parallel_call import PARALLEL
 from .cpu.runtime.link import LEAST_EFFORT, LinkedCode, link
+from .cpu.runtime.pool import POOL
+from .cpu.runtime.pool_code import MAX_BLOCKS
 from .cpu.runtime.row_code import FOLD, FOLD_KINDS, HEADER, PHASE, ROW_START, render_walk
 from .rows import CHUNK, Phase, Piece, RowCode
 from .vocabulary import IDENTITY
@@ -19,6 +22,8 @@ from .vocabulary import IDENTITY
 _FASTCALL = 0x80
 #: Where the arena of the pieces starts.
 _ALIGNMENT = 64
+#: The chunks that a block has at least: some tens of microseconds of work.
+_MIN_CHUNKS = 256
 #: A chunk of ones and a chunk of zeros: from the right place on, a mask for any rest of a row.
 _MASK = np.repeat(np.array([True, False]), CHUNK)
 
@@ -46,9 +51,12 @@ class RowTable:
             row[:ROW_START] = id(spec), spec.size
             row[ROW_START + 2 :] = [a.ctypes.data for a in own]
         self._held += [*specs, *kept]
-        self._arena = self._hold(np.zeros(_ALIGNMENT + max(p.workspace for p in self._pieces()), np.uint8))
+        chunks = sum(-(-spec.size // CHUNK) for spec in specs)
+        self.blocks = max(1, min(MAX_BLOCKS, chunks // _MIN_CHUNKS))
+        self._arena = self._new_arena()
         phases = self._phases = np.array([self._phase_record(phase) for phase in code.phases], np.int64)
-        scratch = self._hold(np.zeros((arrays, CHUNK), dtype))
+        tables = self._block_tables()
+        scratch = self._hold(np.zeros((self.blocks, arrays, CHUNK), dtype))
         pairs = [(self._address(("number", id(s))), self._address(("made", id(x)))) for s, x in code.states]
         copies = self._hold(np.array(pairs, np.int64))
         words = {
@@ -57,7 +65,9 @@ class RowTable:
             "scratch": scratch.ctypes.data, "phases": len(phases), "phase_records": phases.ctypes.data,
             "is_joint": joint or len(phases) == 1, "copies": len(pairs), "copy_pairs": copies.ctypes.data,
             "dtype": id(dtype), "tensor_type": id(Tensor), "array_type": id(np.ndarray), "mask": _MASK.ctypes.data,
-            "failed_row": 0, "failed_gradient": 0,
+            "chunks": chunks, "blocks": self.blocks, "block_tables": tables.ctypes.data,
+            "table_bytes": tables.strides[0], "scratch_bytes": scratch.strides[0], "parallel": 0, "failed_row": 0,
+            "failed_gradient": 0,
         }  # fmt: skip
         self.header = np.array([words[name] for name in HEADER], np.int64)
         #: `step(values, gradients, runs)`, see `render_walk`.
@@ -94,15 +104,35 @@ class RowTable:
         made = {} if phase.scalars is None else {id(x) for x in phase.scalars.outputs}
         words = {
             "scalars": 0 if phase.scalars is None else self.code.linked.addresses[phase.scalars.name],
-            "scalars_table": 0 if phase.scalars is None else self._piece_table(phase.scalars, set(), phase.folds),
+            "scalars_table": 0 if phase.scalars is None else self._piece_table(phase.scalars, set(), ()).ctypes.data,
             "body": self.code.linked.addresses[phase.body.name],
-            "body_table": self._piece_table(phase.body, set(made), phase.folds),
+            "body_table": self._piece_table(phase.body, set(made), phase.folds).ctypes.data,
             "folds": len(folds), "fold_records": records.ctypes.data,
         }  # fmt: skip
         return tuple(words[name] for name in PHASE)
 
-    def _piece_table(self, piece: Piece, made: set[int], folds: Sequence[Any]) -> int:
-        """The address of the table of pointers that a piece takes; those of rows are set as it runs."""
+    def _new_arena(self) -> int:
+        """The address of memory that any of the pieces can work in."""
+        arena = self._hold(np.zeros(_ALIGNMENT + max(p.workspace for p in self._pieces()), np.uint8))
+        return int(arena.ctypes.data + -arena.ctypes.data % _ALIGNMENT)
+
+    def _block_tables(self) -> Any:
+        """Tables for the blocks of the last phase, each with an arena of its own."""
+        phase = self.code.phases[-1]
+        made = set() if phase.scalars is None else {id(x) for x in phase.scalars.outputs}
+        tables = self._hold(np.tile(self._piece_table(phase.body, made, ()), (self.blocks, 1)))
+        tables[:, phase.body.writer.base] = [self._new_arena() for _ in range(self.blocks)]
+        return tables
+
+    def start_threads(self) -> None:
+        """Let the next steps of a long table run on the threads that compiled code has."""
+        if POOL.wanted > 1:
+            self._set_word("parallel", POOL.entries(link)[PARALLEL])
+            if POOL.idle:
+                POOL.start()
+
+    def _piece_table(self, piece: Piece, made: set[int], folds: Sequence[Any]) -> Any:
+        """The table of pointers that a piece takes; those of rows are set as it runs."""
         writer = piece.writer
         table = self._hold(np.zeros(writer.next, np.int64))
         rows = {id(s) for s in self.code.arrays}
@@ -116,12 +146,11 @@ class RowTable:
         for x, buffer in zip(piece.outputs, piece.steps.outputs, strict=True):
             if buffer.kind == "output":
                 table[writer.table[buffer]] = self._address(("partial" if id(x) in own else "made", id(x)))
-        start = self._arena.ctypes.data
-        table[writer.base] = start + -start % _ALIGNMENT
+        table[writer.base] = self._arena
         table[writer.base + 1] = self._hold(np.zeros(1, np.int64)).ctypes.data
         for buffer, constant in zip(writer.constant_buffers, writer.constants, strict=True):
             table[writer.table[buffer]] = self._hold(np.ascontiguousarray(constant)).ctypes.data
-        return int(table.ctypes.data)
+        return table
 
     def set_number(self, number: int, x: Any) -> None:
         """Give one of the shared numbers a value."""

@@ -199,6 +199,8 @@ class Update:
         is no array that native code takes; errors are left to the rule itself.
         """
         table = self.part.table
+        if runs and table.blocks > 1:
+            table.start_threads()
         while not table.step(self.values, self.gradients, runs):
             row, is_gradient = table.failed
             if row < 0 or not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):

@@ -4,7 +4,8 @@ chunks.
 Its memory is words of eight bytes: a header, a record for each row (the spec of its tensor, the number of its elements,
 the pointers of its arrays), and a record for each phase. A piece takes a table of pointers, of which the first are
 those of the row's arrays; the walk moves them from chunk to chunk. The rest of a row that is no whole chunk is copied
-to scratch memory and back.
+to scratch memory and back. The chunks of long tables are divided into blocks, each with a table and scratch memory of
+its own, which the thread pool runs in parallel.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 #: The words of the header.
 HEADER = (
     "rows", "row_words", "arrays", "chunk", "chunk_bytes", "item_bytes", "row_records", "scratch", "phases",
-    "phase_records", "is_joint", "copies", "copy_pairs", "dtype", "tensor_type", "array_type", "mask", "failed_row",
-    "failed_gradient",
+    "phase_records", "is_joint", "copies", "copy_pairs", "dtype", "tensor_type", "array_type", "mask", "chunks",
+    "blocks", "block_tables", "table_bytes", "scratch_bytes", "parallel", "failed_row", "failed_gradient",
 )  # fmt: skip
 #: The words of a phase; a fold has those of `FOLD`.
 PHASE = ("scalars", "scalars_table", "body", "body_table", "folds", "fold_records")
@@ -250,10 +251,9 @@ end:
   ret void
 }
 
-define internal void @run_body(ptr %phase) {
+define internal void @run_body(ptr %phase, ptr %table) {
 entry:
   %body = call ptr @pointer(ptr %phase, i64 $P_body)
-  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
   call void %body(ptr %table)
   %folds = call i64 @word(ptr %phase, i64 $P_folds)
   %records = call ptr @pointer(ptr %phase, i64 $P_fold_records)
@@ -296,13 +296,38 @@ end:
   ret void
 }
 
-define internal void @walk(ptr %plan, ptr %phase, ptr %row) {
+define internal void @advance(ptr %table, i64 %arrays, i64 %bytes) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %done = icmp eq i64 %i, %arrays
+  br i1 %done, label %end, label %one
+one:
+  %old = call ptr @pointer(ptr %table, i64 %i)
+  %new = getelementptr i8, ptr %old, i64 %bytes
+  call void @point(ptr %table, i64 %i, ptr %new)
+  %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal i64 @count_chunks(ptr %plan, ptr %row) {
+  %size = call i64 @word(ptr %row, i64 1)
+  %chunk = call i64 @word(ptr %plan, i64 $H_chunk)
+  %more = add i64 %size, %chunk
+  %most = sub i64 %more, 1
+  %found = udiv i64 %most, %chunk
+  ret i64 %found
+}
+
+define internal void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 %first, i64 %last) {
 entry:
   %size = call i64 @word(ptr %row, i64 1)
   %chunk = call i64 @word(ptr %plan, i64 $H_chunk)
   %bytes = call i64 @word(ptr %plan, i64 $H_chunk_bytes)
   %arrays = call i64 @word(ptr %plan, i64 $H_arrays)
-  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
   %folds = call i64 @word(ptr %phase, i64 $P_folds)
   %mask = call ptr @pointer(ptr %plan, i64 $H_mask)
   %pointers = getelementptr i64, ptr %row, i64 $START
@@ -311,38 +336,29 @@ entry:
   %left = sub i64 %size, %covered
   %length = mul i64 %arrays, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr %pointers, i64 %length, i1 false)
+  %skipped = mul i64 %first, %bytes
+  call void @advance(ptr %table, i64 %arrays, i64 %skipped)
+  %with.rest = icmp ugt i64 %last, %full
+  %until = select i1 %with.rest, i64 %full, i64 %last
   %folding = icmp ne i64 %folds, 0
   br i1 %folding, label %masked, label %next
 masked:
   call void @point(ptr %table, i64 %arrays, ptr %mask)
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ 0, %masked ], [ %i.after, %moved ]
-  %done = icmp eq i64 %i, %full
+  %i = phi i64 [ %first, %entry ], [ %first, %masked ], [ %i.after, %run ]
+  %done = icmp uge i64 %i, %until
   br i1 %done, label %tail, label %run
 run:
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
+  call void @advance(ptr %table, i64 %arrays, i64 %bytes)
   %i.after = add i64 %i, 1
-  br label %move
-move:
-  %v = phi i64 [ 0, %run ], [ %v.after, %moving ]
-  %all = icmp eq i64 %v, %arrays
-  br i1 %all, label %moved, label %moving
-moving:
-  %old = call ptr @pointer(ptr %table, i64 %v)
-  %new = getelementptr i8, ptr %old, i64 %bytes
-  call void @point(ptr %table, i64 %v, ptr %new)
-  %v.after = add i64 %v, 1
-  br label %move
-moved:
   br label %next
 tail:
-  %whole = icmp eq i64 %left, 0
-  br i1 %whole, label %end, label %rest
+  br i1 %with.rest, label %rest, label %end
 rest:
   %item = call i64 @word(ptr %plan, i64 $H_item_bytes)
   %rest.bytes = mul i64 %left, %item
-  %scratch = call ptr @pointer(ptr %plan, i64 $H_scratch)
   br label %fetch
 fetch:
   %f = phi i64 [ 0, %rest ], [ %f.after, %fetching ]
@@ -362,10 +378,10 @@ fold.rest:
   %masked.items = sub i64 %chunk, %left
   %part = getelementptr i8, ptr %mask, i64 %masked.items
   call void @point(ptr %table, i64 %arrays, ptr %part)
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
   br label %end
 write.rest:
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
   %covered.bytes = mul i64 %covered, %item
   br label %store
 store:
@@ -393,6 +409,8 @@ define internal void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last) {
 entry:
   %words = call i64 @word(ptr %plan, i64 $H_row_words)
   %records = call ptr @pointer(ptr %plan, i64 $H_row_records)
+  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
+  %scratch = call ptr @pointer(ptr %plan, i64 $H_scratch)
   br label %next
 next:
   %i = phi i64 [ %first, %entry ], [ %after, %one ]
@@ -401,8 +419,59 @@ next:
 one:
   %at = mul i64 %i, %words
   %row = getelementptr i64, ptr %records, i64 %at
-  call void @walk(ptr %plan, ptr %phase, ptr %row)
+  %chunks = call i64 @count_chunks(ptr %plan, ptr %row)
+  call void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 0, i64 %chunks)
   %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal void @run_block(ptr %given, i64 %block, i64 %worker) {
+entry:
+  %plan = call ptr @pointer(ptr %given, i64 0)
+  %phase = call ptr @pointer(ptr %given, i64 1)
+  %rows = call i64 @word(ptr %plan, i64 $H_rows)
+  %words = call i64 @word(ptr %plan, i64 $H_row_words)
+  %records = call ptr @pointer(ptr %plan, i64 $H_row_records)
+  %tables = call ptr @pointer(ptr %plan, i64 $H_block_tables)
+  %table.bytes = call i64 @word(ptr %plan, i64 $H_table_bytes)
+  %table.at = mul i64 %table.bytes, %block
+  %table = getelementptr i8, ptr %tables, i64 %table.at
+  %scratches = call ptr @pointer(ptr %plan, i64 $H_scratch)
+  %scratch.bytes = call i64 @word(ptr %plan, i64 $H_scratch_bytes)
+  %scratch.at = mul i64 %scratch.bytes, %block
+  %scratch = getelementptr i8, ptr %scratches, i64 %scratch.at
+  %chunks = call i64 @word(ptr %plan, i64 $H_chunks)
+  %blocks = call i64 @word(ptr %plan, i64 $H_blocks)
+  %low.product = mul i64 %block, %chunks
+  %low = udiv i64 %low.product, %blocks
+  %high.product = add i64 %low.product, %chunks
+  %high = udiv i64 %high.product, %blocks
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.after, %passed ]
+  %before = phi i64 [ 0, %entry ], [ %behind, %passed ]
+  %done = icmp eq i64 %i, %rows
+  br i1 %done, label %end, label %one
+one:
+  %at = mul i64 %i, %words
+  %row = getelementptr i64, ptr %records, i64 %at
+  %count = call i64 @count_chunks(ptr %plan, ptr %row)
+  %behind = add i64 %before, %count
+  %i.after = add i64 %i, 1
+  %late = icmp ugt i64 %low, %before
+  %from = select i1 %late, i64 %low, i64 %before
+  %early = icmp ult i64 %high, %behind
+  %to = select i1 %early, i64 %high, i64 %behind
+  %some = icmp ult i64 %from, %to
+  br i1 %some, label %mine, label %passed
+mine:
+  %first = sub i64 %from, %before
+  %last = sub i64 %to, %before
+  call void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 %first, i64 %last)
+  br label %passed
+passed:
   br label %next
 end:
   ret void
@@ -410,19 +479,39 @@ end:
 
 define internal void @run_phases(ptr %plan, i64 %first, i64 %last) {
 entry:
+  %given = alloca [2 x ptr]
+  call void @point(ptr %given, i64 0, ptr %plan)
+  %rows = call i64 @word(ptr %plan, i64 $H_rows)
+  %parallel = call ptr @pointer(ptr %plan, i64 $H_parallel)
+  %threads = icmp ne ptr %parallel, null
+  %number = sub i64 %last, %first
+  %all = icmp eq i64 %number, %rows
   %phases = call i64 @word(ptr %plan, i64 $H_phases)
   %records = call ptr @pointer(ptr %plan, i64 $H_phase_records)
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %i = phi i64 [ 0, %entry ], [ %after, %ran ]
   %done = icmp eq i64 %i, %phases
   br i1 %done, label %end, label %one
 one:
   %at = mul i64 %i, $PHASE_WORDS
   %phase = getelementptr i64, ptr %records, i64 %at
   call void @start(ptr %phase)
-  call void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last)
   %after = add i64 %i, 1
+  %folds = call i64 @word(ptr %phase, i64 $P_folds)
+  %writes = icmp eq i64 %folds, 0
+  %may = and i1 %threads, %all
+  %shared = and i1 %may, %writes
+  br i1 %shared, label %share, label %alone
+share:
+  call void @point(ptr %given, i64 1, ptr %phase)
+  %blocks = call i64 @word(ptr %plan, i64 $H_blocks)
+  call void %parallel(ptr @run_block, ptr %given, i64 %blocks)
+  br label %ran
+alone:
+  call void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last)
+  br label %ran
+ran:
   br label %next
 end:
   ret void
