@@ -14,7 +14,7 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile import row_table
+from pullback.compile.cpu import row_table
 from pullback.compile.cpu.runtime.link import has_llvm
 from pullback.instrument import Instrument
 from pullback.optim.stateful import leaf_program

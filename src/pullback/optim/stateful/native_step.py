@@ -17,10 +17,10 @@ from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...arrays.views import is_view, view_write_error
+from ...compile.cpu.row_table import RowTable, combine_folds
+from ...compile.cpu.rows import NotRowsError, RowCode
 from ...compile.cpu.runtime.entry import is_abi_supported
 from ...compile.cpu.runtime.link import has_llvm
-from ...compile.row_table import RowTable, combine_folds
-from ...compile.rows import NotRowsError, RowCode
 from ...compile.stage.closure_walk import snapshot_closure
 from ...errors import GraphError, PullbackError
 from ...nn.module import trainable_mask
