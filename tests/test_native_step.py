@@ -552,6 +552,29 @@ def test_steps_in_threads():
     assert alone == together
 
 
+def test_a_compiled_function_reads_what_it_was_called_with():
+    """While native code lets others run, here in an op that Python executes, an optimizer may step its argument."""
+    w = pb.tensor(np.full(50, 5.0), requires_grad=True)
+    w.grad = pb.tensor(np.ones(50))
+    opt = optim.SGD([w], lr=1.0)
+    opt.step()
+
+    @pb.custom_op(pure=True)
+    def step_meanwhile(x):
+        opt.step()
+        return np.asarray(x) + 1.0
+
+    step_meanwhile.def_spec(lambda x: x)
+
+    def f(x):
+        rounds = pb.fori_loop(0, 3, lambda i, s: step_meanwhile(s), 0 * pb.sum(x))
+        return pb.sum(x * rounds)
+
+    with pb.no_grad():
+        assert float(pb.jit(f)(w)) == 50 * 4.0 * 3
+    assert w.tolist() == [1.0] * 50
+
+
 @pytest.mark.parametrize("name", ["adam", "labels", "by global norm"])
 def test_long_steps_have_the_same_bits_on_any_number_of_threads(name, monkeypatch):
     monkeypatch.setattr(row_table, "_MIN_CHUNKS", 2)
