@@ -149,8 +149,8 @@ def products():
 def step_rows(guarded):
     """Steps of an optimizer over parameters of many lengths, which read, write and sum up rows."""
     import pullback as pb
-    from pullback.compile import row_table
-    from pullback.compile.rows import CHUNK
+    from pullback.compile.cpu import row_table
+    from pullback.compile.cpu.rows import CHUNK
     from pullback.optim.stateful import native_step
 
     rng = np.random.default_rng(0)
