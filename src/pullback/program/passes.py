@@ -168,7 +168,11 @@ def absorb_numbers(program: Program) -> Program:
         if all(x is None or x is a for x, a in zip(found, e.args, strict=True)) and e.op is not broadcast_op:
             return e
         result = e.results[0]
-        if None not in found and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e)):
+        if (
+            None not in found
+            and result.spec.weak is None
+            and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e))
+        ):
             number = found[0] if e.op.family != "elementwise" else compute(e.op, found, e.static)
             numbers[id(result)] = np.asarray(number, result.spec.dtype)
             return Equation(e.results, broadcast_op, (numbers[id(result)],), {"shape": result.spec.shape})

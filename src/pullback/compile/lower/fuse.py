@@ -327,11 +327,11 @@ class Fuser:
                 continue
             e = self.producer[id(base)]
             weight += self.cost(e)
-            # with two arrays to load, recomputing moves more memory than loading the result
-            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and sum(leaves.values()) > size):
+            # with two arrays to load, recomputing moves more memory than loading the result; statistics of rows are few
+            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and 4 * sum(leaves.values()) > 5 * size):
                 return False
             stack.extend(e.args)
-        return len(leaves) <= 1 or sum(leaves.values()) <= size
+        return len(leaves) <= 1 or 4 * sum(leaves.values()) <= 5 * size
 
     def cost(self, e: Equation) -> int:
         """What an equation weighs in a kernel; more than the limit for recomputing if it can be in none."""
