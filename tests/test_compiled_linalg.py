@@ -212,6 +212,17 @@ def test_systems_with_one_matrix_or_its_transpose_share_its_factors():
     assert "factor" not in [h.routine.name for h in steps_of(f, regular(4, 4), normal(4))]
 
 
+def test_numbers_of_matrices_share_machine_code(monkeypatch):
+    made, compile_object = [], link.compile_object
+    monkeypatch.setattr(link, "compile_object", lambda *args: made.append(args) or compile_object(*args))
+    monkeypatch.setattr(link.cache, "fetch", lambda key: None)
+    f = pb.jit(pb.vmap(lambda a, b: linalg.solve(a, b) * linalg.det(a)))
+    for count in range(9, 40, 3):
+        a, b = regular(count, 3, 3), normal(count, 3)
+        close(f(a, b), np.linalg.solve(a, b[..., None])[..., 0] * np.linalg.det(a)[:, None])
+    assert len(made) <= 5
+
+
 def outcome(f, *args):
     try:
         return f(*args)
