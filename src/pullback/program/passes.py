@@ -26,7 +26,7 @@ from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
-#: Beside the largest value of a program, one with this part of its elements is small.
+#: Beside a value, one with this part of its elements is small.
 SMALL_SHARE = 64
 _VIEWS = broadcast_op, reshape_op
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
@@ -168,7 +168,11 @@ def absorb_numbers(program: Program) -> Program:
         if all(x is None or x is a for x, a in zip(found, e.args, strict=True)) and e.op is not broadcast_op:
             return e
         result = e.results[0]
-        if None not in found and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e)):
+        if (
+            None not in found
+            and result.spec.weak is None
+            and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e))
+        ):
             number = found[0] if e.op.family != "elementwise" else compute(e.op, found, e.static)
             numbers[id(result)] = np.asarray(number, result.spec.dtype)
             return Equation(e.results, broadcast_op, (numbers[id(result)],), {"shape": result.spec.shape})
@@ -254,16 +258,20 @@ def drop_unused(program: Program) -> Program:
 
 def hoist_small(program: Program) -> Program:
     """Move what depends on small values alone (a learning rate, the labels of rows) before everything else, so that it
-    does not separate two loops that could be fused. Scalars are small; so is what is small beside the largest value.
+    does not separate two loops that could be fused. Scalars are small; so is what is small beside the values it is
+    broadcast to, which for the labels of rows does not depend on the number of rows.
     """
-    sizes = [s.spec.size for e in program.equations for s in e.results]
-    few = max([1, *sizes, *(s.spec.size for s in program.inputs)]) // SMALL_SHARE
-    early = {id(x) for x in program.inputs if x.spec.size <= max(1, few)}
+    reach = _find_reach(program)
+
+    def is_small(s: Symbol) -> bool:
+        return s.spec.size <= max(1, reach.get(id(s), 0) // SMALL_SHARE)
+
+    early = {id(x) for x in program.inputs if is_small(x)}
 
     def is_early(e: Equation) -> bool:
         pure = e.op.effects is PURE and not any(isinstance(v, Program) for v in e.static.values())
-        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast | Reduce | Gather) or e.op in _VIEWS
-        small = all(s.spec.size <= max(1, few) for s in e.results)
+        alone = _goes_along(e) or isinstance(e.op.form, Reduce)
+        small = all(map(is_small, e.results))
         return pure and alone and small and all(id(a) in early or not isinstance(a, Symbol) for a in e.args)
 
     first, rest = [], []
@@ -274,6 +282,21 @@ def hoist_small(program: Program) -> Program:
         else:
             rest.append(e)
     return dataclasses.replace(program, equations=(*first, *rest))
+
+
+def _goes_along(e: Equation) -> bool:
+    """Whether the result is at least as large as what it is computed of."""
+    return e.op.family == "elementwise" or isinstance(e.op.form, Cast | Gather) or e.op in _VIEWS
+
+
+def _find_reach(program: Program) -> dict[int, int]:
+    """The size of the largest value to which each is broadcast."""
+    reach: dict[int, int] = {}
+    for e in reversed(program.equations):
+        if _goes_along(e):
+            size = max(max(s.spec.size, reach.get(id(s), 0)) for s in e.results)
+            reach |= {id(a): max(size, reach.get(id(a), 0)) for a in e.args}
+    return reach
 
 
 def _has_axes(x: Any) -> bool:

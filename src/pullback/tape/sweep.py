@@ -24,7 +24,7 @@ from ..arrays.tensor import Tensor
 from ..errors import ArgumentError
 from ..ops.lazy import lazy_function
 from ..settings import installed, modes, override_modes
-from .cotangents import accumulate, strip_mask
+from .cotangents import ResultCotangents, accumulate, strip_mask
 from .hooks import HookRun
 from .pull import freed_graph_error, pull
 from .threads import run_threads
@@ -168,7 +168,7 @@ class Sweep:
         for node in order:
             bar = node.bar
             node.bar = None
-            if plain and type(bar) is _ndarray:
+            if plain and (type(bar) is _ndarray or type(bar) is ResultCotangents):
                 # one generated function a rule and its specs: pull and accumulation in a few NumPy calls
                 call, rule = node.call, node.rule
                 if call is None:

@@ -211,7 +211,8 @@ class ProgramWriter:
         return self.known[buffer]
 
     def arena_pointer(self, offset: int) -> str:
-        at = self.text.operand(offset) if self.varies else offset
+        # what is to be registers has fixed places
+        at = self.text.operand(offset) if self.varies and self.host is None else int(offset)
         return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {at}")
 
     def load_entry(self, number: int) -> str:
