@@ -120,6 +120,12 @@ def test_rectangles(calls, m, n):
     assert calls == []
 
 
+def test_values_without_vectors(calls):
+    a = normal(3, 9, 9)
+    check_native(lambda a: (linalg.eigvalsh(a), linalg.svdvals(a[..., :4])), a)
+    assert calls == []
+
+
 def test_views_broadcasts_and_constants(calls):
     fixed = regular(4, 4, seed=3)
 

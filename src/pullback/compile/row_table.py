@@ -156,7 +156,7 @@ class RowTable:
 
     @property
     def failed(self) -> tuple[int, bool]:
-        """The row that the last step refused, and whether for its gradient."""
+        """The row that the last step refused, -1 if it got another number of them, and whether for its gradient."""
         row, gradient = self.header[-2:].tolist()
         return row, bool(gradient)
 

@@ -118,6 +118,28 @@ def _is_row(x: Any) -> bool:
     return spec_of(x).shape == (CHUNK,)
 
 
+def is_same_for_rows(one: Program, other: Program) -> bool:
+    """Whether two programs, staged on rows of different lengths, do the same to each element."""
+    numbers = [_number_symbols(p) for p in (one, other)]
+
+    def is_same(x: Any, y: Any) -> bool:
+        if isinstance(x, Symbol) or isinstance(y, Symbol):
+            return numbers[0].get(id(x), -1) == numbers[1].get(id(y), -2)
+        x, y = np.asarray(x), np.asarray(y)  # constants are rows of one number, or numbers
+        same = x.dtype == y.dtype and x.ndim == y.ndim
+        return bool(same and np.array_equal(x.flat[:1], y.flat[:1], equal_nan=x.dtype.kind in "fc"))
+
+    return len(one.equations) == len(other.equations) and all(
+        e.op is f.op and e.static == f.static and len(e.args) == len(f.args) and all(map(is_same, e.args, f.args))
+        for e, f in zip(one.equations, other.equations, strict=True)
+    )
+
+
+def _number_symbols(program: Program) -> dict[int, int]:
+    symbols = [*program.inputs, *(s for e in program.equations for s in e.results)]
+    return {id(s): i for i, s in enumerate(symbols)}
+
+
 class _PhaseBuilder:
     """Cuts a program into pieces and renders them into one module."""
 

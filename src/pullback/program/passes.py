@@ -27,7 +27,7 @@ from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
-#: Beside the largest value of a program, one with this part of its elements is small.
+#: Beside a value, one with this part of its elements is small.
 SMALL_SHARE = 64
 _VIEWS = broadcast_op, reshape_op
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
@@ -270,17 +270,21 @@ def drop_unused(program: Program) -> Program:
 
 def hoist_small(program: Program) -> Program:
     """Move what depends on small values alone (a learning rate, the labels of rows) before everything else, so that it
-    does not separate two loops that could be fused. Scalars are small; so is what is small beside the largest value.
+    does not separate two loops that could be fused. Scalars are small; so is what is small beside the values it is
+    broadcast to, which for the labels of rows does not depend on the number of rows.
     """
-    sizes = [s.spec.size for e in program.equations for s in e.results]
-    few = max(1, max([1, *sizes, *(s.spec.size for s in program.inputs)]) // SMALL_SHARE)
-    early = {id(x) for x in program.inputs if x.spec.size <= few}
+    reach = _find_reach(program)
+
+    def is_small(s: Symbol) -> bool:
+        return s.spec.size <= max(1, reach.get(id(s), 0) // SMALL_SHARE)
+
+    early = {id(x) for x in program.inputs if is_small(x)}
 
     def is_early(e: Equation) -> bool:
         if not all(id(a) in early or not isinstance(a, Symbol) for a in e.args):
             return False
-        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast | Reduce | Gather) or e.op in _VIEWS
-        return alone and e.op.effects is PURE and all(s.spec.size <= few for s in e.results)
+        alone = _goes_along(e) or isinstance(e.op.form, Reduce)
+        return alone and e.op.effects is PURE and all(map(is_small, e.results))
 
     first, rest = [], []
     for e in program.equations:
@@ -290,6 +294,21 @@ def hoist_small(program: Program) -> Program:
         else:
             rest.append(e)
     return _with_equations(program, [*first, *rest])
+
+
+def _goes_along(e: Equation) -> bool:
+    """Whether the result is at least as large as what it is computed of."""
+    return e.op.family == "elementwise" or isinstance(e.op.form, Cast | Gather) or e.op in _VIEWS
+
+
+def _find_reach(program: Program) -> dict[int, int]:
+    """The size of the largest value to which each is broadcast."""
+    reach: dict[int, int] = {}
+    for e in reversed(program.equations):
+        if _goes_along(e):
+            size = max(max(s.spec.size, reach.get(id(s), 0)) for s in e.results)
+            reach |= {id(a): max(size, reach.get(id(a), 0)) for a in e.args}
+    return reach
 
 
 def _has_axes(x: Any) -> bool:

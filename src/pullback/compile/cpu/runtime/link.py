@@ -116,7 +116,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     if numbers and key in _SHARED:
         source, code = "another size", _SHARED[key]
     if code is None:
-        source, code = COMPILER, compile_object(text, effort)
+        source, code = COMPILER, compile_object(text) if effort is None else compile_object(text, effort)
         cache.store(key, code)
     found = load_code(code, names, source)
     if numbers:

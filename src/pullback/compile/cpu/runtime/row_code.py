@@ -37,7 +37,7 @@ def render_walk(slots: Mapping[str, int]) -> str:
 
     Values are tensors, whose arrays are overwritten if nothing else refers to them, or arrays, which the caller has
     checked; gradients are tensors that have them, or arrays. False if an item is not as it should be: the header says
-    which. With `runs` True the rows are then updated.
+    which, -1 if there are more or fewer. With `runs` True the rows are then updated.
     """
     names = {f"H_{name}": i for i, name in enumerate(HEADER)}
     names |= {f"P_{name}": i for i, name in enumerate(PHASE)} | {f"F_{name}": i for i, name in enumerate(FOLD)}
@@ -478,7 +478,10 @@ define ptr @step(ptr %self, ptr %args, i64 %count) {
   %enough = icmp eq ptr %value.count, %wanted
   %many = icmp eq ptr %gradient.count, %wanted
   %both = and i1 %enough, %many
-  br i1 %both, label %checked, label %no
+  br i1 %both, label %checked, label %other
+other:
+  call void @set(ptr %plan, i64 $H_failed_row, i64 -1)
+  br label %no
 checked:
   %good = call i1 @check(ptr %plan, ptr %values, ptr %gradients)
   br i1 %good, label %ready, label %no
