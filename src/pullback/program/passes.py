@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,19 @@ def optimize(program: Program) -> Program:
     trusted = {id(e) for e in program.equations}
     seen = [program]  # ids stay valid while their objects live
     for run in PASSES:
-        program = verify_program(run(program), trusted)
-        trusted |= {id(e) for e in program.equations}
-        seen.append(program)
+        changed = run(program)
+        if changed is not program:
+            program = verify_program(changed, trusted)
+            trusted |= {id(e) for e in program.equations}
+            seen.append(program)
     return program
+
+
+def _with_equations(program: Program, equations: Sequence[Equation]) -> Program:
+    """The program with these equations; itself if they are its own."""
+    if len(equations) == len(program.equations) and all(map(is_, equations, program.equations)):
+        return program
+    return dataclasses.replace(program, equations=tuple(equations))
 
 
 def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | None]) -> Program:
@@ -75,6 +85,8 @@ def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | Non
         else:
             for old, new in zip(e.results, values, strict=True):
                 names.substitute(old, new)
+    if not names.known:
+        return program
     return dataclasses.replace(program, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in program.outputs))
 
 
@@ -182,7 +194,7 @@ def absorb_numbers(program: Program) -> Program:
         shape = broadcast_shape(e.op.name, *(spec_of(a).shape for a in args))
         return Equation(e.results, e.op, args, e.static) if shape == result.spec.shape else e
 
-    return dataclasses.replace(program, equations=tuple(map(rewrite, program.equations)))
+    return _with_equations(program, list(map(rewrite, program.equations)))
 
 
 def _is_plain_elementwise(e: Equation) -> bool:
@@ -218,7 +230,7 @@ def replace_full_scatters(program: Program) -> Program:
         whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
         return Equation(e.results, reshape_op, e.args, {"shape": e.results[0].spec.shape}) if whole else e
 
-    return dataclasses.replace(program, equations=tuple(rewrite(e) for e in program.equations))
+    return _with_equations(program, list(map(rewrite, program.equations)))
 
 
 def merge_equal(program: Program) -> Program:
@@ -241,8 +253,8 @@ def merge_equal(program: Program) -> Program:
 def drop_repeated_masks(program: Program) -> Program:
     """Drop selections that change nothing: cotangents are masked at every op."""
     masks = Masks(program)
-    once = dataclasses.replace(program, equations=tuple(map(masks.select_once, program.equations)))
-    return _rewrite(once, Masks(once).find_selected)
+    once = _with_equations(program, list(map(masks.select_once, program.equations)))
+    return _rewrite(once, (masks if once is program else Masks(once)).find_selected)
 
 
 def drop_unused(program: Program) -> Program:
@@ -269,19 +281,19 @@ def hoist_small(program: Program) -> Program:
     early = {id(x) for x in program.inputs if is_small(x)}
 
     def is_early(e: Equation) -> bool:
-        pure = e.op.effects is PURE and not any(isinstance(v, Program) for v in e.static.values())
+        if not all(id(a) in early or not isinstance(a, Symbol) for a in e.args):
+            return False
         alone = _goes_along(e) or isinstance(e.op.form, Reduce)
-        small = all(map(is_small, e.results))
-        return pure and alone and small and all(id(a) in early or not isinstance(a, Symbol) for a in e.args)
+        return alone and e.op.effects is PURE and all(map(is_small, e.results))
 
     first, rest = [], []
     for e in program.equations:
         if is_early(e):
-            early |= {id(s) for s in e.results}
+            early.update(map(id, e.results))
             first.append(e)
         else:
             rest.append(e)
-    return dataclasses.replace(program, equations=(*first, *rest))
+    return _with_equations(program, [*first, *rest])
 
 
 def _goes_along(e: Equation) -> bool:
