@@ -224,7 +224,7 @@ class Tensor(ConvertibleValue):
         spec, node = self.spec, self.node
         if new.spec is not spec or spec.plain is None or current_scope() is not None or is_view(self):
             return False
-        return node is None or (node.rule is None and node.kept() is self)
+        return new.node is None if node is None else node.rule is None and node.kept() is self
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """The tensor on a device; only untracked values can be moved to another."""

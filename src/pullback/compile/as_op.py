@@ -17,12 +17,13 @@ from ..arrays.value import Value
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply
 from ..ops.op import UNKNOWN, Op, as_formula
+from ..ops.record import PartRule
 from ..program.ir import Equation, Program, Symbol
 from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
-from ..tape.cotangents import accumulate
+from ..tape.cotangents import ResultCotangents, accumulate
 from ..tape.pull_through import pull_through
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
@@ -140,6 +141,11 @@ class CompiledOp:
         alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
         return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
 
+    def reached_arguments(self, some: Sequence[int]) -> tuple[int, ...]:
+        """Those of some arguments that a cotangent of any result reaches; the others get none, rather than zeros."""
+        every = functools.reduce(operator.or_, self.reaches, 0)
+        return tuple(i for i in some if every >> i & 1)
+
     def reached(self, needs: tuple[int, ...]) -> list[int]:
         """The results from which a cotangent reaches one of some arguments."""
         tracked = sum(1 << i for i in needs)
@@ -188,7 +194,7 @@ class CompiledOp:
         if not modes().grad or not self.floating:
             return ()
         tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
-        return tuple(i for i in tensors if self.specs[i].inexact)
+        return self.reached_arguments(tensors)
 
 
 class Recording:
@@ -212,10 +218,10 @@ class Recording:
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
         if of.is_elementwise(needs):
             staged = _save_slopes(staged)
-        self.parts = split_forward_backward(staged, len(xs), len(outs), is_cheap)
+        self.split = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         # two programs: the forward one runs now, the backward one when and if it is asked for
-        self.forward = of.compile(_as_function(self.parts.forward, of.name)).lower(*xs)
-        self.run_backward = of.compile(_as_function(self.parts.backward, of.name))
+        self.forward = of.compile(_as_function(self.split.forward, of.name)).lower(*xs)
+        self.run_backward = of.compile(_as_function(self.split.backward, of.name))
 
     def apply(self, values: Sequence[Any]) -> Any:
         """The results and residuals on values of any kind."""
@@ -232,7 +238,7 @@ class Recording:
             bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
             if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
                 return pull_forward.function(bar, xs, position)
-            residuals = [xs[i] if where == "argument" else out[i] for where, i in self.parts.residual_sources]
+            residuals = [xs[i] if where == "argument" else out[i] for where, i in self.split.residual_sources]
             return _scatter(self.run_backward(*residuals, *self._given(bar)), self.needs, len(xs))
 
         return replace(forward, joint=as_formula(joint), rules={})
@@ -249,24 +255,24 @@ class Recording:
     def reused_results(self) -> list[int]:
         """The results that the backward program reads."""
         count = len(self.of.out_specs)
-        return sorted({i for where, i in self.parts.residual_sources if where == "result" and i < count})
+        return sorted({i for where, i in self.split.residual_sources if where == "result" and i < count})
 
     @functools.cached_property
     def residual_places(self) -> list[int]:
         """Where a node has each residual among what it saves."""
         inputs, count = len(self.forward.specs), len(self.of.out_specs)
-        last = inputs + len(self.parts.forward.outputs) - count
+        last = inputs + len(self.split.forward.outputs) - count
         results = {i: last + n for n, i in enumerate(self.reused_results)}
         return [
             i if where == "argument" else results[i] if i < count else inputs + i - count
-            for where, i in self.parts.residual_sources
+            for where, i in self.split.residual_sources
         ]
 
     @lazy
     def call(self) -> PlannedCall:
         """What all nodes of direct calls share: their rule, its arguments' specs, and the step of a backward pass."""
         of, count = self.of, len(self.of.staged.inputs)
-        outs = [spec_of(x) for x in self.parts.forward.outputs]
+        outs = [spec_of(x) for x in self.split.forward.outputs]
         specs = (*self.forward.specs, *outs[len(of.out_specs) :], *(outs[i] for i in self.reused_results))
 
         def joint(bar: Any, xs: Any, position: Any) -> Any:
@@ -280,14 +286,27 @@ class Recording:
         found.step = self.step
         return found
 
+    @lazy
+    def parts(self) -> list[PlannedCall]:
+        """The same for each result's own node, if there are several."""
+        made = []
+        for i, spec in enumerate(self.of.out_specs):
+            made.append(PlannedCall(PartRule(self.call.rule.op, i), (), {}, spec))
+            made[i].step = functools.partial(_step_of_part, i, len(self.of.out_specs))
+        return made
+
     def step(self, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
         """One step of a plain backward pass: pull and accumulate."""
         given = [kept[i] for i in self.residual_places]
-        given.append(bar)
+        if type(bar) is ResultCotangents:
+            pairs = zip(bar.bars, self.of.out_specs, strict=True)
+            given += [zeros(s) if b is None else b for b, s in pairs if s.inexact]
+        else:
+            given.append(bar)
         call, constants = self.backward
         shares = call(*given, *constants)
-        if shares is False:  # a cotangent that is a view
-            given[-1] = as_native_contiguous(bar, spec_of(bar))
+        if shares is False:  # cotangents that are views
+            given = [as_native_contiguous(x, spec_of(x)) for x in given]
             shares = call(*given, *constants)
         if type(shares) is not list:
             shares = self.run_backward(*given)
@@ -298,9 +317,18 @@ class Recording:
     @lazy
     def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         """A direct call of the backward program, and its last arguments."""
-        found = self.run_backward.find(*self.parts.backward.inputs)
+        found = self.run_backward.find(*self.split.backward.inputs)
         direct = found.code.direct if found.is_prepared else None
         return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
+
+
+def _step_of_part(
+    index: int, count: int, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any
+) -> None:
+    """The cotangent of one result takes its place among those of the others."""
+    (parent,) = parents
+    found, held = ResultCotangents(index, count, bar), parent.bar
+    parent.bar = found if held is waiting else accumulate(held, found)
 
 
 def _save_slopes(staged: Program) -> Program:

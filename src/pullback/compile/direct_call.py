@@ -12,7 +12,6 @@ from ..arrays.node import Node, user_line
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..ops.record import part_node
 from ..settings import PLAIN, modes
 from .as_op import CompiledOp, Recording
 from .stage.captures import as_native_contiguous
@@ -109,8 +108,8 @@ class DirectCall:
         op = self._op()
         if not self._takes_tensors or not op.saves_residuals:
             return None
-        needs = tuple(i for i, mark in enumerate(marks) if mark == TRACKED)
-        if not op.reached(needs):
+        needs = op.reached_arguments([i for i, mark in enumerate(marks) if mark == TRACKED])
+        if not needs:
             return self._find_unrecorded()
         recording = op.recording(needs)
         forward = recording.forward
@@ -165,7 +164,7 @@ class _Variant:
 class Recorder:
     """Puts results of a direct call on the tape: one node, and a part node for each result if there are several."""
 
-    __slots__ = ("_bare", "_call", "_constants", "_count", "_linked", "_needs", "_reused", "_rule", "_spec")
+    __slots__ = ("_bare", "_call", "_constants", "_count", "_needs", "_parts", "_reused", "_rule", "_spec")
 
     def __init__(self, recording: Recording, marks: bytes, constants: tuple[Any, ...]) -> None:
         self._needs, self._call, self._reused = recording.needs, recording.call, recording.reused_results
@@ -174,7 +173,9 @@ class Recorder:
         #: Arrays that their owner may still write to.
         self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
         specs = tuple(make_spec(s.shape, s.dtype) for s in recording.of.out_specs)
-        self._count, self._linked = len(specs), recording.of.reached(self._needs)
+        self._count = len(specs)
+        several = recording.of.reached(self._needs) if len(specs) > 1 else []
+        self._parts = [(i, recording.parts[i], specs[i]) for i in several]
         self._spec: Any = specs[0] if len(specs) == 1 else specs
 
     def link(self, leaves: Sequence[Any], found: list[Any]) -> list[Any]:
@@ -199,8 +200,10 @@ class Recorder:
         if self._count == 1:
             found[0].node = node
         else:
-            for i in self._linked:
-                found[i].node = part_node(node, i, found[i].spec)
+            for i, call, spec in self._parts:
+                found[i].node = part = Node()
+                part.rule, part.call, part.parents, part.kept, part.spec = call.rule, call, (node,), (), spec
+                part.order, part.bar, part.code, part.lasti = node.order + 1, None, node.code, node.lasti
         return found
 
 

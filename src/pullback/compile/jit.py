@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -140,10 +141,10 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
-        if last is not None and not kwargs and last.plan is not None and last.direct is not None:
+        if last is not None and not kwargs and last.plan is not None:
             leaves: list[Any] = []
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
-                found = last.direct(leaves)
+                found = last.call_with_states(leaves) if last.states else last.direct(leaves)
                 if found is not None:
                     return last.finish(found)
         return self._call(args, kwargs)
@@ -168,7 +169,7 @@ class Jitted:
         if entry.plan is None and not kwargs and not static:
             entry.plan = plan_arguments(args)
         self.last = entry
-        found = None if entry.direct is None else entry.direct(values)
+        found = entry.call_with_states(values) if entry.states else entry.direct(values)
         return unflatten(entry.structure, entry.run(values) if found is None else found)
 
     def find(self, *args: Any, **kwargs: Any) -> Specialization:
@@ -339,7 +340,7 @@ class Specialization:
 
     def is_current(self) -> bool:
         """Whether nothing that f read when it was traced has changed."""
-        return self.closure.is_unchanged() and all(not s.specs or s.read() is not None for s in self.states)
+        return self.closure.is_unchanged() and self._read_states() is not None
 
     def check_self_changes(self, before: Sequence[Specialization]) -> None:
         """If f itself changed what it reads while it was traced (a counter, a cache), a second trace shows whether its
@@ -365,28 +366,45 @@ class Specialization:
         """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
         return self._find_runner()
 
-    @functools.cached_property
+    @lazy
     def is_prepared(self) -> bool:
         """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
         arrays = [c for c in self.captured if type(c) is not Tensor]
         prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
-        return (
-            prepared and self.ambient_limit is None and not self.states and all(s.weak is None for s in self.specs)
-        )  # fmt: skip
+        return prepared and self.ambient_limit is None and all(s.weak is None for s in self.specs)
 
-    @functools.cached_property
-    def direct(self) -> DirectCall | None:
-        """Calls on arrays and tensors as they are."""
+    @lazy
+    def direct(self) -> Callable[[Sequence[Any]], list[Any] | None]:
+        """The program on arrays and tensors as they are; None where only `run` is right."""
         if not self.is_prepared:
-            return None
+            return _call_never
         # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
         takes_tensors = not self.donated and not self.has_impure_ops
-        return DirectCall(lambda: self.code, lambda: self.as_op, self.captured, self.count, takes_tensors)
+        form = weakref.ref(self)  # no cycle: native code is freed with the function
+        count = len(self.graph.outputs)
+        return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors)  # type: ignore[union-attr]
+
+    def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
+        """A direct call of a function that sets variables besides."""
+        given = self._read_states()
+        found = None if given is None else self.direct([*leaves, *given])
+        return None if found is None else self._store_states(found)
+
+    def _read_states(self) -> list[Any] | None:
+        """What the states are now, as inputs of the program; None if one is not of the kind that was traced."""
+        found: list[Any] = []
+        for state in self.states:
+            if state.specs:
+                leaves = state.read()
+                if leaves is None:
+                    return None
+                found += leaves
+        return found
 
     @property
     def has_fast_path(self) -> bool:
         """Whether later calls go to native code without the tree package."""
-        return self.plan is not None and self.direct is not None
+        return self.plan is not None and self.is_prepared
 
     def _find_runner(self) -> Runner:
         """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
@@ -429,7 +447,7 @@ class Specialization:
         return pairs
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        every = [*values, *(x for state in self.states if state.specs for x in state.read() or ()), *self.captured]
+        every = [*values, *(self._read_states() or ()), *self.captured]
         if not any(isinstance(v, Value) for v in every):
             return self._store_states(self.compute(*every))
         if self.has_impure_ops:  # the programs of its derivatives would run them again
@@ -510,6 +528,10 @@ class Specialization:
         if self.code.compilation is None:
             raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
         return self.code.compilation
+
+
+def _call_never(leaves: Sequence[Any]) -> None:
+    """No direct call is right."""
 
 
 def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:

@@ -38,12 +38,12 @@ class NativeForm:
 
     def __init__(self, entry: Specialization, is_closed: bool) -> None:
         self.entry = entry
-        self.direct = entry.direct
+        self.direct = entry.call_with_states if entry.states else entry.direct
         self.finish = entry.finish
         self.is_current = _always if is_closed else entry.is_current
 
     def run(self, values: list[Any]) -> Any:
-        found = None if self.direct is None else self.direct(values)
+        found = self.direct(values)
         return self.finish(self.entry.run(values) if found is None else found)
 
 
