@@ -1,8 +1,8 @@
 """Compiled programs with all their memory beside pages that nobody may touch; run by `test_guard_pages.py`.
 
-`python guarded.py PLACE MACHINE FIRST STEP PROGRAMS`: memory at the "start" or the "end" of its pages, code for one of
-MACHINES, every STEP-th sample of the ops from FIRST on, and so many random and composed programs. A touch kills the
-process; its last line says what ran.
+`python guarded.py PLACE MACHINE FIRST STEP PROGRAMS [varying]`: memory at the "start" or the "end" of its pages, code
+for one of MACHINES, every STEP-th sample of the ops from FIRST on, and so many random and composed programs; with
+"varying", in code in which everything varies that could. A touch kills the process; its last line says what ran.
 """
 
 import ctypes
@@ -84,8 +84,8 @@ def build_for(machine):
         return
     target.vector_bytes = link.vector_bytes = lambda: width
 
-    def other(llvm):
-        return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=3)
+    def other(llvm, level=3):
+        return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features="", opt=level)
 
     link._target_machine = other
 
@@ -146,7 +146,37 @@ def products():
         yield f"turned product {m} {n} {k}", lambda a, c: a @ c.T, (a, c)
 
 
-def main(place, machine, first, step, count):
+def step_rows(guarded):
+    """Steps of an optimizer over parameters of many lengths, which read, write and sum up rows."""
+    import pullback as pb
+    from pullback.compile.cpu import row_table
+    from pullback.compile.cpu.rows import CHUNK
+    from pullback.optim.stateful import native_step
+
+    rng = np.random.default_rng(0)
+    sizes = [*range(1, 20), *range(CHUNK - 2, CHUNK + 3), 3 * CHUNK - 1, 3 * CHUNK]
+    rule = pb.optim.chain(pb.optim.clip_by_global_norm(1.0), pb.optim.adam(0.1))
+    for dtype in ("f", "d"):
+        print("rows", dtype, flush=True)
+        values, grads = ([rng.normal(size=n).astype(dtype) for n in sizes] for _ in range(2))
+        found = []
+        for jit in (None, False):
+            tensors = [pb.tensor(x, requires_grad=True) for x in values]
+            opt = pb.optim.Optimizer(rule, tensors, jit=jit)
+            held = [t.value for t in tensors]  # so that the step works on copies
+            native_step.np = Numpy(array=lambda x, *rest, **how: guarded.copy(x)) if jit is None else np
+            row_table.np = Numpy(zeros=guarded.empty) if jit is None else np
+            opt.apply_gradients(list(zip(tensors, grads, strict=True)))
+            assert (opt.groups[0]._native is not None) == (jit is None)
+            found.append([t.value.copy() for t in tensors])
+            del held, opt, tensors
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+        guarded.free()
+
+
+def main(place, machine, first, step, count, how=""):
+    from marked import everything_varies
     from test_compiled import same
 
     from pullback.compile.cpu import runner
@@ -154,6 +184,8 @@ def main(place, machine, first, step, count):
     from pullback.compile.lower import fuse
 
     build_for(machine)
+    if how == "varying":
+        everything_varies()
     guarded = Guarded(place)
     for what, f, args in (
         *products(),
@@ -174,6 +206,7 @@ def main(place, machine, first, step, count):
         same(found, wanted if isinstance(wanted, (tuple, list)) else [wanted], 3e-4 if single else 1e-9)
         del entry, found
         guarded.free()
+    step_rows(guarded)
     assert guarded.count > 10
     print("done")
 

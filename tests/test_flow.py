@@ -221,7 +221,7 @@ def test_a_donated_carry_is_written_in_place():
 
 def test_a_loop_over_what_the_array_library_computes():
     f = lambda a: pb.fori_loop(0, 3, lambda i, x: pb.linalg.inv(x) + a, a)  # noqa: E731
-    a = np.eye(3) + 0.1
+    a = np.eye(3) + 0.1j
     compiled = pb.jit(f)
     agree(compiled(a), f(a))
     assert "by NumPy" in compiled.lower(a).explain()

@@ -2,7 +2,9 @@
 never write to.
 """
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -12,9 +14,9 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
+from pullback.compile.cpu import row_table
 from pullback.compile.cpu.runtime.link import has_llvm
 from pullback.instrument import Instrument
-from pullback.optim.rule import leafwise_rule, stateless_rule
 from pullback.optim.stateful import leaf_program
 from pullback.settings import override_modes
 
@@ -436,8 +438,8 @@ def test_rules_of_your_own():
         return -factor[0] * g / (size + seen), {"seen": seen}
 
     mine = optim.chain(
-        leafwise_rule("mine", lambda p: {"seen": np.zeros(p.shape, p.dtype)}, step, flat=True),
-        stateless_rule("halved", lambda g, p: g / 2, flat=True),
+        optim.leafwise_rule("mine", lambda p: {"seen": np.zeros(p.shape, p.dtype)}, step, flat=True),
+        optim.stateless_rule("halved", lambda g, p: g / 2, flat=True),
     )
     for native, plain in zip(*run_both(mine, "float64"), strict=True):
         np.testing.assert_allclose(native, plain, rtol=1e-12, atol=1e-12)
@@ -448,6 +450,26 @@ def test_rules_of_your_own():
         step_once(v, other)
         np.testing.assert_allclose(w.detach().numpy(), v.detach().numpy(), rtol=1e-12)
     assert one.groups[0]._native is not None
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda g, p: -g / pb.sqrt(pb.mean(g * g)),
+        lambda g, p: -g / g.size,
+        lambda g, p: -pb.cumsum(g),
+        lambda g, p: -g * np.arange(g.size),
+        lambda g, p: -g * pb.max(abs(g), axis=0, keepdims=True),
+    ],
+)
+def test_a_rule_that_depends_on_the_length_of_a_row_steps_op_by_op(update):
+    found = []
+    for jit in (None, False):
+        w = pb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        opt = optim.Optimizer(optim.stateless_rule("mine", update, flat=True), [w], jit=jit)
+        step_once(w, opt)
+        found.append(w.tolist())
+    assert found[0] == found[1]
 
 
 def test_a_rule_that_looks_at_its_numbers_still_steps_natively():
@@ -530,6 +552,50 @@ def test_steps_in_threads():
     assert alone == together
 
 
+def test_a_compiled_function_reads_what_it_was_called_with():
+    """While native code lets others run, here in an op that Python executes, an optimizer may step its argument."""
+    w = pb.tensor(np.full(50, 5.0), requires_grad=True)
+    w.grad = pb.tensor(np.ones(50))
+    opt = optim.SGD([w], lr=1.0)
+    opt.step()
+
+    @pb.custom_op(pure=True)
+    def step_meanwhile(x):
+        opt.step()
+        return np.asarray(x) + 1.0
+
+    step_meanwhile.def_spec(lambda x: x)
+
+    def f(x):
+        rounds = pb.fori_loop(0, 3, lambda i, s: step_meanwhile(s), 0 * pb.sum(x))
+        return pb.sum(x * rounds)
+
+    with pb.no_grad():
+        assert float(pb.jit(f)(w)) == 50 * 4.0 * 3
+    assert w.tolist() == [1.0] * 50
+
+
+@pytest.mark.parametrize("name", ["adam", "labels", "by global norm"])
+def test_long_steps_have_the_same_bits_on_any_number_of_threads(name, monkeypatch):
+    monkeypatch.setattr(row_table, "_MIN_CHUNKS", 2)
+    values, all_grads = numbers("float32", 3)
+    makers = RULES | SUMMING_RULES
+    before, found = pb.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            pb.set_num_threads(count)
+            tensors = parameters(values)
+            opt = optim.Optimizer(makers[name](), tensors)
+            found.append(trained(opt, tensors, all_grads))
+            native = opt.groups[0].native_step()
+            assert max(part.table.blocks for part in native.parts) > 1
+    finally:
+        pb.set_num_threads(before)
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
 def test_a_closure_and_extra_arguments():
     w, opt = quadratic((3,))
 
@@ -543,6 +609,44 @@ def test_a_closure_and_extra_arguments():
     assert float(opt.step(closure).detach()) == pytest.approx(before)
     assert opt.groups[0]._native is not None
     opt.step(value=1.0)
+
+
+def test_a_tensor_of_a_group_may_be_replaced():
+    w, opt = quadratic((3,))
+    step_once(w, opt)
+    v = opt.groups[0].tensors[0] = pb.tensor(np.ones(3), requires_grad=True)
+    before = w.tolist()
+    step_once(v, opt)
+    assert w.tolist() == before
+    assert v.tolist() != [1.0] * 3
+    opt.groups[0].tensors.append(w)
+    w.grad = pb.tensor(np.ones(3))
+    with pytest.raises(ValueError, match="longer"):  # as op by op
+        opt.step()
+
+
+@pytest.mark.parametrize("twin", [copy.deepcopy, lambda opt: pickle.loads(pickle.dumps(opt))])
+def test_copies_of_an_optimizer_step_on_their_own(twin):
+    w, opt = quadratic((3,))
+    step_once(w, opt)
+    other = twin(opt)
+    v = other.groups[0].tensors[0]
+    v.requires_grad = True
+    step_once(v, other)
+    assert v.tolist() != w.tolist()
+    assert int(opt.groups[0].state[0].steps) == 1
+    assert int(other.groups[0].state[0].steps) == 2
+    step_once(w, opt)
+    assert v.tolist() == w.tolist()
+
+
+def test_native_code_may_be_turned_off():
+    w, opt = quadratic((3,))
+    with pb.native(False):
+        step_once(w, opt)
+    assert opt.groups[0]._native is None
+    step_once(w, opt)
+    assert opt.groups[0]._native is not None
 
 
 def test_an_optimizer_frees_what_it_holds():

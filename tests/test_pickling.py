@@ -143,6 +143,19 @@ def frozen_second(params):
     return [False, True]
 
 
+def momentum_slots(p):
+    return {"momentum": np.zeros(p.shape)}
+
+
+def momentum_step(g, slots, p, t):
+    m = 0.5 * slots["momentum"] + g
+    return -0.1 * m, {"momentum": m}
+
+
+def halve(g, p):
+    return g / 2
+
+
 #: What makers of rules are given beside what has a default; a rate otherwise.
 GIVEN = {
     "adaptive_clip": (0.1,),
@@ -155,6 +168,8 @@ GIVEN = {
     "clip_by_norm": (1.0,),
     "clip_by_value": (1.0,),
     "freeze": (frozen_second,),
+    "leafwise_rule": ("mine", momentum_slots, momentum_step),
+    "stateless_rule": ("halved", halve),
     "lookahead": (pb.optim.sgd(0.1),),
     "masked": (pb.optim.sgd(0.1), frozen_second),
     "multi_steps": (pb.optim.sgd(0.1), 2),

@@ -61,8 +61,11 @@ class Hooks:
     """
 
     __slots__ = ("__weakref__", "entries")
+    #: Whether any were ever made: most programs have none, and no pass looks for them.
+    exist: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        Hooks.exist = True
         self.entries: dict[int, tuple[str, Callable[..., Any]]] = {}
 
 

@@ -141,6 +141,11 @@ class CompiledOp:
         alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
         return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
 
+    def reached_arguments(self, some: Sequence[int]) -> tuple[int, ...]:
+        """Those of some arguments that a cotangent of any result reaches; the others get none, rather than zeros."""
+        every = functools.reduce(operator.or_, self.reaches, 0)
+        return tuple(i for i in some if every >> i & 1)
+
     def reached(self, needs: tuple[int, ...]) -> list[int]:
         """The results from which a cotangent reaches one of some arguments."""
         tracked = sum(1 << i for i in needs)
@@ -189,7 +194,7 @@ class CompiledOp:
         if not modes().grad or not self.floating:
             return ()
         tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
-        return tuple(i for i in tensors if self.specs[i].inexact)
+        return self.reached_arguments(tensors)
 
 
 class Recording:

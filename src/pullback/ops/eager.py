@@ -21,7 +21,7 @@ from ..arrays.value import Value
 from ..settings import PLAIN, UNRECORDED, modes
 from .dispatch import apply, as_value
 from .op import BOTH, OUT, SECOND, Op
-from .plans import Plans, learn, make_plan, new_table
+from .plans import Plans, choose_kept, learn, make_plan, new_table
 
 _getframe = sys._getframe
 _ndarray = np.ndarray
@@ -151,21 +151,22 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
         n: Any
         m: Any
         if type(x) is Tensor:
-            spec, a, n = x.spec, x.value, x.node
+            spec = x.spec
+            a, n = x.value, x.node
             if type(y) is Tensor:
-                b, m = y.value, y.node
-                plain = spec is y.spec and spec.plain is not None
-                if not plain and (plan := plans.get((spec.number, y.spec.number))) and modes() is PLAIN:
+                if spec is not y.spec and (plan := plans.get((spec.number, y.spec.number))) and modes() is PLAIN:
                     run = plan.record  # type: ignore[union-attr]
                     if run is not None:
                         return run(x, y)
+                b, m = y.value, y.node
+                plain = spec is y.spec and spec.plain is not None
             else:
-                b, m = _weak_constant(spec, y), None
-                plain = b is not None
+                m = None
+                plain = (b := _weak_constant(spec, y)) is not None
         elif type(y) is Tensor:
             spec, b, m = y.spec, y.value, y.node
-            a, n = _weak_constant(spec, x), None
-            plain = a is not None
+            n = None
+            plain = (a := _weak_constant(spec, x)) is not None
         elif type(x) is _ndarray and type(y) is _ndarray:
             return _compute_raw(op, ufunc, x, y)
         else:
@@ -186,24 +187,28 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
             return out
         out.node = node = Node()
         if n is None:
-            node.rule = rule = right
+            rule = right
             node.parents = (m,)
             node.order = m.order + 1
         elif m is None:
-            node.rule = rule = left
+            rule = left
             node.parents = (n,)
             node.order = n.order + 1
         else:
-            node.rule = rule = both
+            rule = both
             node.parents = (n, m)
-            node.order = (n.order if n.order > m.order else m.order) + 1
+            i, j = n.order, m.order
+            node.order = i + 1 if i > j else j + 1
+        node.rule = rule
         keeps = rule.keeps
-        if keeps is BOTH:
+        if not keeps:
+            node.kept = ()
+        elif keeps is BOTH:
             node.kept = (a, b)
         elif keeps is SECOND:
             node.kept = (b,)
         else:
-            node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
+            node.kept = choose_kept(keeps, value, a, b)
         node.spec = spec
         node.bar = node.call = None
         frame = _getframe(depth)

@@ -70,11 +70,13 @@ class Join:
 
 class Matrix(NamedTuple):
     """A routine on each matrix of a stack, by a name under which a target may have it; about `weight` multiplications
-    for each element of the first argument and column of the result.
+    for each element of the first argument and column of the result. `overwrites`: it works in place of its last
+    argument, so that the result should lie in memory as that does.
     """
 
     routine: str
     weight: float = 1.0
+    overwrites: bool = False
 
 
 class Name:

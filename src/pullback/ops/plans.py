@@ -201,6 +201,13 @@ def _evaluator(compute: Callable[..., Any], spec: Spec, status: str = "") -> Cal
     return evaluate
 
 
+def choose_kept(keeps: tuple[int, ...], out: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """What a rule of two arguments saves. A function of its own: where a comprehension refers to variables, they become
+    cells, which are slower.
+    """
+    return tuple([out if k == OUT else y if k else x for k in keeps])
+
+
 def _unary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[[Tensor], Tensor]:
     call, spec = calls.tracking(0), calls.spec
     rule = call.rule
@@ -271,7 +278,7 @@ def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Calla
         elif keeps is SECOND:
             node.kept = (b,)
         else:
-            node.kept = tuple([value if k == OUT else b if k else a for k in keeps]) if keeps else ()
+            node.kept = choose_kept(keeps, value, a, b) if keeps else ()
         node.spec = spec
         node.bar = None
         frame = _getframe(2)

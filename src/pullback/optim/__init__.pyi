@@ -13,7 +13,10 @@ from .algorithms.momentum import lion as lion, rprop as rprop, sgd as sgd, trace
 from .algorithms.muon import muon as muon, newton_schulz as newton_schulz
 from .algorithms.natural_gradient import natural_gradient as natural_gradient
 from .algorithms.shampoo import shampoo as shampoo
-from .rule import apply_updates as apply_updates, chain as chain, Rule as Rule, State as State
+from .rule import (
+    apply_updates as apply_updates, chain as chain, leafwise_rule as leafwise_rule, Rule as Rule, State as State,
+    stateless_rule as stateless_rule,
+)
 from .stateful.constructors import (
     AdaDelta as AdaDelta, Adafactor as Adafactor, AdaGrad as AdaGrad, Adam as Adam, Adamax as Adamax, AdamW as AdamW,
     LAMB as LAMB, LARS as LARS, LBFGS as LBFGS, Lion as Lion, Muon as Muon, NAdam as NAdam, RAdam as RAdam,

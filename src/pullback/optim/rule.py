@@ -269,8 +269,15 @@ def check_state_pair(state: Any, name: str) -> tuple[State, Any]:
     return state[0], state[1]
 
 
+@picklable
 def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any], flat: bool = False) -> Rule:
-    """A rule without a state: `update_leaf(gradient, parameter)` for each leaf. `flat` as in `leafwise_rule`."""
+    """A rule without a state: `update_leaf(gradient, parameter)` for each leaf. `flat` as in `leafwise_rule`.
+
+    >>> import numpy as np, pullback as pb
+    >>> rule = pb.optim.stateless_rule("cubed", lambda g, p: -0.1 * g**3, flat=True)
+    >>> rule.update(np.array([1.0, 2.0]), rule.init(np.zeros(2)), np.zeros(2))[0]
+    array([-0.1, -0.8])
+    """
 
     def advance(grads: Any, state: Any, params: Any, extra: Mapping[str, Any]) -> tuple[Any, Any]:
         leaves, structure = flatten(params)
@@ -284,6 +291,7 @@ def stateless_rule(name: str, update_leaf: Callable[[Any, Any], Any], flat: bool
     return rule
 
 
+@picklable
 def leafwise_rule(
     name: str,
     start: Callable[[Any], dict[str, Any]],
@@ -293,7 +301,20 @@ def leafwise_rule(
 ) -> Rule:
     """A rule that treats each parameter alone: `start(p)` are its slots, `step(g, slots, p, t)` returns (update, slots)
     in the t-th step, counted from 1. A rule that does not use t need not count. One that is `flat` does the same with
-    a parameter's elements in one row: slots are numbers or like p, and what it sums up, it sums over all of p.
+    a parameter's elements in one row: slots are numbers or like p, and what it sums up, it sums over all of p. An
+    `Optimizer` steps by it natively.
+
+    >>> import numpy as np, pullback as pb
+    >>> def step(g, slots, p, t):
+    ...     largest = pb.maximum(slots["largest"], abs(g))
+    ...     return -g / (largest * t), {"largest": largest}
+    >>> rule = pb.optim.leafwise_rule("by largest", lambda p: {"largest": pb.zeros_like(p)}, step, flat=True)
+    >>> w = pb.tensor([3.0, 4.0], requires_grad=True)
+    >>> optimizer = pb.optim.Optimizer(rule, [w])
+    >>> for _ in range(2):
+    ...     optimizer.apply_gradients([(w, [2.0, 0.5])])
+    >>> w
+    tensor([1.5, 2.5], dtype=float64, requires_grad=True)
     """
 
     def begin(params: Any) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
 LARGEST_CONSTANT = 1 << 12
-#: Beside the largest value of a program, one with this part of its elements is small.
+#: Beside a value, one with this part of its elements is small.
 SMALL_SHARE = 64
 _VIEWS = broadcast_op, reshape_op
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
@@ -57,10 +58,19 @@ def optimize(program: Program) -> Program:
     trusted = {id(e) for e in program.equations}
     seen = [program]  # ids stay valid while their objects live
     for run in PASSES:
-        program = verify_program(run(program), trusted)
-        trusted |= {id(e) for e in program.equations}
-        seen.append(program)
+        changed = run(program)
+        if changed is not program:
+            program = verify_program(changed, trusted)
+            trusted |= {id(e) for e in program.equations}
+            seen.append(program)
     return program
+
+
+def _with_equations(program: Program, equations: Sequence[Equation]) -> Program:
+    """The program with these equations; itself if they are its own."""
+    if len(equations) == len(program.equations) and all(map(is_, equations, program.equations)):
+        return program
+    return dataclasses.replace(program, equations=tuple(equations))
 
 
 def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | None]) -> Program:
@@ -75,6 +85,8 @@ def _rewrite(program: Program, replace: Callable[[Equation], Sequence[Any] | Non
         else:
             for old, new in zip(e.results, values, strict=True):
                 names.substitute(old, new)
+    if not names.known:
+        return program
     return dataclasses.replace(program, equations=tuple(kept), outputs=tuple(names.lookup(o) for o in program.outputs))
 
 
@@ -168,7 +180,11 @@ def absorb_numbers(program: Program) -> Program:
         if all(x is None or x is a for x, a in zip(found, e.args, strict=True)) and e.op is not broadcast_op:
             return e
         result = e.results[0]
-        if None not in found and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e)):
+        if (
+            None not in found
+            and result.spec.weak is None
+            and (e.op is broadcast_op or e.op is reshape_op or _is_plain_elementwise(e))
+        ):
             number = found[0] if e.op.family != "elementwise" else compute(e.op, found, e.static)
             numbers[id(result)] = np.asarray(number, result.spec.dtype)
             return Equation(e.results, broadcast_op, (numbers[id(result)],), {"shape": result.spec.shape})
@@ -178,7 +194,7 @@ def absorb_numbers(program: Program) -> Program:
         shape = broadcast_shape(e.op.name, *(spec_of(a).shape for a in args))
         return Equation(e.results, e.op, args, e.static) if shape == result.spec.shape else e
 
-    return dataclasses.replace(program, equations=tuple(map(rewrite, program.equations)))
+    return _with_equations(program, list(map(rewrite, program.equations)))
 
 
 def _is_plain_elementwise(e: Equation) -> bool:
@@ -214,7 +230,7 @@ def replace_full_scatters(program: Program) -> Program:
         whole = all(entry is None or entry == slice(None) for entry in e.static["index"])
         return Equation(e.results, reshape_op, e.args, {"shape": e.results[0].spec.shape}) if whole else e
 
-    return dataclasses.replace(program, equations=tuple(rewrite(e) for e in program.equations))
+    return _with_equations(program, list(map(rewrite, program.equations)))
 
 
 def merge_equal(program: Program) -> Program:
@@ -237,8 +253,8 @@ def merge_equal(program: Program) -> Program:
 def drop_repeated_masks(program: Program) -> Program:
     """Drop selections that change nothing: cotangents are masked at every op."""
     masks = Masks(program)
-    once = dataclasses.replace(program, equations=tuple(map(masks.select_once, program.equations)))
-    return _rewrite(once, Masks(once).find_selected)
+    once = _with_equations(program, list(map(masks.select_once, program.equations)))
+    return _rewrite(once, (masks if once is program else Masks(once)).find_selected)
 
 
 def drop_unused(program: Program) -> Program:
@@ -254,26 +270,45 @@ def drop_unused(program: Program) -> Program:
 
 def hoist_small(program: Program) -> Program:
     """Move what depends on small values alone (a learning rate, the labels of rows) before everything else, so that it
-    does not separate two loops that could be fused. Scalars are small; so is what is small beside the largest value.
+    does not separate two loops that could be fused. Scalars are small; so is what is small beside the values it is
+    broadcast to, which for the labels of rows does not depend on the number of rows.
     """
-    sizes = [s.spec.size for e in program.equations for s in e.results]
-    few = max([1, *sizes, *(s.spec.size for s in program.inputs)]) // SMALL_SHARE
-    early = {id(x) for x in program.inputs if x.spec.size <= max(1, few)}
+    reach = _find_reach(program)
+
+    def is_small(s: Symbol) -> bool:
+        return s.spec.size <= max(1, reach.get(id(s), 0) // SMALL_SHARE)
+
+    early = {id(x) for x in program.inputs if is_small(x)}
 
     def is_early(e: Equation) -> bool:
-        pure = e.op.effects is PURE and not any(isinstance(v, Program) for v in e.static.values())
-        alone = e.op.family == "elementwise" or isinstance(e.op.form, Cast | Reduce | Gather) or e.op in _VIEWS
-        small = all(s.spec.size <= max(1, few) for s in e.results)
-        return pure and alone and small and all(id(a) in early or not isinstance(a, Symbol) for a in e.args)
+        if not all(id(a) in early or not isinstance(a, Symbol) for a in e.args):
+            return False
+        alone = _goes_along(e) or isinstance(e.op.form, Reduce)
+        return alone and e.op.effects is PURE and all(map(is_small, e.results))
 
     first, rest = [], []
     for e in program.equations:
         if is_early(e):
-            early |= {id(s) for s in e.results}
+            early.update(map(id, e.results))
             first.append(e)
         else:
             rest.append(e)
-    return dataclasses.replace(program, equations=(*first, *rest))
+    return _with_equations(program, [*first, *rest])
+
+
+def _goes_along(e: Equation) -> bool:
+    """Whether the result is at least as large as what it is computed of."""
+    return e.op.family == "elementwise" or isinstance(e.op.form, Cast | Gather) or e.op in _VIEWS
+
+
+def _find_reach(program: Program) -> dict[int, int]:
+    """The size of the largest value to which each is broadcast."""
+    reach: dict[int, int] = {}
+    for e in reversed(program.equations):
+        if _goes_along(e):
+            size = max(max(s.spec.size, reach.get(id(s), 0)) for s in e.results)
+            reach |= {id(a): max(size, reach.get(id(a), 0)) for a in e.args}
+    return reach
 
 
 def _has_axes(x: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
+from ..ops.shape.reshaping import reshape_op
 from .ir import Equation, Program, Symbol
 from .passes import drop_unused, fold_constants, merge_equal
 
@@ -45,7 +46,8 @@ def split_forward_backward(
     # what the backward part needs of the forward part
     crossing = {id(a): a for e in late for a in e.args if isinstance(a, Symbol) and id(a) not in made}
     crossing |= {id(s): s for s in shares if isinstance(s, Symbol) and id(s) not in made}
-    recomputed = _choose_recomputed(early, crossing, places.keys(), is_cheap)
+    taken = _take_from_results(early, crossing, places)
+    recomputed = taken + _choose_recomputed(early, crossing, places.keys(), is_cheap)
     saved = [s for s in crossing.values() if id(s) not in places]
     # what is recomputed may have been the only use of a forward value
     forward = drop_unused(Program(xs, tuple(early), (*outs, *saved)))
@@ -69,6 +71,21 @@ def _split_by_cotangent(equations: Sequence[Equation], bars: Sequence[Symbol]) -
     return early, late
 
 
+def _take_from_results(
+    early: Sequence[Equation], crossing: dict[int, Symbol], places: dict[int, tuple[str, int]]
+) -> list[Equation]:
+    """Replace values in `crossing` whose reshape is a result by that result; returns equations that shape it back."""
+    shaped: list[Equation] = []
+    for e in early:
+        (out, *_), value = e.results, e.args[0] if e.args else None
+        is_result = e.op is reshape_op and places.get(id(out), ("", 0))[0] == "result"
+        if is_result and isinstance(value, Symbol) and id(value) in crossing and id(value) not in places:
+            del crossing[id(value)]
+            crossing[id(out)] = out
+            shaped.append(Equation((value,), reshape_op, (out,), {"shape": value.spec.shape}))
+    return shaped
+
+
 def _choose_recomputed(
     early: Sequence[Equation], crossing: dict[int, Symbol], found: Set[int], is_cheap: Callable[[Equation], bool]
 ) -> list[Equation]:
@@ -80,7 +97,8 @@ def _choose_recomputed(
         if id(result) not in crossing or id(result) in found or len(e.results) > 1 or not is_cheap(e):
             continue
         args = {id(a): a for a in e.args if isinstance(a, Symbol) and id(a) not in crossing}
-        if sum(a.spec.nbytes for i, a in args.items() if i not in found) <= result.spec.nbytes:
+        # what is small beside the result, such as statistics of rows, does not count
+        if 4 * sum(a.spec.nbytes for i, a in args.items() if i not in found) <= 5 * result.spec.nbytes:
             del crossing[id(result)]
             crossing |= args
             recomputed.append(e)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays.node import (
     DifferentiatedCall,
+    Hooks,
     Node,
     NodeCall,
     PlannedCall,
@@ -122,7 +123,7 @@ class Sweep:
             self._line = user_line(sys._getframe(1)) if self.create_graph else None
             self.wanted = None if targets is None else self._drop_unwanted(targets)
             # a node of the fast path has no call, and so no hooks
-            hooked = [n for n in self.order if n.call is not None and n.call.hooks is not None]
+            hooked = [n for n in self.order if n.call is not None and n.call.hooks is not None] if Hooks.exist else []
             self.hooks = HookRun(hooked, self.create_graph)
             if self.hooks.entries:
                 self.order = move_leaves_early(self.order, self.hooks)
@@ -160,21 +161,32 @@ class Sweep:
             raise
 
     def _run_claimed(self, order: Sequence[Node]) -> None:
-        """The plain case has its own loop, which is most of the cost of a small backward."""
-        retain, waiting = self.retain, self.waiting
-        # read once: the loop below runs a few hundred nanoseconds a node
-        plain = not self.create_graph and self.wanted is None and not self._watched
-        receive = self.receiver.receive if plain and self.targets is None and not self.hooks.entries else None
+        if not self.create_graph and not self._watched:
+            self._run_plain(order)
+            return
+        waiting = self.waiting
         for node in order:
             bar = node.bar
             node.bar = None
-            if plain and (type(bar) is _ndarray or (type(bar) is ResultCotangents and not bar.is_masked)):
+            self.visit(node, None if bar is waiting else bar)
+
+    def _run_plain(self, order: Sequence[Node]) -> None:
+        """The plain case has its own loop, which is most of the cost of a small backward."""
+        # read once: the loop below runs a few hundred nanoseconds a node
+        retain, waiting, array = self.retain, self.waiting, _ndarray
+        receive = self.receiver.receive if self.targets is None and not self.hooks.entries else None
+        partial = self.wanted is not None
+        for node in order:
+            bar = node.bar
+            node.bar = None
+            whole = type(bar) is array or (type(bar) is ResultCotangents and not bar.is_masked)
+            if whole and not (partial and has_unclaimed_parent(node)):
                 # one generated function a rule and its specs: pull and accumulation in a few NumPy calls
-                call, rule = node.call, node.rule
+                call = node.call
                 if call is None:
-                    kind = node.spec.plain
-                    step = rule.plain[kind] or _specialize(rule, kind)
-                elif rule is None and receive is not None:
+                    rule = node.rule
+                    step = rule.plain[node.spec.plain] or _specialize(rule, node.spec.plain)
+                elif node.rule is None and receive is not None:
                     receive(node, bar)
                     continue
                 else:
@@ -288,13 +300,14 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
     source.parents = tuple(roots)
     found = [source]
     # two passes that claim at once would each get a part
+    append = found.append
     with _claim_lock:
         for node in found:  # grows during the loop
-            for parent in filter_by_depth(floor, node.parents) if floor else node.parents:
+            for parent in node.parents if not floor else filter_by_depth(floor, node.parents):
                 bar = parent.bar
                 if bar is None:
                     parent.bar = waiting
-                    found.append(parent)
+                    append(parent)
                 # claimed by another pass: leave all to it
                 elif bar is not waiting:
                     release(found)
@@ -302,6 +315,11 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
     del found[0]
     found.sort(key=attrgetter("order"), reverse=True)
     return found
+
+
+def has_unclaimed_parent(node: Node) -> bool:
+    """Whether a node has a parent that takes no part, and so must not be added to."""
+    return any(parent.bar is None for parent in node.parents)
 
 
 def release(nodes: Iterable[Node]) -> None:

@@ -28,7 +28,7 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
     body: Program = e.static["body"]
     carries, constants, length = e.static["carries"], e.static["constants"], e.static["length"]
     changed = _changed_carries(body, carries)
-    numbers = _held_numbers(f, e.args[: carries + constants], changed)
+    numbers = _held_numbers(f, body, e.args[: carries + constants], changed)
     fixed = [i for i in range(carries + constants) if i not in changed and i not in numbers]
     rows = list(range(carries + constants, len(body.inputs)))
     ys = [i for i in range(carries, len(body.outputs)) if _is_used(f, e.results[i])]
@@ -53,7 +53,7 @@ def _lower_iterate(f: Fuser, e: Equation, lower: Lower) -> None:
 def _lower_repeat(f: Fuser, e: Equation, lower: Lower) -> None:
     condition, body, carries = e.static["condition"], e.static["body"], e.static["carries"]
     changed = _changed_carries(body, carries)
-    numbers = _held_numbers(f, e.args, changed)
+    numbers = _held_numbers(f, body, e.args, changed)
     order = [*changed, *(i for i in range(len(body.inputs)) if i not in changed and i not in numbers)]
     test = _lower_body(condition, order, [0], 0, lower, numbers)
     steps = _lower_body(body, order, changed, len(changed), lower, numbers)
@@ -93,9 +93,11 @@ def _is_used(f: Fuser, s: Symbol) -> bool:
     return id(s) in f.used
 
 
-def _held_numbers(f: Fuser, args: Sequence[Any], changed: Sequence[int]) -> dict[int, Any]:
+def _held_numbers(f: Fuser, body: Program, args: Sequence[Any], changed: Sequence[int]) -> dict[int, Any]:
     """The arguments that no round changes and that repeat one number, which the body then knows."""
-    bases = {i: f.base_value(a) for i, a in enumerate(args) if i not in changed}
+    # a weak input takes the dtype of what it meets, which an array does not
+    strong = [i for i in range(len(args)) if i not in changed and body.inputs[i].spec.weak is None]
+    bases = {i: f.base_value(args[i]) for i in strong}
     return {i: x for i, x in bases.items() if is_array(x) and not x.ndim}
 
 

@@ -33,8 +33,9 @@ from ..vocabulary import Weigher, computation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
 from .views import view_layouts
 
-#: The points from which on a domain is worth a look for a kernel over it, and among how many steps.
-LARGE_DOMAIN = 1 << 12
+#: The points from which on a domain is worth a look for a kernel over it (fewer stay in the nearest cache), and among
+#: how many steps.
+LARGE_DOMAIN = 1 << 14
 RECENT_STEPS = 8
 
 
@@ -326,11 +327,11 @@ class Fuser:
                 continue
             e = self.producer[id(base)]
             weight += self.cost(e)
-            # with two arrays to load, recomputing moves more memory than loading the result
-            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and sum(leaves.values()) > size):
+            # with two arrays to load, recomputing moves more memory than loading the result; statistics of rows are few
+            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and 4 * sum(leaves.values()) > 5 * size):
                 return False
             stack.extend(e.args)
-        return len(leaves) <= 1 or sum(leaves.values()) <= size
+        return len(leaves) <= 1 or 4 * sum(leaves.values()) <= 5 * size
 
     def cost(self, e: Equation) -> int:
         """What an equation weighs in a kernel; more than the limit for recomputing if it can be in none."""

@@ -36,10 +36,10 @@ def _value_of(e: Equation) -> Callable[..., Any]:
 
 def _append_step(
     f: Fuser, e: Equation, call: Callable[..., Any], args: tuple[Any, ...], made: Sequence[Spec],
-    routine: Routine | None = None,
+    routine: Routine | None = None, order: Sequence[int] | None = None,
 ) -> list[Layout]:  # fmt: skip
-    """Add a step for an equation; the memory of its results."""
-    outs = [f.new_layout(spec) for spec in made]
+    """Add a step for an equation; the memory of its results, whose axes may have an order."""
+    outs = [f.new_layout(spec, order if order is not None and len(order) == spec.ndim else None) for spec in made]
     f.steps.append(Host(e.op.name, call, args, tuple(outs), e.op.is_repeatable(e.static), routine))
     for layout in outs:
         f.note(len(f.steps) - 1, layout.buffer)
@@ -69,10 +69,21 @@ def lower_matrix(f: Fuser, e: Equation) -> None:
     if f.target.has_routine(by_factors, [spec_of(x) for x in (*e.args, *e.results)]):
         outs = _lower_by_factors(f, e, by_factors, made)
     else:
-        outs = _append_step(f, e, _value_of(e), tuple(_as_double(f, a) for a in e.args), made, _routine_of(e))
+        args = tuple(_as_double(f, a) for a in e.args)
+        order = _order_of(args[-1]) if e.op.form.overwrites else None
+        used = tuple(id(s) in f.used for s in e.results)
+        routine = Routine(e.op.form.routine, {**e.static, "used": used}, e.op.form.weight)
+        outs = _append_step(f, e, _value_of(e), args, made, routine, order)
     for s, layout in zip(e.results, outs, strict=True):
         same = layout.buffer.dtype == s.spec.dtype
         f.places[id(s)] = layout if same else f.copy_layout(layout, s.spec.dtype)
+
+
+def _order_of(x: Layout) -> list[int] | None:
+    """The order of axes of matrices that lie column by column; None for others."""
+    rank = len(x.shape)
+    in_columns = x.strides[-2] == 1 and x.shape[-2] > 1 and x.strides[-1] >= x.shape[-2]
+    return [*range(rank - 2), rank - 1, rank - 2] if in_columns else None
 
 
 def _widened(spec: Spec) -> Spec:

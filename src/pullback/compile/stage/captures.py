@@ -80,10 +80,16 @@ def _drop_repeats(x: Any) -> Any:
 
 def _repeated_number(x: Any) -> Any:
     """The number of which all elements of an array are copies, to the last bit; None if they differ."""
-    if type(x) is not _ndarray or not x.size or x.dtype.hasobject or not x.dtype.isnative:
+    if (
+        type(x) is not _ndarray
+        or not x.size
+        or x.dtype.kind not in "biuf"
+        or x.dtype.itemsize > 8
+        or not x.dtype.isnative
+    ):
         return None
-    number = x[(0,) * x.ndim]
+    bits = np.ascontiguousarray(x).reshape(-1).view(f"u{x.dtype.itemsize}")
     # most arrays that differ do so at once
-    if any(row.tobytes() != number.tobytes() * row.size for row in (x.flat[:8], x.reshape(-1))):
+    if not (bits[:8] == bits[0]).all() or not (bits == bits[0]).all():
         return None
-    return np.array(number)
+    return np.array(x[(0,) * x.ndim])

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from ...ops.forms import Cast
-from ...program.ir import Equation
+from ...program.ir import Equation, Symbol
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
 
+#: Up to this weight, what is computed of one array and statistics of it (a division by them) is not worth saving: it
+#: would be written, held, and read again.
+_MAX_ROW_WEIGHT = 4
+
 
 def is_cheap(e: Equation) -> bool:
-    """Whether recomputing a value costs less than loading it."""
+    """Whether recomputing a value costs less than saving it."""
     if e.op.kernel is not None:
-        return Weigher.weigh(e.op, len(e.args)) <= MAX_RECOMPUTE_WEIGHT
+        return Weigher.weigh(e.op, len(e.args)) <= (_MAX_ROW_WEIGHT if _scales_rows(e) else MAX_RECOMPUTE_WEIGHT)
     return isinstance(e.op.form, Cast) or is_view(e)
+
+
+def _scales_rows(e: Equation) -> bool:
+    """Whether one argument is as large as the result and the others are small beside it."""
+    sizes = [a.spec.size for a in e.args if isinstance(a, Symbol)]
+    size = e.results[0].spec.size
+    return sizes.count(size) == 1 and len(sizes) > 1 and 4 * (sum(sizes) - size) <= size

@@ -135,7 +135,7 @@ _triangular: Op = common.matrix_op(
     value=_triangular_value,
     spec=lambda a, b, lower, unit: _solve_spec(a, b, "triangular_solve"),
     joint=_pull_triangular,
-    form=Matrix("triangular_solve", 0.5),
+    form=Matrix("triangular_solve", 0.5, overwrites=True),
     push=_push_triangular,
     samples=_triangular_samples,
 )

@@ -16,8 +16,8 @@ from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
+from ...compile.cpu.rows import CHUNK, NotRowsError, RowCode, compile_rows, is_fold, is_same_for_rows
 from ...compile.cpu.target import cpu_target
-from ...compile.rows import CHUNK, NotRowsError, RowCode, compile_rows, is_fold
 from ...compile.stage.fingerprint import fingerprint
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise
@@ -112,28 +112,40 @@ def compile_leaf(choose: Callable[[Sequence[Any]], Rule], settings: Settings, la
     Its arrays are the parameter, the gradient and the rows of the state; its numbers those of the state, then the
     settings.
     """
+    staged, longer = (_stage_leaf(choose, settings, layout, dtype, n) for n in (CHUNK, 2 * CHUNK))
+    if not is_same_for_rows(staged, longer):
+        raise NotRowsError("the length of a row is part of the program.")
+    program = optimize(staged)
+    kept = len(layout.specs)
+    donated = {0: 0, **{i: i + 1 for i in range(1, kept + 1)}}
+    arrays = 2 + sum(map(layout.is_row, range(kept)))
+    return _find_code(program, arrays, donated), sum(map(is_fold, program.equations))
+
+
+def _stage_leaf(
+    choose: Callable[[Sequence[Any]], Rule], settings: Settings, layout: StateLayout, dtype: Any, length: int
+) -> Program:
+    """The step of a parameter of some length as a program, whose results replace the parameter and its state."""
     order = layout.rows_first()
-    row = make_spec((CHUNK,), np.dtype(dtype))
     kept = len(order)
 
     def step(p: Any, g: Any, *rest: Any) -> list[Any]:
         state = dict(zip(order, rest[:kept], strict=True))
-        rule = choose(rest[kept:])
-        update, after = rule.advance(g, unflatten(layout.structure, [state[i] for i in range(kept)]), p, {})
+        update, after = choose(rest[kept:]).advance(
+            g, unflatten(layout.structure, [state[i] for i in range(kept)]), p, {}
+        )
         found = flatten(after)[0]
         return [pointwise.add(p, update), *(as_value(found[i]) for i in order)]
 
-    specs = [row, row, *(layout.specs[i] for i in order), *[_FLOAT] * settings.structure.num_leaves]
+    row = make_spec((length,), np.dtype(dtype))
+    wanted = [row, *(row if layout.is_row(i) else layout.specs[i] for i in order)]
     constants = Constants()
+    specs = [row, *wanted, *[_FLOAT] * settings.structure.num_leaves]
     staged = stage(step, *specs, constants=constants)
-    _refuse_captures(staged, constants)
-    wanted = [row, *(layout.specs[i] for i in order)]
     if any(spec_of(x) != s for x, s in zip(staged.outputs, wanted, strict=True)):
         raise NotRowsError("a result has another shape or dtype than what it replaces.")
-    program = optimize(staged)
-    donated = {0: 0, **{i: i + 1 for i in range(1, kept + 1)}}
-    arrays = 2 + sum(map(layout.is_row, order))
-    return _find_code(program, arrays, donated), sum(map(is_fold, program.equations))
+    _refuse_captures(staged, constants)
+    return staged
 
 
 def _refuse_captures(program: Program, constants: Constants) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 from ...arrays.backends import is_array
 from ...arrays.closures import content_of, is_library
 from ...arrays.scope import current_scope
-from ...arrays.spec import make_spec, spec_of
+from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...arrays.views import is_view, view_write_error
+from ...compile.cpu.row_table import RowTable, combine_folds
+from ...compile.cpu.rows import NotRowsError, RowCode
 from ...compile.cpu.runtime.entry import is_abi_supported
 from ...compile.cpu.runtime.link import has_llvm
-from ...compile.row_table import RowTable, combine_folds
-from ...compile.rows import NotRowsError, RowCode
 from ...compile.stage.closure_walk import snapshot_closure
 from ...errors import GraphError, PullbackError
 from ...nn.module import trainable_mask
@@ -67,7 +67,7 @@ class _Part:
         self.layout = layout
         #: Which of the group's parameters these are.
         self.places = places
-        self.tensors = [tensors[i] for i in places]
+        self.specs = [make_spec(tensors[i].spec.shape, tensors[i].spec.dtype) for i in places]
         order = layout.rows_first()
         self.rows = [i for i in order if layout.is_row(i)]
         self.numbers = [i for i in order if not layout.is_row(i)]
@@ -77,8 +77,9 @@ class _Part:
         self.table: RowTable
 
     def make_table(self, code: RowCode, settings: Sequence[float], joint: bool) -> None:
-        specs = [make_spec(p.spec.shape, p.spec.dtype) for p in self.tensors]
-        self.table = RowTable(code, specs, self.kept, [*(self.states[0][i] for i in self.numbers), *settings], joint)
+        self.table = RowTable(
+            code, self.specs, self.kept, [*(self.states[0][i] for i in self.numbers), *settings], joint
+        )
 
     def set_settings(self, settings: Sequence[float]) -> None:
         for i, x in enumerate(settings, len(self.numbers)):
@@ -99,7 +100,10 @@ class NativeStep:
     def __init__(
         self, maker: Maker, rule: Rule, settings: Settings, tensors: list[Any], params: Any, state: Any
     ) -> None:
-        self.settings, self.tensors = settings, tensors
+        #: The group's own list, in which tensors may be replaced.
+        self.tensors = tensors
+        self.places = range(len(tensors))
+        self.settings = settings
         functions = _functions_of(rule)
         _refuse_arrays(functions)
         self.closure = snapshot_closure(*functions, maker, *settings.fixed.values())
@@ -108,7 +112,7 @@ class NativeStep:
         numbers = settings.read_numbers(settings.known) or []
         for part in self.parts:
             choose = functools.partial(_rule_alone, maker, settings, params, state, part.places[0])
-            code, folds = compile_leaf(choose, settings, part.layout, part.tensors[0].spec.dtype)
+            code, folds = compile_leaf(choose, settings, part.layout, part.specs[0].dtype)
             if rule.joint_folds and folds != rule.joint_folds:
                 raise NotRowsError("some sums go over all parameters and some over each.")
             part.make_table(code, numbers, bool(rule.joint_folds))
@@ -136,7 +140,9 @@ class NativeStep:
 
     def prepare(self, gradients: Sequence[Any] | None) -> list[Update] | None:
         """The updates of its parts, checked; None if a value or a gradient is not an array that native code takes."""
-        updates = [Update(part, gradients) for part in self.parts]
+        if len(self.tensors) != len(self.places):
+            return None
+        updates = [Update(part, self._tensors_of(part), gradients) for part in self.parts]
         return updates if all(update.step(False) for update in updates) else None
 
     def run(self, updates: Sequence[Update]) -> None:
@@ -149,6 +155,9 @@ class NativeStep:
         for update in updates:
             update.rebind_copies()
 
+    def _tensors_of(self, part: _Part) -> list[Any]:
+        return [self.tensors[i] for i in part.places]
+
     def step_alone(self, gradients: Sequence[Any] | None) -> bool:
         """Step all parameters if this is the only group: then one call checks and runs. False as for `prepare`."""
         if len(self.parts) > 1:
@@ -156,7 +165,7 @@ class NativeStep:
             if updates is not None:
                 self.run(updates)
             return updates is not None
-        update = Update(self.parts[0], gradients)
+        update = Update(self.parts[0], self.tensors, gradients)
         if not update.step(True):
             return False
         update.rebind_copies()
@@ -169,16 +178,15 @@ class Update:
     rebound.
     """
 
-    def __init__(self, part: _Part, gradients: Sequence[Any] | None) -> None:
-        self.part = part
-        self.values: list[Any] = part.tensors
-        self.gradients: list[Any] = part.tensors
+    def __init__(self, part: _Part, tensors: list[Any], gradients: Sequence[Any] | None) -> None:
+        self.part, self.tensors = part, tensors
+        self.values = self.gradients = tensors
         self.copies: dict[int, Any] = {}
         if gradients is not None:
             self.gradients = [_Given(gradients[i]) for i in part.places]
         if modes().instruments is not None or current_scope() is not None:
             # what looks at rebound variables must see them
-            for row in range(len(part.tensors)):
+            for row in range(len(tensors)):
                 self._copy_value(row)
 
     def run(self) -> None:
@@ -191,16 +199,18 @@ class Update:
         is no array that native code takes; errors are left to the rule itself.
         """
         table = self.part.table
+        if runs and table.blocks > 1:
+            table.start_threads()
         while not table.step(self.values, self.gradients, runs):
             row, is_gradient = table.failed
-            if not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):
+            if row < 0 or not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):
                 return False
         return True
 
     def _copy_value(self, row: int) -> bool:
         """Let a row write to a copy; False if that does not help."""
-        p = self.part.tensors[row]
-        copy = _copy_of(p.value, p)
+        p = self.tensors[row]
+        copy = _copy_of(p.value, self.part.specs[row])
         if copy is None or row in self.copies:
             return False
         if is_view(p):
@@ -217,7 +227,7 @@ class Update:
         found = item.value if type(item) is _Given else item.grad
         while isinstance(found, Tensor):
             found = found.value
-        copy = _copy_of(found, self.part.tensors[row])
+        copy = _copy_of(found, self.part.specs[row])
         if copy is None:
             return False
         self.gradients = list(self.gradients)
@@ -228,7 +238,7 @@ class Update:
         if self.copies:
             with no_grad():
                 for row, copy in self.copies.items():
-                    self.part.tensors[row].rebind(wrap(copy, spec_of(copy)), "step")
+                    self.tensors[row].rebind(wrap(copy, spec_of(copy)), "step")
 
 
 class _Given(NamedTuple):
@@ -237,11 +247,11 @@ class _Given(NamedTuple):
     value: Any
 
 
-def _copy_of(value: Any, like: Any) -> Any:
-    """A plain copy of an array of a tensor's shape and dtype; None of anything else."""
-    if type(value) is not np.ndarray or value.shape != like.shape or value.dtype != like.dtype:
+def _copy_of(value: Any, spec: Spec) -> Any:
+    """A plain copy of an array of a spec; None of anything else."""
+    if type(value) is not np.ndarray or value.shape != spec.shape or value.dtype != spec.dtype:
         return None
-    return np.array(value, like.spec.dtype, order="C")
+    return np.array(value, spec.dtype, order="C")
 
 
 def _run_jointly(updates: Sequence[Update]) -> None:

@@ -111,6 +111,10 @@ class ParameterGroup:
     def state(self, state: Any) -> None:
         self._state, self._native = state, None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies have tables of their own."""
+        return {**vars(self), "_state": self.state, "_native": None}
+
     def native_step(self) -> NativeStep | None:
         """The native step of the settings as they are now; None if the group steps op by op or by `jit`."""
         native = self._native

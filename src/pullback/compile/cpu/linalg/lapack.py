@@ -24,7 +24,7 @@ def emit_cholesky(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[Matr
     t.call_lapack("potrf", "U", n, outs[0].pointer, n)
 
 
-def _solve(t: RoutineText, a: MatrixRef, right: MatrixRef) -> None:
+def solve_in_place(t: RoutineText, a: MatrixRef, right: MatrixRef) -> None:
     """Overwrite right sides, column by column, with the solutions."""
     n = a.rows
     factors, pivots = t.take_columns(n, n), t.take_scratch(n, t.integer)
@@ -36,7 +36,7 @@ def emit_inverse(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[Matri
     n = args[0].rows
     found = t.take_columns(n, n)
     t.fill_identity(found)
-    _solve(t, args[0], found)
+    solve_in_place(t, args[0], found)
     t.copy(found, outs[0])
 
 
@@ -60,15 +60,20 @@ def _fail_at_zeros(t: RoutineText, a: MatrixRef) -> None:
 
 
 def _solve_triangle(t: RoutineText, a: MatrixRef, x: MatrixRef, is_lower: bool, is_unit: bool) -> None:
-    """Overwrite row-major right sides with the solutions: x^T = b^T a^-T, since rows are columns for LAPACK."""
+    """Overwrite right sides with the solutions. If they are row-major, x^T = b^T a^-T is solved, since rows are columns
+    for LAPACK.
+    """
     n, count, in_rows = x.rows, x.columns, a.has_rows_in_order
     triangle, unit = ("U" if is_lower == in_rows else "L"), ("U" if is_unit else "N")
     apart = max(n, a.by_row if in_rows else a.by_column)
     if count == 1:
         t.call("trsv", triangle, "T" if in_rows else "N", unit, n, a.pointer, apart, x.pointer, 1)
-    else:
+    elif x.has_rows_in_order:
         turned = "N" if in_rows else "T"
         t.call("trsm", "R", triangle, turned, unit, count, n, 1.0, a.pointer, apart, x.pointer, count)
+    else:
+        turned = "T" if in_rows else "N"
+        t.call("trsm", "L", triangle, turned, unit, n, count, 1.0, a.pointer, apart, x.pointer, n)
 
 
 def emit_factor(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
@@ -196,26 +201,32 @@ def emit_qr(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]
 
 
 def emit_eigh(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """Vectors are computed only if they are used."""
     (a,), (values, vectors) = args, outs
-    n = a.rows
+    n, job = a.rows, "V" if t.static["used"][1] else "N"
     found = t.take_columns(n, n)
     t.symmetrize_lower(a, found)
-    size, count = query_workspace("syevd", t.dtype, "V", "L", n, None, n, None), 3 + 5 * n
+    size, count = query_workspace("syevd", t.dtype, job, "L", n, None, n, None), 3 + 5 * n
     work, integers = t.take_scratch(size), t.take_scratch(count, t.integer)
-    t.call_lapack("syevd", "V", "L", n, found.pointer, n, values.pointer, work, size, integers, count)
-    t.copy(found, vectors)
+    t.call_lapack("syevd", job, "L", n, found.pointer, n, values.pointer, work, size, integers, count)
+    if job == "V":
+        t.copy(found, vectors)
 
 
 def emit_svd(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """Vectors are computed only if they are used."""
     (a,), (u, s, vh) = args, outs
     m, n = a.rows, a.columns
-    copied, left, right = t.take_columns(m, n), t.take_columns(m, u.columns), t.take_columns(vh.rows, n)
+    copied = t.take_columns(m, n)
     t.copy(a, copied)
     job = "A" if u.columns == m and vh.rows == n else "S"
+    job = job if t.static["used"][0] or t.static["used"][2] else "N"
+    left, right = (t.take_columns(*size) if job != "N" else copied for size in ((m, u.columns), (vh.rows, n)))
     size = query_workspace("gesdd", t.dtype, job, m, n, None, m, None, None, m, None, vh.rows)
     work, integers = t.take_scratch(size), t.take_scratch(8 * min(m, n), t.integer)
     t.call_lapack(
         "gesdd", job, m, n, copied.pointer, m, s.pointer, left.pointer, m, right.pointer, vh.rows, work, size, integers
     )
-    t.copy(left, u)
-    t.copy(right, vh)
+    if job != "N":
+        t.copy(left, u)
+        t.copy(right, vh)

@@ -76,7 +76,7 @@ def emit_slot(writer: ProgramWriter, size: int) -> str:
 
 def emit_control_flow(writer: ProgramWriter, step: Loop) -> None:
     """Append the instructions."""
-    if runs_in_registers(step) and not writer.varies:
+    if runs_in_registers(step):
         _emit_in_registers(writer, step)
         return
     given = [writer.address_of(x) for x in step.inputs]
@@ -88,7 +88,7 @@ def _emit_in_registers(writer: ProgramWriter, step: Loop) -> None:
     """Carries are in slots on the stack while the loop runs."""
     given = [writer.address_of(x) for x in step.inputs]
     home = given[: step.carried]
-    sizes = [layout.size * layout.buffer.dtype.itemsize for layout in step.inputs[: step.carried]]
+    sizes = [int(layout.size) * layout.buffer.dtype.itemsize for layout in step.inputs[: step.carried]]
     for buffer in find_constants(step):
         writer.pointer(buffer)  # known before the loop, so after it too
     slots = [emit_slot(writer, size) for size in sizes]

@@ -97,7 +97,7 @@ class ProgramWriter:
         #: The function that is being emitted, its pointer to the arena, and those of buffers.
         self.text = FunctionText()
         self.builder = self.text.builder(1)
-        self.arena_at = ""
+        self.arena_at = self.scratch_at = self.status_at = ""
         self.known: dict[Buffer, str] = {}
         #: The writer whose function a program without one of its own is emitted into.
         self.host: ProgramWriter | None = None
@@ -123,7 +123,9 @@ class ProgramWriter:
         parts = [steps[i : i + MAX_STEPS_PER_FUNCTION] for i in range(0, len(steps), MAX_STEPS_PER_FUNCTION)]
         names = [f"{name}part{i}" for i in range(len(parts))]
         for part, own in zip(parts, names, strict=True):
-            self._write_function(part, own, "internal ", "noinline ")
+            # what only calls is as quick without optimization, which takes LLVM most of the time; loops are not
+            plain = all(isinstance(step, (Kernel, Host)) for step in part)
+            self._write_function(part, own, "internal ", "noinline optnone " if plain else "noinline ")
         calls = "\n".join(f"  call void @{own}(ptr %table)" for own in names)
         self.bodies.append(f"define {linkage}void @{name}(ptr %table) #0 {{\nentry:\n{calls}\n  ret void\n}}")
         return name
@@ -132,6 +134,8 @@ class ProgramWriter:
         self.text = FunctionText(declared=self.declared)
         self.builder, self.known = self.text.builder(1), {}
         self.arena_at = self.load_entry(self.base)
+        # once for all steps: LLVM's time is proportional to the text
+        self.scratch_at, self.status_at = self.arena_pointer(self.scratch), self.load_entry(self.base + 1)
         for step in steps:
             self.emit_step(step)
         self.bodies.append(self.text.render(f"define {linkage}void @{name}(ptr %table) {how}"))
@@ -166,7 +170,7 @@ class ProgramWriter:
             self.math_functions |= rendered.functions
             text = rendered.text
         name, failed = self._name_function(text, "routine"), self.text.slot("i32", "0")
-        pointers += [self.arena_pointer(self.scratch), failed]
+        pointers += [self.scratch_pointer(), failed]
         self.builder.emit(f"call void @{name}({', '.join('ptr ' + p for p in pointers)})")
         found = self.builder.assign(f"load i32, ptr {failed}")
         tag = self.text.begin_if(self.builder.assign(f"icmp ne i32 {found}, 0"))
@@ -185,7 +189,10 @@ class ProgramWriter:
 
     def status(self) -> str:
         """The pointer of the status word."""
-        return self.load_entry(self.base + 1) if self.host is None else self.host.status()
+        return self.status_at if self.host is None else self.host.status()
+
+    def scratch_pointer(self) -> str:
+        return self.scratch_at if self.host is None else self.arena_pointer(self.scratch)
 
     def pointer(self, buffer: Buffer) -> str:
         if buffer not in self.known:
@@ -204,7 +211,8 @@ class ProgramWriter:
         return self.known[buffer]
 
     def arena_pointer(self, offset: int) -> str:
-        at = self.text.operand(offset) if self.varies else offset
+        # what is to be registers has fixed places
+        at = self.text.operand(offset) if self.varies and self.host is None else int(offset)
         return self.builder.assign(f"getelementptr inbounds i8, ptr {self.arena_at}, i64 {at}")
 
     def load_entry(self, number: int) -> str:
@@ -252,7 +260,7 @@ class ProgramWriter:
         text = rendered.text.replace(") noinline #0", ") alwaysinline #0", 1) if inline else rendered.text
         name = self._name_function(text, "kernel")
         pointers = [self.pointer(own[i]) for i in order]
-        pointers += [self.arena_pointer(self.scratch), self.status()]
+        pointers += [self.scratch_pointer(), self.status()]
         if kernel.division is not None:
             emit_parallel_call(self.text, f"{name}.block", pointers, kernel.division.blocks)
         else:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Loop, Steps
 from ...target import Limits
-from ...varying import Varying
 
 #: The most points of a kernel, vectors of a row, lines of all kernels together, and bytes that a program works in.
 _POINTS, _LINES, _BYTES = 16, 400, 2048
@@ -35,7 +34,7 @@ def _programs_in(step: Loop) -> Iterator[Steps]:
 
 
 def _is_small(program: Steps) -> bool:
-    if isinstance(program.workspace, Varying) or program.workspace > _BYTES:
+    if program.workspace > _BYTES:
         return False
     kernels = [s for s in program.steps if isinstance(s, Kernel)]
     loops = [s for s in program.steps if isinstance(s, Loop) and s.kind != "branch"]

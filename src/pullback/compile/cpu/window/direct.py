@@ -167,7 +167,7 @@ def _render_total(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     text = JobText(dtype, declared)
     text.add_up_tasks(lanes)
     many = text.builder(lanes)
-    column = text.open(text.number("columns_left"))
+    column = text.open(text.number("columns"))
     tap = text.open(text.number("out_panel"))
     f, t = text.counters
     source = text.move(text.address("sums"), (f, "packed_panel"), (t, lanes))

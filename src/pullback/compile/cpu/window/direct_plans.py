@@ -13,12 +13,15 @@ from .direct import TAPS, VECTORS
 from .patch_tables import Frame, Table, Walk, pad_table
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
 
+#: The share of the processor's peak that vectors along windows reach, and vectors of columns, each if all are full.
+_ALONG_WINDOWS, _ALONG_COLUMNS = 0.45, 0.8
+
 
 def is_direct(walk: Walk) -> bool:
-    """Whether vectors along windows take less time than vectors of columns, of which there are few."""
+    """Whether vectors along windows are faster than vectors of columns, of which there are few."""
     lanes = vector_bytes() // walk.dtype.itemsize
-    used = -(-walk.many[-1] // lanes) * lanes
-    return walk.columns * used * 8 < 5 * lanes * walk.many[-1]
+    windows, columns = (n / (-(-n // lanes) * lanes) for n in (walk.many[-1], walk.columns))
+    return _ALONG_WINDOWS * windows > _ALONG_COLUMNS * columns
 
 
 def frame_of(walk: Walk, lanes: int) -> tuple[Frame, Walk]:
@@ -83,7 +86,7 @@ def plan_direct_sums(walk: Walk, out_shape: Sizes) -> Plan:
     fields |= {
         "right_step": filters * walk.count, "right_group": walk.columns * walk.count, "right_panel": walk.count,
         "packed_group": walk.columns * panel, "packed_panel": panel, "rows": len(here), "depth": walk.depth,
-        "columns_left": filters, "out_panel": walk.depth, "sums_step": filters * panel, "sums_size": filters * panel,
+        "columns": filters, "out_panel": walk.depth, "sums_step": filters * panel, "sums_size": filters * panel,
     }  # fmt: skip
     tables = {
         "pieces": pieces, "row_places": here, "out_places": there, "masks": masks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from ..builder.function_text import FunctionText
 from ..builder.memory import Number, emit_address, emit_load, emit_store
 from ..builder.vector_types import llvm_type
-from ..matmul.transpose_panel import render_transpose, transpose_square
+from ..matmul.transpose_panel import render_transpose
 
 
 def emit_least(text: FunctionText, x: str, y: Number) -> str:
@@ -24,43 +26,51 @@ def render_copy(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     three axes each piece of a row, given as (place there, place here, length); it is read at every `step`-th element.
     """
     text = FunctionText(declared=declared)
-    loops = [text.open(f"%count{i}") for i in range(3)]
     one = text.builder(1)
-    to, source = (
-        emit_address(one, dtype, pointer, *((text.counters[i], f"%{steps}{i}") for i in range(3)))
-        for pointer, steps in (("%to", "there"), ("%from", "here"))
-    )
     piece = text.open("%pieces")
     three = one.assign(f"mul nuw nsw i64 {text.counters[-1]}, 3")
     first, begin, length = (
         one.assign(f"load i64, ptr {emit_address(one, np.dtype('i8'), '%table', (three, 1), offset=i)}")
         for i in range(3)
     )
-    to, source = emit_address(one, dtype, to, (first, 1)), emit_address(one, dtype, source, (begin, 1))
+    to, source = emit_address(one, dtype, "%to", (first, 1)), emit_address(one, dtype, "%from", (begin, 1))
     long = one.assign(f"icmp uge i64 {length}, {lanes}")
-    by_vectors = []
+    some = "false"
     for step in (1, 2):
-        by_vectors.append(one.assign(f"and i1 {long}, {one.assign(f'icmp eq i64 %step, {step}')}"))
-        tag = text.begin_if(by_vectors[-1])
-        _copy_vectors(text, dtype, lanes, to, source, length, step)
+        fits = one.assign(f"and i1 {long}, {one.assign(f'icmp eq i64 %step, {step}')}")
+        tag = text.begin_if(fits)
+        _copy_rows(text, dtype, to, source, partial(_copy_vectors, text, dtype, lanes, length, step))
         text.end_if(tag)
-    some = one.assign(f"or i1 {by_vectors[0]}, {by_vectors[1]}")
+        some = one.assign(f"or i1 {some}, {fits}")
     tag = text.begin_if(one.assign(f"xor i1 {some}, true"))
-    loop = text.open(length)
-    value = emit_load(one, emit_address(one, dtype, source, (text.counters[-1], "%step")), dtype)
-    emit_store(one, value, emit_address(one, dtype, to, (text.counters[-1], 1)), dtype)
-    text.close(loop, stays=True)
+    _copy_rows(text, dtype, to, source, partial(_copy_elements, text, dtype, length))
     text.end_if(tag)
     text.close(piece, stays=True)
-    for loop in reversed(loops):
-        text.close(loop, stays=True)
     numbers = [f"i64 %{name}{i}" for name in ("count", "there", "here") for i in range(3)]
     parameters = ["ptr noalias %to", "ptr noalias %from", *numbers, "ptr %table", "i64 %pieces", "i64 %step"]
     return text.render(f"define internal void @copy({', '.join(parameters)}) noinline")
 
 
+def _copy_rows(
+    text: FunctionText, dtype: np.dtype[Any], to: str, source: str, copy_row: Callable[[str, str], None]
+) -> None:
+    loops = [text.open(f"%count{i}") for i in range(3)]
+    one, counters = text.builder(1), text.counters[-3:]
+    steps = [[(c, f"%{name}{i}") for i, c in enumerate(counters)] for name in ("there", "here")]
+    copy_row(emit_address(one, dtype, to, *steps[0]), emit_address(one, dtype, source, *steps[1]))
+    for loop in reversed(loops):
+        text.close(loop, stays=True)
+
+
+def _copy_elements(text: FunctionText, dtype: np.dtype[Any], length: str, to: str, source: str) -> None:
+    one, loop = text.builder(1), text.open(length)
+    value = emit_load(one, emit_address(one, dtype, source, (text.counters[-1], "%step")), dtype)
+    emit_store(one, value, emit_address(one, dtype, to, (text.counters[-1], 1)), dtype)
+    text.close(loop, stays=True)
+
+
 def _copy_vectors(
-    text: FunctionText, dtype: np.dtype[Any], lanes: int, to: str, source: str, length: str, step: int
+    text: FunctionText, dtype: np.dtype[Any], lanes: int, length: str, step: int, to: str, source: str
 ) -> None:
     """A row of at least a vector; the last vector ends where the row ends, over the one before it."""
     many, one = text.builder(lanes), text.builder(1)
@@ -129,7 +139,8 @@ def render_store(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
     out = emit_address(one, dtype, "%out", (column, "%apart"))
     source = emit_address(one, dtype, "%from", (r, "%wide"), (column, 1))
     tag = text.begin_if(square)
-    _store_square(text, dtype, lanes, emit_address(one, dtype, out, (first, 1)), source)
+    there = emit_address(one, dtype, out, (first, 1))
+    one.emit(f"call void @turn(ptr {there}, ptr {source}, i64 %wide, i64 %apart, i64 {lanes}, i64 {lanes})")
     text.end_if(tag)
     tag = text.begin_if(one.assign(f"xor i1 {square}, true"))
     _store_elements(text, dtype, r, out, source, (emit_least(text, left, lanes), emit_least(text, count, lanes)))
@@ -143,14 +154,6 @@ def render_store(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
 def _place(text: FunctionText, row: str, offset: int = 0) -> str:
     one = text.builder(1)
     return one.assign(f"load i64, ptr {emit_address(one, np.dtype('i8'), '%places', (row, 1), offset=offset)}")
-
-
-def _store_square(text: FunctionText, dtype: np.dtype[Any], lanes: int, out: str, source: str) -> None:
-    one, many = text.builder(1), text.builder(lanes)
-    many.dtype = dtype
-    rows = [emit_load(many, emit_address(one, dtype, source, (i, "%wide")), dtype) for i in range(lanes)]
-    for j, vector in enumerate(transpose_square(many, rows, dtype)):
-        emit_store(many, vector, emit_address(one, dtype, out, (j, "%apart")), dtype)
 
 
 def _store_elements(

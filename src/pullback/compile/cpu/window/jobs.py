@@ -23,7 +23,7 @@ FIELDS = (
     "is_framed", "n0", "n1", "n2", "t0", "t1", "t2", "f0", "f1", "f2", "pieces", "piece_count", "piece_step",
     "groups", "left_group", "right_group", "out_group",
     "rows", "row_places", "chunk", "depth", "depth_places", "depth_step", "out_places",
-    "panels", "columns_left", "right_panel", "out_panel", "out_apart",
+    "panels", "columns", "right_panel", "out_panel", "out_apart",
     "segments", "segment_step", "segment_depth", "apart",
     "packed", "packed_group", "packed_panel", "tasks", "sums", "sums_step", "sums_size",
     "scatter_places", "scatter_count", "masks", "frame_size",

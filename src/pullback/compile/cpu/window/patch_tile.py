@@ -17,8 +17,12 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address, emit_load, emit_store
 from ..builder.vector_types import IRValue, llvm_element_type, llvm_type
 
-#: Rows of a tile of two vectors, by the bytes of a vector; one of a single vector has twice as many.
+#: Rows of a tile of two vectors, by the bytes of a vector: as many sums as fit in the registers, less some. One of a
+#: single vector has more, to keep the processor busy; there are no registers for the addresses of many more.
 TILE_ROWS = {64: 8, 32: 6}
+_NARROW_ROWS = 8
+#: A multiple of the rows of all tiles.
+ROW_MULTIPLE = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class PatchTile:
 
 
 def patch_tile(dtype: np.dtype[Any], vector_bytes: int, vectors: int) -> PatchTile:
-    rows = TILE_ROWS[vector_bytes] * (2 // vectors)
+    rows = TILE_ROWS[vector_bytes] if vectors == 2 else _NARROW_ROWS
     return PatchTile(dtype, vector_bytes // dtype.itemsize, rows, vectors)
 
 

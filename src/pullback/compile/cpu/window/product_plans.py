@@ -10,7 +10,7 @@ import numpy as np
 from ....ops.window.patches import Sizes
 from ..runtime.link import vector_bytes
 from .patch_tables import Frame, Table, Walk, pad_table
-from .patch_tile import PatchTile, patch_tile
+from .patch_tile import ROW_MULTIPLE, PatchTile, patch_tile
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
 
 #: Rows of patches that are multiplied before they are stored, and the depth of a panel that stays in the near cache.
@@ -34,9 +34,8 @@ class _Panels:
 
     @property
     def fields(self) -> dict[str, int]:
-        full, left = divmod(self.columns, self.tile.wide)
-        panel = self.depth * self.tile.wide
-        return {"panels": full, "columns_left": left, "packed_panel": panel, "packed_group": self.size}
+        count, panel = -(-self.columns // self.tile.wide), self.depth * self.tile.wide
+        return {"panels": count, "columns": self.columns, "packed_panel": panel, "packed_group": self.size}
 
 
 def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table, threads: int) -> Plan:
@@ -49,7 +48,7 @@ def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table
     out_image, out_plane = math.prod(out_shape[1:]), math.prod(out_shape[2:])
     places = (np.arange(frame.images)[:, None] * out_image + out_places).ravel()
     panels, segment = _Panels(tile, walk.columns, walk.depth), walk.depth // segments
-    fields, pieces = _shared_fields(walk, frame, (_CHUNK + 2 * tile.lanes) * tile.wide, threads)
+    fields, pieces = _shared_fields(walk, frame, (_CHUNK + ROW_MULTIPLE) * tile.wide, threads)
     fields |= {
         **panels.fields, "out_step": frame.images * out_image, "out_group": walk.columns * out_plane,
         "rows": len(rows), "chunk": _CHUNK, "depth": walk.depth, "depth_step": _depth_step(walk.depth),
@@ -58,8 +57,8 @@ def plan_products(walk: Walk, segments: int, out_shape: Sizes, out_places: Table
         "segment_depth": segment, "apart": segment,
     }  # fmt: skip
     tables = {
-        "pieces": pieces, "row_places": pad_table(rows, 2 * tile.rows, 16), "depth_places": depth,
-        "out_places": pad_table(places, 2 * tile.rows, 16),
+        "pieces": pieces, "row_places": pad_table(rows, ROW_MULTIPLE, 16), "depth_places": depth,
+        "out_places": pad_table(places, ROW_MULTIPLE, 16),
     }  # fmt: skip
     memory = {"scratch": 0, "packed": fields["tasks"] * fields["task_step"]}
     size = memory["packed"] + walk.groups * panels.size
@@ -71,7 +70,7 @@ def plan_product_sums(walk: Walk, out_shape: Sizes) -> Plan:
     tile = patch_tile(walk.dtype, vector_bytes(), 2)
     frame = Frame(_images_of_block(walk, _DEEP_ROWS), walk.channels, walk.sizes, walk.around)
     rows, depth = walk.tap_distances(frame), walk.window_places(frame)
-    panels = _Panels(tile, walk.columns, round_up(walk.depth, 2 * tile.rows))
+    panels = _Panels(tile, walk.columns, round_up(walk.depth, ROW_MULTIPLE))
     fields, pieces = _shared_fields(walk, frame, round_up((len(depth) + tile.lanes) * tile.wide), MAX_SUMS)
     image = walk.groups * walk.columns * walk.count
     fields |= {
@@ -83,8 +82,8 @@ def plan_product_sums(walk: Walk, out_shape: Sizes) -> Plan:
         "sums_step": walk.groups * panels.size, "sums_size": walk.groups * panels.size,
     }  # fmt: skip
     tables = {
-        "pieces": pieces, "row_places": pad_table(rows, 2 * tile.rows, 16), "depth_places": depth,
-        "out_places": pad_table(np.arange(len(rows)), 2 * tile.rows, 16),
+        "pieces": pieces, "row_places": pad_table(rows, ROW_MULTIPLE, 16), "depth_places": depth,
+        "out_places": pad_table(np.arange(len(rows)), ROW_MULTIPLE, 16),
     }  # fmt: skip
     memory = {"scratch": 0, "sums": fields["tasks"] * fields["task_step"]}
     size = memory["sums"] + fields["tasks"] * fields["sums_step"]

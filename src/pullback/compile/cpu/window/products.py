@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,10 @@ def render_forward(dtype: np.dtype[Any], vector_bytes: int) -> str:
     """
     declared: set[str] = set()
     tiles = [patch_tile(dtype, vector_bytes, vectors) for vectors in (2, 1)]
-    functions = [*_tile_functions(tiles, declared), *(_render_panel(tile, declared) for tile in tiles)]
+    functions = [*_tile_functions(tiles, declared), _render_panel(tiles, declared)]
     text = JobText(dtype, declared)
     blocks, _ = open_blocks(text)
-    left, panel = framed_left(text, (text.counters[-1], "left_step")), task_memory(text, "panel_at")
+    left, memory = framed_left(text, (text.counters[-1], "left_step")), task_memory(text, "panel_at")
     out = text.move(text.address("out"), (text.counters[-1], "out_step"))
     group = text.open(text.number("groups"))
     left, right, out = (
@@ -34,13 +34,12 @@ def render_forward(dtype: np.dtype[Any], vector_bytes: int) -> str:
     count = emit_least(text, text.subtract(text.number("rows"), row), text.number("chunk"))
     tables = [text.entry_of(text.address(name), row) for name in ("row_places", "out_places")]
 
-    def call(number: str, vectors: int, columns: str) -> None:
-        there = text.move(out, (number, "out_panel"))
-        here = text.move(right, (number, "packed_panel"))
-        text.one.emit(
-            f"call void @panel{vectors}(ptr %given, ptr {there}, ptr {left}, ptr {here}, ptr {tables[0]}, "
-            f"ptr {tables[1]}, i64 {count}, i64 {columns}, ptr {panel})"
-        )
+    def call(panel: _Panel) -> None:
+        there = text.move(out, (panel.number, "out_panel"))
+        here = text.move(right, (panel.number, "packed_panel"))
+        pointers = ", ".join(f"ptr {p}" for p in ("%given", there, left, here, *tables, memory))
+        numbers = f"i64 {count}, i64 {panel.columns}, i64 {panel.wide}, i1 {panel.is_narrow}"
+        text.one.emit(f"call void @panel({pointers}, {numbers})")
 
     _over_panels(text, tiles[0], call)
     for loop in (chunk, group, blocks):
@@ -57,35 +56,28 @@ def _render_packing(tile: PatchTile, declared: set[str]) -> str:
         text.move(text.address(name), (text.counters[-1], text.number(f"{name}_group"))) for name in ("right", "packed")
     )
 
-    def call(number: str, vectors: int, columns: str) -> None:
-        there = text.move(packed, (number, "packed_panel"))
-        here = text.move(right, (number, "right_panel"))
-        _call_pack(text, vectors * tile.lanes, there, here, columns)
+    def call(panel: _Panel) -> None:
+        there = text.move(packed, (panel.number, "packed_panel"))
+        here = text.move(right, (panel.number, "right_panel"))
+        _call_pack(text, there, here, panel.wide, panel.columns)
 
     _over_panels(text, tile, call)
     text.close(group, stays=True)
     return text.render("define void @before(ptr %given)")
 
 
-def _render_panel(tile: PatchTile, declared: set[str]) -> str:
+def _render_panel(tiles: list[PatchTile], declared: set[str]) -> str:
     """Some rows of a panel of the result: tile by tile into scratch memory, block by block of the depth, then out."""
-    text = JobText(tile.dtype, declared)
+    text = JobText(tiles[0].dtype, declared)
     deep, k, depth = _open_depth(text)
     adds = text.one.assign(f"icmp ne i64 {k}, 0")
-    right = text.move("%right", (k, tile.wide))
-    columns = text.entry_of(text.address("depth_places"), k)
-    loop = text.open("%count", tile.rows)
-    _call_tile(text, tile, "%panel", right, "%rows", columns, depth, adds)
-    text.close(loop, stays=True)
+    _over_tiles(text, tiles, "%memory", text.move("%right", (k, "%wide")), "%rows", "%count", k, depth, adds)
     text.close(deep, stays=True)
-    apart = text.number("out_apart")
-    text.one.emit(
-        f"call void @store(ptr %out, ptr %panel, i64 {tile.wide}, ptr %places, i64 %count, i64 {apart}, i64 %columns)"
-    )
-    pointers = "ptr %given, ptr %out, ptr %left, ptr %right, ptr %rows, ptr %places"
-    return text.render(
-        f"define internal void @panel{tile.vectors}({pointers}, i64 %count, i64 %columns, ptr %panel) noinline"
-    )
+    numbers = f"i64 %count, i64 {text.number('out_apart')}, i64 %columns"
+    text.one.emit(f"call void @store(ptr %out, ptr %memory, i64 %wide, ptr %places, {numbers})")
+    pointers = "ptr %given, ptr %out, ptr %left, ptr %right, ptr %rows, ptr %places, ptr %memory"
+    numbers = "i64 %count, i64 %columns, i64 %wide, i1 %is_narrow"
+    return text.render(f"define internal void @panel({pointers}, {numbers}) noinline")
 
 
 def render_weight(dtype: np.dtype[Any], vector_bytes: int) -> str:
@@ -94,10 +86,10 @@ def render_weight(dtype: np.dtype[Any], vector_bytes: int) -> str:
     """
     declared: set[str] = set()
     tiles = [patch_tile(dtype, vector_bytes, vectors) for vectors in (2, 1)]
-    functions = [*_tile_functions(tiles, declared), *(_render_sums(tile, declared) for tile in tiles)]
+    functions = [*_tile_functions(tiles, declared), _render_sums(tiles, declared)]
     text = JobText(dtype, declared)
     blocks, first = open_blocks(text)
-    left, panel = framed_left(text, (text.counters[-1], "left_step")), task_memory(text, "panel_at")
+    left, memory = framed_left(text, (text.counters[-1], "left_step")), task_memory(text, "panel_at")
     again = text.one.assign(f"icmp ne i64 {text.counters[-1]}, {first}")
     right = text.move(text.address("right"), (text.counters[-1], "right_step"))
     sums = text.move(text.address("sums"), ("%block", "sums_step"))
@@ -107,11 +99,12 @@ def render_weight(dtype: np.dtype[Any], vector_bytes: int) -> str:
         for start, step in ((left, "left_group"), (right, "right_group"), (sums, "packed_group"))
     )
 
-    def call(number: str, vectors: int, columns: str) -> None:
-        there = text.move(sums, (number, "packed_panel"))
-        here = text.move(right, (number, "right_panel"))
+    def call(panel: _Panel) -> None:
+        there = text.move(sums, (panel.number, "packed_panel"))
+        here = text.move(right, (panel.number, "right_panel"))
         pointers = f"ptr %given, ptr {there}, ptr {left}, ptr {here}"
-        text.one.emit(f"call void @sums{vectors}({pointers}, i64 {columns}, ptr {panel}, i1 {again})")
+        numbers = f"i64 {panel.columns}, i64 {panel.wide}, i1 {panel.is_narrow}, i1 {again}"
+        text.one.emit(f"call void @sums({pointers}, ptr {memory}, {numbers})")
 
     _over_panels(text, tiles[0], call)
     for loop in (group, blocks):
@@ -120,21 +113,18 @@ def render_weight(dtype: np.dtype[Any], vector_bytes: int) -> str:
     return render_module([*functions, *own], declared, vector_bytes)
 
 
-def _render_sums(tile: PatchTile, declared: set[str]) -> str:
+def _render_sums(tiles: list[PatchTile], declared: set[str]) -> str:
     """A panel of the other grid packed, and its products with all taps added up."""
-    text = JobText(tile.dtype, declared)
-    _call_pack(text, tile.wide, "%panel", "%right", "%columns")
+    text = JobText(tiles[0].dtype, declared)
+    _call_pack(text, "%memory", "%right", "%wide", "%columns")
     deep, k, depth = _open_depth(text)
     adds = text.one.assign(f"or i1 %again, {text.one.assign(f'icmp ne i64 {k}, 0')}")
-    right = text.move("%panel", (k, tile.wide))
-    columns, rows = text.entry_of(text.address("depth_places"), k), text.address("row_places")
-    loop = text.open(text.number("rows"), tile.rows)
-    _call_tile(text, tile, "%out", right, rows, columns, depth, adds)
-    text.close(loop, stays=True)
+    rows, count = text.address("row_places"), text.number("rows")
+    _over_tiles(text, tiles, "%out", text.move("%memory", (k, "%wide")), rows, count, k, depth, adds)
     text.close(deep, stays=True)
-    pointers = "ptr %given, ptr %out, ptr %left, ptr %right"
+    pointers = "ptr %given, ptr %out, ptr %left, ptr %right, ptr %memory"
     return text.render(
-        f"define internal void @sums{tile.vectors}({pointers}, i64 %columns, ptr %panel, i1 %again) noinline"
+        f"define internal void @sums({pointers}, i64 %columns, i64 %wide, i1 %is_narrow, i1 %again) noinline"
     )
 
 
@@ -149,12 +139,11 @@ def _render_total(tile: PatchTile, declared: set[str]) -> str:
     )
     apart, places = text.number("out_apart"), text.address("out_places")
 
-    def call(number: str, vectors: int, columns: str) -> None:
-        there = text.move(out, (number, "out_panel"))
-        here = text.move(sums, (number, "packed_panel"))
+    def call(panel: _Panel) -> None:
+        there = text.move(out, (panel.number, "out_panel"))
+        here = text.move(sums, (panel.number, "packed_panel"))
         rows = f"ptr {places}, i64 {apart}, i64 {apart}"
-        wide = vectors * tile.lanes
-        text.one.emit(f"call void @store(ptr {there}, ptr {here}, i64 {wide}, {rows}, i64 {columns})")
+        text.one.emit(f"call void @store(ptr {there}, ptr {here}, i64 {panel.wide}, {rows}, i64 {panel.columns})")
 
     _over_panels(text, tile, call)
     text.close(group, stays=True)
@@ -168,19 +157,24 @@ def _open_depth(text: JobText) -> tuple[OpenLoop, str, str]:
     return loop, k, emit_least(text, text.subtract(text.number("depth"), k), text.number("depth_step"))
 
 
-def _call_tile(
-    text: JobText, tile: PatchTile, out: str, right: str, rows: str, columns: str, depth: str, adds: str
+def _over_tiles(
+    text: JobText, tiles: list[PatchTile], out: str, right: str, rows: str, count: str, k: str, depth: str, adds: str
 ) -> None:
+    """All tiles of a panel and a block of the depth that starts at k."""
+    one, (wide, narrow) = text.one, tiles
+    function = one.assign(f"select i1 %is_narrow, ptr @tile{narrow.vectors}, ptr @tile{wide.vectors}")
+    step = one.assign(f"select i1 %is_narrow, i64 {narrow.rows}, i64 {wide.rows}")
+    columns = text.entry_of(text.address("depth_places"), k)
+    loop = text.open(count, step)
     r = text.counters[-1]
-    there, table = text.move(out, (r, tile.wide)), text.entry_of(rows, r)
-    pointers = f"ptr {there}, ptr %left, ptr {right}, ptr {table}, ptr {columns}"
-    text.one.emit(f"call void @tile{tile.vectors}({pointers}, i64 {depth}, i1 {adds})")
+    pointers = [text.move(out, (r, "%wide")), "%left", right, text.entry_of(rows, r), columns]
+    one.emit(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)}, i64 {depth}, i1 {adds})")
+    text.close(loop, stays=True)
 
 
-def _call_pack(text: JobText, wide: int, there: str, here: str, columns: str) -> None:
+def _call_pack(text: JobText, there: str, here: str, wide: str, columns: str) -> None:
     numbers = [text.number(name) for name in ("segments", "segment_step", "apart")]
-    numbers += [columns, text.number("segment_depth")]
-    given = ", ".join(f"i64 {n}" for n in (wide, *numbers))
+    given = ", ".join(f"i64 {n}" for n in (wide, *numbers, columns, text.number("segment_depth")))
     text.one.emit(f"call void @pack(ptr {there}, ptr {here}, {given})")
 
 
@@ -190,17 +184,21 @@ def _tile_functions(tiles: list[PatchTile], declared: set[str]) -> list[str]:
     return shared + [render_patch_tile(tile, declared) for tile in tiles]
 
 
-def _over_panels(text: JobText, tile: PatchTile, call: Callable[[str, int, str], None]) -> None:
-    """A call for each panel: those of two full vectors, and one for the columns left, of one vector if that will do."""
-    panels, left = text.number("panels"), text.number("columns_left")
-    tag = text.begin_if_some(panels)
-    loop = text.open(panels)
-    call(text.counters[-1], 2, str(tile.wide))
+class _Panel(NamedTuple):
+    """A panel, of one vector if that will do for its columns: its number, how many columns, numbers of a row."""
+
+    number: str
+    columns: str
+    wide: str
+    is_narrow: str
+
+
+def _over_panels(text: JobText, tile: PatchTile, call: Callable[[_Panel], None]) -> None:
+    """A call for each panel."""
+    loop = text.open(text.number("panels"))
+    first = text.one.assign(f"mul nuw nsw i64 {text.counters[-1]}, {tile.wide}")
+    columns = emit_least(text, text.subtract(text.number("columns"), first), tile.wide)
+    is_narrow = text.one.assign(f"icmp ule i64 {columns}, {tile.lanes}")
+    wide = text.one.assign(f"select i1 {is_narrow}, i64 {tile.lanes}, i64 {tile.wide}")
+    call(_Panel(text.counters[-1], columns, wide, is_narrow))
     text.close(loop, stays=True)
-    text.end_if(tag)
-    for vectors, relation in ((2, "ugt"), (1, "ule")):
-        fits = text.one.assign(f"icmp {relation} i64 {left}, {tile.lanes}")
-        some = text.one.assign(f"icmp ne i64 {left}, 0")
-        tag = text.begin_if(text.one.assign(f"and i1 {fits}, {some}"))
-        call(panels, vectors, left)
-        text.end_if(tag)

@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec, make_spec, spec_of
-from ..ops.dispatch import apply
-from ..ops.elementwise import pointwise
-from ..ops.forms import Cast, Reduce
-from ..ops.shape.reshaping import astype
-from ..program.ir import Equation, Program, Symbol
-from ..program.run import run
-from ..program.stage import stage
-from .cpu.program.render import ProgramWriter
-from .cpu.runtime.link import LinkedCode, link
-from .cpu.runtime.row_code import FOLD_KINDS
-from .loop_ir import Host
-from .pipeline import plan_program
-from .target import Options, Target
-from .vocabulary import IDENTITY
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...ops.dispatch import apply
+from ...ops.elementwise import pointwise
+from ...ops.forms import Cast, Reduce
+from ...ops.shape.reshaping import astype
+from ...program.ir import Equation, Program, Symbol
+from ...program.run import run
+from ...program.stage import stage
+from ..loop_ir import Host
+from ..pipeline import plan_program
+from ..target import Options, Target
+from ..vocabulary import IDENTITY
+from .program.render import ProgramWriter
+from .runtime.link import LinkedCode, link
+from .runtime.row_code import FOLD_KINDS
 
 #: Elements of a row that one call of a piece computes.
 CHUNK = 256
@@ -116,6 +116,28 @@ def _is_uniform(e: Equation) -> bool:
 
 def _is_row(x: Any) -> bool:
     return spec_of(x).shape == (CHUNK,)
+
+
+def is_same_for_rows(one: Program, other: Program) -> bool:
+    """Whether two programs, staged on rows of different lengths, do the same to each element."""
+    numbers = [_number_symbols(p) for p in (one, other)]
+
+    def is_same(x: Any, y: Any) -> bool:
+        if isinstance(x, Symbol) or isinstance(y, Symbol):
+            return numbers[0].get(id(x), -1) == numbers[1].get(id(y), -2)
+        x, y = np.asarray(x), np.asarray(y)  # constants are rows of one number, or numbers
+        same = x.dtype == y.dtype and x.ndim == y.ndim
+        return bool(same and np.array_equal(x.flat[:1], y.flat[:1], equal_nan=x.dtype.kind in "fc"))
+
+    return len(one.equations) == len(other.equations) and all(
+        e.op is f.op and e.static == f.static and len(e.args) == len(f.args) and all(map(is_same, e.args, f.args))
+        for e, f in zip(one.equations, other.equations, strict=True)
+    )
+
+
+def _number_symbols(program: Program) -> dict[int, int]:
+    symbols = [*program.inputs, *(s for e in program.equations for s in e.results)]
+    return {id(s): i for i, s in enumerate(symbols)}
 
 
 class _PhaseBuilder:
