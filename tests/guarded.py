@@ -1,8 +1,8 @@
 """Compiled programs with all their memory beside pages that nobody may touch; run by `test_guard_pages.py`.
 
-`python guarded.py PLACE MACHINE FIRST STEP PROGRAMS`: memory at the "start" or the "end" of its pages, code for one of
-MACHINES, every STEP-th sample of the ops from FIRST on, and so many random and composed programs. A touch kills the
-process; its last line says what ran.
+`python guarded.py PLACE MACHINE FIRST STEP PROGRAMS [varying]`: memory at the "start" or the "end" of its pages, code
+for one of MACHINES, every STEP-th sample of the ops from FIRST on, and so many random and composed programs; with
+"varying", in code in which everything varies that could. A touch kills the process; its last line says what ran.
 """
 
 import ctypes
@@ -149,8 +149,8 @@ def products():
 def step_rows(guarded):
     """Steps of an optimizer over parameters of many lengths, which read, write and sum up rows."""
     import pullback as pb
-    from pullback.compile import row_table
-    from pullback.compile.rows import CHUNK
+    from pullback.compile.cpu import row_table
+    from pullback.compile.cpu.rows import CHUNK
     from pullback.optim.stateful import native_step
 
     rng = np.random.default_rng(0)
@@ -175,7 +175,8 @@ def step_rows(guarded):
         guarded.free()
 
 
-def main(place, machine, first, step, count):
+def main(place, machine, first, step, count, how=""):
+    from marked import everything_varies
     from test_compiled import same
 
     from pullback.compile.cpu import runner
@@ -183,6 +184,8 @@ def main(place, machine, first, step, count):
     from pullback.compile.lower import fuse
 
     build_for(machine)
+    if how == "varying":
+        everything_varies()
     guarded = Guarded(place)
     for what, f, args in (
         *products(),

@@ -203,6 +203,33 @@ def test_loops_branches_and_batches(calls):
     assert calls == []
 
 
+@pytest.mark.parametrize("n", [3, 8])
+def test_searches_for_roots_solve_their_systems_natively(calls, n):
+    w = 0.3 * normal(n, n) / n**0.5
+
+    def loss(a):
+        return pb.sum(pb.root(lambda x, a: x - pb.tanh(w @ x + a), pb.zeros(n), a) ** 2)
+
+    compiled = pb.jit(pb.grad(loss))
+    close(compiled(np.ones(n)), pb.grad(loss)(np.ones(n)), 1e-8)
+    assert calls == []
+    hosts = find_hosts(compiled.last.code.compilation.planned.steps)
+    assert {"guarded_solve"} < {h.routine.name for h in hosts if h.routine is not None}
+
+
+@pytest.mark.parametrize("n", [2, 9])
+def test_a_root_with_a_singular_derivative_ends_as_in_eager_calls(n):
+    loss = lambda a: pb.sum(pb.root(lambda x, a: (x - a) ** 3, pb.zeros(n), a, tol=1e-12))  # noqa: E731
+
+    def outcome_of(f):
+        try:
+            return float(np.sum(f(np.ones(n))))
+        except pb.errors.PullbackError as error:
+            return type(error)
+
+    assert outcome_of(pb.jit(pb.grad(loss))) == outcome_of(pb.grad(loss))
+
+
 def test_systems_with_one_matrix_or_its_transpose_share_its_factors():
     f = pb.grad(lambda a, b: linalg.slogdet(a)[1] + pb.sum(linalg.solve(a, b) ** 2))
     names = [h.routine.name for h in steps_of(f, regular(8, 8), normal(8))]
@@ -210,6 +237,17 @@ def test_systems_with_one_matrix_or_its_transpose_share_its_factors():
     assert names.count("solve_by_factors") == 2
     # matrices that are unrolled need no factors
     assert "factor" not in [h.routine.name for h in steps_of(f, regular(4, 4), normal(4))]
+
+
+def test_numbers_of_matrices_share_machine_code(monkeypatch):
+    made, compile_object = [], link.compile_object
+    monkeypatch.setattr(link, "compile_object", lambda *args: made.append(args) or compile_object(*args))
+    monkeypatch.setattr(link.cache, "fetch", lambda key: None)
+    f = pb.jit(pb.vmap(lambda a, b: linalg.solve(a, b) * linalg.det(a)))
+    for count in range(9, 40, 3):
+        a, b = regular(count, 3, 3), normal(count, 3)
+        close(f(a, b), np.linalg.solve(a, b[..., None])[..., 0] * np.linalg.det(a)[:, None])
+    assert len(made) <= 5
 
 
 def outcome(f, *args):

@@ -42,6 +42,13 @@ def test_nothing_outside_is_touched(place, machine):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forbids pages by Linux's calls")
+@pytest.mark.parametrize("place", ["start", "end"])
+def test_nothing_outside_is_touched_where_sizes_vary(place):
+    first, step, programs = ("0", "1", PROGRAMS) if STEP == "1" else (str(len(place)), "27", "5")
+    guarded(place, "this", first, step, programs, "varying")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forbids pages by Linux's calls")
 def test_the_guard_bites():
     """A read beyond the end is fatal, or the test above proves nothing."""
     text = "from guarded import Guarded; import ctypes; ctypes.string_at(Guarded('end').bytes(8), 9)"

@@ -14,6 +14,7 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
+from pullback.compile.cpu import row_table
 from pullback.compile.cpu.runtime.link import has_llvm
 from pullback.instrument import Instrument
 from pullback.optim.stateful import leaf_program
@@ -549,6 +550,50 @@ def test_steps_in_threads():
     for thread in threads:
         thread.join()
     assert alone == together
+
+
+def test_a_compiled_function_reads_what_it_was_called_with():
+    """While native code lets others run, here in an op that Python executes, an optimizer may step its argument."""
+    w = pb.tensor(np.full(50, 5.0), requires_grad=True)
+    w.grad = pb.tensor(np.ones(50))
+    opt = optim.SGD([w], lr=1.0)
+    opt.step()
+
+    @pb.custom_op(pure=True)
+    def step_meanwhile(x):
+        opt.step()
+        return np.asarray(x) + 1.0
+
+    step_meanwhile.def_spec(lambda x: x)
+
+    def f(x):
+        rounds = pb.fori_loop(0, 3, lambda i, s: step_meanwhile(s), 0 * pb.sum(x))
+        return pb.sum(x * rounds)
+
+    with pb.no_grad():
+        assert float(pb.jit(f)(w)) == 50 * 4.0 * 3
+    assert w.tolist() == [1.0] * 50
+
+
+@pytest.mark.parametrize("name", ["adam", "labels", "by global norm"])
+def test_long_steps_have_the_same_bits_on_any_number_of_threads(name, monkeypatch):
+    monkeypatch.setattr(row_table, "_MIN_CHUNKS", 2)
+    values, all_grads = numbers("float32", 3)
+    makers = RULES | SUMMING_RULES
+    before, found = pb.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            pb.set_num_threads(count)
+            tensors = parameters(values)
+            opt = optim.Optimizer(makers[name](), tensors)
+            found.append(trained(opt, tensors, all_grads))
+            native = opt.groups[0].native_step()
+            assert max(part.table.blocks for part in native.parts) > 1
+    finally:
+        pb.set_num_threads(before)
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
 
 
 def test_a_closure_and_extra_arguments():

@@ -31,7 +31,7 @@ def _nothing_known(monkeypatch):
     """Each test starts with no sizes known and no code on disk; LLVM optimizes nothing, which changes no bits."""
     monkeypatch.setattr(link, "EFFORT", ((), 0))
     monkeypatch.setenv("PULLBACK_CACHE_DIR", "off")
-    monkeypatch.setattr(siblings.SIZES, "known", type(siblings.SIZES.known)())
+    monkeypatch.setattr(siblings.SIZES, "known", {})
     monkeypatch.setattr(link, "_SHARED", {})
 
 
@@ -56,7 +56,7 @@ def bits(x):
 
 def in_code_of_its_own(f, *args, **options):
     """The result of code that is compiled for these sizes alone."""
-    known, siblings.SIZES.known = siblings.SIZES.known, type(siblings.SIZES.known)()
+    known, siblings.SIZES.known = siblings.SIZES.known, {}
     try:
         return Jitted(f, **options)(*args)
     finally:
@@ -233,6 +233,12 @@ def test_derivatives_of_a_compiled_function(compiled):
         np.testing.assert_allclose(leaf.grad.numpy(), 3 * np.sin(x) ** 2 * np.cos(x), rtol=1e-12)
         np.testing.assert_allclose(pb.grad(shared)(x), 3 * np.sin(x) ** 2 * np.cos(x), rtol=1e-12)
     assert len(compiled) <= 6  # forwards and backwards: the first size, and one for all others
+
+
+def test_memory_is_said_in_numbers():
+    shared = pb.jit(lambda x: pb.nn.softmax(pb.exp(x), axis=0))
+    found = [shared.lower(np.ones((n, 3))).memory() for n in (50, 60, 70)]
+    assert all(type(m.arena) is int and "?" not in str(m) for m in found)
 
 
 def test_an_index_is_checked_against_the_size_of_its_call():

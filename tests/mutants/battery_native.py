@@ -43,6 +43,8 @@ from pullback.compile.schedule.cost import estimate_nanoseconds
 from pullback.compile.schedule.memory_budget import fit_memory_budget, memory_of
 from pullback.compile.schedule.recompute_recipes import StepUsage, rename_buffers
 from pullback.compile.schedule.rematerialize import fit_steps
+from pullback.compile.siblings import SIZES
+from pullback.compile.target import Options
 from pullback.errors import IndexingError, MemoryBudgetError
 
 __all__ = ["native"]
@@ -483,6 +485,35 @@ def _check_kernels_that_differ_in_where_they_read_or_in_what_they_take() -> None
     for f in (shifted, turned):
         for a, b in zip(pb.jit(f)(x, y, w), f(x, y, w), strict=True):
             _close(a, b)
+
+
+def _check_code_for_all_sizes() -> None:
+    """The same bits as code for each size, in blocks and not, through long rows and short ones."""
+    programs: list[Callable[[Any], Any]] = [
+        lambda x: pb.tanh(x) + 1, lambda x: pb.sum(x * x), lambda x: pb.sum(x, axis=0), lambda x: pb.sum(x, axis=1),
+        lambda x: pb.softmax(x, axis=0), lambda x: pb.transpose(x) * 2, lambda x: x @ pb.transpose(x),
+        lambda x: pb.transpose(x) @ x, lambda x: pb.mean(x[np.array([0, -1])]),
+        lambda x: pb.scan(lambda c, row: (c * row, c), pb.ones(3), x)[0],
+    ]  # fmt: skip
+    several = {"min_program_ns": 0.0, "min_step_ns": 0.0, "min_block_ns": 1e-9}
+    for limits in ({}, several):
+        target = make_cpu_target(dataclasses.replace(cpu_target().limits, **limits))
+        for f in programs:
+            first: Any = None
+            for n in (5, 3, 17, 70, 200):
+                x = _RNG.normal(size=(n, 3))
+                entry = pb.jit(f).lower(x)
+                program, given = entry.graph, [x, *entry.captured]
+                shared = pipeline.compile_program(program, target, Options())
+                known, SIZES.known = SIZES.known, {}
+                own = pipeline.compile_program(program, target, Options())
+                SIZES.known = known
+                first = first or shared
+                assert shared.compilation is not None
+                assert shared is first or shared.compilation.sibling is not None
+                found, wanted = (r.run(given) for r in (shared, own))
+                assert [a.tobytes() for a in found or ()] == [a.tobytes() for a in wanted or ()]
+                _close(found[0] if found else None, f(x))
 
 
 def _out_of_range(call: Callable[[], Any]) -> str:

@@ -23,7 +23,7 @@ from ..program.run import run
 from ..program.split import split_forward_backward
 from ..program.stage import stage
 from ..settings import PLAIN, modes, override_modes
-from ..tape.cotangents import ResultCotangents, accumulate, strip_mask
+from ..tape.cotangents import ResultCotangents, accumulate
 from ..tape.pull_through import pull_through
 from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
@@ -141,6 +141,11 @@ class CompiledOp:
         alike = all((s.shape, s.dtype) == (out.shape, out.dtype) for s in inputs)
         return not others and alike and all(e.op.family == "elementwise" for e in self.staged.equations)
 
+    def reached_arguments(self, some: Sequence[int]) -> tuple[int, ...]:
+        """Those of some arguments that a cotangent of any result reaches; the others get none, rather than zeros."""
+        every = functools.reduce(operator.or_, self.reaches, 0)
+        return tuple(i for i in some if every >> i & 1)
+
     def reached(self, needs: tuple[int, ...]) -> list[int]:
         """The results from which a cotangent reaches one of some arguments."""
         tracked = sum(1 << i for i in needs)
@@ -189,7 +194,7 @@ class CompiledOp:
         if not modes().grad or not self.floating:
             return ()
         tensors = [i for i, v in enumerate(values) if type(v) is Tensor and v.level == level and v.node is not None]
-        return tuple(i for i in tensors if self.specs[i].inexact)
+        return self.reached_arguments(tensors)
 
 
 class Recording:
@@ -295,7 +300,7 @@ class Recording:
         given = [kept[i] for i in self.residual_places]
         if type(bar) is ResultCotangents:
             pairs = zip(bar.bars, self.of.out_specs, strict=True)
-            given += [zeros(s) if b is None else strip_mask(b) for b, s in pairs if s.inexact]
+            given += [zeros(s) if b is None else b for b, s in pairs if s.inexact]
         else:
             given.append(bar)
         call, constants = self.backward
@@ -315,6 +320,15 @@ class Recording:
         found = self.run_backward.find(*self.split.backward.inputs)
         direct = found.code.direct if found.is_prepared else None
         return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
+
+
+def _step_of_part(
+    index: int, count: int, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any
+) -> None:
+    """The cotangent of one result takes its place among those of the others."""
+    (parent,) = parents
+    found, held = ResultCotangents(index, count, bar), parent.bar
+    parent.bar = found if held is waiting else accumulate(held, found)
 
 
 def _save_slopes(staged: Program) -> Program:
@@ -337,15 +351,6 @@ def _write_numbers(e: Equation) -> Equation:
     typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
     args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
     return replace(e, args=tuple(args))
-
-
-def _step_of_part(
-    index: int, count: int, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any
-) -> None:
-    """The cotangent of one result takes its place among those of the others."""
-    (parent,) = parents
-    found, held = ResultCotangents(index, count, bar), parent.bar
-    parent.bar = found if held is waiting else accumulate(held, found)
 
 
 def _refuse(*inputs: Any) -> None:

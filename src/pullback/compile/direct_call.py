@@ -108,8 +108,8 @@ class DirectCall:
         op = self._op()
         if not self._takes_tensors or not op.saves_residuals:
             return None
-        needs = tuple(i for i, mark in enumerate(marks) if mark == TRACKED)
-        if not op.reached(needs):
+        needs = op.reached_arguments([i for i, mark in enumerate(marks) if mark == TRACKED])
+        if not needs:
             return self._find_unrecorded()
         recording = op.recording(needs)
         forward = recording.forward

@@ -10,7 +10,7 @@ from ..arrays.text import text_table
 from ..ops.fusion import SWITCHED_OFF, Declined, Fusion
 from ..settings import modes, override_native, uses_native_code
 from .jit import Jitted
-from .native_form import NativeForm, is_array_leaf
+from .native_form import is_array_leaf
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
@@ -49,10 +49,12 @@ class CallLog:
         self._rows: dict[tuple[str, str, str], int] = {}
 
     def call(self, fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Make a call as it would be made without the log, and note how."""
+        """Make a call as it would be made without the log, and note how; what a program traces is part of that."""
+        if modes().tracing is not None:
+            return fusion.function(*args, **kwargs)
         form, values = (SWITCHED_OFF, []) if self._around is False else fusion.find(args, kwargs, modes())
         result = fusion.run(args, kwargs, form, values)
-        how = f"op by op: {form.why}" if isinstance(form, Declined) else _summarize(form)
+        how = f"op by op: {form.why}" if isinstance(form, Declined) else "natively"
         row = (fusion.function.__name__, ", ".join(str(spec_of(x)) for x in args if is_array_leaf(x)), how)
         self._rows[row] = self._rows.get(row, 0) + 1
         return result
@@ -62,7 +64,3 @@ class CallLog:
             return "No function that pb.fuse made was called: all ops ran one by one."
         rows = [(name, str(count), specs, how) for (name, specs, how), count in self._rows.items()]
         return text_table([("function", "calls", "arguments", "runs"), *rows])
-
-
-def _summarize(form: NativeForm) -> str:
-    return "natively"

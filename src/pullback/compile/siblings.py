@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from typing import Any
 
 from ..program.ir import Program
@@ -18,7 +17,7 @@ class KnownSizes:
     """Compilations by the kind of their program. They are held weakly: the functions own them."""
 
     def __init__(self) -> None:
-        self.known: OrderedDict[Any, list[weakref.ref[Compilation]]] = OrderedDict()
+        self.known: dict[Any, list[weakref.ref[Compilation]]] = {}
 
     def compare(self, c: Compilation) -> None:
         """Mark the numbers of a compilation's steps that are others for other sizes of its program."""
@@ -32,10 +31,10 @@ class KnownSizes:
                     c.scope = f"any sizes with these steps: there was a call with {_format_sizes(other)}"
                     return
         c.scope = f"these sizes alone: {'others have other steps' if known else 'the first of their kind'}"
+        self.known.pop(kind, None)  # the most recent last
         self.known[kind] = [*map(weakref.ref, known[-_FORMS + 1 :]), weakref.ref(c)]
-        self.known.move_to_end(kind)
-        while len(self.known) > _KINDS:
-            self.known.popitem(last=False)
+        for oldest in list(self.known)[:-_KINDS]:
+            self.known.pop(oldest, None)  # another thread may have done it
 
     def _alive(self, kind: Any) -> list[Compilation]:
         return [c for found in self.known.get(kind, ()) if (c := found()) is not None]

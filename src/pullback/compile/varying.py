@@ -8,6 +8,7 @@ same machine code with other numbers.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import operator
 from collections.abc import Callable, Iterable
@@ -67,9 +68,14 @@ def _lift(name: str) -> Callable[[Operand, int], Any]:
         if value is NotImplemented:
             return value
         kind = Varying if Varying in (type(self), type(other)) else Operand
-        return kind(value, f"{name[2:-2]}({self.identity},{getattr(other, 'identity', other)})")
+        return kind(value, _shorten(f"{name[2:-2]}({self.identity},{getattr(other, 'identity', other)})"))
 
     return lifted
+
+
+def _shorten(identity: str) -> str:
+    """A name of bounded length: a sum of many terms would have a long one, and sums of sums longer ones."""
+    return identity if len(identity) < 200 else hashlib.blake2s(identity.encode()).hexdigest()
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod"):

@@ -24,6 +24,7 @@ from ..ops.shape.reshaping import astype
 from .arguments import expand_along_axis, key_on_device_of
 
 
+@fuse
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     """x times the normal distribution function of x; `approximate=True` (or "tanh") takes its tanh formula.
@@ -50,6 +51,7 @@ def quick_gelu(x: Any, /) -> Any:
     return multiply(x, sigmoid(1.702 * x))
 
 
+@fuse
 @attributed_to_caller
 def swish(x: Any, /) -> Any:
     """x * sigmoid(x), which is also called `silu`.

@@ -29,6 +29,10 @@ class ResultCotangents:
         """The cotangent of each result, None for those without one."""
         return tuple(map(self._arrived.get, range(self._count)))
 
+    @property
+    def is_masked(self) -> bool:
+        return any(type(bar) is MaskedCotangent for bar in self._arrived.values())
+
     def add_parts(self, other: ResultCotangents) -> ResultCotangents:
         """Add the cotangents of another collection to these."""
         for index, bar in other._arrived.items():

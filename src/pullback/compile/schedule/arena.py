@@ -13,7 +13,7 @@ from ..target import Target
 def plan_memory(steps: Steps, target: Target) -> Steps:
     """A program whose nested programs are planned, with the offsets of its buffers and the bytes that it works in."""
     arena = plan_arena(steps.steps, target.limits.alignment)
-    own = arena + max((_scratch_bytes(step, target) for step in steps.steps), default=0)
+    own = arena + int(max((_scratch_bytes(step, target) for step in steps.steps), default=0))
     inner = [program.workspace for step in steps.steps if isinstance(step, Loop) for program in step.programs]
     nested = round_up(own, target.limits.alignment)
     return replace(steps, arena=arena, nested=nested, workspace=nested + max(inner) if inner else own)

@@ -35,4 +35,4 @@ def count_multiplications(step: Host) -> float:
 
 
 def _points(kernel: Kernel, axes: frozenset[int]) -> int:
-    return math.prod(kernel.extents[a] for a in axes)
+    return math.prod([int(kernel.extents[a]) for a in axes])

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ...ops.batching import align_rank, move_batch_first
 from ...ops.dispatch import apply, ndim
+from ...ops.forms import Matrix
 from ...ops.op import Op
 from ...transforms.custom.rules import make_custom_record
 from ...transforms.sparse import sparse_jacobian
@@ -83,7 +84,8 @@ def _batch_solve(size: int, axes: tuple[int | None, ...], matrix: Any, b: Any, k
 
 
 _dense_solve_op: Op = make_custom_record(
-    "dense_solve", ("matrix", "b"), _solve_dense, None, None, _batch_solve, lambda matrix, b, kind: b
+    "dense_solve", ("matrix", "b"), _solve_dense, None, None, _batch_solve, lambda matrix, b, kind: b,
+    form=Matrix("guarded_solve", 2.0),
 )  # fmt: skip
 
 

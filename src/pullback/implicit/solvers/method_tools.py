@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays.spec import make_spec, spec_of, zeros
 from ...ops.batching import move_batch_first
 from ...ops.dispatch import apply
+from ...ops.forms import Matrix
 from ...ops.op import Op
 from ...ops.reduce.reductions import sum as total
 from ...ops.shape.arrange import concat
@@ -85,4 +86,5 @@ def _batch_fit(size: int, axes: tuple[int | None, ...], matrix: Any, right: Any)
 _dense_fit_op: Op = make_custom_record(
     "dense_fit", ("matrix", "right"), _fit_bare, None, None, _batch_fit,
     lambda matrix, right: make_spec((*matrix.shape[:-2], matrix.shape[-1], right.shape[-1]), right.dtype, right.device),
+    form=Matrix("solve"),
 )  # fmt: skip

@@ -16,8 +16,8 @@ from ...arrays.backends import is_array
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
+from ...compile.cpu.rows import CHUNK, NotRowsError, RowCode, compile_rows, is_fold, is_same_for_rows
 from ...compile.cpu.target import cpu_target
-from ...compile.rows import CHUNK, NotRowsError, RowCode, compile_rows, is_fold, is_same_for_rows
 from ...compile.stage.fingerprint import fingerprint
 from ...ops.dispatch import as_value
 from ...ops.elementwise import pointwise

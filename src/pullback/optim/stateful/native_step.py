@@ -17,10 +17,10 @@ from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...arrays.value import Value
 from ...arrays.views import is_view, view_write_error
+from ...compile.cpu.row_table import RowTable, combine_folds
+from ...compile.cpu.rows import NotRowsError, RowCode
 from ...compile.cpu.runtime.entry import is_abi_supported
 from ...compile.cpu.runtime.link import has_llvm
-from ...compile.row_table import RowTable, combine_folds
-from ...compile.rows import NotRowsError, RowCode
 from ...compile.stage.closure_walk import snapshot_closure
 from ...errors import GraphError, PullbackError
 from ...nn.module import trainable_mask
@@ -199,6 +199,8 @@ class Update:
         is no array that native code takes; errors are left to the rule itself.
         """
         table = self.part.table
+        if runs and table.blocks > 1:
+            table.start_threads()
         while not table.step(self.values, self.gradients, runs):
             row, is_gradient = table.failed
             if row < 0 or not (self._copy_gradient(row) if is_gradient else self._copy_value(row)):

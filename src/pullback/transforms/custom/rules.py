@@ -40,6 +40,7 @@ def make_custom_record(
     jvp: Formula | None = None,
     batch: Callable[..., Any] | None = None,
     spec: Callable[..., Any] | None = None,
+    form: Any = None,
 ) -> Op:
     """The record of an op from the given rules. A rule gets the spec in place of a missing cotangent.
 
@@ -75,7 +76,7 @@ def make_custom_record(
 
     record = Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
-        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN,
+        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN, form=form,
     )  # fmt: skip
     return record
 

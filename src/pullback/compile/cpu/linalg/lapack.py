@@ -24,7 +24,7 @@ def emit_cholesky(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[Matr
     t.call_lapack("potrf", "U", n, outs[0].pointer, n)
 
 
-def _solve(t: RoutineText, a: MatrixRef, right: MatrixRef) -> None:
+def solve_in_place(t: RoutineText, a: MatrixRef, right: MatrixRef) -> None:
     """Overwrite right sides, column by column, with the solutions."""
     n = a.rows
     factors, pivots = t.take_columns(n, n), t.take_scratch(n, t.integer)
@@ -36,7 +36,7 @@ def emit_inverse(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[Matri
     n = args[0].rows
     found = t.take_columns(n, n)
     t.fill_identity(found)
-    _solve(t, args[0], found)
+    solve_in_place(t, args[0], found)
     t.copy(found, outs[0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ from ..matmul.gemm import BlasConstants
 from . import lapack
 from .matrix_text import MatrixRef, RoutineText
 from .unrolled import ROUTINES as UNROLLED
-from .unrolled import Stack, Unrolled, is_unrolled
+from .unrolled import Stack, Unrolled, is_unrolled, solve_with_inverse
 
+#: Matrices of a larger condition may be singular to working precision.
+MAX_CONDITION = 1e10
 Emit = Callable[[RoutineText, Sequence[MatrixRef], Sequence[MatrixRef]], None]
 
 
@@ -48,6 +50,25 @@ def emit_lift(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRe
     t.fail_if(t.one.logical_not(regular).name)
     with t.loop(out.rows) as i, t.loop(out.columns) as j:
         t.store(t.number(0.0), out, i, j)
+
+
+def emit_guarded_solve(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
+    """The solution for one right side where the matrix is regular by a wide margin; else NumPy decides."""
+    (a, b), (out,) = args, outs
+    n = a.rows
+    found = t.take_columns(n, n + 1)
+    inverse = replace(found, pointer=t.address(found, 0, 1), columns=n)
+    if is_unrolled("inverse", [(n, n)], 1):
+        u = Unrolled(t, 1)
+        solve_with_inverse(u, Stack(a, 0), Stack(b, 0), Stack(found, 0))
+        u.finish()
+    else:
+        t.copy(b, replace(found, columns=1))
+        t.fill_identity(inverse)
+        lapack.solve_in_place(t, a, found)
+    t.copy(replace(found, columns=1), out)
+    reach = t.one.multiply(_largest_row_sum(t, a), _largest_row_sum(t, inverse))
+    t.fail_if(t.one.logical_not(t.one.less(reach, t.number(MAX_CONDITION))).name)
 
 
 def _unrolled_inverse(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
@@ -85,6 +106,7 @@ ROUTINES: dict[str, tuple[Emit | None, tuple[int, ...], tuple[int, ...]]] = {
     "eigh": (lapack.emit_eigh, (2,), (1, 2)),
     "svd": (lapack.emit_svd, (2,), (2, 1, 2)),
     "lift": (emit_lift, (2,), (2,)),
+    "guarded_solve": (emit_guarded_solve, (2, 1), (1,)),
 }
 
 
@@ -105,8 +127,16 @@ def has_routine(routine: Routine, specs: Sequence[Spec], vector_bytes: int) -> b
         return True
     if routine.name not in ROUTINES or specs[-1].dtype.name not in ("float32", "float64"):
         return False
+    if routine.name == "guarded_solve":
+        return routine.static["kind"] == "lu" and specs[0].ndim == specs[1].ndim + 1 and _are_double(specs)
     of = routine.name.removesuffix("_by_factors")
+    if of == "solve" and specs[0].shape[-1] != specs[0].shape[-2]:
+        return False
     return of == routine.name or not is_unrolled(of, [s.shape for s in specs], vector_bytes // 8)
+
+
+def _are_double(specs: Sequence[Spec]) -> bool:
+    return all(s.dtype.name == "float64" for s in specs)
 
 
 def render_routine(step: Host, constants: BlasConstants, declared: set[str], vector_bytes: int) -> RenderedRoutine:

@@ -215,6 +215,17 @@ def inverse(u: Unrolled, args: Sequence[Stack], outs: Sequence[Stack]) -> None:
     right.store(outs[0])
 
 
+def solve_with_inverse(u: Unrolled, a: Stack, b: Stack, out: Stack) -> None:
+    """The solution for one right side, and beside it the inverse."""
+    rows, n = u.load_all(a), a.matrix.rows
+    first = [[u.load(b, i, 0)] for i in range(n)]
+    unit = [[u.k.constant(float(i == j)) for j in range(n)] for i in range(n)]
+    right = RightSides(u, [x + y for x, y in zip(first, unit, strict=True)], [1] * (n + 1))
+    _eliminate(u, rows, right)
+    _substitute_back(rows, right)
+    right.store(out)
+
+
 def triangular_solve(u: Unrolled, args: Sequence[Stack], outs: Sequence[Stack]) -> None:
     static = u.t.static
     a, right = args[0], RightSides.loaded(u, args[1])

@@ -139,13 +139,13 @@ def _panel_shape_of(step: Product, vector_bytes: int) -> _PanelShape:
     lanes = vector_bytes // dtype.itemsize
     tall, vectors = _TILES[vector_bytes]
     rows_vary, columns_vary = isinstance(rows, Varying), isinstance(columns, Varying)
-    tall = tall if rows_vary else min(tall, rows)
+    tall = tall if rows_vary else int(min(tall, rows))
     # few rows leave registers for more columns
     vectors = vectors if tall > 4 else 2 * vectors
-    vectors = vectors if columns_vary else min(vectors, -(-columns // lanes))
-    used = 0 if columns_vary else columns % (vectors * lanes)
+    vectors = vectors if columns_vary else int(min(vectors, -(-columns // lanes)))
+    used = 0 if columns_vary else int(columns % (vectors * lanes))
     return _PanelShape(
-        dtype, lanes, tall, vectors, 0 if rows_vary else rows % tall, columns_vary or columns >= vectors * lanes,
+        dtype, lanes, tall, vectors, 0 if rows_vary else int(rows % tall), columns_vary or columns >= vectors * lanes,
         -(-used // lanes), bool(used % lanes), step.right.strides[2] != 1, rows_vary, columns_vary,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,16 @@ def render_tile(tile: Tile, declared: set[str]) -> str:
     apart. With `adds`, the result is added to what is there. All are numbers of elements, known at run time, so that
     every product of a program uses the same function.
     """
-    return _TileWriter(tile, declared).render()
+    text, found = _render_tile(tile)
+    declared |= found
+    return text
+
+
+@functools.lru_cache(maxsize=256)
+def _render_tile(tile: Tile) -> tuple[str, frozenset[str]]:
+    """The text, and what it refers to: the same in every program, and for every size of one."""
+    declared: set[str] = set()
+    return _TileWriter(tile, declared).render(), frozenset(declared)
 
 
 class _TileWriter:

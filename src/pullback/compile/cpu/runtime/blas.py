@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.machinery
+import importlib.util
 import os
+from contextlib import suppress
 from typing import Any
 
 from ....errors import ArgumentError
@@ -66,12 +69,22 @@ def _find_address(library: ctypes.CDLL, name: str) -> int:
 @functools.cache
 def blas_thread_functions() -> tuple[int, int] | None:
     """The addresses of the functions that get and set the BLAS's number of threads; None if it has no known ones."""
-    library = _user_library()
-    if library is None:
-        from scipy.linalg import cython_blas
+    return find_thread_functions(_user_library() or _scipy_library())
 
-        library = ctypes.CDLL(cython_blas.__file__)  # also searches what it was linked to
-    return find_thread_functions(library)
+
+def _scipy_library() -> ctypes.CDLL:
+    """SciPy's extension module of the BLAS as a library, which also searches what it was linked to. SciPy itself, which
+    takes a tenth of a second to import, is only asked where it lies.
+    """
+    package = importlib.util.find_spec("scipy")
+    for folder in package.submodule_search_locations or () if package is not None else ():
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = os.path.join(folder, "linalg", f"cython_blas{suffix}")
+            with suppress(OSError):
+                return ctypes.CDLL(path)
+    from scipy.linalg import cython_blas
+
+    return ctypes.CDLL(cython_blas.__file__)
 
 
 def find_thread_functions(library: ctypes.CDLL) -> tuple[int, int] | None:

@@ -247,6 +247,40 @@ no:
   ret i1 false
 }
 
+; while other threads run, a tensor may be pointed at another array, or an optimizer write to one that only it refers to
+define internal void @hold(ptr %arrays, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %done = icmp eq i64 %i, %count
+  br i1 %done, label %end, label %one
+one:
+  %place = getelementptr ptr, ptr %arrays, i64 %i
+  %array = load ptr, ptr %place
+  call void @pb_incref(ptr %array)
+  %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+define internal void @release(ptr %arrays, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %done = icmp eq i64 %i, %count
+  br i1 %done, label %end, label %one
+one:
+  %place = getelementptr ptr, ptr %arrays, i64 %i
+  %array = load ptr, ptr %place
+  call void @pb_decref(ptr %array)
+  %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
 define ptr @ENTRY(ptr %self, ptr %args, i64 %count) {
 entry:
   %header = call ptr @field(ptr %self, i64 <DATA>)
@@ -404,6 +438,7 @@ asking:
   br i1 %free, label %giving, label %taken.already
 giving:
   store i32 1, ptr %taken
+  call void @hold(ptr %arrays, i64 %inputs)
   %thread = call ptr @pb_give_lock()
   br label %piece
 piece:
@@ -422,6 +457,7 @@ pieces.done:
 taking:
   call void @pb_take_lock(ptr %lock)
   store i32 0, ptr %taken
+  call void @release(ptr %arrays, i64 %inputs)
   br label %after
 after:
   %state.after = load i32, ptr %state

@@ -121,8 +121,8 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     found = load_code(code, names, source)
     if numbers:
         _SHARED[key] = code
-        if len(_SHARED) > _MAX_SHARED:
-            del _SHARED[next(iter(_SHARED))]
+        for oldest in list(_SHARED)[:-_MAX_SHARED]:
+            _SHARED.pop(oldest, None)  # another thread may have done it
         table = (ctypes.c_int64 * len(numbers)).from_address(found.engine.get_global_value_address(TABLE))
         table[:] = list(numbers)
     return found

@@ -4,18 +4,21 @@ chunks.
 Its memory is words of eight bytes: a header, a record for each row (the spec of its tensor, the number of its elements,
 the pointers of its arrays), and a record for each phase. A piece takes a table of pointers, of which the first are
 those of the row's arrays; the walk moves them from chunk to chunk. The rest of a row that is no whole chunk is copied
-to scratch memory and back.
+to scratch memory and back. The chunks of long tables are divided into blocks, each with a table and scratch memory of
+its own, which the thread pool runs in parallel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .row_checks import CHECKS
+
 #: The words of the header.
 HEADER = (
     "rows", "row_words", "arrays", "chunk", "chunk_bytes", "item_bytes", "row_records", "scratch", "phases",
-    "phase_records", "is_joint", "copies", "copy_pairs", "dtype", "tensor_type", "array_type", "mask", "failed_row",
-    "failed_gradient",
+    "phase_records", "is_joint", "copies", "copy_pairs", "dtype", "tensor_type", "array_type", "mask", "chunks",
+    "blocks", "block_tables", "table_bytes", "scratch_bytes", "parallel", "failed_row", "failed_gradient",
 )  # fmt: skip
 #: The words of a phase; a fold has those of `FOLD`.
 PHASE = ("scalars", "scalars_table", "body", "body_table", "folds", "fold_records")
@@ -48,7 +51,7 @@ def render_walk(slots: Mapping[str, int]) -> str:
         "READ": _CONTIGUOUS | _ALIGNED,
         "WRITE": _CONTIGUOUS | _ALIGNED | _OWNED | _WRITEABLE, "PHASE_WORDS": len(PHASE), "FOLD_WORDS": len(FOLD),
     }  # fmt: skip
-    text = _WALK
+    text = _WALK + CHECKS
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(f"${name}", str(names[name]))
     return text
@@ -91,136 +94,6 @@ define internal ptr @item(ptr %list, i64 %number) alwaysinline {
   ret ptr %found
 }
 
-define internal ptr @plain_array(ptr %plan, ptr %tensor, ptr %row, i32 %flags) {
-  %type = call ptr @field(ptr %tensor, i64 $TYPE)
-  %tensors = call ptr @pointer(ptr %plan, i64 $H_tensor_type)
-  %is_tensor = icmp eq ptr %type, %tensors
-  br i1 %is_tensor, label %spec, label %no
-spec:
-  %own = call ptr @field(ptr %tensor, i64 $S_spec)
-  %wanted = call ptr @pointer(ptr %row, i64 0)
-  %fits = icmp eq ptr %own, %wanted
-  br i1 %fits, label %value, label %no
-value:
-  %array = call ptr @field(ptr %tensor, i64 $S_value)
-  %missing = icmp eq ptr %array, null
-  br i1 %missing, label %no, label %there
-there:
-  %kind = call ptr @field(ptr %array, i64 $TYPE)
-  %arrays = call ptr @pointer(ptr %plan, i64 $H_array_type)
-  %is_array = icmp eq ptr %kind, %arrays
-  br i1 %is_array, label %layout, label %no
-layout:
-  %descr = call ptr @field(ptr %array, i64 $DESCR)
-  %dtype = call ptr @pointer(ptr %plan, i64 $H_dtype)
-  %same = icmp eq ptr %descr, %dtype
-  %place = getelementptr i8, ptr %array, i64 $FLAGS
-  %all = load i32, ptr %place
-  %some = and i32 %all, %flags
-  %set = icmp eq i32 %some, %flags
-  %good = and i1 %same, %set
-  br i1 %good, label %yes, label %no
-yes:
-  ret ptr %array
-no:
-  ret ptr null
-}
-
-define internal ptr @value_data(ptr %plan, ptr %item, ptr %row) {
-  %type = call ptr @field(ptr %item, i64 $TYPE)
-  %arrays = call ptr @pointer(ptr %plan, i64 $H_array_type)
-  %is_array = icmp eq ptr %type, %arrays
-  br i1 %is_array, label %given, label %tensor
-given:
-  %data = call ptr @field(ptr %item, i64 $DATA)
-  ret ptr %data
-tensor:
-  %array = call ptr @plain_array(ptr %plan, ptr %item, ptr %row, i32 $WRITE)
-  %bad = icmp eq ptr %array, null
-  br i1 %bad, label %no, label %alone
-alone:
-  %references = load i32, ptr %array
-  %one = icmp eq i32 %references, 1
-  %base = call ptr @field(ptr %array, i64 $BASE)
-  %based = icmp eq ptr %base, null
-  %weak = call ptr @field(ptr %array, i64 $WEAK)
-  %unseen = icmp eq ptr %weak, null
-  %two = and i1 %one, %based
-  %three = and i1 %two, %unseen
-  br i1 %three, label %yes, label %no
-yes:
-  %own = call ptr @field(ptr %array, i64 $DATA)
-  ret ptr %own
-no:
-  ret ptr null
-}
-
-define internal ptr @gradient_data(ptr %plan, ptr %item, ptr %row) {
-  %type = call ptr @field(ptr %item, i64 $TYPE)
-  %arrays = call ptr @pointer(ptr %plan, i64 $H_array_type)
-  %is_array = icmp eq ptr %type, %arrays
-  br i1 %is_array, label %given, label %other
-given:
-  %data = call ptr @field(ptr %item, i64 $DATA)
-  ret ptr %data
-other:
-  %tensors = call ptr @pointer(ptr %plan, i64 $H_tensor_type)
-  %is_tensor = icmp eq ptr %type, %tensors
-  br i1 %is_tensor, label %tensor, label %no
-tensor:
-  %gradient = call ptr @field(ptr %item, i64 $S__grad)
-  %missing = icmp eq ptr %gradient, null
-  br i1 %missing, label %no, label %there
-there:
-  %array = call ptr @plain_array(ptr %plan, ptr %gradient, ptr %row, i32 $READ)
-  %bad = icmp eq ptr %array, null
-  br i1 %bad, label %no, label %yes
-yes:
-  %own = call ptr @field(ptr %array, i64 $DATA)
-  ret ptr %own
-no:
-  ret ptr null
-}
-
-define internal i1 @check(ptr %plan, ptr %values, ptr %gradients) {
-entry:
-  %rows = call i64 @word(ptr %plan, i64 $H_rows)
-  %words = call i64 @word(ptr %plan, i64 $H_row_words)
-  %records = call ptr @pointer(ptr %plan, i64 $H_row_records)
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %after, %good ]
-  %done = icmp eq i64 %i, %rows
-  br i1 %done, label %yes, label %value
-value:
-  %at = mul i64 %i, %words
-  %row = getelementptr i64, ptr %records, i64 %at
-  %v = call ptr @item(ptr %values, i64 %i)
-  %data = call ptr @value_data(ptr %plan, ptr %v, ptr %row)
-  %bad = icmp eq ptr %data, null
-  br i1 %bad, label %no_value, label %gradient
-gradient:
-  call void @point(ptr %row, i64 $START, ptr %data)
-  %g = call ptr @item(ptr %gradients, i64 %i)
-  %slope = call ptr @gradient_data(ptr %plan, ptr %g, ptr %row)
-  %worse = icmp eq ptr %slope, null
-  br i1 %worse, label %no_gradient, label %good
-good:
-  call void @point(ptr %row, i64 $SECOND, ptr %slope)
-  %after = add i64 %i, 1
-  br label %next
-yes:
-  ret i1 true
-no_value:
-  call void @set(ptr %plan, i64 $H_failed_row, i64 %i)
-  call void @set(ptr %plan, i64 $H_failed_gradient, i64 0)
-  ret i1 false
-no_gradient:
-  call void @set(ptr %plan, i64 $H_failed_row, i64 %i)
-  call void @set(ptr %plan, i64 $H_failed_gradient, i64 1)
-  ret i1 false
-}
-
 define internal void @start(ptr %phase) {
 entry:
   %folds = call i64 @word(ptr %phase, i64 $P_folds)
@@ -250,10 +123,9 @@ end:
   ret void
 }
 
-define internal void @run_body(ptr %phase) {
+define internal void @run_body(ptr %phase, ptr %table) {
 entry:
   %body = call ptr @pointer(ptr %phase, i64 $P_body)
-  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
   call void %body(ptr %table)
   %folds = call i64 @word(ptr %phase, i64 $P_folds)
   %records = call ptr @pointer(ptr %phase, i64 $P_fold_records)
@@ -296,13 +168,38 @@ end:
   ret void
 }
 
-define internal void @walk(ptr %plan, ptr %phase, ptr %row) {
+define internal void @advance(ptr %table, i64 %arrays, i64 %bytes) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %done = icmp eq i64 %i, %arrays
+  br i1 %done, label %end, label %one
+one:
+  %old = call ptr @pointer(ptr %table, i64 %i)
+  %new = getelementptr i8, ptr %old, i64 %bytes
+  call void @point(ptr %table, i64 %i, ptr %new)
+  %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal i64 @count_chunks(ptr %plan, ptr %row) {
+  %size = call i64 @word(ptr %row, i64 1)
+  %chunk = call i64 @word(ptr %plan, i64 $H_chunk)
+  %more = add i64 %size, %chunk
+  %most = sub i64 %more, 1
+  %found = udiv i64 %most, %chunk
+  ret i64 %found
+}
+
+define internal void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 %first, i64 %last) {
 entry:
   %size = call i64 @word(ptr %row, i64 1)
   %chunk = call i64 @word(ptr %plan, i64 $H_chunk)
   %bytes = call i64 @word(ptr %plan, i64 $H_chunk_bytes)
   %arrays = call i64 @word(ptr %plan, i64 $H_arrays)
-  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
   %folds = call i64 @word(ptr %phase, i64 $P_folds)
   %mask = call ptr @pointer(ptr %plan, i64 $H_mask)
   %pointers = getelementptr i64, ptr %row, i64 $START
@@ -311,38 +208,29 @@ entry:
   %left = sub i64 %size, %covered
   %length = mul i64 %arrays, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %table, ptr %pointers, i64 %length, i1 false)
+  %skipped = mul i64 %first, %bytes
+  call void @advance(ptr %table, i64 %arrays, i64 %skipped)
+  %with.rest = icmp ugt i64 %last, %full
+  %until = select i1 %with.rest, i64 %full, i64 %last
   %folding = icmp ne i64 %folds, 0
   br i1 %folding, label %masked, label %next
 masked:
   call void @point(ptr %table, i64 %arrays, ptr %mask)
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ 0, %masked ], [ %i.after, %moved ]
-  %done = icmp eq i64 %i, %full
+  %i = phi i64 [ %first, %entry ], [ %first, %masked ], [ %i.after, %run ]
+  %done = icmp uge i64 %i, %until
   br i1 %done, label %tail, label %run
 run:
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
+  call void @advance(ptr %table, i64 %arrays, i64 %bytes)
   %i.after = add i64 %i, 1
-  br label %move
-move:
-  %v = phi i64 [ 0, %run ], [ %v.after, %moving ]
-  %all = icmp eq i64 %v, %arrays
-  br i1 %all, label %moved, label %moving
-moving:
-  %old = call ptr @pointer(ptr %table, i64 %v)
-  %new = getelementptr i8, ptr %old, i64 %bytes
-  call void @point(ptr %table, i64 %v, ptr %new)
-  %v.after = add i64 %v, 1
-  br label %move
-moved:
   br label %next
 tail:
-  %whole = icmp eq i64 %left, 0
-  br i1 %whole, label %end, label %rest
+  br i1 %with.rest, label %rest, label %end
 rest:
   %item = call i64 @word(ptr %plan, i64 $H_item_bytes)
   %rest.bytes = mul i64 %left, %item
-  %scratch = call ptr @pointer(ptr %plan, i64 $H_scratch)
   br label %fetch
 fetch:
   %f = phi i64 [ 0, %rest ], [ %f.after, %fetching ]
@@ -362,10 +250,10 @@ fold.rest:
   %masked.items = sub i64 %chunk, %left
   %part = getelementptr i8, ptr %mask, i64 %masked.items
   call void @point(ptr %table, i64 %arrays, ptr %part)
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
   br label %end
 write.rest:
-  call void @run_body(ptr %phase)
+  call void @run_body(ptr %phase, ptr %table)
   %covered.bytes = mul i64 %covered, %item
   br label %store
 store:
@@ -393,6 +281,8 @@ define internal void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last) {
 entry:
   %words = call i64 @word(ptr %plan, i64 $H_row_words)
   %records = call ptr @pointer(ptr %plan, i64 $H_row_records)
+  %table = call ptr @pointer(ptr %phase, i64 $P_body_table)
+  %scratch = call ptr @pointer(ptr %plan, i64 $H_scratch)
   br label %next
 next:
   %i = phi i64 [ %first, %entry ], [ %after, %one ]
@@ -401,8 +291,59 @@ next:
 one:
   %at = mul i64 %i, %words
   %row = getelementptr i64, ptr %records, i64 %at
-  call void @walk(ptr %plan, ptr %phase, ptr %row)
+  %chunks = call i64 @count_chunks(ptr %plan, ptr %row)
+  call void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 0, i64 %chunks)
   %after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal void @run_block(ptr %given, i64 %block, i64 %worker) {
+entry:
+  %plan = call ptr @pointer(ptr %given, i64 0)
+  %phase = call ptr @pointer(ptr %given, i64 1)
+  %rows = call i64 @word(ptr %plan, i64 $H_rows)
+  %words = call i64 @word(ptr %plan, i64 $H_row_words)
+  %records = call ptr @pointer(ptr %plan, i64 $H_row_records)
+  %tables = call ptr @pointer(ptr %plan, i64 $H_block_tables)
+  %table.bytes = call i64 @word(ptr %plan, i64 $H_table_bytes)
+  %table.at = mul i64 %table.bytes, %block
+  %table = getelementptr i8, ptr %tables, i64 %table.at
+  %scratches = call ptr @pointer(ptr %plan, i64 $H_scratch)
+  %scratch.bytes = call i64 @word(ptr %plan, i64 $H_scratch_bytes)
+  %scratch.at = mul i64 %scratch.bytes, %block
+  %scratch = getelementptr i8, ptr %scratches, i64 %scratch.at
+  %chunks = call i64 @word(ptr %plan, i64 $H_chunks)
+  %blocks = call i64 @word(ptr %plan, i64 $H_blocks)
+  %low.product = mul i64 %block, %chunks
+  %low = udiv i64 %low.product, %blocks
+  %high.product = add i64 %low.product, %chunks
+  %high = udiv i64 %high.product, %blocks
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.after, %passed ]
+  %before = phi i64 [ 0, %entry ], [ %behind, %passed ]
+  %done = icmp eq i64 %i, %rows
+  br i1 %done, label %end, label %one
+one:
+  %at = mul i64 %i, %words
+  %row = getelementptr i64, ptr %records, i64 %at
+  %count = call i64 @count_chunks(ptr %plan, ptr %row)
+  %behind = add i64 %before, %count
+  %i.after = add i64 %i, 1
+  %late = icmp ugt i64 %low, %before
+  %from = select i1 %late, i64 %low, i64 %before
+  %early = icmp ult i64 %high, %behind
+  %to = select i1 %early, i64 %high, i64 %behind
+  %some = icmp ult i64 %from, %to
+  br i1 %some, label %mine, label %passed
+mine:
+  %first = sub i64 %from, %before
+  %last = sub i64 %to, %before
+  call void @walk(ptr %plan, ptr %phase, ptr %row, ptr %table, ptr %scratch, i64 %first, i64 %last)
+  br label %passed
+passed:
   br label %next
 end:
   ret void
@@ -410,19 +351,39 @@ end:
 
 define internal void @run_phases(ptr %plan, i64 %first, i64 %last) {
 entry:
+  %given = alloca [2 x ptr]
+  call void @point(ptr %given, i64 0, ptr %plan)
+  %rows = call i64 @word(ptr %plan, i64 $H_rows)
+  %parallel = call ptr @pointer(ptr %plan, i64 $H_parallel)
+  %threads = icmp ne ptr %parallel, null
+  %number = sub i64 %last, %first
+  %all = icmp eq i64 %number, %rows
   %phases = call i64 @word(ptr %plan, i64 $H_phases)
   %records = call ptr @pointer(ptr %plan, i64 $H_phase_records)
   br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ %after, %one ]
+  %i = phi i64 [ 0, %entry ], [ %after, %ran ]
   %done = icmp eq i64 %i, %phases
   br i1 %done, label %end, label %one
 one:
   %at = mul i64 %i, $PHASE_WORDS
   %phase = getelementptr i64, ptr %records, i64 %at
   call void @start(ptr %phase)
-  call void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last)
   %after = add i64 %i, 1
+  %folds = call i64 @word(ptr %phase, i64 $P_folds)
+  %writes = icmp eq i64 %folds, 0
+  %may = and i1 %threads, %all
+  %shared = and i1 %may, %writes
+  br i1 %shared, label %share, label %alone
+share:
+  call void @point(ptr %given, i64 1, ptr %phase)
+  %blocks = call i64 @word(ptr %plan, i64 $H_blocks)
+  call void %parallel(ptr @run_block, ptr %given, i64 %blocks)
+  br label %ran
+alone:
+  call void @run_rows(ptr %plan, ptr %phase, i64 %first, i64 %last)
+  br label %ran
+ran:
   br label %next
 end:
   ret void

@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec, make_spec, spec_of
-from ..ops.dispatch import apply
-from ..ops.elementwise import pointwise
-from ..ops.forms import Cast, Reduce
-from ..ops.shape.reshaping import astype
-from ..program.ir import Equation, Program, Symbol
-from ..program.run import run
-from ..program.stage import stage
-from .cpu.program.render import ProgramWriter
-from .cpu.runtime.link import LinkedCode, link
-from .cpu.runtime.row_code import FOLD_KINDS
-from .loop_ir import Host
-from .pipeline import plan_program
-from .target import Options, Target
-from .vocabulary import IDENTITY
+from ...arrays.spec import Spec, make_spec, spec_of
+from ...ops.dispatch import apply
+from ...ops.elementwise import pointwise
+from ...ops.forms import Cast, Reduce
+from ...ops.shape.reshaping import astype
+from ...program.ir import Equation, Program, Symbol
+from ...program.run import run
+from ...program.stage import stage
+from ..loop_ir import Host
+from ..pipeline import plan_program
+from ..target import Options, Target
+from ..vocabulary import IDENTITY
+from .program.render import ProgramWriter
+from .runtime.link import LinkedCode, link
+from .runtime.row_code import FOLD_KINDS
 
 #: Elements of a row that one call of a piece computes.
 CHUNK = 256

@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import Spec, spec_of
-from ..arrays.tensor import Tensor
-from .cpu.runtime.link import LEAST_EFFORT, LinkedCode, link
-from .cpu.runtime.row_code import FOLD, FOLD_KINDS, HEADER, PHASE, ROW_START, render_walk
+from ...arrays.spec import Spec, spec_of
+from ...arrays.tensor import Tensor
+from ..vocabulary import IDENTITY
+from .program.parallel_call import PARALLEL
 from .rows import CHUNK, Phase, Piece, RowCode
-from .vocabulary import IDENTITY
+from .runtime.link import LEAST_EFFORT, LinkedCode, link
+from .runtime.pool import POOL
+from .runtime.pool_code import MAX_BLOCKS
+from .runtime.row_code import FOLD, FOLD_KINDS, HEADER, PHASE, ROW_START, render_walk
 
 _FASTCALL = 0x80
 #: Where the arena of the pieces starts.
 _ALIGNMENT = 64
+#: The chunks that a block has at least: some tens of microseconds of work.
+_MIN_CHUNKS = 256
 #: A chunk of ones and a chunk of zeros: from the right place on, a mask for any rest of a row.
 _MASK = np.repeat(np.array([True, False]), CHUNK)
 
@@ -39,29 +44,50 @@ class RowTable:
         self._held: list[Any] = []
         for number, x in enumerate(numbers):
             self.set_number(number, x)
-        dtype = code.arrays[0].spec.dtype
-        arrays = len(code.arrays)
-        rows = self._hold(np.zeros((len(specs), ROW_START + arrays), np.int64))
-        for row, spec, own in zip(rows, specs, kept, strict=True):
-            row[:ROW_START] = id(spec), spec.size
-            row[ROW_START + 2 :] = [a.ctypes.data for a in own]
         self._held += [*specs, *kept]
-        self._arena = self._hold(np.zeros(_ALIGNMENT + max(p.workspace for p in self._pieces()), np.uint8))
-        phases = self._phases = np.array([self._phase_record(phase) for phase in code.phases], np.int64)
-        scratch = self._hold(np.zeros((arrays, CHUNK), dtype))
-        pairs = [(self._address(("number", id(s))), self._address(("made", id(x)))) for s, x in code.states]
-        copies = self._hold(np.array(pairs, np.int64))
+        chunks = sum(-(-spec.size // CHUNK) for spec in specs)
+        self.blocks = max(1, min(MAX_BLOCKS, chunks // _MIN_CHUNKS))
+        self._arena = self._new_arena()
+        self._phases = np.array([self._phase_record(phase) for phase in code.phases], np.int64)
         words = {
-            "rows": len(specs), "row_words": rows.shape[1], "arrays": arrays, "chunk": CHUNK,
-            "chunk_bytes": CHUNK * dtype.itemsize, "item_bytes": dtype.itemsize, "row_records": rows.ctypes.data,
-            "scratch": scratch.ctypes.data, "phases": len(phases), "phase_records": phases.ctypes.data,
-            "is_joint": joint or len(phases) == 1, "copies": len(pairs), "copy_pairs": copies.ctypes.data,
-            "dtype": id(dtype), "tensor_type": id(Tensor), "array_type": id(np.ndarray), "mask": _MASK.ctypes.data,
+            **self._row_words(specs), **self._block_words(), "chunks": chunks, "is_joint": joint or self.phases == 1,
+            "phases": self.phases, "phase_records": self._phases.ctypes.data, **self._copy_words(),
+            "tensor_type": id(Tensor), "array_type": id(np.ndarray), "mask": _MASK.ctypes.data, "parallel": 0,
             "failed_row": 0, "failed_gradient": 0,
         }  # fmt: skip
         self.header = np.array([words[name] for name in HEADER], np.int64)
         #: `step(values, gradients, runs)`, see `render_walk`.
         self.step = _make_step(self.header)
+
+    def _row_words(self, specs: Sequence[Spec]) -> dict[str, int]:
+        """The rows: the spec and the size of each tensor, and the addresses of its arrays."""
+        dtype = self.code.arrays[0].spec.dtype
+        arrays = len(self.code.arrays)
+        rows = self._hold(np.zeros((len(specs), ROW_START + arrays), np.int64))
+        for row, spec, own in zip(rows, specs, self.kept, strict=True):
+            row[:ROW_START] = id(spec), spec.size
+            row[ROW_START + 2 :] = [a.ctypes.data for a in own]  # those of value and gradient are found at each step
+        return {
+            "rows": len(specs), "row_words": rows.shape[1], "row_records": rows.ctypes.data, "arrays": arrays,
+            "chunk": CHUNK, "chunk_bytes": CHUNK * dtype.itemsize, "item_bytes": dtype.itemsize, "dtype": id(dtype),
+        }  # fmt: skip
+
+    def _block_words(self) -> dict[str, int]:
+        """For each block of the last phase a table with an arena of its own, and memory for the rest of a row."""
+        phase = self.code.phases[-1]
+        tables = self._hold(np.tile(self._piece_table(phase.body, phase), (self.blocks, 1)))
+        tables[:, phase.body.writer.base] = [self._new_arena() for _ in range(self.blocks)]
+        scratch = self._hold(np.zeros((self.blocks, len(self.code.arrays), CHUNK), self.code.arrays[0].spec.dtype))
+        return {
+            "blocks": self.blocks, "block_tables": tables.ctypes.data, "table_bytes": tables.strides[0],
+            "scratch": scratch.ctypes.data, "scratch_bytes": scratch.strides[0],
+        }  # fmt: skip
+
+    def _copy_words(self) -> dict[str, int]:
+        """The numbers that a run replaces."""
+        pairs = [(self._address(("number", id(s))), self._address(("made", id(x)))) for s, x in self.code.states]
+        copies = self._hold(np.array(pairs, np.int64))
+        return {"copies": len(pairs), "copy_pairs": copies.ctypes.data}
 
     def _names_of_slots(self) -> None:
         """A word of memory for each number that the pieces take or make."""
@@ -91,37 +117,45 @@ class RowTable:
             for e in phase.folds
         ]  # fmt: skip
         records = self._hold(np.array(folds, np.int64).reshape(-1, len(FOLD)))
-        made = {} if phase.scalars is None else {id(x) for x in phase.scalars.outputs}
+        tables = [0 if p is None else self._piece_table(p, phase).ctypes.data for p in (phase.scalars, phase.body)]
         words = {
             "scalars": 0 if phase.scalars is None else self.code.linked.addresses[phase.scalars.name],
-            "scalars_table": 0 if phase.scalars is None else self._piece_table(phase.scalars, set(), phase.folds),
-            "body": self.code.linked.addresses[phase.body.name],
-            "body_table": self._piece_table(phase.body, set(made), phase.folds),
+            "scalars_table": tables[0], "body": self.code.linked.addresses[phase.body.name], "body_table": tables[1],
             "folds": len(folds), "fold_records": records.ctypes.data,
         }  # fmt: skip
         return tuple(words[name] for name in PHASE)
 
-    def _piece_table(self, piece: Piece, made: set[int], folds: Sequence[Any]) -> int:
-        """The address of the table of pointers that a piece takes; those of rows are set as it runs."""
+    def _new_arena(self) -> int:
+        """The address of memory that any of the pieces can work in."""
+        arena = self._hold(np.zeros(_ALIGNMENT + max(p.workspace for p in self._pieces()), np.uint8))
+        return int(arena.ctypes.data + -arena.ctypes.data % _ALIGNMENT)
+
+    def start_threads(self) -> None:
+        """Let the next steps of a long table run on the threads that compiled code has."""
+        if POOL.wanted > 1:
+            self._set_word("parallel", POOL.entries(link)[PARALLEL])
+            if POOL.idle:
+                POOL.start()
+
+    def _piece_table(self, piece: Piece, phase: Phase) -> Any:
+        """The table of pointers that a piece of a phase takes; those of rows are set as it runs."""
         writer = piece.writer
         table = self._hold(np.zeros(writer.next, np.int64))
-        rows = {id(s) for s in self.code.arrays}
-        numbers = {id(s) for s in self.code.numbers}
+        made = {id(x) for x in phase.scalars.outputs} if phase.scalars is not None and piece is phase.body else set()
+        numbers, rows = ({id(s) for s in symbols} for symbols in (self.code.numbers, self.code.arrays))
         for x, buffer in zip(piece.inputs, piece.steps.inputs, strict=True):
-            if x is None or id(x) in rows:
-                continue
-            kind = "number" if id(x) in numbers else "made" if id(x) in made else "total"
-            table[writer.table[buffer]] = self._address((kind, id(x)))
-        own = {id(e) for e in folds}
+            if x is not None and id(x) not in rows:
+                kind = "number" if id(x) in numbers else "made" if id(x) in made else "total"
+                table[writer.table[buffer]] = self._address((kind, id(x)))
+        folds = {id(e) for e in phase.folds}
         for x, buffer in zip(piece.outputs, piece.steps.outputs, strict=True):
             if buffer.kind == "output":
-                table[writer.table[buffer]] = self._address(("partial" if id(x) in own else "made", id(x)))
-        start = self._arena.ctypes.data
-        table[writer.base] = start + -start % _ALIGNMENT
+                table[writer.table[buffer]] = self._address(("partial" if id(x) in folds else "made", id(x)))
+        table[writer.base] = self._arena
         table[writer.base + 1] = self._hold(np.zeros(1, np.int64)).ctypes.data
         for buffer, constant in zip(writer.constant_buffers, writer.constants, strict=True):
             table[writer.table[buffer]] = self._hold(np.ascontiguousarray(constant)).ctypes.data
-        return int(table.ctypes.data)
+        return table
 
     def set_number(self, number: int, x: Any) -> None:
         """Give one of the shared numbers a value."""
