@@ -148,6 +148,8 @@ class CompiledOp:
 
     def reached_arguments(self, some: Sequence[int]) -> tuple[int, ...]:
         """Those of some arguments that a cotangent of any result reaches; the others get none, rather than zeros."""
+        if self.meets_arguments:  # what refuses derivatives must be asked for them
+            return tuple(some)
         every = functools.reduce(operator.or_, self.reaches, 0)
         return tuple(i for i in some if every >> i & 1)
 
