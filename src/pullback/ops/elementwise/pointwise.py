@@ -440,10 +440,10 @@ def _where_value(xp: Any, c: Any, x: Any, y: Any) -> Any:
     """`where`; of many float32 by their bits, (x ^ y) & mask ^ y, since NumPy branches at each element and processors
     mispredict a random mask half the time. Wider dtypes move too much memory to gain.
     """
-    kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
-    if xp is not np or kinds != {"f"} or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
+    if xp is not np or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
         return xp.where(c, x, y)
-    if not _fits_mask(x, c) or not _fits_mask(y, c):
+    kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
+    if kinds != {"f"} or not _fits_mask(x, c) or not _fits_mask(y, c):
         return xp.where(c, x, y)
     mask = -(c.astype("i4"))
     if type(x) is not np.ndarray:
