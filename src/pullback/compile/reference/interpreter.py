@@ -109,11 +109,11 @@ def describe(step: Step) -> str:
     if isinstance(step, Kernel):
         names = [line.label or line.word for line in step.live_lines() if line.label or line.word]
         names += [f"{s.word} over an axis" for s in step.stores if s.word]
-        return f"kernel over {'x'.join(map(str, step.extents)) or 'one point'}: {', '.join(names) or 'copy'}"
+        return f"kernel over {'x'.join(map(repr, step.extents)) or 'one point'}: {', '.join(names) or 'copy'}"
     if isinstance(step, Product):
         return f"matrix product {step.left.shape} by {step.right.shape}"
     if isinstance(step, Blocks):
-        return f"{step.count} times: {'; '.join(map(describe, step.steps))}"
+        return f"{step.count!r} times: {'; '.join(map(describe, step.steps))}"
     return (
         f"loop ({step.kind})"
         if isinstance(step, Loop)

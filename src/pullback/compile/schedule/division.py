@@ -50,7 +50,7 @@ def _leave_blocks_open(kernel: Kernel, time: float, limits: Limits) -> Kernel:
     domain = Domain(kernel, limits)
     folds = any(line.kind == "fold" for line in kernel.live_lines())
     is_fixed = time < limits.min_step_ns and not any(isinstance(n, Varying) for n in kernel.extents)
-    if is_fixed or any(s.args or s.accumulates for s in kernel.stores):
+    if is_fixed or 0 in kernel.extents or any(s.args or s.accumulates for s in kernel.stores):
         return kernel
     for group in range(domain.rows if folds else len(domain.sizes)):
         can_be_cut = isinstance(domain.sizes[group], Varying) or _max_blocks(domain, group) > 1
