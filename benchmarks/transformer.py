@@ -5,6 +5,7 @@ descent. Each contestant writes it as its users would, with its own attention, l
 Compiled contestants give their parameters away (donate) where they can.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -43,17 +44,12 @@ def network(p, x, norm, gelu, attend, take):
 
 
 def loss_ours(p, x, y):
-    def norm(h, scale, shift):
-        away = h - pb.mean(h, axis=-1, keepdims=True)
-        spread = pb.mean(pb.square(away), axis=-1, keepdims=True)
-        return away / pb.sqrt(spread + 1e-5) * scale + shift
-
     def attend(qkv):
         return pb.nn.multi_head_attention(*pb.split(qkv, 3, axis=-1), HEADS, is_causal=True)
 
-    logits = network(p, x, norm, lambda h: pb.gelu(h, approximate=True), attend, lambda table, i: table[i])
-    picked = pb.take_along_axis(pb.log_softmax(logits), y[..., None], axis=-1)
-    return -pb.mean(picked)
+    gelu, take = functools.partial(pb.gelu, approximate=True), lambda table, i: pb.nn.embedding(i, table)
+    logits = network(p, x, pb.nn.layer_norm, gelu, attend, take)
+    return pb.nn.cross_entropy(logits, y, axis=-1)
 
 
 def compiled_ours(p, x, y):

@@ -32,7 +32,7 @@ def made(monkeypatch):
     """How many times LLVM made code."""
     texts = []
     original = link.compile_object
-    monkeypatch.setattr(link, "compile_object", lambda text: texts.append(text) or original(text))
+    monkeypatch.setattr(link, "compile_object", lambda text, *effort: texts.append(text) or original(text, *effort))
     return texts
 
 
@@ -253,7 +253,7 @@ import numpy as np, pullback as pb
 from pullback.compile.cpu.runtime import link
 made = []
 original = link.compile_object
-link.compile_object = lambda text: made.append(text) or original(text)
+link.compile_object = lambda text, *effort: made.append(text) or original(text, *effort)
 x = np.linspace(-1, 1, 50)
 for n in range(2, 10):
     f = pb.jit(lambda x: pb.sum(pb.sin(x) ** n))

@@ -14,6 +14,7 @@ from pullback.compile.cpu.linalg import matrix_text
 from pullback.compile.cpu.runtime import callbacks, lapack, link
 from pullback.compile.reference.recording import find_hosts
 from pullback.errors import GaugeError, SingularError
+from pullback.ops.linalg.gauge import raise_where
 
 
 @pytest.fixture
@@ -321,6 +322,21 @@ def test_bases_that_matter_are_refused():
         np.diag([1.0, 2.0, 4.0])))  # fmt: skip
     with pytest.raises(GaugeError, match="basis of equal eigenvalues"):
         f(np.eye(3))
+
+
+@pytest.mark.parametrize("shape", [(1,), (9,), (4, 4), (3, 5)])
+def test_every_flag_is_looked_at(shape):
+    whole = pb.jit(lambda x, bad: raise_where(2 * x, bad, "refused") + 1)
+    flipped = pb.jit(lambda x, bad: raise_where(2 * x, bad[::-1], "refused") + 1)
+    x, none = np.ones(shape), np.zeros(shape, bool)
+    for f in (whole, flipped):
+        close(f(x, none), 2 * x + 1)
+        for index in np.ndindex(shape):
+            bad = none.copy()
+            bad[index] = True
+            with pytest.raises(GaugeError, match="refused"):
+                f(x, bad)
+            close(f(0 * x, bad), x)  # zero is no cotangent
 
 
 def test_threads_have_workspaces_of_their_own():

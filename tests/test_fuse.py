@@ -184,6 +184,15 @@ def test_what_native_code_does_not_take_runs_op_by_op():
     assert "op by op" in pb.explain(curve, [1.0, 2.0])
 
 
+def test_without_a_compiler_all_is_as_it_was(monkeypatch, compilations):
+    monkeypatch.setattr("pullback.ops.fusion.has_compiler", lambda: False)
+    x = normal(3, 4)
+    np.testing.assert_array_equal(pb.nn.layer_norm(x), pb.nn.layer_norm.__wrapped__(x))
+    assert_same_both_ways(curve, x, rtol=0.0)
+    assert "there is no compiler" in pb.explain(curve, x)
+    assert not compilations
+
+
 def test_a_function_that_cannot_be_traced_runs_as_it_stands():
     @pb.fuse
     def f(x):

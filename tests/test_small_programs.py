@@ -255,3 +255,23 @@ def test_parts_are_written_where_they_are_joined():
     x = RNG.normal(size=(30, 4))
     assert kernels_of(f, x).count("for each point") == 1
     np.testing.assert_allclose(pb.jit(f)(x), np.stack([np.sin(x), np.cos(x), x * x], -1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 8, 12, 16, 20, 33])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_sums_along_the_loop_around_a_short_row(width, dtype):
+    x = (10 * RNG.normal(size=(3, 7, width))).astype(dtype)
+
+    def f(x):
+        return pb.sum(x, axis=1), pb.max(x, axis=1), pb.sum(x > 0, axis=1), pb.sum(x, axis=(0, 1)), pb.sum(x, axis=0)
+
+    wanted = x.sum(1), x.max(1), (x > 0).sum(1), x.sum((0, 1)), x.sum(0)
+    for found, right in zip(pb.jit(f, check=True)(x), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5 if dtype == "f4" else 1e-12, atol=1e-4)
+
+
+def test_long_sums_around_a_short_row_on_any_number_of_threads():
+    x = RNG.normal(size=(50, 3000, 8))
+    f = pb.jit(lambda x: (pb.sum(x * x, axis=1), pb.sum(x, axis=(0, 1))))
+    for found, right in zip(f(x), ((x * x).sum(1), x.sum((0, 1))), strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-11, atol=1e-9)

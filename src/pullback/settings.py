@@ -226,8 +226,9 @@ def override_native(switch: Any) -> Generator[None, None, None]:
 
 
 class native:
-    """Whether functions made by `pb.fuse`, as those of `pb.nn` are, may run as native code: `pb.native(False)` makes
-    them run op by op, from now on or until the end of the `with` block. Also a decorator. `pb.jit` is not affected.
+    """Whether functions made by `pb.fuse`, as those of `pb.nn` are, and the ops of convolutions and pooling may run as
+    native code: `pb.native(False)` makes NumPy run them, op by op, from now on or until the end of the `with` block.
+    Also a decorator. `pb.jit` is not affected.
 
     >>> import numpy as np, pullback as pb
     >>> with pb.native(False):

@@ -753,7 +753,10 @@ def _code_made_once() -> None:
     made: list[str] = []
     real = link.compile_object
     text = "define i64 @one() {\nentry:\n  ret i64 %d\n}\n"
-    with _own_cache() as place, _set(link, "compile_object", lambda text: made.append(text) or real(text)):
+    with (
+        _own_cache() as place,
+        _set(link, "compile_object", lambda text, *effort: made.append(text) or real(text, *effort)),
+    ):
         for number in (11, 11, 12, 11):
             code = link.link(text % number, ["one"])
             assert ctypes.CFUNCTYPE(ctypes.c_int64)(code.addresses["one"])() == number

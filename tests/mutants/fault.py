@@ -48,7 +48,7 @@ def _old_render(self: Any, number: int) -> None:
     for line in (line for store in once for line in (store.line, *store.args)):
         self.values.row_scalar(line)
     if phase.folds or phase.stores or phase.saved:
-        row_loop.RowWriter(self.values, self.row_scratch, phase, self.used).write()
+        row_loop.RowWriter(self.values, self.row_scratch, phase, self.used, self.kept).write()
     for store in (*once, *(s for s in self.kernel.stores if s.line.kind == "fold" and s.line.phase == number)):
         self._store_once(store)
 

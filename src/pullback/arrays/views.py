@@ -20,7 +20,12 @@ _LOCAL_REFERENCES = 2
 
 def as_view(out: Any, source: Any) -> Any:
     """Mark a result that in NumPy would be a view of the source."""
-    if isinstance(out, Value) and out is not source and isinstance(source, Value):
+    return as_tensor_view(out, source) if isinstance(out, Value) and isinstance(source, Value) else out
+
+
+def as_tensor_view(out: Any, source: Any) -> Any:
+    """The same for values."""
+    if out is not source:
         older = getattr(source, "_sources", None)
         out._sources = (ref(source),) if older is None else (ref(source), *older)
     return out

@@ -64,7 +64,7 @@ def _planned_unary(op: Op) -> Any:
             return run(x)
         out = apply(op, x)
         if plan is None and number:
-            learn(plans, number, out, lambda: make_plan(op, (x,), {}))
+            learn(plans, number, lambda: make_plan(op, (x,), {}))
         return out
 
     return function
@@ -80,7 +80,7 @@ def _planned_binary(op: Op, plans: Plans) -> Any:
             return run(x, y)
         out = apply(op, x, y)
         if plan is None and x.spec.number and y.spec.number:
-            learn(plans, key, out, lambda: make_plan(op, (x, y), {}))
+            learn(plans, key, lambda: make_plan(op, (x, y), {}))
         return out
 
     return function

@@ -185,6 +185,7 @@ def general(
     form: Any = None,
     statics: Mapping[str, Any] | None = None,
     meet: Callable[..., None] | None = None,
+    direct: FormulaFunction | None = None,
 ) -> Op:
     """An op that states both derivatives; without them its results carry none (integers, booleans). Where the pulls
     of its arguments share most of their work, `joint` computes them together. `args` names the arrays where the
@@ -197,7 +198,7 @@ def general(
         pulls={a: None if p is None else as_formula(p) for a, p in (pulls or {}).items()},
         push=push or (lambda tangents, out, primals, static: None), batch=batch, samples=samples,
         differentiable=push is not None, rearranges=rearranges, form=form,
-        joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet,
+        joint=None if joint is None else as_formula(joint), statics=statics or {}, meet=meet, direct=direct,
     )  # fmt: skip
     return register(op)
 

@@ -16,7 +16,6 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..arrays.argument_checks import check_functions
-from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
@@ -84,15 +83,16 @@ class Call:
         return None
 
     def _add(self, x: Any) -> Declined | None:
-        # an array adds one number to the key, a setting its class and its value: no two kinds have one key
+        # an array adds its shape and dtype to the key, a setting its class and value: no two kinds have one key
         kind = type(x)
         if kind is Tensor:
             if type(x.value) is not _ndarray:
                 return _TRANSFORMED if isinstance(x.value, Value) else Declined("an argument is no NumPy array")
-            self.key.append(id(x.spec))
+            spec = x.spec
+            self.key += (spec.shape, spec.dtype)
             self.values.append(x)
         elif kind is _ndarray:
-            self.key.append(id(spec_of(x)))
+            self.key += (x.shape, x.dtype)
             self.values.append(x)
         elif kind is float:
             # 0.0 equals -0.0, and NaN is unequal to itself
@@ -136,7 +136,7 @@ class Call:
 class Fusion:
     """The native forms of one function, by the kinds of its arguments."""
 
-    __slots__ = ("compiler", "count", "forms", "function", "specs")
+    __slots__ = ("compiler", "count", "forms", "function")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -145,7 +145,6 @@ class Fusion:
         self.count = 0
         #: What the compiler keeps for all forms of this function.
         self.compiler: Any = None
-        self.specs: dict[tuple[Any, ...], list[Spec]] = {}
 
     def find(self, args: Sequence[Any], kwargs: dict[str, Any], mode: Modes) -> tuple[Any, list[Any]]:
         """The form that this call runs in, and its arrays; or the reason why it runs op by op."""
@@ -154,6 +153,8 @@ class Fusion:
                 return _TRACED, []
             if mode.instruments is not None and mode.instruments.watches_ops:
                 return _WATCHED, []
+        if not has_compiler():
+            return _WITHOUT_COMPILER, []
         call = Call()
         why = call.read(args, kwargs)
         if why is not None:
@@ -161,12 +162,10 @@ class Fusion:
         key = tuple(call.key)
         form = self.forms.get(key)
         if form is None or not form.is_current():
-            form = self._add_form(key, call, args, kwargs)
+            form = self._add_form(key, args, kwargs)
         return form, call.values
 
-    def _add_form(self, key: tuple[Any, ...], call: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if not has_compiler():
-            return _WITHOUT_COMPILER
+    def _add_form(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self.count >= MAX_FORMS and key not in self.forms:
             return _FULL
         if len(self.forms) > _MAX_KINDS:
@@ -174,14 +173,12 @@ class Fusion:
         form = _compile_form(self, args, kwargs)
         self.count += key not in self.forms and type(form) is not Declined
         self.forms[key] = form
-        # keys have addresses of specs, which must not become those of others
-        self.specs[key] = [spec_of(x) for x in call.values]
         return form
 
     def _forget_declined(self) -> None:
         """Drop the kinds that run op by op: the next call of one finds the same reason."""
         for key in [key for key, form in self.forms.items() if type(form) is Declined]:
-            del self.forms[key], self.specs[key]
+            del self.forms[key]
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any]) -> Any:
         """The result of a call in its form. Where native code refuses numbers (an index out of range), the function

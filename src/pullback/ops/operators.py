@@ -265,7 +265,7 @@ def install() -> None:
         setattr(Value, f"__{name}__", _left_operator(function))
     for name, function in _METHODS.items():
         # those with plans or an op of their own find the user's line themselves
-        finds_line = hasattr(function, "op") or hasattr(function, "plans") or function is reductions.mean
+        finds_line = hasattr(function, "op") or hasattr(function, "outcomes") or function is reductions.mean
         setattr(Value, name, function if finds_line else _make_method(function))
     given: dict[str, Any] = {
         "__neg__": pointwise.negative, "__pos__": functions.copy_value, "__abs__": pointwise.abs,

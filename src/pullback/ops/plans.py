@@ -66,8 +66,8 @@ def forget_plans() -> None:
 _plans = new_table()
 
 
-def learn(plans: Plans, key: Any, out: Any, make: Callable[[], CallPlan | None]) -> None:
-    """Note that a call was seen, with its result by the general path; the second time, make its plan."""
+def learn(plans: Plans, key: Any, make: Callable[[], CallPlan | None]) -> None:
+    """Note that a call was seen; the second time, make its plan."""
     if modes() not in COMMON_MODES or not _MOST_PLANS:
         return
     if key not in plans:
@@ -75,13 +75,7 @@ def learn(plans: Plans, key: Any, out: Any, make: Callable[[], CallPlan | None])
             plans.clear()
         plans[key] = None
     elif plans[key] is None:
-        plan = make()
-        plans[key] = plan if plan is not None and type(out) is Tensor and _is_spec_of(plan, out) else False
-
-
-def _is_spec_of(plan: CallPlan, out: Tensor) -> bool:
-    """Whether a plan states the spec that a result has; what is guarded otherwise is left to the general path."""
-    return out.spec is (plan.spec.as_inference() if out.is_inference else plan.spec)
+        plans[key] = make() or False
 
 
 def call_key(op: Op, args: Sequence[Any], static: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -118,9 +112,9 @@ def find_plan(key: tuple[Any, ...] | None) -> CallPlan | bool | None:
         return False
 
 
-def learn_call(key: Any, out: Any, op: Op, args: Sequence[Any], static: dict[str, Any]) -> None:
+def learn_call(key: Any, op: Op, args: Sequence[Any], static: dict[str, Any]) -> None:
     """Note a call of an op that went by the general path."""
-    learn(_plans, key, out, lambda: make_plan(op, args, static))
+    learn(_plans, key, lambda: make_plan(op, args, static))
 
 
 def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan | None:
@@ -136,15 +130,14 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
         return None
     compute = bind_function(op, specs, static)
     calls = _PlannedCalls(op, specs, static, out)
-    tensors = [i for i, x in enumerate(args) if type(x) is Tensor]
-    bare = len(tensors) < len(args)
+    bare = any(type(x) is not Tensor for x in args)
     evaluate, infer = _evaluator(compute, out), _evaluator(compute, out.as_inference(), "inference")
     if any(s.number < 0 for s in given):
         return CallPlan(out, None, None, infer)
     if not (op.differentiable and out.inexact):
         return CallPlan(out, evaluate, evaluate, infer)
     if bare or len(args) > 2:
-        return CallPlan(out, _recorder(compute, calls, tensors), evaluate, infer)
+        return CallPlan(out, _recorder(compute, calls), evaluate, infer)
     return CallPlan(out, (_unary_recorder if len(args) == 1 else _binary_recorder)(compute, calls), evaluate, infer)
 
 
@@ -291,29 +284,47 @@ def _binary_recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Calla
     return record
 
 
-def _recorder(compute: Callable[..., Any], calls: _PlannedCalls, tensors: Sequence[int]) -> Callable[..., Tensor]:
+def _keep(keeps: tuple[int, ...], out: Any, values: list[Any], args: Sequence[Any]) -> tuple[Any, ...]:
+    """What a rule saves; the user may still write to a bare array."""
+    for k in keeps:
+        if k != OUT and type(args[k]) is _ndarray:
+            values[k] = as_immutable(values[k])
+    return tuple([out if k == OUT else values[k] for k in keeps])
+
+
+def _recorder(compute: Callable[..., Any], calls: _PlannedCalls) -> Callable[..., Tensor]:
     """The same for any number of arguments, of which some may be bare."""
     spec = calls.spec
 
     def record(*args: Any) -> Tensor:
-        values = [x.value if type(x) is Tensor else x for x in args]
+        values = []
+        needs = []
+        parents = []
+        depth = 0
+        for i, x in enumerate(args):
+            if type(x) is Tensor:
+                values.append(x.value)
+                parent = x.node
+                if parent is not None:
+                    needs.append(i)
+                    parents.append(parent)
+                    if parent.order > depth:
+                        depth = parent.order
+            else:
+                values.append(x)
         value = compute(*values)
         out = Tensor()
         out.value = value = value if type(value) is _ndarray else _asarray(value)
         out.spec = spec
-        needs = [i for i in tensors if args[i].node is not None]
         if not needs:
             out.node = None
             return out
         out.node = node = Node()
         node.call = call = calls.tracking(*needs)
         node.rule = rule = call.rule
-        node.parents = tuple([args[i].node for i in needs])
-        node.order = max([parent.order for parent in node.parents]) + 1
-        for k in rule.keeps:
-            if type(args[k]) is _ndarray and k != OUT:  # the user may write to it
-                values[k] = as_immutable(values[k])
-        node.kept = tuple([value if k == OUT else values[k] for k in rule.keeps])
+        node.parents = tuple(parents)
+        node.order = depth + 1
+        node.kept = _keep(rule.keeps, value, values, args) if rule.keeps else ()
         node.spec = spec
         node.bar = None
         node.code, node.lasti = user_line(_getframe(2))

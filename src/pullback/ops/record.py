@@ -32,7 +32,7 @@ def record(top: Tensor, op: Op, args: Sequence[Any], static: dict[str, Any]) -> 
                 plan = False  # it depends on the values; the general path raises the proper error
         out = record_general(top, op, args, static)
         if plan is None:
-            learn_call(key, out, op, args, static)
+            learn_call(key, op, args, static)
         return out
     return record_general(top, op, args, static)
 

@@ -1,12 +1,11 @@
-"""Public functions that remember their outcome: which op they apply to an array of a spec, with which parameters.
+"""Public functions that remember their outcome: which op they apply to arrays of a spec, with which parameters.
 
-Checking and normalizing what a user passes costs several times the op. The outcome depends on the spec and the other
-parameters alone, so it is found once, by running the function on a probe, and stored as a plan (`ops/plans.py`).
+Checking and normalizing what a user passes costs several times the op. The outcome depends on the specs and the other
+parameters alone, so it is found once, by running the function on probes, and stored as a plan (`ops/plans.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -40,58 +39,71 @@ class _Probe(SymbolicValue):
         return _Probe(op.spec_of([spec_of(x) for x in args], static), self.seen)
 
 
-def remember(function: F) -> F:
-    """A function of one array and parameters that applies one op to it."""
-    plans = new_table()
+class Outcomes:
+    """What the calls of one function came to. The function asks `find` for what runs a call by its plan, and if that is
+    None goes its own way.
 
-    @functools.wraps(function)
-    def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if type(x) is not Tensor or not x.spec.number:
-            return function(x, *args, **kwargs)
-        key = (x.spec.number, args, *kwargs.items()) if kwargs else (x.spec.number, args)
-        try:
-            plan = plans.get(key)
-        except TypeError:  # a parameter without a hash
-            return function(x, *args, **kwargs)
-        if plan and is_exact(args) and (not kwargs or is_exact(kwargs.values())):
-            run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
-            if run is not None:
-                try:
-                    return run(x)
-                except Exception:
-                    plan = False  # the general path raises the proper error
-        out = function(x, *args, **kwargs)
-        if plan is None:
-            learn(plans, key, out, lambda: _plan_on_probes(function, (x,), args, kwargs))
-        return out
+    A function of the package asks only for tensors, so that rules, which run on bare arrays, pay for one test.
+    """
 
-    call.plans = plans  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    __slots__ = ("_function", "_names", "_plans")
+    _function: Callable[..., Any]
+    _names: tuple[str, ...]
 
+    def __init__(self) -> None:
+        self._plans = new_table()
 
-def remember_product(function: F) -> F:
-    """A function of two arrays that applies one op to them."""
-    plans = new_table()
+    def of(self, function: F) -> F:
+        """Say whose calls these are; its first parameter is the array."""
+        code = function.__code__
+        self._function = function
+        self._names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        function.outcomes = self  # type: ignore[attr-defined]
+        return function
 
-    @functools.wraps(function)
-    def call(x: Any, y: Any, /) -> Any:
-        if type(x) is not Tensor or type(y) is not Tensor:
-            return function(x, y)
-        key = (x.spec.number, y.spec.number)
-        plan = plans.get(key)
+    def find(self, x: Tensor, *parameters: Any) -> Callable[[Tensor], Tensor] | None:
+        """What runs a call on a tensor, given all other parameters in order."""
+        number = x.spec.number
+        if not number or not is_exact(parameters):
+            return None
+        plan = self._plans.get(key := (number, *parameters))
         if plan:
-            run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
-            if run is not None:
-                try:
-                    return run(x, y)
-                except Exception:
-                    plan = False
-        out = function(x, y)
-        if plan is None and x.spec.number and y.spec.number:
-            learn(plans, key, out, lambda: _plan_on_probes(function, (x, y), (), {}))
-        return out
+            return plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
+        if plan is None:
+            named = dict(zip(self._names, parameters, strict=True))
+            learn(self._plans, key, lambda: _plan_on_probes(lambda probe: self._function(probe, **named), (x,)))
+        return None
 
-    return call  # type: ignore[return-value]
+
+class JoinedOutcomes:
+    """The same for a function that applies one op to all arrays of a list."""
+
+    __slots__ = ("_apply", "_plans")
+
+    def __init__(self, apply: Callable[..., Any]) -> None:
+        self._apply, self._plans = apply, new_table()
+
+    def find(self, arrays: Sequence[Any], *parameters: Any) -> Callable[..., Tensor] | None:
+        """What runs `apply(arrays, *parameters)`."""
+        key: list[Any] = []
+        for x in arrays:
+            if type(x) is not Tensor or not (number := x.spec.number):
+                return None
+            key.append(number)
+        return self._find((*key, parameters), arrays, parameters) if is_exact(parameters) else None
+
+    def find_pair(self, x: Tensor, y: Tensor) -> Callable[..., Tensor] | None:
+        """The same for two tensors."""
+        plan = self._plans.get(key := (x.spec.number, y.spec.number))
+        if plan:
+            return plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
+        return self._find(key, (x, y), ()) if all(key) else None
+
+    def _find(self, key: Any, arrays: Sequence[Any], parameters: tuple[Any, ...]) -> Callable[..., Tensor] | None:
+        plan = self._plans.get(key)
+        if plan is None and arrays:
+            learn(self._plans, key, lambda: _plan_on_probes(lambda *probes: self._apply(probes, *parameters), arrays))
+        return plan.in_mode(modes()) if plan else None  # type: ignore[union-attr]
 
 
 def is_exact(parameters: Any) -> bool:
@@ -106,16 +118,15 @@ def is_exact(parameters: Any) -> bool:
     return True
 
 
-def _plan_on_probes(
-    function: Callable[..., Any], arrays: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> CallPlan | None:
-    """The plan of the op that a function applies to arrays; None if it applies several, or none."""
-    if not is_exact((*args, *kwargs.values())):
-        return None
+def _plan_on_probes(function: Callable[..., Any], arrays: Sequence[Any]) -> CallPlan | None:
+    """The plan of the op that a function applies to arrays; None if it applies several, or none, or raises."""
     seen: list[tuple[Op, Sequence[Any], dict[str, Any]]] = []
     probes = [_Probe(x.spec, seen) for x in arrays]
-    with enable_grad():  # under `no_grad` a function that has nothing to do returns a constant, by an op
-        out = function(*probes, *args, **kwargs)
+    try:
+        with enable_grad():  # under `no_grad` a function that has nothing to do returns a constant, by an op
+            out = function(*probes)
+    except Exception:
+        return None
     if len(seen) != 1 or type(out) is not _Probe:
         return None
     op, given, static = seen[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, ShapeError
 from .. import batching
 from ..axes import as_integer, axes_tuple
@@ -17,7 +18,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape, common_device, conjugate_if_complex, contraction, result_dtype
 from ..forms import Contract
-from ..remember import remember_product
+from ..remember import JoinedOutcomes
 from ..shape import reshaping
 from ..statics import LETTERS
 from .einsum import contract_operands
@@ -136,7 +137,6 @@ _matvec = contraction(
 )
 
 
-@remember_product
 def matmul(x: Any, y: Any, /) -> Any:
     """The matrix product; a vector on the left is a row, on the right a column, other axes broadcast.
 
@@ -144,7 +144,13 @@ def matmul(x: Any, y: Any, /) -> Any:
     >>> pb.matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0]))
     array([3., 7.])
     """
-    x, y = as_value(x), as_value(y)
+    if type(x) is Tensor and type(y) is Tensor and (run := _product_outcomes.find_pair(x, y)) is not None:
+        return run(x, y)
+    return _matmul_general((x, y))
+
+
+def _matmul_general(arrays: Sequence[Any]) -> Any:
+    x, y = map(as_value, arrays)
     ranks = ndim(x), ndim(y)
     if min(ranks) > 1:
         return apply(_matmul, x, y)
@@ -160,6 +166,9 @@ def matmul(x: Any, y: Any, /) -> Any:
     out = apply(_matmul, reshaping.expand_dims(x, 0) if row else x, reshaping.expand_dims(y, 1) if column else y)
     added_axes = ((-2,) if row else ()) + ((-1,) if column else ())
     return reshaping.squeeze(out, added_axes)
+
+
+_product_outcomes = JoinedOutcomes(_matmul_general)
 
 
 @attributed_to_caller

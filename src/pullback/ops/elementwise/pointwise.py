@@ -287,7 +287,7 @@ def heaviside(x: Any, y: Any, /) -> Any:
     """0 below zero, 1 above, y at zero."""
 
 
-@elementwise_op({"x": lambda out: heaviside(out, 0)}, value=lambda xp, x: xp.maximum(x, 0), samples=reals_away_from(0))
+@elementwise_op({"x": lambda out: _step(out)}, value=lambda xp, x: xp.maximum(x, 0), samples=reals_away_from(0))
 def relu(x: Any, /) -> Any:
     """max(x, 0); relu'(0) = 0.
 
@@ -295,6 +295,11 @@ def relu(x: Any, /) -> Any:
     >>> pb.relu([-1.0, 2.0])
     array([0., 2.])
     """
+
+
+def _step(out: Any) -> Any:
+    """1 above zero, 0 at zero, where nothing is below: its sign, which NumPy computes ten times as fast."""
+    return heaviside(out, 0) if is_complex(out) else _sign(out)
 
 
 def greater_weight(x: Any, y: Any) -> Any:
@@ -435,10 +440,10 @@ def _where_value(xp: Any, c: Any, x: Any, y: Any) -> Any:
     """`where`; of many float32 by their bits, (x ^ y) & mask ^ y, since NumPy branches at each element and processors
     mispredict a random mask half the time. Wider dtypes move too much memory to gain.
     """
-    kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
-    if xp is not np or kinds != {"f"} or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
+    if xp is not np or type(c) is not np.ndarray or c.size < _MANY or c.dtype.char != "?":
         return xp.where(c, x, y)
-    if not _fits_mask(x, c) or not _fits_mask(y, c):
+    kinds = {v.dtype.char for v in (x, y) if type(v) is np.ndarray}
+    if kinds != {"f"} or not _fits_mask(x, c) or not _fits_mask(y, c):
         return xp.where(c, x, y)
     mask = -(c.astype("i4"))
     if type(x) is not np.ndarray:

@@ -13,7 +13,7 @@ from ...arrays.node import attributed_to_caller
 from ...arrays.size import Size
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor
-from ...arrays.views import as_view
+from ...arrays.views import as_tensor_view, as_view
 from ...errors import ArgumentError, ConversionError, DtypeError, IndexingError, ShapeError
 from ...settings import PLAIN, modes
 from .. import batching, statics
@@ -228,26 +228,20 @@ def getitem(x: Any, index: Any, /) -> Any:
     >>> pb.getitem(np.arange(5), np.array([0, 0, 3]))
     array([0, 0, 3])
     """
-    if type(x) is Tensor and (number := x.spec.number) and (key := basic_key(number, index)) is not None:
-        return _get_planned(x, index, key)
-    return _getitem_general(x, index)
-
-
-_item_plans = new_table()
-
-
-def _get_planned(x: Tensor, index: Any, key: tuple[Any, ...]) -> Any:
+    if type(x) is not Tensor or not (number := x.spec.number) or (key := basic_key(number, index)) is None:
+        return _getitem_general(x, index)
     plan = _item_plans.get(key)
     if plan:
         run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
         if run is not None:
-            return as_view(run(x), x)
+            return as_tensor_view(run(x), x)
     out = _getitem_general(x, index)
     if plan is None:
-        learn(
-            _item_plans, key, out, lambda: make_plan(_getitem, (x,), {"index": normalize.normalize_index(x, index)[0]})
-        )
+        learn(_item_plans, key, lambda: make_plan(_getitem, (x,), {"index": normalize.normalize_index(x, index)[0]}))
     return out
+
+
+_item_plans = new_table()
 
 
 def _getitem_general(x: Any, index: Any) -> Any:

@@ -173,6 +173,8 @@ def normalize_index(x: Any, index: Any) -> tuple[Index, list[Any]]:
 
 def basic_key(number: int, index: Any) -> tuple[Any, ...] | None:
     """A key for an index of integers, slices, None and ... into an array of a spec's number; None for any other."""
+    if type(index) is int:
+        return number, index
     if type(index) is slice:
         start, stop, step = index.start, index.stop, index.step
         if (
@@ -182,7 +184,7 @@ def basic_key(number: int, index: Any) -> tuple[Any, ...] | None:
         ):
             return number, start, stop, step
         return None
-    if type(index) is int or index is None or index is Ellipsis:
+    if index is None or index is Ellipsis:
         return number, index
     if type(index) is not tuple:
         return None

@@ -23,7 +23,7 @@ from ..families import broadcast_shape, conjugate_if_complex, general, is_comple
 from ..forms import Reduce
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
-from ..remember import remember
+from ..remember import Outcomes
 from ..shape import arrange, reshaping
 from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
@@ -71,7 +71,10 @@ _sum = linear(
 )
 
 
-@remember
+_sum_outcomes = Outcomes()
+
+
+@_sum_outcomes.of
 def sum(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
@@ -81,6 +84,8 @@ def sum(
     >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
+    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+        return run(x)
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
@@ -276,7 +281,10 @@ _prod = _reduction_op(
 )
 
 
-@remember
+_prod_outcomes = Outcomes()
+
+
+@_prod_outcomes.of
 def prod(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
@@ -286,6 +294,8 @@ def prod(
     >>> pb.prod(np.array([2.0, 3.0, 4.0]))
     array(24.)
     """
+    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+        return run(x)
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
@@ -343,13 +353,17 @@ def _extreme_op(name: str) -> Any:
         samples=_samples,
         rearranges=True,
         form=Reduce(f"{name}imum"),
+        direct=lambda x, axis, keepdims: _bind_reduce(getattr(np, f"{name}imum"), axis, keepdims),
     )
 
 
 _max, _min = _extreme_op("max"), _extreme_op("min")
 
 
-@remember
+_max_outcomes = Outcomes()
+
+
+@_max_outcomes.of
 def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
@@ -357,10 +371,15 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([5., 7.])
     """
+    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+        return run(x)
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
-@remember
+_min_outcomes = Outcomes()
+
+
+@_min_outcomes.of
 def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
@@ -368,6 +387,8 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
     >>> pb.min(np.array([3.0, 1.0]))
     array(1.)
     """
+    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+        return run(x)
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
 
 

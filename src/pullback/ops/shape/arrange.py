@@ -20,6 +20,7 @@ from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..op_samples import normal_samples
+from ..remember import JoinedOutcomes
 from . import reshaping
 
 
@@ -64,7 +65,6 @@ def _as_values(arrays: Any, what: str) -> list[Any]:
     return [as_value(x) for x in arrays]
 
 
-@attributed_to_caller
 def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
@@ -72,6 +72,13 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     >>> pb.concat([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
+    if type(arrays) in (list, tuple) and (run := _concat_outcomes.find(arrays, axis, dtype)) is not None:
+        return run(*arrays)
+    return _concat_general(arrays, axis, dtype)
+
+
+@attributed_to_caller
+def _concat_general(arrays: Any, axis: int | None, dtype: Any) -> Any:
     xs = _as_values(arrays, "concat")
     if axis is None:
         xs, axis = [reshaping.reshape(x, (-1,)) for x in xs], 0
@@ -79,6 +86,9 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
         raise ShapeError("concat: 0-d arrays cannot be joined.\n  Use pb.stack.")
     out = apply(_concat, *xs, axis=normalize_axis(axis, ndim(xs[0]), "concat"))
     return out if dtype is None else reshaping.astype(out, dtype)
+
+
+_concat_outcomes = JoinedOutcomes(_concat_general)
 
 
 @attributed_to_caller

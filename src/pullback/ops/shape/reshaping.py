@@ -24,7 +24,7 @@ from ..elementwise import pointwise
 from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import normal_samples
-from ..remember import remember
+from ..remember import Outcomes
 
 _astype = linear(
     "astype",
@@ -63,7 +63,9 @@ reshape_op = linear(
 )
 
 
-@remember
+_reshape_outcomes = Outcomes()
+
+
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The same elements, in the same order, in another shape; one size may be -1. `order="F"` counts columns first.
 
@@ -72,6 +74,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     array([[0, 1, 2],
            [3, 4, 5]])
     """
+    if type(x) is Tensor and (run := _reshape_outcomes.find(x, shape, order, copy)) is not None:
+        return run(x)
     if copy is not None and is_array(x):
         return _copy_if_asked(x, reshape(x, shape, order), copy)
     if type(x) is np.ndarray and type(shape) is tuple and order == "C":
@@ -85,6 +89,9 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if order != "C":
         return _reshape_columns_first(x, wanted, order)
     return pass_through(x) if spec.weak is None and _has_shape(spec, wanted) else apply(reshape_op, x, shape=wanted)
+
+
+_reshape_outcomes.of(reshape)
 
 
 def _has_shape(spec: Spec, wanted: tuple[int, ...]) -> bool:
@@ -134,7 +141,9 @@ def writable_copy(x: Any) -> Any:
     return pass_through(x) if type(x) is Tensor or not isinstance(x, Value) else tensor(_as_recorded(x))
 
 
-@remember
+_permute_dims_outcomes = Outcomes()
+
+
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """The axes in another order; without `axes`, reversed.
 
@@ -142,6 +151,8 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     >>> pb.permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
+    if type(x) is Tensor and (run := _permute_dims_outcomes.find(x, axes)) is not None:
+        return run(x)
     x = as_value(x)
     rank = ndim(x)
     order = tuple(range(rank))[::-1] if axes is None else axes_tuple(axes, rank, "permute_dims")
@@ -150,7 +161,13 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     return pass_through(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
 
 
-@remember
+_permute_dims_outcomes.of(permute_dims)
+
+
+_matrix_transpose_outcomes = Outcomes()
+
+
+@_matrix_transpose_outcomes.of
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged.
 
@@ -158,6 +175,8 @@ def matrix_transpose(x: Any, /) -> Any:
     >>> pb.matrix_transpose(np.zeros((5, 2, 3))).shape
     (5, 3, 2)
     """
+    if type(x) is Tensor and (run := _matrix_transpose_outcomes.find(x)) is not None:
+        return run(x)
     x = as_value(x)
     if ndim(x) < 2:
         raise ShapeError(f"matrix_transpose: wants two axes or more, got shape {shape(x)}.")
@@ -170,7 +189,10 @@ def swap_last_axes(x: Any) -> Any:
     return apply(_permute, x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
-@remember
+_moveaxis_outcomes = Outcomes()
+
+
+@_moveaxis_outcomes.of
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """Some axes moved to other positions, the rest in order.
 
@@ -178,6 +200,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     >>> pb.moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
+    if type(x) is Tensor and (run := _moveaxis_outcomes.find(x, source, destination)) is not None:
+        return run(x)
     x = as_value(x)
     rank = ndim(x)
     froms, tos = axes_tuple(source, rank, "moveaxis"), axes_tuple(destination, rank, "moveaxis")
@@ -188,7 +212,10 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     return permute_dims(x, tuple(moved[i] if i in moved else next(rest) for i in range(rank)))
 
 
-@remember
+_expand_dims_outcomes = Outcomes()
+
+
+@_expand_dims_outcomes.of
 def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     """A new axis of size one at each given position.
 
@@ -196,6 +223,8 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     >>> pb.expand_dims(np.zeros(3), axis=1).shape
     (3, 1)
     """
+    if type(x) is Tensor and (run := _expand_dims_outcomes.find(x, axis)) is not None:
+        return run(x)
     x = as_value(x)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = normalize_axes(tuple(given), ndim(x) + len(given), "expand_dims")
@@ -203,7 +232,10 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     return reshape(x, tuple(1 if i in axes else next(sizes) for i in range(ndim(x) + len(given))))
 
 
-@remember
+_squeeze_outcomes = Outcomes()
+
+
+@_squeeze_outcomes.of
 def squeeze(x: Any, /, axis: Any = None) -> Any:
     """Without the named axes of size one; without `axis`, without any of them.
 
@@ -211,6 +243,8 @@ def squeeze(x: Any, /, axis: Any = None) -> Any:
     >>> pb.squeeze(np.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
+    if type(x) is Tensor and (run := _squeeze_outcomes.find(x, axis)) is not None:
+        return run(x)
     x = as_value(x)
     sizes = shape(x)
     axes = [i for i, n in enumerate(sizes) if n == 1] if axis is None else normalize_axes(axis, len(sizes), "squeeze")
@@ -253,7 +287,10 @@ broadcast_op = linear(
 )
 
 
-@remember
+_broadcast_to_outcomes = Outcomes()
+
+
+@_broadcast_to_outcomes.of
 def broadcast_to(x: Any, /, shape: Any) -> Any:
     """x repeated along new axes and axes of size one until it has the shape.
 
@@ -262,6 +299,8 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     array([[1, 2],
            [1, 2]])
     """
+    if type(x) is Tensor and (run := _broadcast_to_outcomes.find(x, shape)) is not None:
+        return run(x)
     x = as_value(x)
     wanted = as_shape(shape, "broadcast_to")
     spec = spec_of(x)

@@ -16,6 +16,7 @@ from ...varying import identities
 from ..builder.function_text import FunctionText
 from ..program.parallel_call import render_block
 from .access import BufferAccess, ElementRef
+from .kept_sums import KeptSums, find_kept_stores
 from .line_values import LineValues
 from .row_folds import identity
 from .row_loop import RowPhase, RowWriter, emit_store_of
@@ -110,16 +111,23 @@ class _Renderer:
         self.values = LineValues(self.text, self.domain, self.access)
         self.phases = count_phases(kernel)
         self.row_scratch = RowScratch(plan_rows(self.domain, limits))
+        self.kept = KeptSums(self.values, find_kept_stores(kernel, self.domain, self.phases))
 
     def render(self) -> RenderedKernel:
         for store in self.kernel.stores:
             if store.word and not store.args and not store.accumulates:
                 self._fill_with_identity(store)
-        outer = [self.values.open_group(i) for i in range(self.domain.rows)]
+        outer = []
+        for i in range(self.domain.rows):
+            if i == self.domain.rows - 1:
+                self.kept.begin()
+            outer.append(self.values.open_group(i))
         for number in range(self.phases):
             self._render_phase(number)
-        for loop in reversed(outer):
+        for i, loop in enumerate(reversed(outer)):
             self.text.close(loop)
+            if not i:
+                self.kept.end()
         buffers = self.access.buffers
         overlapping = find_overlapping_buffers(buffers)
         # LLVM may reorder accesses of pointers that are noalias
@@ -146,7 +154,7 @@ class _Renderer:
             for line in (store.line, *store.args):
                 self.values.row_scalar(line)
         if phase.folds or phase.stores:
-            RowWriter(self.values, self.row_scratch, phase, self.used).write()
+            RowWriter(self.values, self.row_scratch, phase, self.used, self.kept).write()
         for store in once:
             self._store_once(store)
 

@@ -11,6 +11,7 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_lane_mask
 from ..builder.vector_types import IRValue
 from .access import ElementRef
+from .kept_sums import KeptSums
 from .line_values import LineValues
 from .row_folds import RowFold
 from .row_scratch import RowScratch
@@ -36,8 +37,11 @@ class RowPhase:
 class RowWriter:
     """The loop of one phase while it is emitted."""
 
-    def __init__(self, values: LineValues, scratch: RowScratch, phase: RowPhase, used: list[KernelLine]) -> None:
+    def __init__(
+        self, values: LineValues, scratch: RowScratch, phase: RowPhase, used: list[KernelLine], kept: KeptSums
+    ) -> None:
         self.values = values
+        self.kept = kept
         self.text = values.text
         self.domain = values.domain
         self.row_scratch = scratch
@@ -97,7 +101,7 @@ class RowWriter:
         light = sum(line.weight for line in self.needed) <= 16
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
-        wanted = self.domain.max_unroll if (summing and light) or deep else 1
+        wanted = self.domain.max_unroll if ((summing and light) or deep) and not self.kept.stores else 1
         if isinstance(whole, Varying):
             return wanted  # the loop has no rounds where it would not be unrolled
         return wanted if whole >= 2 * wanted else 1
@@ -126,7 +130,8 @@ class RowWriter:
         start = (whole - left) * lanes
         # the remainder belongs to the last block
         ending = text.begin_if("%last") if divided and (left or rest) else ""
-        if left == 1 or (left <= FEW_VECTORS and not long):
+        # sums that are kept have a slot for each vector
+        if left == 1 or (left <= FEW_VECTORS and (not long or self.kept.stores)):
             for i in range(left):
                 self._write_chunks([str(start + i * lanes)], None)
         elif left:
@@ -215,6 +220,9 @@ class RowWriter:
             self.row_scratch.store_line(builder, line, known[id(line)], counters)
         for store in self.stores:
             value = self._value_of(builder, known, store.line)
+            if store in self.kept.stores:
+                self.kept.take(builder, store, value, counters[-1])
+                continue
             indices = [self._value_of(builder, known, a) for a in store.args]
             emit_store_of(self.values, builder, store, value, indices, counters, mask)
 

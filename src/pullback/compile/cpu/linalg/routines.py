@@ -27,15 +27,27 @@ Emit = Callable[[RoutineText, Sequence[MatrixRef], Sequence[MatrixRef]], None]
 
 def emit_check(t: RoutineText, flags: Layout, outcome: MatrixRef) -> None:
     """Flags of which none may be set: where one is, NumPy runs the op, which looks at the values too and may raise."""
-    bits = t.text.slot("i8", "0")
-    with ExitStack() as loops:
-        terms = [(loops.enter_context(t.loop(n)), by) for n, by in zip(flags.shape, flags.strides, strict=True) if by]
-        place = emit_address(t.one, flags.buffer.dtype, "%p1", *terms)
-        found, before = (t.one.assign(f"load i8, ptr {p}") for p in (place, bits))
-        t.one.emit(f"store i8 {t.one.assign(f'or i8 {found}, {before}')}, ptr {bits}")
-    total = t.one.assign(f"load i8, ptr {bits}")
     t.one.emit(f"store i8 0, ptr {outcome.pointer}")
-    t.fail_if(t.one.assign(f"icmp ne i8 {total}, 0"))
+    # flags without gaps are looked at eight at a time
+    wide, rest = (flags.size // 8, flags.size % 8) if flags.is_whole else (0, flags.size)
+    if wide:
+        _fail_at_bits(t, "i64", [wide], [8])
+    if wide and rest:
+        _fail_at_bits(t, "i8", [rest], [1], 8 * wide)
+    elif rest:
+        _fail_at_bits(t, "i8", flags.shape, flags.strides)
+
+
+def _fail_at_bits(t: RoutineText, kind: str, sizes: Sequence[int], steps: Sequence[int], start: int = 0) -> None:
+    """Fail if a bit is set in integers of a type, at so many bytes from each other."""
+    bits = t.text.slot(kind, "0")
+    with ExitStack() as loops:
+        terms = [(loops.enter_context(t.loop(n)), by) for n, by in zip(sizes, steps, strict=True) if by]
+        place = emit_address(t.one, np.dtype(bool), "%p1", *terms, offset=start)
+        found = t.one.assign(f"load {kind}, ptr {place}, align 1")
+        before = t.one.assign(f"load {kind}, ptr {bits}")
+        t.one.emit(f"store {kind} {t.one.assign(f'or {kind} {found}, {before}')}, ptr {bits}")
+    t.fail_if(t.one.assign(f"icmp ne {kind} {t.one.assign(f'load {kind}, ptr {bits}')}, 0"))
 
 
 def emit_lift(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:

@@ -32,6 +32,7 @@ ENTRY = "pb_call"
 WITH_RESULTS = 0
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _FASTCALL = 0x80
+_EFFORT = (("always_inliner",), 0)
 #: `PyArray_NewFromDescr` in the table of NumPy's C functions.
 _NEW_FROM_DESCR = 94
 
@@ -87,7 +88,7 @@ def can_check(specs: Sequence[Spec]) -> bool:
     return all(s.dtype.name in names for s in specs)
 
 
-Link = Callable[[str, list[str]], Any]
+Link = Callable[..., Any]
 
 
 class ProgramEntry:
@@ -172,7 +173,8 @@ class _MethodDef(ctypes.Structure):
 @functools.cache
 def load_entry(link: Link) -> tuple[_MethodDef, Any]:
     """The entry as a method record, to which all its functions refer; and its code."""
-    code = link(render_entry(ENTRY, _slot_offsets()), [ENTRY])
+    # it computes nothing, so optimizing it would only take time
+    code = link(render_entry(ENTRY, _slot_offsets()), [ENTRY], (), _EFFORT)
     return _MethodDef(b"compiled", code.addresses[ENTRY], _FASTCALL, None), code
 
 
