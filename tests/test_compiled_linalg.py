@@ -214,6 +214,7 @@ def test_searches_for_roots_solve_their_systems_natively(calls, n):
     compiled = pb.jit(pb.grad(loss))
     close(compiled(np.ones(n)), pb.grad(loss)(np.ones(n)), 1e-8)
     assert calls == []
+    close(pb.jit(pb.grad(loss), check=True)(np.ones(n)), pb.grad(loss)(np.ones(n)), 1e-8)
     hosts = find_hosts(compiled.last.code.compilation.planned.steps)
     assert {"guarded_solve"} < {h.routine.name for h in hosts if h.routine is not None}
 

@@ -48,6 +48,7 @@ EXPLAINED: dict[str, str] = {
     ),
     "compile.schedule.division _is_divisible": "from which length on a program is divided",
     "compile.schedule.division divide_steps: comparison: sum(": "from which length on a program is divided",
+    "compile.schedule.division _split_product: negated: isinstance(": "which form of code, each right for its size",
     "compile.schedule.division _leave_blocks_open": "for which sizes code is shared: one block is as right as none",
     "compile.schedule.division _divide_batch: comparison: step.out.buffer is not": (
         "a product never writes what it reads, so that it is not divided"

@@ -101,6 +101,11 @@ class CompiledOp:
             push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
         )  # fmt: skip
 
+    @functools.cached_property
+    def meets_arguments(self) -> bool:
+        """Whether an op of the program looks at its arguments, and may refuse to be recorded."""
+        return any(e.op.meet is not None for e in self.staged.equations)
+
     def pull_to(self, some: tuple[int, ...]) -> Any:
         """The compiled pull to some arguments. The others are constants, which a program may want of them."""
 
@@ -143,6 +148,8 @@ class CompiledOp:
 
     def reached_arguments(self, some: Sequence[int]) -> tuple[int, ...]:
         """Those of some arguments that a cotangent of any result reaches; the others get none, rather than zeros."""
+        if self.meets_arguments:  # what refuses derivatives must be asked for them
+            return tuple(some)
         every = functools.reduce(operator.or_, self.reaches, 0)
         return tuple(i for i in some if every >> i & 1)
 

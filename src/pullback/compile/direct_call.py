@@ -106,7 +106,7 @@ class DirectCall:
 
     def _make_recorded(self, marks: bytes) -> _Variant | None:
         op = self._op()
-        if not self._takes_tensors or not op.saves_residuals:
+        if not self._takes_tensors or not op.saves_residuals or op.meets_arguments:
             return None
         needs = op.reached_arguments([i for i, mark in enumerate(marks) if mark == TRACKED])
         if not needs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..arrays.argument_checks import check_functions
 from ..arrays.spec import spec_of
 from ..arrays.text import text_table
 from ..ops.fusion import SWITCHED_OFF, Declined, Fusion
@@ -22,6 +23,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
     >>> print(pb.explain(pb.nn.gelu, np.ones(100, "float16")))
     gelu runs op by op: native code has no float16 arrays
     """
+    check_functions("explain", function)
     if isinstance(function, Jitted):
         return function.lower(*args, **kwargs).explain()
     fusion = getattr(function, "fusion", None)

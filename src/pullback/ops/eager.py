@@ -154,8 +154,8 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
             spec = x.spec
             a, n = x.value, x.node
             if type(y) is Tensor:
-                if spec is not y.spec and (plan := plans.get((spec.number, y.spec.number))) and modes() is PLAIN:
-                    run = plan.record  # type: ignore[union-attr]
+                if spec is not y.spec and (plan := plans.get((spec.number, y.spec.number))):
+                    run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
                     if run is not None:
                         return run(x, y)
                 b, m = y.value, y.node

@@ -131,7 +131,8 @@ def make_plan(op: Op, args: Sequence[Any], static: dict[str, Any]) -> CallPlan |
     compute = bind_function(op, specs, static)
     calls = _PlannedCalls(op, specs, static, out)
     bare = any(type(x) is not Tensor for x in args)
-    evaluate, infer = _evaluator(compute, out), _evaluator(compute, out.as_inference(), "inference")
+    evaluate = _evaluator(compute, out, 0 if bare else len(args))
+    infer = _evaluator(compute, out.as_inference(), 0, "inference")
     if any(s.number < 0 for s in given):
         return CallPlan(out, None, None, infer)
     if not (op.differentiable and out.inexact):
@@ -178,8 +179,24 @@ class _PlannedCalls:
         return found
 
 
-def _evaluator(compute: Callable[..., Any], spec: Spec, status: str = "") -> Callable[..., Any]:
+def _evaluator(compute: Callable[..., Any], spec: Spec, tensors: int, status: str = "") -> Callable[..., Any]:
     """What only computes; with a status, its results are marked."""
+
+    def evaluate_one(x: Tensor) -> Tensor:
+        value = compute(x.value)
+        out = Tensor()
+        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.spec = spec
+        out.node = None
+        return out
+
+    def evaluate_two(x: Tensor, y: Tensor) -> Tensor:
+        value = compute(x.value, y.value)
+        out = Tensor()
+        out.value = value if type(value) is _ndarray else _asarray(value)
+        out.spec = spec
+        out.node = None
+        return out
 
     def evaluate(*args: Any) -> Tensor:
         value = compute(*[x.value if type(x) is Tensor else x for x in args])
@@ -191,7 +208,9 @@ def _evaluator(compute: Callable[..., Any], spec: Spec, status: str = "") -> Cal
             out._status = status
         return out
 
-    return evaluate
+    if status or not 1 <= tensors <= 2:
+        return evaluate
+    return evaluate_one if tensors == 1 else evaluate_two
 
 
 def choose_kept(keeps: tuple[int, ...], out: Any, x: Any, y: Any) -> tuple[Any, ...]:

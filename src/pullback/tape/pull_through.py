@@ -30,7 +30,7 @@ def pull_through(
     for out, bar in zip(outs, bars, strict=False):
         if bar is not None and type(out) is Tensor and out.node is not None:
             _add(table, out.node, bar)
-    ends = {x.node for x in moving if type(x) is Tensor}
+    ends = {x.node for x in args if type(x) is Tensor}  # beyond them is the graph that others pull through
     for node in _nodes_between(table, ends):
         bar = table.pop(node, None)
         if bar is not None:

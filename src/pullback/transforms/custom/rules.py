@@ -21,7 +21,7 @@ from ...arrays.value import SymbolicValue, Value
 from ...errors import ArgumentError, DtypeError, GraphError, PullbackError, ShapeError
 from ...ops.dispatch import as_value, run
 from ...ops.index.indexing import getitem
-from ...ops.op import UNKNOWN, Formula, Op
+from ...ops.op import PURE, UNKNOWN, Formula, Op
 from ...ops.shape.arrange import stack
 from ...ops.shape.reshaping import astype
 from ...tape.anomaly import pause_anomaly_checks
@@ -42,7 +42,8 @@ def make_custom_record(
     spec: Callable[..., Any] | None = None,
     form: Any = None,
 ) -> Op:
-    """The record of an op from the given rules. A rule gets the spec in place of a missing cotangent.
+    """The record of an op from the given rules. A rule gets the spec in place of a missing cotangent. One of the
+    package's own has a `form`, and no side effects.
 
     With a static parameter `CALL_PARAMETER`, the last results are saved values, which the rules do not see; it holds
     the number of the others.
@@ -76,7 +77,8 @@ def make_custom_record(
 
     record = Op(
         name=name, family="custom", args=args, value=compute, spec=spec, pulls={}, push=push, batch=batch_op,
-        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], effects=UNKNOWN, form=form,
+        joint=_joint_pull(name, by_vjp, by_jvp), samples=lambda rng: [], form=form,
+        effects=UNKNOWN if form is None else PURE,
     )  # fmt: skip
     return record
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ....ops.window.patches import Sizes
 from ...loop_ir import row_major_strides
-from ..runtime.link import vector_bytes
 from .direct import TAPS, VECTORS
+from .library import vector_bytes
 from .patch_tables import Frame, Table, Walk, pad_table
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..program.parallel_call import PARALLEL
-from ..runtime.link import LinkedCode, has_llvm, link, vector_bytes
+from ..runtime import link as linking
+from ..runtime.link import LinkedCode, has_llvm, link
 from ..runtime.pool import POOL
 from .direct import render_direct, render_direct_weight
 from .maxima import render_places, render_put, render_spread, render_sum, render_take
@@ -29,6 +30,11 @@ _MODULES: dict[str, Callable[[np.dtype[Any], int], str]] = {
     "spread": render_spread,
 }
 _NAMES = ["before", "task", "after", "run"]
+
+
+def vector_bytes() -> int:
+    """The bytes of the vectors that window functions are made for: the same for plans and for the code."""
+    return linking.vector_bytes()
 
 
 @functools.cache

@@ -80,7 +80,7 @@ def make_plan(
     kept = {name: np.ascontiguousarray(table) for name, table in tables.items()}
     for name, value in {**fields, **{name: table.ctypes.data for name, table in kept.items()}}.items():
         template[NUMBER[name]] = value
-    return Plan(kind, dtype, template, kept, shape, fields["tasks"], memory, size, fill)
+    return Plan(kind, dtype, template, kept, shape, fields["tasks"], memory, round_up(size), fill)
 
 
 def tasks_of(blocks: int, multiplications: int, most: int) -> tuple[int, int]:

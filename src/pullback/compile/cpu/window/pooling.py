@@ -10,11 +10,10 @@ import numpy as np
 
 from ....ops.statics import check_shape
 from ....ops.window.patches import Pairs, Sizes, first_unpadded_place, window_counts
-from ..runtime.link import vector_bytes
 from ..runtime.pool import POOL
 from .convolution import convolve, convolve_back
 from .direct_plans import frame_of, overlapping_starts, shared_fields, vector_tables
-from .library import can_run_natively
+from .library import can_run_natively, vector_bytes
 from .patch_tables import Frame, Walk
 from .plans import Plan, make_plan
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....ops.window.patches import Sizes
-from ..runtime.link import vector_bytes
+from .library import vector_bytes
 from .patch_tables import Frame, Table, Walk, pad_table
 from .patch_tile import ROW_MULTIPLE, PatchTile, patch_tile
 from .plans import MAX_SUMS, Plan, make_plan, round_up, tasks_of
