@@ -175,12 +175,13 @@ class Sweep:
         # read once: the loop below runs a few hundred nanoseconds a node
         retain, waiting, array = self.retain, self.waiting, _ndarray
         receive = self.receiver.receive if self.targets is None and not self.hooks.entries else None
-        partial = self.wanted is not None
+        wanted = self.wanted
         for node in order:
             bar = node.bar
             node.bar = None
             whole = type(bar) is array or (type(bar) is ResultCotangents and not bar.is_masked)
-            if whole and not (partial and has_unclaimed_parent(node)):
+            # another pass may hold a parent that is not wanted
+            if whole and (wanted is None or wanted.issuperset(node.parents)):
                 # one generated function a rule and its specs: pull and accumulation in a few NumPy calls
                 call = node.call
                 if call is None:
@@ -315,11 +316,6 @@ def claim(roots: Sequence[Node], waiting: object, floor: int) -> list[Node] | No
     del found[0]
     found.sort(key=attrgetter("order"), reverse=True)
     return found
-
-
-def has_unclaimed_parent(node: Node) -> bool:
-    """Whether a node has a parent that takes no part, and so must not be added to."""
-    return any(parent.bar is None for parent in node.parents)
 
 
 def release(nodes: Iterable[Node]) -> None:
