@@ -128,6 +128,12 @@ def clusters(by):
     return by.grad(cost)
 
 
+def curvature(by):
+    """The same cost's second derivative along ones, forward over reverse."""
+    slope = clusters(by)
+    return lambda centers, points: by.push(lambda c: slope(c, points), centers, np.ones(centers.shape))[1]
+
+
 def torch_clusters(centers, points):
     import torch
 
@@ -188,6 +194,9 @@ def main():
         ),
         "k-means cost 100 x 10,000 x 8 with gradient": (
             clusters, [points[:100] + 0.0, points], {TORCH: lambda program, *data: torch_clusters(*data)},
+        ),
+        "k-means cost 100 x 10,000 x 8, curvature": (
+            curvature, [points[:100].astype("d"), points.astype("d")], {},
         ),
     }  # fmt: skip
     for title, (program, data, others) in programs.items():
