@@ -11,7 +11,9 @@ import pullback as pb
 from pullback.arrays.spec import make_spec
 from pullback.ops import Op, load_all_ops
 from pullback.ops.op import Formula, MaskedCotangent, PullRule
+from pullback.ops.plans import forget_plans
 from pullback.ops.reduce.reductions import sum as total
+from pullback.settings import override_native
 from pullback.tools.certify.cases import cases_of
 from pullback.tools.certify.oracles import oracle_of
 
@@ -43,10 +45,13 @@ def planted(mutation: Mutation) -> Iterator[Op]:
     """The op with the mistake in it. Records are frozen and known to closures, so the record itself is written to."""
     op = load_all_ops()[mutation.op]
     changed = mutation.fields(op)
+    if "value" in changed:
+        changed["direct"] = None  # another way to the value
     before = {name: getattr(op, name) for name in changed}
     _write(op, changed)
     try:
-        yield op
+        with override_native(False):  # compiled forms outlive the mistake
+            yield op
     finally:
         _write(op, before)
 
@@ -56,6 +61,7 @@ def _write(op: Op, fields: dict[str, Any]) -> None:
         object.__setattr__(op, name, value)
     for (needs, count), rule in op.rules.items():  # they know what formulas name, and hold steps made of them
         PullRule.__init__(rule, op, needs, count)
+    forget_plans()
 
 
 def each(values: Any, change: Callable[[Any], Any]) -> Any:

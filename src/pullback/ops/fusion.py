@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
@@ -20,7 +21,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
 from ..errors import PullbackError
-from ..settings import PLAIN, Modes, modes, uses_native_code
+from ..settings import PLAIN, Modes, modes, override_native, uses_native_code
 from .lazy import lazy_function
 
 P = ParamSpec("P")
@@ -131,6 +132,19 @@ class Call:
             if all(self._add(getattr(x, f.name)) is None for f in fields(x)) and len(self.values) == count:
                 return None
         return Declined(f"an argument is a {type(x).__name__}, no array and no setting")
+
+
+class OpByOp:
+    """The switch under which fused functions run as they stand, while single ops may be native."""
+
+    @staticmethod
+    def call(fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return fusion.function(*args, **kwargs)
+
+
+def run_op_by_op() -> AbstractContextManager[None]:
+    """For what runs now and again inside of a transform, which sees each op: both must give the same bits."""
+    return override_native(uses_native_code() and OpByOp)
 
 
 class Fusion:

@@ -28,6 +28,7 @@ from ...arrays.value import Value
 from ...errors import ArgumentError
 from ...ops.batching import move_batch_first
 from ...ops.dispatch import apply, as_value
+from ...ops.fusion import run_op_by_op
 from ...ops.op import Formula, Op
 from ...ops.replay.reach import Reach, is_generator
 from ...settings import modes
@@ -148,7 +149,8 @@ class _LoopFunctions:
         for place, value in zip(self._places, leaves[states:], strict=False):
             params[place] = as_rebindable(value)
         function = self._captures.rebind(leaves[states + count :])[which]
-        return function(i, self._carry.as_rebindable_tree(leaves[:states]), *unflatten(self._structure, params))
+        with run_op_by_op():
+            return function(i, self._carry.as_rebindable_tree(leaves[:states]), *unflatten(self._structure, params))
 
     def step(self, i: int, *leaves: Any) -> tuple[Any, ...]:
         return tuple(self._carry.check_step_result(self._call(0, i, leaves)))
