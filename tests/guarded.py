@@ -206,7 +206,8 @@ def main(place, machine, first, step, count, how=""):
         same(found, wanted if isinstance(wanted, (tuple, list)) else [wanted], 3e-4 if single else 1e-9)
         del entry, found
         guarded.free()
-    step_rows(guarded)
+    if how != "varying":  # rows have one code for all sizes already
+        step_rows(guarded)
     assert guarded.count > 10
     print("done")
 
