@@ -153,7 +153,7 @@ def test_a_kind_is_compiled_once_and_only_what_is_used(compilations):
     assert y.requires_grad
 
 
-def test_the_number_of_kinds_is_bounded_and_decisions_hold(compilations, monkeypatch):
+def test_the_number_of_kinds_is_bounded_and_bits_do_not_depend_on_others(monkeypatch):
     monkeypatch.setattr("pullback.ops.fusion.MAX_FORMS", 3)
 
     @pb.fuse
@@ -162,12 +162,9 @@ def test_the_number_of_kinds_is_bounded_and_decisions_hold(compilations, monkeyp
 
     arrays = [normal(n + 1, dtype="float32") for n in range(6)]
     first = [f(a).tobytes() for a in arrays]
-    made = len(compilations)
-    assert made <= 3
+    assert len(f.fusion.forms) == 3
     assert [f(a).tobytes() for a in arrays] == first
-    assert len(compilations) == made
-    assert [runs_natively(f, a) for a in arrays] == [True] * 3 + [False] * 3
-    assert "forms already" in pb.explain(f, arrays[-1])
+    assert all(runs_natively(f, a) for a in arrays)
 
 
 def test_what_native_code_does_not_take_runs_op_by_op():

@@ -29,10 +29,8 @@ R = TypeVar("R")
 _ndarray = np.ndarray
 #: Arguments of these classes are settings, which a form is made for, as are tuples of them.
 _SETTINGS = frozenset((type(None), bool, int, str, bytes, type, type(...)))
-#: The most forms of one function. Beyond, new kinds of arguments run op by op: compiling would cost more than it saves.
-MAX_FORMS = 64
-#: The most kinds of arguments that are remembered, of which native forms are few.
-_MAX_KINDS = 1024
+#: The most kinds of arguments of one function that are remembered, the latest ones.
+MAX_FORMS = 256
 _compile_form = lazy_function("native_form", "compile_form", "compile")
 
 
@@ -60,7 +58,6 @@ _WITHOUT_COMPILER = Declined('there is no compiler (pip install "pullback[jit]")
 _TRACED = Declined("a program is being traced, which takes its ops one by one")
 _WATCHED = Declined("an instrument (a profile, a budget, a checkpoint, a hook on saved values) looks at each op")
 _TRANSFORMED = Declined("an argument belongs to a transform, which sees each op")
-_FULL = Declined(f"it has {MAX_FORMS} compiled forms already, for other kinds of arguments")
 
 
 class Call:
@@ -150,13 +147,11 @@ def run_op_by_op() -> AbstractContextManager[None]:
 class Fusion:
     """The native forms of one function, by the kinds of its arguments."""
 
-    __slots__ = ("compiler", "count", "forms", "function")
+    __slots__ = ("compiler", "forms", "function")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.forms: dict[tuple[Any, ...], Any] = {}
-        #: How many of the forms are native.
-        self.count = 0
         #: What the compiler keeps for all forms of this function.
         self.compiler: Any = None
 
@@ -180,19 +175,12 @@ class Fusion:
         return form, call.values
 
     def _add_form(self, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self.count >= MAX_FORMS and key not in self.forms:
-            return _FULL
-        if len(self.forms) > _MAX_KINDS:
-            self._forget_declined()
         form = _compile_form(self, args, kwargs)
-        self.count += key not in self.forms and type(form) is not Declined
+        self.forms.pop(key, None)
         self.forms[key] = form
+        if len(self.forms) > MAX_FORMS:  # compiled again if it comes back, with the same bits
+            del self.forms[next(iter(self.forms))]
         return form
-
-    def _forget_declined(self) -> None:
-        """Drop the kinds that run op by op: the next call of one finds the same reason."""
-        for key in [key for key, form in self.forms.items() if type(form) is Declined]:
-            del self.forms[key]
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any], form: Any, values: list[Any]) -> Any:
         """The result of a call in its form. Where native code refuses numbers (an index out of range), the function
