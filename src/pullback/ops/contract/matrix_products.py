@@ -46,12 +46,15 @@ def adjoint(x: Any) -> Any:
     return conjugate_if_complex(reshaping.swap_last_axes(x))
 
 
+def _multiply_matrices(x: Any, y: Any) -> Any:
+    """A product of two matrices by `dot`, which saves half of NumPy's overhead but copies what has gaps."""
+    return x.dot(y) if x.flags.forc and y.flags.forc else np.matmul(x, y)
+
+
 def _matmul_value(xp: Any, x: Any, y: Any) -> Any:
-    """Two matrices by `dot`, which saves half of NumPy's overhead; many matrices times one as a single product over all
-    rows, which is faster too.
-    """
+    """Many matrices times one matrix as a single product over all rows, which is faster."""
     if xp is np and x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd":
-        return x.dot(y)
+        return _multiply_matrices(x, y)
     if y.ndim == 2 < x.ndim and x.flags.c_contiguous and x.size:
         return xp.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
     return xp.matmul(x, y)
@@ -79,7 +82,7 @@ _matmul = contraction(
     samples=_matmul_samples,
     form=Contract(_matmul_equation),
     direct=lambda x, y: (
-        np.ndarray.dot if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
+        _multiply_matrices if x.ndim == 2 == y.ndim and x.dtype is y.dtype and x.dtype.char in "fd" else None
     ),
 )
 
