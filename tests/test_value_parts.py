@@ -14,6 +14,7 @@ from pullback.arrays.trees import flatten
 from pullback.arrays.value import SymbolicValue, Value, unwrap_array
 from pullback.errors import GraphError
 from pullback.graph.builder_lines import GraphValue
+from pullback.ops.remember import _Probe
 from pullback.program.ir import Symbol
 from pullback.transforms.custom.rules import UnknownTangent
 from pullback.transforms.forward import Dual
@@ -58,7 +59,8 @@ def _innermost(x: Any, kind: type[Value]) -> Any:
 
 
 def test_every_class_of_values_is_covered() -> None:
-    assert {k for k in _concrete_subclasses(Value) if k.__module__.startswith("pullback.")} == TRANSFORMS.keys()
+    found = {k for k in _concrete_subclasses(Value) if k.__module__.startswith("pullback.")}
+    assert found - {_Probe} == TRANSFORMS.keys()  # which only asks a public function what op it calls
 
 
 @pytest.mark.parametrize("kind", TRANSFORMS, ids=lambda kind: kind.__name__)
