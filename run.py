@@ -26,7 +26,7 @@ COMMANDS = {
             "types": ["-m", "mypy"],
             "size": ["tests/code_size.py"],
             "docs": ["-m", "sphinx", "-W", "-E", "-q", "-b", "html", "docs", "build/docs"],
-            "tests": ["-m", "pytest", "-n", "auto"],
+            "tests": ["-m", "pytest", "-n", "auto", "--dist", "worksteal"],
         },
     ),
 }

@@ -16,6 +16,7 @@ from composed_programs import Program
 import pullback as pb
 from pullback.compile.cpu import runner
 from pullback.compile.cpu.runtime import callbacks
+from pullback.compile.direct_call import DirectCall
 from pullback.compile.jit import jit
 
 __all__ = ["DERIVATIVES", "MODES", "Fault", "find_fault", "poisoned"]
@@ -43,11 +44,15 @@ def poisoned(byte):
         a.reshape(-1).view(np.uint8)[:] = byte
         return a
 
+    # the native entry makes results itself: here Python does, on the general path
+    directly = DirectCall.__call__
     try:
         runner.np = callbacks.np = _Poison(empty=empty)
+        DirectCall.__call__ = lambda call, leaves: None
         yield
     finally:
         runner.np = callbacks.np = np
+        DirectCall.__call__ = directly
 
 
 @dataclass(frozen=True)
