@@ -13,7 +13,8 @@ from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..settings import PLAIN, modes
-from .as_op import CompiledOp, Recording
+from .as_op import CompiledOp
+from .recording import Recording
 from .stage.captures import as_native_contiguous
 from .target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNRECORDED, UNTRACKED, Runner
 
@@ -112,6 +113,8 @@ class DirectCall:
         if not needs:
             return self._find_unrecorded()
         recording = op.recording(needs)
+        if recording is None:
+            return None
         forward = recording.forward
         if not forward.is_prepared or forward.code.direct is None:
             return None
