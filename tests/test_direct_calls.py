@@ -7,7 +7,8 @@ import pullback as pb
 from pullback.arrays.tensor import Tensor
 from pullback.compile.as_op import CompiledOp
 from pullback.compile.cpu.runtime import link
-from pullback.compile.jit import Jitted, Specialization
+from pullback.compile.jit import Jitted
+from pullback.compile.specialization import Specialization
 
 pytest.importorskip("llvmlite")
 RNG = np.random.default_rng(0)

@@ -17,7 +17,8 @@ from ..ops.dispatch import compute
 from ..ops.op import OUT
 from ..ops.record import keep_value
 from ..settings import PLAIN, Modes, modes
-from .as_op import CompiledOp, Recording
+from .as_op import CompiledOp
+from .recording import Recording
 from .stage.captures import as_native_contiguous
 from .target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNRECORDED, UNTRACKED, Runner
 
@@ -124,6 +125,8 @@ class DirectCall:
         if not needs:
             return self._find_unrecorded()
         recording = op.recording(needs)
+        if recording is None:
+            return None
         forward = recording.forward
         if not forward.is_prepared or forward.code.direct is None:
             return None

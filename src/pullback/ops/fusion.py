@@ -20,7 +20,7 @@ from ..arrays.argument_checks import check_functions
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
-from ..errors import PullbackError
+from ..errors import IndexingError, PullbackError
 from ..settings import PLAIN, Modes, modes, override_native, uses_native_code
 from .lazy import lazy_function
 
@@ -190,7 +190,7 @@ class Fusion:
             return self.function(*args, **kwargs)
         try:
             return form.run(values)
-        except PullbackError:
+        except IndexingError:
             return self.function(*args, **kwargs)
 
 
