@@ -10,8 +10,9 @@ from ..arrays.node import is_package_code
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..errors import LeakError
+from ..errors import GraphError, LeakError
 from ..ops.fusion import Declined, Fusion
+from ..program.ir import resolve_symbol
 from .jit import Jitted, Specialization
 from .stage.trace import SideEffectError
 from .targets import find_target, takes_arrays_of
@@ -26,7 +27,14 @@ class FusedSource(Jitted):
         for place, value in settings[1]:
             every.insert(place, value)
         args, named = unflatten(structure, every)
-        return self.f(*args, **dict(zip(names[1], named, strict=True)))
+        found = self.f(*args, **dict(zip(names[1], named, strict=True)))
+        after, same = flatten((args, named))
+        if same != structure or any(
+            x is not y or resolve_symbol(x) is not x for x, y in zip(after, every, strict=True)
+        ):
+            # the arguments of a trace are copies; those of the caller would stay as they are
+            raise GraphError("it changes an argument in place.")
+        return found
 
 
 class NativeForm:
