@@ -294,6 +294,44 @@ def test_methods_can_be_fused():
     np.testing.assert_allclose(Scale(3.0).apply(np.ones(2)), np.e * 3)
 
 
+def _set_a_part(x):
+    x[0] = 5.0
+    return x.sum()
+
+
+def _add_in_place(x):
+    x += 1
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [_set_a_part, _add_in_place])
+@pytest.mark.parametrize("make", [np.array, pb.tensor])
+def test_an_argument_that_is_written_to_is_written_to(function, make):
+    f, x, same = pb.fuse(function), make([1.0, 2.0]), make([1.0, 2.0])
+    for _ in range(2):
+        assert float(f(x)) == float(function(same))
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(same))
+    assert "changes an argument" in pb.explain(f, x)
+
+
+def test_containers_and_modules_that_are_arguments_may_change():
+    @pb.fuse
+    def note(table, x):
+        table["twice"] = x * 2
+        return x.sum()
+
+    table = {}
+    note(table, np.ones(2))
+    np.testing.assert_array_equal(table["twice"], [2.0, 2.0])
+
+    layer, x = pb.nn.BatchNorm(3), normal(4, 3) + 5
+    evaluate = pb.fuse(lambda layer, x: layer(x).sum())
+    evaluate(layer, x)
+    np.testing.assert_allclose(layer.mean.numpy(), 0.1 * x.mean(axis=0), rtol=1e-6)
+    layer.eval()
+    assert runs_natively(evaluate, layer, x)  # now it sets nothing
+
+
 def test_what_a_function_closes_over_is_seen_when_it_changes():
     global OFFSET
     w = pb.tensor(normal(3), requires_grad=True)
