@@ -7,14 +7,13 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
-from functools import cache
 from typing import Any
 
 from . import checkpoint
 from .arrays import dtypes
 from .arrays.namespace import VERSIONS, namespace_info
 from .ops import operators
-from .public_names import Home, read_stub
+from .public_names import missing_name, read_stub
 from .tape import backward
 
 __version__ = "0.1.0"
@@ -26,22 +25,18 @@ __array_namespace_info__ = namespace_info
 del backward, checkpoint, operators
 
 
-@cache
-def _homes() -> dict[str, Home]:
-    return read_stub("pullback")
-
-
 def __getattr__(name: str) -> Any:
     """A public name, imported on first access: `import pullback` loads the ops and the tape alone."""
     if name == "bfloat16":
         return dtypes.bfloat16()
+    homes = read_stub("pullback")
     if name == "__all__":
-        return sorted(_homes())
-    if name not in _homes():
-        raise AttributeError(f"module 'pullback' has no attribute {name!r}")
-    found = globals()[name] = _homes()[name].load("pullback")
+        return sorted(homes)
+    if name not in homes:
+        raise missing_name("", name)
+    found = globals()[name] = homes[name].load("pullback")
     return found
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), *_homes()]
+    return [*(name for name in globals() if name.startswith("__")), *read_stub("pullback")]

@@ -20,6 +20,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shape.reshaping import astype
+from ..public_names import explain_missing_attributes
 from ..settings import installed, no_grad
 from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
 from .module_template import (
@@ -267,6 +268,16 @@ class Module:
 
     def __repr__(self) -> str:
         return module_repr(self)
+
+
+explain_missing_attributes(
+    Module,
+    "Module",
+    """
+    add_module compile cuda extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
+    register_module register_parameter trainable_variables trainable_weights weights variables fit build init
+    """,
+)
 
 
 def _visible_attributes(module: Module) -> dict[str, Any]:

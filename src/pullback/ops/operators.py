@@ -165,9 +165,11 @@ def _reshape(self: Any, *shape: Any) -> Any:
     return as_view(reshaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
 
 
-def _flatten(self: Any) -> Any:
-    """The elements as a vector."""
-    return reshaping.reshape(self, (-1,))
+def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """The elements as a vector; or a range of axes merged into one."""
+    if start_dim == 0 and end_dim == -1:
+        return reshaping.reshape(self, (-1,))
+    return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
 
 
 def _as_view_function(function: Callable[..., Any]) -> Callable[..., Any]:

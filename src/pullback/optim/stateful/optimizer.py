@@ -8,6 +8,7 @@ from typing import Any, final
 from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
+from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, modes, uses_native_code
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
@@ -173,3 +174,12 @@ class Optimizer:
         for group, (settings, state) in zip(self.groups, loaded, strict=True):
             group.settings.update(settings)
             group.state = state
+
+
+explain_missing_attributes(
+    Optimizer,
+    "Optimizer",
+    """
+    defaults state register_step_post_hook init update learning_rate minimize variables get_weights
+    """,
+)
