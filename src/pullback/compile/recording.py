@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays.node import PlannedCall
-from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
+from ..arrays.tensor import Tensor, wrap
 from ..ops.dispatch import apply
 from ..ops.elementwise.pointwise import multiply
 from ..ops.op import Op, as_formula
@@ -27,7 +28,7 @@ from ..transforms.reverse import vjp
 from .lazy import lazy
 from .stage.captures import as_native_contiguous
 from .stage.residuals import is_cheap
-from .target import ARRAYS
+from .target import ARRAYS, UNTRACKED
 
 if TYPE_CHECKING:
     from .as_op import CompiledOp
@@ -120,6 +121,8 @@ class Recording:
         rule = replace(of.op, joint=as_formula(joint), rules={}).rule(self.needs, len(specs))
         found = PlannedCall(rule, specs, {}, of.out_specs[0] if len(of.out_specs) == 1 else of.out_specs)
         found.step = self.step
+        if self._has_gradient:
+            found.gradient = functools.partial(self._find_gradient, found)
         return found
 
     @lazy
@@ -149,6 +152,32 @@ class Recording:
         for parent, share in zip(parents, shares, strict=True):
             held = parent.bar
             parent.bar = share if held is waiting else accumulate(held, share)
+
+    @property
+    def _has_gradient(self) -> bool:
+        """Whether the result is one real number."""
+        (out, *others) = self.of.out_specs
+        return not others and out.size == 1 and out.dtype.kind == "f"
+
+    def _find_gradient(self, call: PlannedCall, kept: tuple[Any, ...]) -> list[Tensor] | None:
+        """The backward program is compiled when it is first asked for."""
+        call.gradient = self.make_gradient()
+        return call.gradient(kept)
+
+    def make_gradient(self) -> Callable[[tuple[Any, ...]], list[Tensor] | None]:
+        """What computes the shares of the cotangent one as tensors, by one native call; None where it did not run."""
+        program = self.run_backward.find(*self.split.backward.inputs)
+        direct = program.code.direct if program.is_prepared else None
+        call = _refuse if direct is None else direct.make_call(UNTRACKED, len(self.needs))
+        out = self.of.out_specs[0]
+        seed = wrap(np.ones(out.shape, out.dtype), make_spec(out.shape, out.dtype))
+        residuals, others = _getter_of(self.residual_places), (seed, *program.captured)
+
+        def gradient(kept: tuple[Any, ...]) -> list[Tensor] | None:
+            found = call(*residuals(kept), *others)
+            return found if type(found) is list else None
+
+        return gradient
 
     @lazy
     def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
@@ -187,6 +216,13 @@ def _write_numbers(e: Equation) -> Equation:
     typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
     args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
     return replace(e, args=tuple(args))
+
+
+def _getter_of(places: Sequence[int]) -> Callable[[Any], Sequence[Any]]:
+    """A function that picks values at some places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda values: [values[i] for i in places]
 
 
 def _refuse(*inputs: Any) -> None:
