@@ -163,6 +163,20 @@ def test_masked_cotangents():
         close(x.grad, [1.0, 0.0])
 
 
+@pytest.mark.parametrize("compiled", [pb.jit, pb.fuse])
+def test_masked_cotangents_of_an_argument_given_twice(compiled):
+    """Of the two places one gets the cotangent, or a pass that is differentiated itself would count it twice."""
+    f = compiled(lambda x, y: x * y * y)  # x**3 here
+    chosen = np.array([True, False])
+    for _ in range(2):
+        x = leaf(np.array([1.5, 2.0]))
+        y = pb.sum(pb.where(chosen, f(x, x), 0.0))
+        (first,) = pb.gradients(y, [x], create_graph=True)
+        close(first.detach(), [3 * 1.5**2, 0.0])
+        pb.sum(first).backward()
+        close(x.grad, [6 * 1.5, 0.0])
+
+
 def test_saved_values_are_freed_by_the_backward_pass():
     f = pb.jit(lambda x: pb.sum(pb.sin(x) * pb.exp(x)))
     x = leaf(X)
