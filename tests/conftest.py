@@ -36,6 +36,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """So does what the tests of a module leave behind, such as compiled code that later tests may find."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture
 def quick_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of which programs run, not of how fast: LLVM optimizes nothing."""
