@@ -13,7 +13,9 @@ import numpy as np
 from .blas import capsule_address
 
 #: The functions that native code calls, each in single and double precision; the last two are the BLAS's.
-FUNCTIONS = ("potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "gesdd", "trsm", "trsv")
+FUNCTIONS = (
+    "potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "sytrd", "stedc", "gesdd", "gebrd", "bdsdc", "trsm", "trsv",
+)  # fmt: skip
 #: How libraries spell the name of a function with 64-bit integers, and with 32-bit ones.
 _SPELLINGS: dict[np.dtype[Any], tuple[str, ...]] = {
     np.dtype(np.int64): ("scipy_{}_64_", "{}_64_", "{}64_", "{}$NEWLAPACK$ILP64"),
