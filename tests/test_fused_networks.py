@@ -5,9 +5,9 @@ import pytest
 from network_samples import SAMPLES, is_moving
 
 import pullback as pb
-from pullback.compile.cpu.runtime import link
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick_code")
 
 #: Those with no native form: ops of their own, views, what draws numbers without a key, loops over time with checks.
 ONE_BY_ONE = {
@@ -16,12 +16,6 @@ ONE_BY_ONE = {
     "unfold", "pixel_shuffle", "pixel_unshuffle", "ctc_loss", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "alibi_bias", "sinusoidal_positions",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    """What is tested is which programs run, not how fast."""
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
 
 
 INSTRUMENTS = [

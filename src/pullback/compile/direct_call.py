@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, user_line
+from ..arrays.node import Node, known_files, user_line
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
@@ -205,16 +205,26 @@ class Recorder:
         for i in self._reused:
             kept.append(found[i].value)
         inputs = (*leaves, *self._constants) if self._constants else leaves
-        parents = [inputs[i].node for i in self._needs]
+        parents = []
+        depth = 0
+        for i in self._needs:
+            parent = inputs[i].node
+            parents.append(parent)
+            if parent.order > depth:
+                depth = parent.order
         node = Node()
         node.rule = self._rule
         node.parents = tuple(parents)
-        node.order = (parents[0].order if len(parents) == 1 else max([p.order for p in parents])) + 1
+        node.order = depth + 1
         node.kept = tuple(kept)
         node.spec = self._spec
         node.call = self._call
         node.bar = None
-        node.code, node.lasti = user_line(_getframe(3))
+        frame = _getframe(3)
+        node.code = code = frame.f_code
+        node.lasti = frame.f_lasti
+        if known_files.get(code.co_filename) is not False:  # the caller is not known to be the user's code
+            node.code, node.lasti = user_line(frame)
         if self._count == 1:
             found[0].node = node
         else:

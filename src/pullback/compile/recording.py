@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays.node import PlannedCall
-from ..arrays.spec import Spec, spec_of, zeros
-from ..arrays.tensor import Tensor
+from ..arrays.spec import Spec, make_spec, spec_of, zeros
+from ..arrays.tensor import Tensor, wrap
 from ..ops.dispatch import apply
-from ..ops.elementwise.pointwise import multiply
+from ..ops.elementwise.pointwise import multiply, where
 from ..ops.op import Op, as_formula
 from ..ops.record import PartRule
 from ..program.ir import Equation, Program, Symbol
@@ -27,10 +28,12 @@ from ..transforms.reverse import vjp
 from .lazy import lazy
 from .stage.captures import as_native_contiguous
 from .stage.residuals import is_cheap
-from .target import ARRAYS
+from .target import ARRAYS, UNTRACKED
 
 if TYPE_CHECKING:
     from .as_op import CompiledOp
+
+_SELECT = where.op  # type: ignore[attr-defined]
 
 
 class Recording:
@@ -52,7 +55,7 @@ class Recording:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        if of.is_elementwise(needs):
+        if of.is_elementwise(needs) and not _selects_cotangents(staged, len(xs)):
             staged = _save_slopes(staged)
         self.split = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         # two programs: the forward one runs now, the backward one when and if it is asked for
@@ -120,6 +123,8 @@ class Recording:
         rule = replace(of.op, joint=as_formula(joint), rules={}).rule(self.needs, len(specs))
         found = PlannedCall(rule, specs, {}, of.out_specs[0] if len(of.out_specs) == 1 else of.out_specs)
         found.step = self.step
+        if self._has_gradient:
+            found.gradient = functools.partial(self._find_gradient, found)
         return found
 
     @lazy
@@ -150,6 +155,32 @@ class Recording:
             held = parent.bar
             parent.bar = share if held is waiting else accumulate(held, share)
 
+    @property
+    def _has_gradient(self) -> bool:
+        """Whether the result is one real number."""
+        (out, *others) = self.of.out_specs
+        return not others and out.size == 1 and out.dtype.kind == "f"
+
+    def _find_gradient(self, call: PlannedCall, kept: tuple[Any, ...]) -> list[Tensor] | None:
+        """The backward program is compiled when it is first asked for."""
+        call.gradient = self.make_gradient()
+        return call.gradient(kept)
+
+    def make_gradient(self) -> Callable[[tuple[Any, ...]], list[Tensor] | None]:
+        """What computes the shares of the cotangent one as tensors, by one native call; None where it did not run."""
+        program = self.run_backward.find(*self.split.backward.inputs)
+        direct = program.code.direct if program.is_prepared else None
+        call = _refuse if direct is None else direct.make_call(UNTRACKED, len(self.needs))
+        out = self.of.out_specs[0]
+        seed = wrap(np.ones(out.shape, out.dtype), make_spec(out.shape, out.dtype))
+        residuals, others = _getter_of(self.residual_places), (seed, *program.captured)
+
+        def gradient(kept: tuple[Any, ...]) -> list[Tensor] | None:
+            found = call(*residuals(kept), *others)
+            return found if type(found) is list else None
+
+        return gradient
+
     @lazy
     def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         """A direct call of the backward program, and its last arguments."""
@@ -165,6 +196,19 @@ def _step_of_part(
     (parent,) = parents
     found, held = ResultCotangents(index, count, bar), parent.bar
     parent.bar = found if held is waiting else accumulate(held, found)
+
+
+def _selects_cotangents(staged: Program, inputs: int) -> bool:
+    """Whether a pull selects from cotangents: where an element is not selected, an infinite one must stay out, and a
+    slope of zero times infinity would not be zero.
+    """
+    moving = {id(s) for s in staged.inputs[inputs:]}
+    for e in staged.equations:
+        if any(id(a) in moving for a in e.args):
+            if e.op is _SELECT:
+                return True
+            moving |= {id(s) for s in e.results}
+    return False
 
 
 def _save_slopes(staged: Program) -> Program:
@@ -187,6 +231,13 @@ def _write_numbers(e: Equation) -> Equation:
     typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
     args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
     return replace(e, args=tuple(args))
+
+
+def _getter_of(places: Sequence[int]) -> Callable[[Any], Sequence[Any]]:
+    """A function that picks values at some places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda values: [values[i] for i in places]
 
 
 def _refuse(*inputs: Any) -> None:
