@@ -185,5 +185,6 @@ def install() -> None:
         setattr(Value, name, function if finds_line else attributed_to_caller(function))
     for name, function in _PLAIN.items():
         setattr(Value, name, function)
-    for kind in (Value, Tensor):
+    kinds: tuple[Any, ...] = (Value, Tensor)
+    for kind in kinds:
         kind.clone = vars(kind)["copy"]
