@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,10 +31,24 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["PULLBACK_CACHE_DIR"], ignore_errors=True)
 
 
-def pytest_collection_finish() -> None:
-    """What collecting made (some ten thousand items a process) stays: searches for garbage need not walk over it."""
+@pytest.fixture(scope="module", autouse=True)
+def _freeze_what_stays() -> None:
+    """What lives when a module begins (items, plans, compiled programs: millions of objects after some modules) mostly
+    stays: searches for garbage, and tests that count objects, need not walk over it again and again.
+    """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker reports a test once if it passed: six messages a test would cost as much as many tests do."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture
