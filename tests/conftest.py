@@ -25,7 +25,7 @@ collect_ignore = ["external"]
 os.environ.setdefault("PULLBACK_VERIFY", "1")
 
 #: No test may find what lies in the user's own cache, or leave something there; processes that tests start inherit it,
-#: and so do the workers of a run, which compile much of the same code.
+#: and so do the workers of a run, some of whose tests compile the same.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["PULLBACK_CACHE_DIR"] = tempfile.mkdtemp(prefix="pullback-tests-")
     atexit.register(shutil.rmtree, os.environ["PULLBACK_CACHE_DIR"], ignore_errors=True)

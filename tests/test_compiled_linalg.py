@@ -396,7 +396,7 @@ def test_explain_names_routines():
 def test_integers_of_32_bits(monkeypatch, calls):
     """Where NumPy's library has other names, SciPy's functions are called, whose integers are shorter."""
     names = [f"{kind}{name}" for name in lapack.FUNCTIONS for kind in "sd"]
-    found = lapack.Lapack(lapack._scipy_addresses(names), np.dtype(np.int32))
+    found = lapack.Functions(lapack._scipy_addresses(names), np.dtype(np.int32))
     clear = (lapack.query_workspace.cache_clear, link._register_lapack.cache_clear)
     for module in (lapack, matrix_text, link):
         monkeypatch.setattr(module, "find_lapack", lambda: found)

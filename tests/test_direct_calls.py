@@ -7,7 +7,8 @@ from direct_layer import B, W, X, close, gradients_by_hand, layer, leaf
 import pullback as pb
 from pullback.arrays.tensor import Tensor
 from pullback.compile.as_op import CompiledOp
-from pullback.compile.jit import Jitted, Specialization
+from pullback.compile.jit import Jitted
+from pullback.compile.specialization import Specialization
 
 pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.usefixtures("quick_code")

@@ -1,6 +1,5 @@
 """Memory tools: what they say agrees with what NumPy allocates, and they leave no trace."""
 
-import contextlib
 import gc
 import json
 import subprocess
@@ -86,24 +85,20 @@ def measured(f, arrays):
         tracemalloc.stop()
 
 
-def op_by_op(case):
-    """Native softmax and gelu round otherwise and hold less; predictions and profiles are of the ops, one by one."""
-    return pb.native(False) if case == "attention" else contextlib.nullcontext()
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("case", CASES)
 def test_predicted_and_profiled_peaks_agree_with_what_is_allocated(case, dtype):
     f, shapes = CASES[case]
     arrays = inputs(shapes, dtype)
-    with op_by_op(case):
-        true = measured(f, arrays)
-    predicted = pb.memory.predict(f, *map(pb.spec_of, arrays))
-    assert abs(predicted.peak / true - 1) < 0.1
+    true = measured(f, arrays)
     with pb.memory.profile() as seen:
         f(*[pb.tensor(a, requires_grad=True) for a in arrays]).backward()
     assert abs(seen.peak / true - 1) < 0.1
-    assert measured(f, arrays) < 1.01 * true
+    predicted = pb.memory.predict(f, *map(pb.spec_of, arrays))
+    with pb.native(False):  # what is predicted are the ops one by one; fused functions save less
+        one_by_one = measured(f, arrays)
+    assert abs(predicted.peak / one_by_one - 1) < 0.1
+    assert true < 1.01 * one_by_one
 
 
 def test_profile_tells_holders_ops_lines_and_phases_apart():
@@ -160,14 +155,11 @@ def test_profiles_hold_nothing_alive():
 
 
 def test_gradients_under_a_profile_have_the_same_bits():
-    for name, (f, shapes) in CASES.items():
+    for f, shapes in CASES.values():
         arrays = inputs(shapes)
         plain = pb.grad(f)(*arrays)
         with pb.memory.profile():
-            found = pb.grad(f)(*arrays)
-        np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-14)
-        with op_by_op(name):
-            assert pb.grad(f)(*arrays).tobytes() == found.tobytes()
+            assert pb.grad(f)(*arrays).tobytes() == plain.tobytes()
 
 
 def test_profiles_of_other_transforms_and_of_failures():
