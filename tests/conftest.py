@@ -24,6 +24,9 @@ collect_ignore = ["external"]
 #: The steps of every program that a test compiles are looked at: kernels have a meaning, memory is written before read.
 os.environ.setdefault("PULLBACK_VERIFY", "1")
 
+#: Workers take all processors; threads of the BLAS would wait for each other in turns, for many times the time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 #: No test may find what lies in the user's own cache, or leave something there; processes that tests start inherit it,
 #: and so do the workers of a run, some of whose tests compile the same.
 if "PYTEST_XDIST_WORKER" not in os.environ:
