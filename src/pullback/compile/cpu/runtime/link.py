@@ -92,12 +92,15 @@ def add_symbol(name: str, address: int) -> None:
     _initialized_llvm().add_symbol(name, address)
 
 
+@functools.cache
+def _host_cpu() -> dict[str, str]:
+    llvm = _initialized_llvm()
+    return {"cpu": llvm.get_host_cpu_name(), "features": llvm.get_host_cpu_features().flatten()}
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
     target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1] if level is None else level
-    )
+    return target.create_target_machine(**_host_cpu(), opt=EFFORT[1] if level is None else level)
 
 
 @functools.cache
@@ -136,8 +139,7 @@ def code_environment() -> tuple[str, ...]:
     package = sys.modules[__name__.partition(".")[0]]
     versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
     abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
-    cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    return repr(versions), repr(abi), repr(cpu)
+    return repr(versions), repr(abi), repr(tuple(_host_cpu().values()))
 
 
 def compile_object(text: str, effort: Any = None) -> bytes:
