@@ -484,6 +484,17 @@ def test_what_where_does_not_select_stays_out_of_gradients(function):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("compiled", [pb.jit, pb.fuse])
+def test_an_infinite_cotangent_reaches_what_was_selected_alone(compiled):
+    """As ops do: the other branch gets zero, and not zero times infinity."""
+    f = compiled(lambda x, y: pb.where(x > y, x * 2, y * y))
+    for cotangent in (np.inf, np.nan):
+        x, y = pb.tensor([1.0, 1.0], requires_grad=True), pb.tensor([0.0, 3.0], requires_grad=True)
+        f(x, y).backward(np.array([cotangent, cotangent]))
+        np.testing.assert_array_equal(x.grad.numpy(), [cotangent, 0.0])
+        np.testing.assert_array_equal(y.grad.numpy(), [0.0, cotangent])
+
+
 def test_an_error_is_the_function_s_own():
     x = normal(3, 4)
     with pytest.raises(IndexingError, match="cross_entropy: label 9 at"):
