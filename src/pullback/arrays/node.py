@@ -90,10 +90,11 @@ class PlannedCall:
     static parameters. It takes the place of their `NodeCall`, which a node gets once it has more to say.
 
     `step` is the function that pulls back and adds up (`tape/codegen.py`), None until it is made; `uses` counts how
-    often it was missed.
+    often it was missed. `gradient`, where a call has one, computes all shares of the cotangent one from saved values,
+    as new tensors; it returns None where only `step` is right.
     """
 
-    __slots__ = ("out", "rule", "specs", "static", "step", "uses")
+    __slots__ = ("gradient", "out", "rule", "specs", "static", "step", "uses")
     hooks: ClassVar[None] = None
     is_update: ClassVar[bool] = False
     variable_of: ClassVar[None] = None
@@ -102,6 +103,7 @@ class PlannedCall:
         self.rule, self.specs, self.static, self.out = rule, specs, static, out
         self.step: Any = None
         self.uses = 0
+        self.gradient: Callable[[tuple[Any, ...]], list[Any] | None] | None = None
 
 
 class DifferentiatedCall:

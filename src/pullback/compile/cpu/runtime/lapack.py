@@ -12,7 +12,9 @@ import numpy as np
 from .blas import Functions, capsule_address, find_in_numpy
 
 #: The functions that native code calls, each in single and double precision; the last two are the BLAS's.
-FUNCTIONS = ("potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "gesdd", "trsm", "trsv")
+FUNCTIONS = (
+    "potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "sytrd", "stedc", "gesdd", "gebrd", "bdsdc", "trsm", "trsv",
+)  # fmt: skip
 
 
 @functools.cache
