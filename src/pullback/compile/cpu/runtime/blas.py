@@ -22,8 +22,11 @@ _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_
 def blas_address(name: str) -> int:
     """The address of a BLAS function."""
     library = _user_library()
+    found = _find_address(library or _scipy_library(), name)
+    if found:
+        return found
     if library is not None:
-        return _find_address(library, name)
+        raise ArgumentError(f"PULLBACK_BLAS: {library._name} has no {name}_.\n  Name the file of a BLAS.")
     from scipy.linalg import cython_blas
 
     return capsule_address(cython_blas, name)
@@ -56,14 +59,14 @@ def _user_library() -> ctypes.CDLL | None:
 
 
 def _find_address(library: ctypes.CDLL, name: str) -> int:
-    """The address of a function with Fortran's calling convention and 32-bit integers."""
+    """The address of a function with Fortran's calling convention and 32-bit integers, zero if there is none."""
     # Fortran compilers append an underscore, and SciPy's build prepends its name
     for spelling in (f"{name}_", name, f"scipy_{name}_"):
         try:
             return ctypes.cast(getattr(library, spelling), ctypes.c_void_p).value or 0
         except AttributeError:
             continue
-    raise ArgumentError(f"PULLBACK_BLAS: {library._name} has no {name}_.\n  Name the file of a BLAS.")
+    return 0
 
 
 @functools.cache
@@ -72,6 +75,7 @@ def blas_thread_functions() -> tuple[int, int] | None:
     return find_thread_functions(_user_library() or _scipy_library())
 
 
+@functools.cache
 def _scipy_library() -> ctypes.CDLL:
     """SciPy's extension module of the BLAS as a library, which also searches what it was linked to. SciPy itself, which
     takes a tenth of a second to import, is only asked where it lies.
