@@ -5,21 +5,15 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile.cpu.runtime import link
 from pullback.compile.stage.residuals import is_cheap
 from pullback.program.split import split_forward_backward
 from pullback.program.stage import stage
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick_code")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 5))
 W = RNG.normal(size=(5, 3))
-
-
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    """What is tested is which programs run, not how fast."""
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
 
 
 def close(a, b, tolerance=1e-11):

@@ -14,7 +14,7 @@ from ..arrays.tensor import Tensor
 from ..arrays.value import Value
 from ..errors import PullbackError
 from ..ops.dispatch import apply
-from ..ops.op import UNKNOWN, Op, as_formula
+from ..ops.op import Op, as_formula
 from ..program.ir import Program
 from ..program.run import run
 from ..settings import modes
@@ -97,7 +97,7 @@ class CompiledOp:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
+            push=push, batch=batch, samples=lambda rng: [], effects=self.staged.effects, masked=self.pull_masked,
         )  # fmt: skip
 
     @functools.cached_property

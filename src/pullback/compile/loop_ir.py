@@ -185,6 +185,22 @@ class Kernel:
         return [store.buffer for store in self.stores]
 
 
+def map_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> Kernel:
+    """A kernel with its lines changed. Those that stay are the same objects: kernels share them."""
+    known: dict[int, KernelLine] = {}
+
+    def mapped(line: KernelLine) -> KernelLine:
+        if id(line) not in known:
+            args, found = tuple(map(mapped, line.args)), change(line)
+            same = all(a is b for a, b in zip(args, line.args, strict=True))
+            known[id(line)] = found if same else replace(found, args=args)
+        return known[id(line)]
+
+    lines = [mapped(line) for line in kernel.lines]
+    stores = [replace(s, line=mapped(s.line), args=tuple(map(mapped, s.args))) for s in kernel.stores]
+    return replace(kernel, lines=lines, stores=stores)
+
+
 def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
     """Whether each place is visited at one point of the domain alone, so that a value may overwrite its argument in
     place: a second point would read what the first has written.

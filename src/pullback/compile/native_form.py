@@ -11,8 +11,9 @@ from ..arrays.node import UNTYPED, is_package_code
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..errors import LeakError, PullbackError
+from ..errors import GraphError, LeakError, PullbackError
 from ..ops.fusion import Declined, Fusion
+from ..program.ir import resolve_symbol
 from .jit import Jitted
 from .specialization import Specialization
 from .stage.trace import SideEffectError
@@ -32,7 +33,14 @@ class FusedSource(Jitted):
         for place, value in settings[1]:
             every.insert(place, value)
         args, named = unflatten(structure, every)
-        return self.f(*args, **dict(zip(names[1], named, strict=True)))
+        found = self.f(*args, **dict(zip(names[1], named, strict=True)))
+        after, same = flatten((args, named))
+        if same != structure or any(
+            x is not y or resolve_symbol(x) is not x for x, y in zip(after, every, strict=True)
+        ):
+            # the arguments of a trace are copies; those of the caller would stay as they are
+            raise GraphError("it changes an argument in place.")
+        return found
 
 
 class NativeForm:

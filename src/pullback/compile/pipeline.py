@@ -16,6 +16,7 @@ from .schedule import arena
 from .schedule.division import divide_steps
 from .schedule.memory_budget import fit_memory_budget
 from .schedule.order import order_steps
+from .schedule.pack import pack_steps
 from .schedule.split import split_steps
 from .siblings import SIZES
 from .target import Compilation, Options, Runner, Target
@@ -31,8 +32,10 @@ def lower(c: Compilation) -> None:
 
 
 def order(c: Compilation) -> None:
-    """Fills run just before their memory is used, updates as soon as what they overwrite is read."""
-    c.steps = map_programs(c.steps, order_steps)
+    """Fills run just before their memory is used, updates as soon as what they overwrite is read; what is read several
+    times against the order of memory is copied first.
+    """
+    c.steps = map_programs(c.steps, lambda steps: pack_steps(order_steps(steps), c.target.limits))
 
 
 def split(c: Compilation) -> None:

@@ -14,7 +14,7 @@ from ..arrays.node import PlannedCall
 from ..arrays.spec import Spec, make_spec, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..ops.dispatch import apply
-from ..ops.elementwise.pointwise import multiply
+from ..ops.elementwise.pointwise import multiply, where
 from ..ops.op import Op, as_formula
 from ..ops.record import PartRule
 from ..program.ir import Equation, Program, Symbol
@@ -32,6 +32,8 @@ from .target import ARRAYS, UNTRACKED
 
 if TYPE_CHECKING:
     from .as_op import CompiledOp
+
+_SELECT = where.op  # type: ignore[attr-defined]
 
 
 class Recording:
@@ -53,7 +55,7 @@ class Recording:
             return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
 
         staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        if of.is_elementwise(needs):
+        if of.is_elementwise(needs) and not _selects_cotangents(staged, len(xs)):
             staged = _save_slopes(staged)
         self.split = split_forward_backward(staged, len(xs), len(outs), is_cheap)
         # two programs: the forward one runs now, the backward one when and if it is asked for
@@ -194,6 +196,19 @@ def _step_of_part(
     (parent,) = parents
     found, held = ResultCotangents(index, count, bar), parent.bar
     parent.bar = found if held is waiting else accumulate(held, found)
+
+
+def _selects_cotangents(staged: Program, inputs: int) -> bool:
+    """Whether a pull selects from cotangents: where an element is not selected, an infinite one must stay out, and a
+    slope of zero times infinity would not be zero.
+    """
+    moving = {id(s) for s in staged.inputs[inputs:]}
+    for e in staged.equations:
+        if any(id(a) in moving for a in e.args):
+            if e.op is _SELECT:
+                return True
+            moving |= {id(s) for s in e.results}
+    return False
 
 
 def _save_slopes(staged: Program) -> Program:

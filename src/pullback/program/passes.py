@@ -23,6 +23,7 @@ from .loops import share_loops, value_key
 from .masks import Masks
 from .scatters import compare_for_scatter
 from .stage import stage
+from .transposes import transpose_products
 from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
@@ -318,5 +319,5 @@ def _has_axes(x: Any) -> bool:
 #: The passes in the order in which they run.
 PASSES = (
     expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, share_loops,
-    drop_repeated_masks, drop_unused, hoist_small,
+    drop_repeated_masks, drop_unused, transpose_products, hoist_small,
 )  # fmt: skip

@@ -191,7 +191,9 @@ class Fuser:
         """A kernel over the same domain that already reads one of the arguments, or what it is recomputed from."""
         # two kernels that read one array cost its memory twice: an optimizer reads each gradient once
         read = {id(buffer) for a, _ in args for buffer in self.buffers_read_for(a, shape)}
-        for step in sorted({s for buffer in read for s in self.open_readers(buffer) if s >= newest}):
+        found = {s for buffer in read for s in self.open_readers(buffer) if s >= newest}
+        # one that stores something runs in any case; of another, all values may be recomputed elsewhere
+        for step in sorted(found, key=lambda s: (not self.kernel(s).stores, s)):
             if self.kernel(step).extents == extents:
                 return step
         return None if read else self.find_last_kernel(extents, newest)

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step
+from ..loop_ir import Blocks, Buffer, Host, Kernel, KernelLine, Layout, Loop, Product, Step, map_lines
 from ..target import Costs, Target
 from .arena import round_up
 from .cost import estimate_nanoseconds
@@ -171,20 +171,8 @@ def _rename_layout(layout: Layout, names: Mapping[Buffer, Buffer]) -> Layout:
 
 
 def _rename_kernel(kernel: Kernel, names: Mapping[Buffer, Buffer]) -> Kernel:
-    known: dict[int, KernelLine] = {}
-
     def rename(line: KernelLine) -> KernelLine:
-        if id(line) not in known:
-            args = tuple(rename(a) for a in line.args)
-            # lines that read nothing renamed stay the same objects, which kernels share
-            same = line.buffer not in names and all(a is b for a, b in zip(args, line.args, strict=True))
-            buffer = None if line.buffer is None else names.get(line.buffer, line.buffer)
-            known[id(line)] = line if same else replace(line, args=args, buffer=buffer)
-        return known[id(line)]
+        return replace(line, buffer=names[line.buffer]) if line.buffer is not None and line.buffer in names else line
 
-    lines = [rename(line) for line in kernel.lines]
-    stores = [
-        replace(s, line=rename(s.line), args=tuple(map(rename, s.args)), buffer=names.get(s.buffer, s.buffer))
-        for s in kernel.stores
-    ]
-    return replace(kernel, lines=lines, stores=stores)
+    renamed = map_lines(kernel, rename)
+    return replace(renamed, stores=[replace(s, buffer=names.get(s.buffer, s.buffer)) for s in renamed.stores])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ops.forms import Cast
+from ...ops.forms import Cast, Gather
 from ...program.ir import Equation, Symbol
 from ..lower.views import is_view
 from ..vocabulary import MAX_RECOMPUTE_WEIGHT, Weigher
@@ -16,7 +16,7 @@ def is_cheap(e: Equation) -> bool:
     """Whether recomputing a value costs less than saving it."""
     if e.op.kernel is not None:
         return Weigher.weigh(e.op, len(e.args)) <= (_MAX_ROW_WEIGHT if _scales_rows(e) else MAX_RECOMPUTE_WEIGHT)
-    return isinstance(e.op.form, Cast) or is_view(e)
+    return isinstance(e.op.form, Cast) or is_view(e) or (isinstance(e.op.form, Gather) and _repeats_elements(e))
 
 
 def _scales_rows(e: Equation) -> bool:
@@ -24,3 +24,9 @@ def _scales_rows(e: Equation) -> bool:
     sizes = [a.spec.size for a in e.args if isinstance(a, Symbol)]
     size = e.results[0].spec.size
     return sizes.count(size) == 1 and len(sizes) > 1 and 4 * (sum(sizes) - size) <= size
+
+
+def _repeats_elements(e: Equation) -> bool:
+    """Whether a gather reads elements several times: the result is much larger than what it is read from."""
+    read = sum(a.spec.nbytes for a in e.args if isinstance(a, Symbol))
+    return 2 * read <= e.results[0].spec.nbytes

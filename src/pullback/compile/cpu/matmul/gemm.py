@@ -12,10 +12,10 @@ from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
+from ..runtime.blas import PRODUCTS, find_products
 
 #: The names under which the BLAS's functions are linked.
-SYMBOLS = {f"pb_{name}": name for name in ("sgemm", "dgemm")}
-_INT32 = np.dtype(np.int32)
+SYMBOLS = {f"pb_{name}": name for name in PRODUCTS}
 
 
 class BlasConstants:
@@ -24,7 +24,7 @@ class BlasConstants:
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
 
-    def integer(self, value: int, dtype: np.dtype[Any] = _INT32) -> str:
+    def integer(self, value: int, dtype: np.dtype[Any]) -> str:
         if isinstance(value, Operand):
             return format_number(value, dtype, prefix="ptr_")
         kind = llvm_element_type(dtype)
@@ -90,10 +90,11 @@ def emit_one_product(
     trans_left, ld_left = _leading_dimension(step.left)
     name = "pb_sgemm" if dtype.itemsize == 4 else "pb_dgemm"
     builder.declared.add(f"declare void @{name}({', '.join(['ptr'] * 13)})")
+    sizes = (columns, rows, depth, ld_right, ld_left, max(columns, 1))
+    wide, high, deep, by_right, by_left, by_out = (shared.integer(n, find_products().integer) for n in sizes)
     args = [
-        shared.letter(trans_right), shared.letter(trans_left), shared.integer(columns), shared.integer(rows),
-        shared.integer(depth), shared.number(step.alpha, dtype), right, shared.integer(ld_right), left,
-        shared.integer(ld_left), shared.number(step.beta, dtype), out, shared.integer(max(columns, 1)),
+        shared.letter(trans_right), shared.letter(trans_left), wide, high, deep, shared.number(step.alpha, dtype),
+        right, by_right, left, by_left, shared.number(step.beta, dtype), out, by_out,
     ]  # fmt: skip
     builder.emit(f"call void @{name}({', '.join('ptr ' + a for a in args)})")
 

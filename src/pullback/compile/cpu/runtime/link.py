@@ -19,7 +19,7 @@ from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
-from .blas import blas_address
+from .blas import find_products
 from .entry import entry_symbols
 from .lapack import find_lapack
 from .pool import POOL
@@ -76,9 +76,9 @@ def _hold_lock_at_fork(lock: Any) -> None:
 
 @functools.cache
 def _register_blas() -> None:
-    """Register the BLAS with LLVM. SciPy is slow to import, so only programs that call the BLAS do it."""
+    """Register the BLAS with LLVM. It may be SciPy's, which is slow to import, so only programs that call it do."""
     for symbol, name in SYMBOLS.items():
-        _initialized_llvm().add_symbol(symbol, blas_address(name))
+        _initialized_llvm().add_symbol(symbol, find_products().addresses[name])
 
 
 @functools.cache
