@@ -7,13 +7,15 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from . import checkpoint
 from .arrays import dtypes
 from .arrays.namespace import VERSIONS, namespace_info
 from .ops import operators
-from .public_names import missing_name, read_stub
+from .public_names import load_on_access
 from .tape import backward
 
 __version__ = "0.1.0"
@@ -25,18 +27,15 @@ __array_namespace_info__ = namespace_info
 del backward, checkpoint, operators
 
 
+@cache
+def _public_names() -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    return load_on_access("pullback", "")
+
+
 def __getattr__(name: str) -> Any:
     """A public name, imported on first access: `import pullback` loads the ops and the tape alone."""
-    if name == "bfloat16":
-        return dtypes.bfloat16()
-    homes = read_stub("pullback")
-    if name == "__all__":
-        return sorted(homes)
-    if name not in homes:
-        raise missing_name("", name)
-    found = globals()[name] = homes[name].load("pullback")
-    return found
+    return dtypes.bfloat16() if name == "bfloat16" else _public_names()[0](name)
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), *read_stub("pullback")]
+    return _public_names()[1]()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, reduce
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -65,11 +65,36 @@ def import_public_names(package: str) -> None:
     vars(sys.modules[package]).update(loaded, __all__=sorted(homes))
 
 
-def missing_name(place: str, name: str) -> Exception:
-    """The error for a name that `place` lacks ("", "nn", "Tensor"), to be raised by the `__getattr__` or `__get__` that
-    calls this. The table of names known from elsewhere is read only now.
+def load_on_access(package: str, place: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`: its public names, each imported when it is first read. `place` is what
+    users call the package, without `pb`.
     """
-    frame = sys._getframe(2)
+    own = vars(sys.modules[package])
+    homes = read_stub(package)
+    # a function in a module of its own name: once that is loaded, it would be found in place of the function
+    own.update({name: home.load(package) for name, home in homes.items() if home.module == f".{name}"})
+
+    def load(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes)
+        if name not in homes:
+            raise missing_name(place, name)
+        found = own[name] = homes[name].load(package)
+        return found
+
+    def list_names() -> list[str]:
+        return [*(name for name in own if name.startswith("__")), *homes]
+
+    return load, list_names
+
+
+def missing_name(place: str, name: str) -> Exception:
+    """The error for a name that `place` lacks ("", "nn", "Tensor"), to be raised by its `__getattr__` or `__get__`. The
+    table of names known from elsewhere is read only now.
+    """
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__") in ("pullback", __name__):
+        frame = frame.f_back
     if frame.f_code.co_filename.startswith("<frozen importlib"):  # an import statement asks before it imports a module
         return AttributeError(name)
     error: Exception = import_module("pullback.foreign_names").missing_name_error(place, name, frame)

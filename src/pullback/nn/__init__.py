@@ -1,6 +1,5 @@
 """Neural-network functions of arrays, and a thin `Module` over them."""
 
-from ..public_names import explain_missing_names, import_public_names
+from ..public_names import load_on_access
 
-import_public_names(__name__)
-explain_missing_names(__name__, "nn")
+__getattr__, __dir__ = load_on_access(__name__, "nn")

@@ -57,6 +57,7 @@ SWITCHED_OFF = Declined("pb.native(False) is on")
 _WITHOUT_COMPILER = Declined('there is no compiler (pip install "pullback[jit]")')
 _TRACED = Declined("a program is being traced, which takes its ops one by one")
 _CHOSEN = Declined("a checkpoint chooses by ops or names what it saves, so it has to see each op")
+_INFERENCE = Declined("an argument was made under inference_mode, so it cannot be saved; single ops may not have to")
 _TRANSFORMED = Declined("an argument belongs to a transform, which sees each op")
 
 
@@ -87,6 +88,8 @@ class Call:
             if type(x.value) is not _ndarray:
                 return _TRANSFORMED if isinstance(x.value, Value) else Declined("an argument is no NumPy array")
             spec = x.spec
+            if spec.plain is None and x.is_inference and modes().grad:
+                return _INFERENCE
             self.key += (spec.shape, spec.dtype)
             self.values.append(x)
         elif kind is _ndarray:
@@ -196,7 +199,7 @@ class Fusion:
 
 def fuse(function: Callable[P, R]) -> Callable[P, R]:
     """A function that runs as one native op, forward and backward, for each kind of arguments (shapes, dtypes,
-    settings), where llvmlite is installed; else, and inside transforms, `pb.jit` or checkpoints, it runs as it stands.
+    settings), where llvmlite is installed; else, and inside transforms or `pb.jit`, it runs as it stands.
     Numbers, strings and tuples of them are settings: the code is made for each of their values.
 
     It suits functions of a few ops on arrays, which then cost one op; unlike `pb.jit` it is meant for the eager loop.
