@@ -164,3 +164,14 @@ def test_the_compiler_is_no_attribute_of_the_package():
 def test_namespaces_list_their_public_names_alone(space):
     module = eval(f"pb.{space}")
     assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__)
+
+
+def test_methods_under_names_of_pytorch_are_loaded_at_their_first_use():
+    program = (
+        "import sys, numpy as np, pullback as pb; from pullback.ops.operators import _ALIASES\n"
+        "x = pb.tensor(np.ones((2, 3))); print('pullback.ops.method_aliases' in sys.modules)\n"
+        "print(x.view(3, 2).shape == (3, 2), all(callable(getattr(x, name)) for name in _ALIASES.split()))\n"
+        "from pullback.ops.method_aliases import _ALIASES as a, _PLAIN as p\n"
+        "print(sorted(_ALIASES.split()) == sorted([*a, *p, 'clone']))"
+    )
+    assert run(program) == ["False", "True", "True", "True"]

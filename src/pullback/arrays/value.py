@@ -10,9 +10,13 @@ from weakref import ref
 from ..errors import ArgumentTypeError, ConversionError, GraphError
 from ..public_names import explain_missing_attributes
 from .conversion_advice import advise_on_conversion
-from .method_names import MethodNames
 from .scope import Scope
 from .spec import Spec
+
+if TYPE_CHECKING:
+    from .method_names import MethodNames
+else:
+    MethodNames = object
 
 
 class Value(MethodNames):

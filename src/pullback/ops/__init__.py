@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from ..public_names import explain_missing_names
-from . import basis, creation, functions, method_aliases, operators, record
+from . import basis, creation, functions, operators, record
 from .contract import einsum
 from .contract import matrix_products as contracting
 from .elementwise import pointwise
@@ -62,6 +62,5 @@ basis.bind(
     moveaxis=reshaping.moveaxis, reshape=reshaping.reshape, broadcast_to=reshaping.broadcast_to,
 )  # fmt: skip
 operators.install()
-method_aliases.install()
 del arranging, contracting, creation, einsum, functions, indexing, record, reducing, scanning
 explain_missing_names(__name__, "ops")  # a namespace of JAX's

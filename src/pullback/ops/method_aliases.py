@@ -179,7 +179,7 @@ _ALIASES: dict[str, Any] = {
 
 
 def install() -> None:
-    """Add the methods to `Value`. Called once, after the operators."""
+    """Add the methods to `Value`. Called at the first use of one."""
     for name, function in _ALIASES.items():
         finds_line = hasattr(function, "op") or hasattr(function, "outcomes")
         setattr(Value, name, function if finds_line else attributed_to_caller(function))
