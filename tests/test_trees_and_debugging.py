@@ -70,9 +70,14 @@ def test_printing_in_programs(capsys):
 
     x = np.array([1.0, 2.0])
     cases = {
-        "eager": f, "jit": pb.jit(f), "grad": pb.grad(f), "jit of grad": pb.jit(pb.grad(f)),
-        "jvp": lambda x: pb.jvp(f, (x,), (x,)), "checkpoint": pb.grad(pb.checkpoint(f)), "hessian": pb.jit(lambda x: pb.hvp(f, (x,), (x,))),
-    }  # fmt: skip
+        "eager": f,
+        "jit": pb.jit(f),
+        "grad": pb.grad(f),
+        "jit of grad": pb.jit(pb.grad(f)),
+        "jvp": lambda x: pb.jvp(f, (x,), (x,)),
+        "checkpoint": pb.grad(pb.checkpoint(f)),
+        "second order": pb.jit(lambda x: pb.hvp(f, (x,), (x,))),
+    }
     for name, g in cases.items():
         g(x)
         g(x)
