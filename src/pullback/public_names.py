@@ -122,10 +122,9 @@ def explain_missing_names(module: str, place: str) -> None:
 
 
 class MissingAttribute:
-    """An attribute that objects of other libraries have: reading it raises the AttributeError that explains it.
-
-    One of these for each name leaves all other look-ups as they are, where a `__getattr__` would slow each one down.
-    """
+    # An attribute that objects of other libraries have: reading it raises the AttributeError that explains it. One of
+    # these for each name leaves all other look-ups as they are, where a `__getattr__` would slow each one down. This is
+    # no docstring, which the attributes would seem to have.
 
     __slots__ = ("name", "place")
 
