@@ -64,7 +64,13 @@ class Recording:
 
     def apply(self, values: Sequence[Any]) -> Any:
         """The results and residuals on values of any kind."""
-        return apply(self.op, *values, *self.forward.captured)
+        level = values[self.needs[0]].level
+        # as in a direct call, an argument that no cotangent reaches gets none, rather than zeros
+        given = [
+            x.detach() if i not in self.needs and type(x) is Tensor and x.level == level and x.node is not None else x
+            for i, x in enumerate(values)
+        ]
+        return apply(self.op, *given, *self.forward.captured)
 
     @lazy
     def op(self) -> Op:
