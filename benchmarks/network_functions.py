@@ -1,7 +1,8 @@
 """Functions of networks with their gradients, float32: compiled and eager, beside PyTorch's own.
 
 Each is multiplied by a random array and summed, so that no gradient is a constant. Cross-entropy and layer norm
-may take no longer compiled than the same formulas written out by hand.
+may take no longer compiled than the same formulas written out by hand. Eager calls are given tensors, as PyTorch's
+are; of bare arrays, which may change meanwhile, the tape saves copies.
 """
 
 import numpy as np
@@ -75,6 +76,12 @@ def compiled(function, theirs, by_hand, args, weights):
 
 def eager(function, theirs, by_hand, args, weights):
     slopes, given = gradient(function, args, weights)
+    given = [pb.tensor(a) for a in given]
+    return lambda: slopes(*given)
+
+
+def eager_of_arrays(function, theirs, by_hand, args, weights):
+    slopes, given = gradient(function, args, weights)
     return lambda: slopes(*given)
 
 
@@ -92,7 +99,10 @@ def pytorch(function, theirs, by_hand, args, weights):
     return lambda: torch.autograd.grad((theirs(functional, *given) * seed).sum(), moving)
 
 
-MAKERS = {OURS: compiled, "pullback, eager": eager, "written out, compiled": written_out, "PyTorch": pytorch}
+MAKERS = {
+    OURS: compiled, "pullback, eager": eager, "eager, of arrays": eager_of_arrays,
+    "written out, compiled": written_out, "PyTorch": pytorch,
+}  # fmt: skip
 
 
 def main():

@@ -52,8 +52,8 @@ def _erf(z):
     return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
 
 
-def _log_erfc(x):
-    return mp.log(mp.erfc(x))
+def _scaled_erfc(x):
+    return mp.exp(x * x) * mp.erfc(x)
 
 
 #: Where (x - k) / (x + k) is zero: in the middle of where erfc bends.
@@ -80,7 +80,7 @@ FITS = (
     ("ERF", _erf, 1e-12, 0.25, 11, 5),
     ("ERFC", _erfcx, _last_t(0.45), _last_t(28), 25, 13),
     ("ERF_NEAR", _erf, 1e-12, 1.002, 0, 6),
-    ("ERF_FAR", _log_erfc, 0.999, 3.95, 0, 9),
+    ("ERF_FAR", _scaled_erfc, 0.999, 2.6, 0, 9),  # beyond, what it is multiplied by vanishes
     ("CBRT", mp.cbrt, 1.0, 2.0, 6, 6),
 )
 

@@ -23,7 +23,6 @@ def place(tmp_path, monkeypatch):
     """A directory of the test's own. The entry, which all programs share, is not counted."""
     load_entry(link.link)
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setattr(cache, "_written", 1)
     return tmp_path / "kept" / "code"
 
 
@@ -226,12 +225,22 @@ def test_the_oldest_go_when_there_are_too_many(place, monkeypatch):
         os.utime(place / f"{i:064x}.code", (1000 + i, 1000 + i))
     assert cache.fetch(f"{0:064x}") == bytes(1000)  # used just now
     monkeypatch.setattr(cache, "MAX_BYTES", 6000)
-    monkeypatch.setattr(cache, "_written", 0)
+    monkeypatch.setattr(cache, "_WRITES_BETWEEN_CHECKS", 1)
     cache.store(f"{8:064x}", bytes(1000))
     left = [int(f.stem, 16) for f in files(place)]
     assert sum(f.stat().st_size for f in files(place)) <= 6000
     assert {0, 8} <= set(left)
     assert 1 not in left
+
+
+def test_few_writes_look_at_all_files(place, monkeypatch):
+    scans = []
+    monkeypatch.setattr(cache, "_evict", scans.append)
+    keys = [cache.key_of(str(i)) for i in range(2000)]
+    monkeypatch.setattr(cache, "_replace", lambda path, data: None)
+    for key in keys:
+        cache.store(key, b"code")
+    assert 1 <= len(scans) <= 2000 // 64
 
 
 def test_what_was_never_finished_is_removed_in_time(place, monkeypatch):
@@ -240,7 +249,7 @@ def test_what_was_never_finished_is_removed_in_time(place, monkeypatch):
     old.write_bytes(b"")
     new.write_bytes(b"")
     os.utime(old, (1000, 1000))
-    monkeypatch.setattr(cache, "_written", 0)
+    monkeypatch.setattr(cache, "_WRITES_BETWEEN_CHECKS", 1)
     cache.store("11" * 32, b"code")
     assert (old.exists(), new.exists()) == (False, True)
     assert cache.clear().files == 2

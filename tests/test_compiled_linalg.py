@@ -10,6 +10,7 @@ from stub_target import STUB
 import pullback as pb
 from pullback import linalg
 from pullback.compile import targets
+from pullback.compile.cpu.linalg import lapack as lapack_text
 from pullback.compile.cpu.linalg import matrix_text
 from pullback.compile.cpu.runtime import callbacks, lapack, link
 from pullback.compile.reference.recording import find_hosts
@@ -119,6 +120,37 @@ def test_rectangles(calls, m, n):
 
     check_native(factors, normal(m, n))
     assert calls == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 12, 13, 31, 50, 101])
+def test_vectors_by_native_reflections_are_numpys(calls, n):
+    """Signs too; odd and even counts of reflections, and rows of whole vectors and of parts."""
+    a = normal(n, n)
+    compiled = pb.jit(lambda a: (*linalg.eigh(a), *linalg.svd(a)))(a)
+    close(compiled, (*np.linalg.eigh((a + a.T) / 2), *np.linalg.svd(a)), 1e-8)
+    assert calls == []
+
+
+@pytest.mark.parametrize(("m", "n"), [(8, 7), (7, 8), (9, 5), (5, 9), (40, 33), (3, 2), (2, 3)])
+@pytest.mark.parametrize("full", [False, True])
+def test_nearly_square_matrices_have_the_vectors_of_numpy(calls, m, n, full):
+    a = normal(3, m, n)
+    close(pb.jit(lambda a: tuple(linalg.svd(a, full_matrices=full)))(a), tuple(np.linalg.svd(a, full)), 1e-9)
+    assert calls == []
+
+
+def test_large_matrices_are_left_to_lapack(calls, monkeypatch):
+    monkeypatch.setattr(lapack_text, "MAX_REFLECTED_ROWS", 7)
+    check_native(lambda a: (*linalg.eigh(a), *linalg.svd(a), *linalg.svd(a[:7])), regular(8, 8))
+    assert calls == []
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e-120, 1e-70, 1e70, 1e120, 1e300])
+def test_factors_of_badly_scaled_matrices_are_those_of_eager_calls(scale):
+    a = scale * normal(6, 6)
+    for f in (lambda a: tuple(linalg.eigh(a)), lambda a: tuple(linalg.svd(a))):
+        for mine, theirs in zip(pb.jit(f)(a), f(a), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12 * np.abs(theirs).max())
 
 
 def test_values_without_vectors(calls):
@@ -396,7 +428,7 @@ def test_explain_names_routines():
 def test_integers_of_32_bits(monkeypatch, calls):
     """Where NumPy's library has other names, SciPy's functions are called, whose integers are shorter."""
     names = [f"{kind}{name}" for name in lapack.FUNCTIONS for kind in "sd"]
-    found = lapack.Lapack(lapack._scipy_addresses(names), np.dtype(np.int32))
+    found = lapack.Functions(lapack._scipy_addresses(names), np.dtype(np.int32))
     clear = (lapack.query_workspace.cache_clear, link._register_lapack.cache_clear)
     for module in (lapack, matrix_text, link):
         monkeypatch.setattr(module, "find_lapack", lambda: found)

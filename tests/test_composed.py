@@ -41,7 +41,7 @@ def test_folds_and_spreads(part):
         check(program, 10 * number + part, extra=False)
 
 
-@pytest.mark.parametrize("first", range(0, 500, CHUNK))
+@pytest.mark.parametrize("first", range(0, 1000, CHUNK))
 def test_chains_of_forms(first):
     for number in range(first, first + CHUNK):
         check(drawn_chain(number), number)

@@ -2,44 +2,16 @@
 
 import numpy as np
 import pytest
+from direct_layer import B, W, X, close, gradients_by_hand, layer, leaf
 
 import pullback as pb
 from pullback.arrays.tensor import Tensor
 from pullback.compile.as_op import CompiledOp
-from pullback.compile.cpu.runtime import link
-from pullback.compile.jit import Jitted, Specialization
+from pullback.compile.jit import Jitted
+from pullback.compile.specialization import Specialization
 
 pytest.importorskip("llvmlite")
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(4, 5))
-W = RNG.normal(size=(5, 3))
-B = RNG.normal(size=3)
-
-
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    """What is tested is which programs run, not how fast."""
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
-
-
-def close(a, b, tolerance=1e-11):
-    found = a.detach().numpy() if isinstance(a, Tensor) else a
-    np.testing.assert_allclose(np.asarray(found), b, rtol=tolerance, atol=tolerance)
-
-
-def leaf(a):
-    return pb.tensor(a, requires_grad=True)
-
-
-def layer(x, w, b):
-    return pb.tanh(x @ w + b)
-
-
-def gradients_by_hand(bar):
-    """The cotangents of a layer, in NumPy."""
-    h = np.tanh(X @ W + B)
-    inner = bar * (1 - h * h)
-    return inner @ W.T, X.T @ inner, inner.sum(0)
+pytestmark = pytest.mark.usefixtures("quick_code")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`pb.fuse`: functions that run eagerly as one native op agree with themselves op by op, in every mode and order."""
 
 import inspect
+import logging
 import pickle
 import threading
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.compile import jit as jit_module
-from pullback.errors import GraphError, IndexingError, PullbackError, ShapeError
+from pullback.compile import specialization
+from pullback.compile.cpu.builder import ir_builder
+from pullback.errors import ConversionError, GraphError, IndexingError, MiscompiledError, PullbackError, ShapeError
 
 pytest.importorskip("llvmlite")
 
@@ -59,8 +61,8 @@ def assert_same_both_ways(function, *arrays, rtol=1e-12):
 def compilations(monkeypatch):
     """The programs that were compiled since the test began."""
     made = []
-    real = jit_module.make_runner
-    monkeypatch.setattr(jit_module, "make_runner", lambda *args: made.append(args[0]) or real(*args))
+    real = specialization.make_runner
+    monkeypatch.setattr(specialization, "make_runner", lambda *args: made.append(args[0]) or real(*args))
     return made
 
 
@@ -292,6 +294,44 @@ def test_methods_can_be_fused():
     np.testing.assert_allclose(Scale(3.0).apply(np.ones(2)), np.e * 3)
 
 
+def _set_a_part(x):
+    x[0] = 5.0
+    return x.sum()
+
+
+def _add_in_place(x):
+    x += 1
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [_set_a_part, _add_in_place])
+@pytest.mark.parametrize("make", [np.array, pb.tensor])
+def test_an_argument_that_is_written_to_is_written_to(function, make):
+    f, x, same = pb.fuse(function), make([1.0, 2.0]), make([1.0, 2.0])
+    for _ in range(2):
+        assert float(f(x)) == float(function(same))
+        np.testing.assert_array_equal(np.asarray(x), np.asarray(same))
+    assert "changes an argument" in pb.explain(f, x)
+
+
+def test_containers_and_modules_that_are_arguments_may_change():
+    @pb.fuse
+    def note(table, x):
+        table["twice"] = x * 2
+        return x.sum()
+
+    table = {}
+    note(table, np.ones(2))
+    np.testing.assert_array_equal(table["twice"], [2.0, 2.0])
+
+    layer, x = pb.nn.BatchNorm(3), normal(4, 3) + 5
+    evaluate = pb.fuse(lambda layer, x: layer(x).sum())
+    evaluate(layer, x)
+    np.testing.assert_allclose(layer.mean.numpy(), 0.1 * x.mean(axis=0), rtol=1e-6)
+    layer.eval()
+    assert runs_natively(evaluate, layer, x)  # now it sets nothing
+
+
 def test_what_a_function_closes_over_is_seen_when_it_changes():
     global OFFSET
     w = pb.tensor(normal(3), requires_grad=True)
@@ -355,7 +395,7 @@ def gradients_of_sum(f, x):
         return pb.grad(lambda x: pb.sum(f(x)))(x)
 
 
-def test_inside_a_checkpoint_and_under_instruments_it_runs_op_by_op():
+def test_inside_a_checkpoint_it_runs_natively_unless_single_ops_are_chosen():
     x = pb.tensor(normal(5, 4), requires_grad=True)
     logs = []
 
@@ -363,10 +403,12 @@ def test_inside_a_checkpoint_and_under_instruments_it_runs_op_by_op():
         logs.append(pb.explain(pb.nn.gelu, x))
         return pb.nn.gelu(x)
 
+    f(x).sum().backward()
+    plain = x.grad.numpy()
     pb.checkpoint(f)(x).sum().backward()
-    assert len(logs) == 2
-    assert all("instrument" in line for line in logs)
-    np.testing.assert_allclose(x.grad.numpy(), gradients_of_sum(pb.nn.gelu, x.detach().numpy()), rtol=1e-12)
+    pb.checkpoint(f, policy=pb.save_contractions)(x).sum().backward()
+    assert ["native op" in line for line in logs] == [True, True, True, False, False]
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * plain + gradients_of_sum(pb.nn.gelu, x.detach().numpy()))
 
 
 def test_hooks_tapes_and_threads():
@@ -442,6 +484,17 @@ def test_what_where_does_not_select_stays_out_of_gradients(function):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("compiled", [pb.jit, pb.fuse])
+def test_an_infinite_cotangent_reaches_what_was_selected_alone(compiled):
+    """As ops do: the other branch gets zero, and not zero times infinity."""
+    f = compiled(lambda x, y: pb.where(x > y, x * 2, y * y))
+    for cotangent in (np.inf, np.nan):
+        x, y = pb.tensor([1.0, 1.0], requires_grad=True), pb.tensor([0.0, 3.0], requires_grad=True)
+        f(x, y).backward(np.array([cotangent, cotangent]))
+        np.testing.assert_array_equal(x.grad.numpy(), [cotangent, 0.0])
+        np.testing.assert_array_equal(y.grad.numpy(), [0.0, cotangent])
+
+
 def test_an_error_is_the_function_s_own():
     x = normal(3, 4)
     with pytest.raises(IndexingError, match="cross_entropy: label 9 at"):
@@ -451,6 +504,63 @@ def test_an_error_is_the_function_s_own():
     for _ in range(2):
         with pytest.raises(ShapeError, match="layer_norm: weight has shape"):
             pb.nn.layer_norm(x, np.ones(3))
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_mistakes_of_native_code_are_not_hidden(monkeypatch, tracked):
+    """Only refused numbers send a call back to its ops."""
+
+    @pb.fuse
+    def f(x):
+        return pb.sin(x) - pb.cos(x)
+
+    monkeypatch.setenv("PULLBACK_CHECK", "1")
+    monkeypatch.setitem(ir_builder._ARITHMETIC, "subtract", ("fadd", "add"))  # the renderer takes minus for plus
+    with pytest.raises(MiscompiledError, match="subtract"):
+        f(pb.tensor(normal(5), requires_grad=tracked))
+
+
+def test_only_what_cannot_be_traced_is_declined_and_the_log_says_so(caplog):
+    @pb.fuse
+    def looks(x):
+        return x * 2 if float(pb.sum(x)) > 0 else x
+
+    @pb.fuse
+    def fails(x):
+        raise RuntimeError("as the user says")
+
+    with caplog.at_level(logging.INFO, "pullback"):
+        np.testing.assert_array_equal(looks(np.ones(3)), 2 * np.ones(3))
+    assert any("looks runs op by op: it cannot be traced: float()" in r.getMessage() for r in caplog.records)
+    with pytest.raises(RuntimeError, match="as the user says"):
+        fails(np.ones(3))
+
+
+def test_a_derivative_that_cannot_be_traced_is_recorded_op_by_op(caplog):
+    @pb.custom_op(pure=True)
+    def doubled(x):
+        return 2 * x
+
+    @doubled.def_spec
+    def _(x):
+        return x
+
+    @doubled.def_vjp
+    def _(bar, x):
+        return bar * 2 if float(pb.sum(bar)) > 0 else bar
+
+    f = pb.fuse(lambda x: pb.sin(doubled(x)))
+    a = normal(4)
+    with caplog.at_level(logging.INFO, "pullback"):
+        for _ in range(3):
+            x = pb.tensor(a, requires_grad=True)
+            y = f(x)
+            y.backward(np.ones(4) / np.cos(2 * a))
+            np.testing.assert_allclose(x.grad.numpy(), 2 * np.ones(4), rtol=1e-12)
+            np.testing.assert_allclose(y.detach().numpy(), np.sin(2 * a), rtol=1e-12)
+    assert sum("recorded op by op" in r.getMessage() for r in caplog.records) == 1
+    with pytest.raises(ConversionError):  # what was asked for by name is an error
+        pb.jit(lambda x: pb.sin(doubled(x)))(pb.tensor(a, requires_grad=True))
 
 
 def test_nodes_carry_the_line_of_the_caller():

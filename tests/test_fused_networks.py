@@ -5,9 +5,9 @@ import pytest
 from network_samples import SAMPLES, is_moving
 
 import pullback as pb
-from pullback.compile.cpu.runtime import link
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick_code")
 
 #: Those with no native form: ops of their own, views, what draws numbers without a key, loops over time with checks.
 ONE_BY_ONE = {
@@ -18,16 +18,18 @@ ONE_BY_ONE = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    """What is tested is which programs run, not how fast."""
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
+INSTRUMENTS = [
+    lambda: pb.memory_budget("1 GiB"),
+    lambda: pb.saved_tensors_hooks(lambda x: x.copy(), lambda x: x),
+    pb.detect_anomaly,
+    pb.memory.profile,
+]
 
 
-def outcome(sample):
+def outcome(sample, transform=lambda f: f):
     """The results, and the gradients of a sum of them in which no weight is one."""
     xs = [pb.tensor(a, requires_grad=True) for a in sample.arrays]
-    found = sample.call(*xs)
+    found = transform(sample.call)(*[x * 1.0 for x in xs])
     outs = [y for y in (found if isinstance(found, tuple) else (found,)) if y is not None]
     floats = [y for y in outs if pb.spec_of(y).inexact and getattr(y, "requires_grad", False)]
     if floats:
@@ -36,14 +38,22 @@ def outcome(sample):
     return values + [np.zeros(1) if x.grad is None else x.grad.numpy() for x in xs]
 
 
+def same_bits(found, wanted):
+    assert [(a.dtype, a.tobytes()) for a in found] == [(a.dtype, a.tobytes()) for a in wanted]
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_native_and_op_by_op_agree(sample):
     found = outcome(sample)
     again = outcome(sample)
+    for enter in INSTRUMENTS:
+        with enter():
+            same_bits(outcome(sample), found)
+    same_bits(outcome(sample, pb.checkpoint), found)
     with pb.native(False):
         wanted = outcome(sample)
-    for a, b, c in zip(found, again, wanted, strict=True):
-        assert a.tobytes() == b.tobytes()  # the same call, the same bits
+    same_bits(again, found)  # the same call, the same bits
+    for a, c in zip(found, wanted, strict=True):
         assert a.dtype == c.dtype
         np.testing.assert_allclose(a, c, rtol=1e-9, atol=1e-11)
 

@@ -403,6 +403,39 @@ def test_work_decides_where_counts_are_close():
     assert plan_of(to(40), np.ones(columns)).choice.mode == "forward"
 
 
+def short_map(x):
+    """Eight numbers to two, by a few small ops."""
+    y = pb.sin(x) * x
+    return pb.stack([pb.sum(y * y), pb.sum(y[:4])])
+
+
+def plans_printed(capsys, call):
+    call()
+    return [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("chosen")]
+
+
+def test_the_batch_around_a_jacobian_counts_as_work(capsys):
+    """One call of a short map is overhead, which is least forward; of thousands the directions count."""
+    derivative = jacobian(short_map, explain=True)
+    assert plans_printed(capsys, lambda: derivative(np.ones(8))) == ["forward"]
+    assert plans_printed(capsys, lambda: pb.vmap(derivative)(np.ones((5000, 8)))) == ["reverse"]
+    assert plans_printed(capsys, lambda: pb.vmap(pb.vmap(derivative))(np.ones((50, 100, 8)))) == ["reverse"]
+
+
+def test_what_an_op_costs_python_does_not_count_while_tracing(capsys):
+    derivative = jacobian(short_map, explain=True)
+    assert plans_printed(capsys, lambda: derivative(np.ones(8))) == ["forward"]
+    assert plans_printed(capsys, lambda: pb.jit(derivative)(np.ones(8))) == ["reverse"]
+    assert plans_printed(capsys, lambda: derivative(np.ones(8))) == ["forward"]
+
+
+def test_a_budget_holds_for_the_whole_batch(capsys):
+    x = np.ones((100, 8))
+    each = plan_of(short_map, x[0], mode="forward").choice.nbytes
+    pb.vmap(jacobian(short_map, mode="forward", memory_budget=each * 50, explain=True))(x)
+    assert "2 chunks of 4" in capsys.readouterr().out
+
+
 def test_hessians_of_scalars_go_forward_over_reverse():
     assert plan_of(rosenbrock, np.ones(50), what="hessian").choice.mode == "forward-over-reverse"
 

@@ -5,21 +5,15 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten
-from pullback.compile.cpu.runtime import link
 from pullback.compile.stage.residuals import is_cheap
 from pullback.program.split import split_forward_backward
 from pullback.program.stage import stage
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick_code")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 5))
 W = RNG.normal(size=(5, 3))
-
-
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    """What is tested is which programs run, not how fast."""
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
 
 
 def close(a, b, tolerance=1e-11):
@@ -156,3 +150,13 @@ def test_a_graph_may_be_kept_and_gone_back_through_twice():
     y.backward(retain_graph=True)
     y.backward()
     close(x.grad.numpy(), 2 * np.exp(X))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_an_argument_that_no_cotangent_reaches_gets_none(check):
+    """By a direct call, and by the general path, which a checked function takes."""
+    f = pb.jit(lambda x, y: x * pb.floor(y), check=check)
+    x, y = pb.tensor([1.0, 2.0], requires_grad=True), pb.tensor([3.5, 4.5], requires_grad=True)
+    f(x, y).sum().backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    assert y.grad is None

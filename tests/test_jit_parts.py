@@ -7,21 +7,16 @@ import pytest
 
 import pullback as pb
 from pullback.arrays.trees import flatten, unflatten
-from pullback.compile.cpu.runtime import link
 from pullback.errors import ArgumentError, ConversionError, GraphError, LeakError
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.usefixtures("quick_code")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 5))
 V = RNG.normal(size=5)
 A = np.eye(4) * 4 + RNG.normal(size=(4, 4))
 S = A @ A.T
 KEY = pb.random.key(3)
-
-
-@pytest.fixture(autouse=True)
-def quick_code(monkeypatch):
-    monkeypatch.setattr(link, "EFFORT", ((), 0))
 
 
 def same(found, wanted, tolerance=1e-10):

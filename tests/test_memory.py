@@ -87,16 +87,18 @@ def measured(f, arrays):
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("case", CASES)
-@pb.native(False)  # predictions and profiles are of ops; native code for several of them may take less
 def test_predicted_and_profiled_peaks_agree_with_what_is_allocated(case, dtype):
     f, shapes = CASES[case]
     arrays = inputs(shapes, dtype)
     true = measured(f, arrays)
-    predicted = pb.memory.predict(f, *map(pb.spec_of, arrays))
-    assert abs(predicted.peak / true - 1) < 0.1
     with pb.memory.profile() as seen:
         f(*[pb.tensor(a, requires_grad=True) for a in arrays]).backward()
     assert abs(seen.peak / true - 1) < 0.1
+    predicted = pb.memory.predict(f, *map(pb.spec_of, arrays))
+    with pb.native(False):  # what is predicted are the ops one by one; fused functions save less
+        one_by_one = measured(f, arrays)
+    assert abs(predicted.peak / one_by_one - 1) < 0.1
+    assert true < 1.01 * one_by_one
 
 
 def test_profile_tells_holders_ops_lines_and_phases_apart():
@@ -152,7 +154,6 @@ def test_profiles_hold_nothing_alive():
     assert seen.live == SIZE
 
 
-@pb.native(False)  # under a profile every op runs by itself
 def test_gradients_under_a_profile_have_the_same_bits():
     for f, shapes in CASES.values():
         arrays = inputs(shapes)

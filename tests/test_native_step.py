@@ -1,5 +1,5 @@
-"""Native steps of optimizers: against the rule op by op, against formulas written down from papers, and what they must
-never write to.
+"""Native steps of optimizers: against the rule op by op, against the papers' formulas in NumPy, and what they must not
+write to.
 """
 
 import copy

@@ -17,7 +17,7 @@ from pullback.ops.index import indexing
 from pullback.ops.op import PURE
 from pullback.tape import sweep
 
-SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving][::2]
+SMOOTH = [case for case in cases(lambda op: op.differentiable) if case.moving]
 
 
 @pytest.fixture(autouse=True)

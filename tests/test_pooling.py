@@ -81,12 +81,32 @@ def test_max_pool_takes_the_first_greatest(geometry, levels):
     u = normal(*found.shape, seed=1)
     for i, j in np.ndindex(*shape[:2]):
         for p, window_places in zip(np.ndindex(*many), seen, strict=True):
+            if not window_places:  # all padding, which is at no place
+                expected[(i, j, *p)], places[(i, j, *p)] = -np.inf, index[(i, j, *p)]
+                continue
             best = max(window_places, key=lambda at: x[(i, j, *at)])
             expected[(i, j, *p)], places[(i, j, *p)] = x[(i, j, *best)], np.ravel_multi_index(best, shape[2:])
             bars[(i, j, *best)] += u[(i, j, *p)]
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(index, places)
     np.testing.assert_allclose(pb.grad(lambda x: pb.sum(pool(x, False) * u))(x), bars, atol=1e-12)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_window_of_padding_alone_has_no_greatest_element(native, dtype):
+    """Places of a dilated window may lie on both sides of a narrow grid; zero is not among them."""
+    x = -np.arange(1, 6).reshape(1, 1, 1, 5).astype(dtype)
+    pool = lambda x: pb.nn.max_pool2d(x, 2, (2, 1), (1, 0), 2)  # noqa: E731
+    lowest = -np.inf if dtype == "float32" else np.iinfo(dtype).min
+    with pb.native(native):
+        np.testing.assert_array_equal(pool(x), np.full((1, 1, 1, 3), lowest))
+        np.testing.assert_array_equal(pool(pb.tensor(x)).numpy(), pool(x))
+        if dtype == "float32":
+            t = pb.tensor(x, requires_grad=True)
+            pool(t).sum().backward()
+            np.testing.assert_array_equal(t.grad.numpy(), np.zeros_like(x))
+    np.testing.assert_array_equal(pb.jit(pool)(x), pool(x))
 
 
 @given(geometries(dilated=False), st.booleans(), st.sampled_from([None, 3]))

@@ -64,12 +64,14 @@ class Instrument:
 
     `measures`: it sees extra runs too, such as the recomputation of a checkpoint. `sees_every_op`: `compute` is called
     for every op, else only for ops that may not be repeated. `holds_last`: `hold` is called after that of all others.
+    `chooses_ops`: what it does depends on which op is called, so fused functions run op by op.
     """
 
     __slots__ = ()
     measures = False
     sees_every_op = True
     holds_last = False
+    chooses_ops = False
     #: The names of the methods that a class overrides.
     stated: tuple[str, ...] = ()
 
@@ -140,6 +142,7 @@ class Instruments:
         "_programs",
         "backward_begins",
         "backward_ends",
+        "chooses_ops",
         "delivered",
         "node_made",
         "pull_begins",
@@ -153,7 +156,6 @@ class Instruments:
         "stack",
         "summed",
         "watches_hooks",
-        "watches_ops",
         "writes_gradient",
     )  # fmt: skip
 
@@ -179,7 +181,7 @@ class Instruments:
         self.registers_hook = _notify(methods.get("registers_hook", ()))
         self.watches_hooks = "registers_hook" in methods
         self.sees_every_op = any(method.__self__.sees_every_op for method in self._computes)
-        self.watches_ops = bool(self._holds) or not _OP_METHODS.isdisjoint(methods)
+        self.chooses_ops = any(i.chooses_ops for i in stack)
         self.sees_pulls = self.sees_every_op or not _PULL_METHODS.isdisjoint(methods)
 
     def push(self, *new: Instrument) -> Instruments:
@@ -241,8 +243,6 @@ class Instruments:
 
 #: What the generated steps of the backward pass would not call.
 _PULL_METHODS = frozenset(("pull_begins", "pulled", "summed", "delivered"))
-#: What ops that run as one would hide.
-_OP_METHODS = _PULL_METHODS | {"compute", "node_made"}
 
 
 def _overriding(stack: tuple[Instrument, ...]) -> dict[str, tuple[Any, ...]]:

@@ -8,8 +8,10 @@ EXPLAINED_CALLS: dict[str, str] = {
         "what llvmlite asks for; LLVM does it by itself when an address is asked for"
     ),
     "program.hoist hoist: operand dropped: is_array(x.value)": "what an untracked tensor wraps stands for it",
-    "compile.jit Specialization.as_op: comparison: self.limit is None": "what is kept, and what is computed again",
-    "compile.jit Specialization.run: operand dropped: ()": (
+    "compile.specialization Specialization.as_op: comparison: self.limit is None": (
+        "what is kept, and what is computed again"
+    ),
+    "compile.specialization Specialization.run: operand dropped: ()": (
         "said for the type checker: the state of a current form can be read"
     ),
     "compile.stage.trace _restore_rebound_tensors: operand dropped: []": (

@@ -22,14 +22,14 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
     "arrays.closures", "program.hoist", "program.passes", "program.split", "compile.lower.equations",
-    "compile.lower.fuse", "compile.lower.axes", "compile.schedule.split",
+    "compile.lower.fuse", "compile.lower.recomputation", "compile.lower.axes", "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
     "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",
     "compile.schedule.rematerialize", "compile.schedule.recompute_recipes", "compile.schedule.index_checks",
     "compile.legality", "compile.stage.closure", "compile.stage.closure_walk", "compile.stage.locations",
-    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.as_op", "compile.stage.captures",
-    "compile.cache", "compile.stage.trace",
+    "compile.stage.fingerprint", "compile.stage.arguments", "compile.jit", "compile.specialization",
+    "compile.as_op", "compile.recording", "compile.stage.captures", "compile.cache", "compile.stage.trace",
     "compile.schedule.division", "compile.schedule.domain", "compile.cpu.kernel.render",
     "compile.cpu.kernel.row_loop", "compile.cpu.kernel.line_values", "compile.cpu.kernel.row_folds",
     "compile.cpu.kernel.row_scratch", "compile.cpu.kernel.index_access", "compile.cpu.program.control_flow",

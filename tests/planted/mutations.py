@@ -259,6 +259,7 @@ CONJUGATED = [
 #: Mistakes that only one op can have.
 OWN = [
     Mutation("where", "mask dropped", pulled_by("x", lambda bar: bar)),
+    Mutation("zero_unless", "cotangent of what is zero", pulled_by("x", lambda bar: bar)),
     Mutation("where", "mask of y dropped", pulled_by("y", lambda bar: bar)),
     Mutation("where", "mask the other way", pulled_by("x", lambda bar, condition: pb.where(condition, 0.0, bar))),
     Mutation("clip", "mask dropped", pulled_by("x", lambda bar: bar)),

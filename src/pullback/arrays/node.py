@@ -90,10 +90,11 @@ class PlannedCall:
     static parameters. It takes the place of their `NodeCall`, which a node gets once it has more to say.
 
     `step` is the function that pulls back and adds up (`tape/codegen.py`), None until it is made; `uses` counts how
-    often it was missed.
+    often it was missed. `gradient`, where a call has one, computes all shares of the cotangent one from saved values,
+    as new tensors; it returns None where only `step` is right.
     """
 
-    __slots__ = ("out", "rule", "specs", "static", "step", "uses")
+    __slots__ = ("gradient", "out", "rule", "specs", "static", "step", "uses")
     hooks: ClassVar[None] = None
     is_update: ClassVar[bool] = False
     variable_of: ClassVar[None] = None
@@ -102,6 +103,7 @@ class PlannedCall:
         self.rule, self.specs, self.static, self.out = rule, specs, static, out
         self.step: Any = None
         self.uses = 0
+        self.gradient: Callable[[tuple[Any, ...]], list[Any] | None] | None = None
 
 
 class DifferentiatedCall:
@@ -271,7 +273,8 @@ def is_package_code(code: CodeType | None) -> bool:
 
 def user_line(frame: FrameType) -> tuple[CodeType, int]:
     """The innermost line outside this package, as code and instruction."""
-    while is_package_code(frame.f_code) and frame.f_back is not None:
+    # a stack may be deep inside the package, so files that are known cost no call
+    while (known_files.get(frame.f_code.co_filename) or is_package_code(frame.f_code)) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 

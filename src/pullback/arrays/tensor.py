@@ -147,7 +147,8 @@ class Tensor(ConvertibleValue):
 
     @grad.setter
     def grad(self, wanted: Any) -> None:
-        installed().writes_gradient(self)
+        if (instruments := modes().instruments) is not None:
+            instruments.writes_gradient(self)
         if wanted is None:
             self._grad = None
             return

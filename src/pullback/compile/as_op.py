@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ..arrays.node import PlannedCall
+from ..arrays.node import UNTYPED
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value
+from ..errors import PullbackError
 from ..ops.dispatch import apply
-from ..ops.elementwise.pointwise import multiply
-from ..ops.op import UNKNOWN, Op, as_formula
-from ..ops.record import PartRule
-from ..program.ir import Equation, Program, Symbol
+from ..ops.op import Op, as_formula
+from ..program.ir import Program
 from ..program.run import run
-from ..program.split import split_forward_backward
-from ..program.stage import stage
-from ..settings import PLAIN, modes, override_modes
-from ..tape.cotangents import ResultCotangents, accumulate
+from ..settings import modes
 from ..tape.pull_through import pull_through
-from ..transforms.boundary import unwrap_to_level
 from ..transforms.forward import Dual, jvp
 from ..transforms.reverse import vjp
 from ..transforms.vectorize import vmap
 from .lazy import lazy
-from .stage.captures import as_native_contiguous
-from .stage.residuals import is_cheap
-from .target import ARRAYS
+from .recording import Recording, scatter
+
+_LOG = logging.getLogger("pullback")
 
 
 class CompiledOp:
     """A staged program as an op. `compute` runs it on arrays and overwrites none of them; `compile` makes a compiled
-    function with the options of the original, so that a derivative keeps them too.
+    function with the options of the original, so that a derivative keeps them too. Where it `is_optional` that native
+    code runs at all, a call whose derivative cannot be staged is recorded op by op.
     """
 
     def __init__(
@@ -47,12 +41,14 @@ class CompiledOp:
         compute: Callable[..., list[Any]],
         compile: Callable[[Callable[..., Any]], Any],
         saves_residuals: bool,
+        is_optional: bool = False,
     ) -> None:
         self.name = name
         self.staged = staged
         self.compute = compute
         self.compile = compile
         self.saves_residuals = saves_residuals
+        self.is_optional = is_optional
         self.specs = [s.spec for s in staged.inputs]
         self.out_specs = tuple(spec_of(o) for o in staged.outputs)
         #: The results that have derivatives.
@@ -63,7 +59,10 @@ class CompiledOp:
         """The results on any values; those that no tracked argument reaches carry no gradient."""
         needs = self._tracked_arguments(values)
         # a tape wants the residuals too, other transforms only the results
-        recording = self.recording(needs) if needs and self.saves_residuals else None
+        records = needs and self.saves_residuals
+        recording = self.recording(needs) if records else None
+        if records and recording is None:
+            return self.replay(*values)
         outs = apply(self.op, *values) if recording is None else recording.apply(values)
         found = list(outs)[: len(self.out_specs)] if isinstance(outs, tuple) else [outs]
         tracked = sum(1 << i for i, v in enumerate(values) if _is_tracked(v))
@@ -83,12 +82,12 @@ class CompiledOp:
             # integers have no cotangents
             wanted = tuple(i for i in position if self.specs[i].inexact)
             shares = self.pull_to(wanted)(list(xs), [given[i] for i in self.floating])
-            return tuple(_scatter(shares, wanted, len(xs)))
+            return tuple(scatter(shares, wanted, len(xs)))
 
         def push(tangents: Any, out: Any, primals: Any, static: Any) -> Any:
             moving = tuple(i for i, t in enumerate(tangents) if t is not None and self.specs[i].inexact)
             found = self.push_from(moving)(list(primals), [tangents[i] for i in moving])
-            every = _scatter(found, self.floating, len(self.out_specs))
+            every = scatter(found, self.floating, len(self.out_specs))
             return every[0] if one else tuple(every)
 
         def batch(op: Any, size: int, args: Any, axes: Any, static: Any) -> Any:
@@ -98,7 +97,7 @@ class CompiledOp:
         return Op(
             name=f"jit {self.name}", family="custom", args=("*xs",), value=value,
             spec=lambda *xs: self.out_specs[0] if one else self.out_specs, pulls={}, joint=as_formula(joint),
-            push=push, batch=batch, samples=lambda rng: [], effects=UNKNOWN, masked=self.pull_masked,
+            push=push, batch=batch, samples=lambda rng: [], effects=self.staged.effects, masked=self.pull_masked,
         )  # fmt: skip
 
     @functools.cached_property
@@ -135,10 +134,20 @@ class CompiledOp:
             self.derived[kind, key] = make()
         return self.derived[kind, key]
 
-    def recording(self, needs: tuple[int, ...]) -> Recording:
-        """What a tape records where some arguments are tracked."""
-        found: Recording = self._derive("record", needs, lambda: Recording(self, needs))
+    def recording(self, needs: tuple[int, ...]) -> Recording | None:
+        """What a tape records where some arguments are tracked; None if its ops."""
+        found: Recording | None = self._derive("record", needs, lambda: self._make_recording(needs))
         return found
+
+    def _make_recording(self, needs: tuple[int, ...]) -> Recording | None:
+        try:
+            return Recording(self, needs)
+        except (PullbackError, *UNTYPED) as error:
+            if not self.is_optional:
+                raise
+            why = str(error).partition("\n")[0]
+            _LOG.info("fuse: %s is recorded op by op: its derivative cannot be traced: %s", self.name, why)
+            return None
 
     def is_elementwise(self, needs: tuple[int, ...]) -> bool:
         """Whether the one result depends on some arguments, of its own spec, element by element."""
@@ -204,174 +213,6 @@ class CompiledOp:
         return self.reached_arguments(tensors)
 
 
-class Recording:
-    """A compiled function as a tape records it, given which arguments are tracked: a forward program that returns the
-    results and then residuals, and a backward one from residuals and cotangents to those arguments.
-    """
-
-    def __init__(self, of: CompiledOp, needs: tuple[int, ...]) -> None:
-        self.of, self.needs = of, needs
-        xs, outs = of.staged.inputs, of.out_specs
-        bars = [s for s in outs if s.inexact]
-
-        # results and cotangents in one program, so that the split finds what the two share
-        def both(*symbols: Any) -> list[Any]:
-            given, cotangents = symbols[: len(xs)], symbols[len(xs) :]
-            found, pull = vjp(of.as_function_of(given, needs), *(given[i] for i in needs))
-            floats, every = iter(found), found if len(bars) == len(outs) else of.replay(*given)
-            results = [next(floats) if s.inexact else x for s, x in zip(outs, every, strict=True)]
-            return [unwrap_to_level(x, symbols[0].scope) for x in (*results, *pull(list(cotangents)))]
-
-        staged = _stage_in_plain_modes(both, [*(s.spec for s in xs), *bars])
-        if of.is_elementwise(needs):
-            staged = _save_slopes(staged)
-        self.split = split_forward_backward(staged, len(xs), len(outs), is_cheap)
-        # two programs: the forward one runs now, the backward one when and if it is asked for
-        self.forward = of.compile(_as_function(self.split.forward, of.name)).lower(*xs)
-        self.run_backward = of.compile(_as_function(self.split.backward, of.name))
-
-    def apply(self, values: Sequence[Any]) -> Any:
-        """The results and residuals on values of any kind."""
-        return apply(self.op, *values, *self.forward.captured)
-
-    @lazy
-    def op(self) -> Op:
-        """The op that the general path records. It returns residuals as results, so they have derivatives too."""
-        outs = self.of.out_specs
-        forward: Op = self.forward.op
-        pull_forward: Any = forward.joint
-
-        def joint(bar: Any, out: Any, xs: Any, position: Any) -> Any:
-            bar, out = (bar, out) if type(out) is tuple else ((bar,), (out,))
-            if any(not isinstance(b, Spec) for b in bar[len(outs) :]):  # the residuals are differentiated themselves
-                return pull_forward.function(bar, xs, position)
-            residuals = [xs[i] if where == "argument" else out[i] for where, i in self.split.residual_sources]
-            return _scatter(self.run_backward(*residuals, *self._given(bar)), self.needs, len(xs))
-
-        return replace(forward, joint=as_formula(joint), rules={})
-
-    def _given(self, bars: Sequence[Any]) -> list[Any]:
-        """The cotangents of the floating results, zero where there is none."""
-        pairs = zip(bars, self.of.out_specs, strict=False)
-        return [zeros(b) if isinstance(b, Spec) else b for b, s in pairs if s.inexact]
-
-    # The node of a direct call saves the inputs, then the residuals, then results that are residuals too: they are
-    # arguments of its op. No residual is a result of it, so the graph of a backward pass starts from the inputs.
-
-    @functools.cached_property
-    def reused_results(self) -> list[int]:
-        """The results that the backward program reads."""
-        count = len(self.of.out_specs)
-        return sorted({i for where, i in self.split.residual_sources if where == "result" and i < count})
-
-    @functools.cached_property
-    def residual_places(self) -> list[int]:
-        """Where a node has each residual among what it saves."""
-        inputs, count = len(self.forward.specs), len(self.of.out_specs)
-        last = inputs + len(self.split.forward.outputs) - count
-        results = {i: last + n for n, i in enumerate(self.reused_results)}
-        return [
-            i if where == "argument" else results[i] if i < count else inputs + i - count
-            for where, i in self.split.residual_sources
-        ]
-
-    @lazy
-    def call(self) -> PlannedCall:
-        """What all nodes of direct calls share: their rule, its arguments' specs, and the step of a backward pass."""
-        of, count = self.of, len(self.of.staged.inputs)
-        outs = [spec_of(x) for x in self.split.forward.outputs]
-        specs = (*self.forward.specs, *outs[len(of.out_specs) :], *(outs[i] for i in self.reused_results))
-
-        def joint(bar: Any, xs: Any, position: Any) -> Any:
-            bars = self._given(bar if type(bar) is tuple else (bar,))
-            if any(type(x) is Tensor and x.node is not None for x in (*xs, *bars)):  # the pass is differentiated itself
-                return _scatter(of.pull_to(position)(list(xs[:count]), bars), position, len(xs))
-            return _scatter(self.run_backward(*(xs[i] for i in self.residual_places), *bars), self.needs, len(xs))
-
-        rule = replace(of.op, joint=as_formula(joint), rules={}).rule(self.needs, len(specs))
-        found = PlannedCall(rule, specs, {}, of.out_specs[0] if len(of.out_specs) == 1 else of.out_specs)
-        found.step = self.step
-        return found
-
-    @lazy
-    def parts(self) -> list[PlannedCall]:
-        """The same for each result's own node, if there are several."""
-        made = []
-        for i, spec in enumerate(self.of.out_specs):
-            made.append(PlannedCall(PartRule(self.call.rule.op, i), (), {}, spec))
-            made[i].step = functools.partial(_step_of_part, i, len(self.of.out_specs))
-        return made
-
-    def step(self, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
-        """One step of a plain backward pass: pull and accumulate."""
-        given = [kept[i] for i in self.residual_places]
-        if type(bar) is ResultCotangents:
-            pairs = zip(bar.bars, self.of.out_specs, strict=True)
-            given += [zeros(s) if b is None else b for b, s in pairs if s.inexact]
-        else:
-            given.append(bar)
-        call, constants = self.backward
-        shares = call(*given, *constants)
-        if shares is False:  # cotangents that are views
-            given = [as_native_contiguous(x, spec_of(x)) for x in given]
-            shares = call(*given, *constants)
-        if type(shares) is not list:
-            shares = self.run_backward(*given)
-        for parent, share in zip(parents, shares, strict=True):
-            held = parent.bar
-            parent.bar = share if held is waiting else accumulate(held, share)
-
-    @lazy
-    def backward(self) -> tuple[Callable[..., Any], Sequence[Any]]:
-        """A direct call of the backward program, and its last arguments."""
-        found = self.run_backward.find(*self.split.backward.inputs)
-        direct = found.code.direct if found.is_prepared else None
-        return (_refuse if direct is None else direct.make_call(ARRAYS), found.captured)
-
-
-def _step_of_part(
-    index: int, count: int, kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any
-) -> None:
-    """The cotangent of one result takes its place among those of the others."""
-    (parent,) = parents
-    found, held = ResultCotangents(index, count, bar), parent.bar
-    parent.bar = found if held is waiting else accumulate(held, found)
-
-
-def _save_slopes(staged: Program) -> Program:
-    """A result that depends on arguments element by element, with their cotangents as slopes times the result's: a
-    slope is one array to save, where the chain of its factors may be several.
-    """
-    *xs, bar = staged.inputs
-    one = np.ones((), bar.spec.dtype)
-
-    def scaled(*symbols: Any) -> list[Any]:
-        out, *slopes = run(staged, (*symbols[: len(xs)], one))
-        return [out, *(multiply(slope, symbols[-1]) for slope in slopes)]
-
-    found = _stage_in_plain_modes(scaled, [*(s.spec for s in xs), bar.spec])
-    return replace(found, equations=tuple(map(_write_numbers, found.equations)))
-
-
-def _write_numbers(e: Equation) -> Equation:
-    """An equation with Python numbers for constant scalars, which passes see, if another argument says the dtype."""
-    typed = {a.spec.dtype for a in e.args if isinstance(a, Symbol) and a.spec.inexact}
-    args = [a.item() if type(a) is np.ndarray and not a.ndim and {a.dtype} == typed else a for a in e.args]
-    return replace(e, args=tuple(args))
-
-
-def _refuse(*inputs: Any) -> None:
-    """No direct call."""
-
-
-def _scatter(values: Sequence[Any], at: Sequence[int], count: int) -> list[Any]:
-    """Values at their positions among `count`, None at the others."""
-    found: list[Any] = [None] * count
-    for i, value in zip(at, values, strict=True):
-        found[i] = value
-    return found
-
-
 def _without_gradient(x: Any, moves: int) -> Any:
     """A result that no cotangent comes back from; it has a tangent if it `moves`."""
     if type(x) is Dual:
@@ -387,19 +228,3 @@ def _is_tracked(x: Any) -> bool:
 def _passes_back(op: Op, position: int) -> bool:
     """Whether a cotangent of the op's result reaches an argument."""
     return op.differentiable and (op.joint is not None or op.pull_of(position) is not None)
-
-
-def _stage_in_plain_modes(function: Callable[..., Any], specs: Sequence[Spec]) -> Program:
-    """A function as equations, the same ones whatever modes the call is in: instruments see what runs."""
-    with override_modes(**PLAIN._asdict()):
-        return stage(function, *specs, shared=True, name="jit")
-
-
-def _as_function(program: Program, name: str) -> Callable[..., list[Any]]:
-    """A program as a named function."""
-
-    def run_program(*values: Any) -> list[Any]:
-        return run(program, values)
-
-    run_program.__name__ = name
-    return run_program

@@ -21,14 +21,13 @@ from ..arrays.files import open_regular_file
 
 #: The most bytes of all files together; above it, the least recently used are evicted.
 MAX_BYTES = 256 << 20
-#: How many files a process writes between two checks of the total.
-_WRITES_BETWEEN_CHECKS = 32
+#: One write in so many checks the total: to look at thousands of files takes longer than to compile a small program.
+_WRITES_BETWEEN_CHECKS = 256
 #: A file that was being written this many seconds ago belongs to a process that is gone.
 _ABANDONED_AFTER = 3600.0
 _MARK = b"pullback machine code, form 1\n"
 _SUFFIX = ".code"
 _OFF = frozenset(("", "0", "off", "no", "false"))
-_written = 0
 
 
 class CachedFile(NamedTuple):
@@ -129,7 +128,6 @@ def _unwrap(key: str, data: bytes) -> bytes | None:
 
 def store(key: str, code: bytes) -> None:
     """Write code under its key. If that fails, the program runs without the cache."""
-    global _written
     place = directory()
     if place is None:
         return
@@ -140,9 +138,9 @@ def store(key: str, code: bytes) -> None:
         _replace(place / (key + _SUFFIX), _wrap(key, code))
     except OSError:
         return
-    if _written % _WRITES_BETWEEN_CHECKS == 0:
+    # keys are evenly distributed, so many short processes check as often as one long one
+    if int(key[:8], 16) % _WRITES_BETWEEN_CHECKS == 0:
         _evict(place)
-    _written += 1
 
 
 def _replace(path: Path, data: bytes) -> None:

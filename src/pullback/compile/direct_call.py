@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, user_line
+from ..arrays.node import Node, known_files, user_line
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
-from ..settings import PLAIN, modes
-from .as_op import CompiledOp, Recording
+from ..instrument import OpCall
+from ..ops.dispatch import compute
+from ..ops.op import OUT
+from ..ops.record import keep_value
+from ..settings import PLAIN, Modes, modes
+from .as_op import CompiledOp
+from .recording import Recording
 from .stage.captures import as_native_contiguous
 from .target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNRECORDED, UNTRACKED, Runner
 
@@ -25,7 +30,7 @@ _KINDS = 64
 
 class DirectCall:
     """The calls of one compiled form; it remembers how the last one was made. It returns None where only the general
-    path is right: instruments, a running trace, values of transforms, arrays of another layout.
+    path is right: a running trace, values of transforms, arrays of another layout, instruments on what is not recorded.
     """
 
     __slots__ = ("_captured", "_code", "_count", "_known", "_last", "_op", "_takes_tensors", "_unrecorded")
@@ -48,8 +53,10 @@ class DirectCall:
     def __call__(self, leaves: Sequence[Any]) -> list[Any] | None:
         last = self._last
         if (mode := modes()) is not PLAIN:
-            if mode.instruments is not None or mode.tracing is not None or (mode.inference and mode.grad):
+            if mode.tracing is not None or (mode.inference and mode.grad):
                 return None
+            if mode.instruments is not None:
+                return self._call_watched(leaves, mode) if mode.grad else None
             if not mode.grad:
                 return self._call_unrecorded(leaves, mode.inference)
         found: Any = last.call(*leaves, *last.constants)
@@ -82,6 +89,12 @@ class DirectCall:
                 out.mark("inference")
         return found  # type: ignore[no-any-return]
 
+    def _call_watched(self, leaves: Sequence[Any], mode: Modes) -> list[Any] | None:
+        """A call that instruments look at: it records the node that it would record without them."""
+        marks = _mark_inputs((*leaves, *self._captured))
+        variant = None if marks is None or TRACKED not in marks else self._find_variant(marks)
+        return None if variant is None or variant.recorder is None else variant.recorder.record(leaves, mode)
+
     def _find_variant(self, marks: bytes) -> _Variant | None:
         """How inputs marked so are called; None if not directly."""
         if TRACKED not in marks:
@@ -112,6 +125,8 @@ class DirectCall:
         if not needs:
             return self._find_unrecorded()
         recording = op.recording(needs)
+        if recording is None:
+            return None
         forward = recording.forward
         if not forward.is_prepared or forward.code.direct is None:
             return None
@@ -164,11 +179,14 @@ class _Variant:
 class Recorder:
     """Puts results of a direct call on the tape: one node, and a part node for each result if there are several."""
 
-    __slots__ = ("_bare", "_call", "_constants", "_count", "_needs", "_parts", "_reused", "_rule", "_spec")
+    __slots__ = (
+        "_bare", "_call", "_constants", "_count", "_needs", "_parts", "_recording", "_reused", "_rule", "_spec",
+    )  # fmt: skip
 
     def __init__(self, recording: Recording, marks: bytes, constants: tuple[Any, ...]) -> None:
         self._needs, self._call, self._reused = recording.needs, recording.call, recording.reused_results
         self._rule = self._call.rule
+        self._recording = recording
         self._constants = constants
         #: Arrays that their owner may still write to.
         self._bare = [i for i, mark in enumerate(marks) if mark == ARRAY]
@@ -187,16 +205,26 @@ class Recorder:
         for i in self._reused:
             kept.append(found[i].value)
         inputs = (*leaves, *self._constants) if self._constants else leaves
-        parents = [inputs[i].node for i in self._needs]
+        parents = []
+        depth = 0
+        for i in self._needs:
+            parent = inputs[i].node
+            parents.append(parent)
+            if parent.order > depth:
+                depth = parent.order
         node = Node()
         node.rule = self._rule
         node.parents = tuple(parents)
-        node.order = (parents[0].order if len(parents) == 1 else max([p.order for p in parents])) + 1
+        node.order = depth + 1
         node.kept = tuple(kept)
         node.spec = self._spec
         node.call = self._call
         node.bar = None
-        node.code, node.lasti = user_line(_getframe(3))
+        frame = _getframe(3)
+        node.code = code = frame.f_code
+        node.lasti = frame.f_lasti
+        if known_files.get(code.co_filename) is not False:  # the caller is not known to be the user's code
+            node.code, node.lasti = user_line(frame)
         if self._count == 1:
             found[0].node = node
         else:
@@ -204,6 +232,29 @@ class Recorder:
                 found[i].node = part = Node()
                 part.rule, part.call, part.parents, part.kept, part.spec = call.rule, call, (node,), (), spec
                 part.order, part.bar, part.code, part.lasti = node.order + 1, None, node.code, node.lasti
+        return found
+
+    def record(self, leaves: Sequence[Any], mode: Modes) -> list[Any]:
+        """The results, computed, saved and linked in sight of the instruments."""
+        instruments: Any = mode.instruments
+        inputs = (*leaves, *self._constants)
+        values = [x.value if type(x) is Tensor else x for x in inputs]
+        op = self._recording.op
+        if instruments.sees(op):
+            outs = instruments.compute(OpCall(op, inputs, values, {}, 1, True), compute)
+        else:
+            outs = compute(op, values, {})
+        outs = list(outs) if type(outs) is tuple else [outs]
+        results = [wrap(x, spec_of(x)) for x in outs[: self._count]]
+        found = self.link(leaves, [*results, *values, *outs[self._count :]])
+        node: Any = found[0].node if self._count == 1 else found[self._parts[0][0]].node.parents[0]
+        saved = len(inputs)
+        node.kept = (
+            *(keep_value(node, i, inputs, values, None, mode) for i in range(saved)),
+            *(keep_value(node, OUT, inputs, values, x, mode) for x in node.kept[saved:]),
+        )
+        node.leave_fast_path()  # a saved value may have to be asked for
+        instruments.node_made(node)
         return found
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,36 +11,16 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
 from ..arrays.picklable import name_of
-from ..arrays.spec import spec_of
-from ..arrays.tensor import Tensor
 from ..arrays.text import parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
-from ..checkpoint.budget.memory_budget import Budget
-from ..errors import ArgumentError, ArgumentTypeError, GraphError
-from ..instrument import ProgramCall
+from ..errors import ArgumentError, ArgumentTypeError
 from ..ops.dispatch import as_value
-from ..ops.op import Op
-from ..program.constants import is_unchanged
-from ..program.ir import Symbol
-from ..program.passes import optimize
-from ..settings import installed, modes, override_modes
-from ..transforms.boundary import unwrap_to_level
-from .as_op import CompiledOp
-from .direct_call import DirectCall
-from .inspect import explain, format_steps
-from .lazy import lazy
-from .pipeline import is_variable_set
-from .reference.check import CHECK
-from .schedule.memory_budget import CallMemory, memory_of
-from .stage.arguments import ArgumentPlan, flatten_into, plan_arguments, static_key
-from .stage.captures import as_native_contiguous, hoist_captures, native_spec
-from .stage.closure import ClosureSnapshot
-from .stage.closure_walk import snapshot_closure
-from .stage.fingerprint import fingerprint
-from .stage.trace import refuse_side_effects, trace_function
-from .target import COMPILER, Compilation, Options, Runner
-from .targets import make_runner
+from ..settings import modes
+from .specialization import Specialization, ambient_memory_limit, function_name
+from .stage.arguments import flatten_into, plan_arguments, static_key
+from .stage.captures import native_spec
+from .target import Runner
 
 _ndarray = np.ndarray
 _LOG = logging.getLogger("pullback")
@@ -115,6 +93,9 @@ def _flag(given: Any, what: str) -> bool:
 
 class Jitted:
     """A compiled function. Call it as the function itself; `lower` shows what it becomes."""
+
+    #: Whether f may run op by op instead.
+    is_optional = False
 
     def __init__(
         self,
@@ -236,6 +217,10 @@ class Jitted:
                 args.insert(place, value)
         return self.f(*args, **named, **{n: v for n, v in static if isinstance(n, str)})
 
+    def make_alike(self, limit: int | None) -> Callable[[Callable[..., Any]], Jitted]:
+        """What compiles other functions with these options. It does not refer to this one, which its forms hold."""
+        return functools.partial(Jitted, fast=self.fast, limit=limit, check=self.check)
+
     def lower(self, *args: Any, **kwargs: Any) -> Specialization:
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
@@ -250,18 +235,12 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
     return [i + count if i < 0 else i for i in positions]
 
 
-def ambient_memory_limit() -> int | None:
-    """The bytes of the enclosing `pb.memory_budget`, if there is one."""
-    budget = installed().innermost(Budget)
-    return None if budget is None else budget.limit
-
-
 def _as_argument(x: Any, f: Any) -> Any:
     try:
         return as_value(x)
     except Exception:
         raise ArgumentError(
-            f"jit: arguments of {_function_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
+            f"jit: arguments of {function_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
             "  Name it in static_argnums (or static_argnames) if it is a setting."
         ) from None
 
@@ -272,274 +251,3 @@ def _needs_op_by_op(x: Any) -> bool:
     while isinstance(inside, Value) and not inside.runs_op_by_op:
         inside = next(iter(inside.parts()), None)
     return isinstance(x, Value) and (inside is None or isinstance(inside, Value))
-
-
-def _function_name(f: Any) -> str:
-    return getattr(f, "__name__", type(f).__name__)
-
-
-class Specialization:
-    """f compiled for one kind of arguments."""
-
-    def __init__(
-        self,
-        jitted: Jitted,
-        static: Any,
-        structure: Any,
-        values: Sequence[Any],
-        donated: tuple[int, ...],
-    ) -> None:
-        self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
-        self.fast = jitted.fast
-        self.check = jitted.check
-        self.ambient_limit = ambient_memory_limit()
-        self.limit = min((x for x in (jitted.limit, self.ambient_limit) if x is not None), default=None)
-        specs = [native_spec(v) for v in values]
-        shape_of_result: list[Any] = []
-
-        def flat(*symbols: Any) -> Any:
-            out = jitted.call_on_leaves(static, structure, symbols)
-            leaves, found = flatten(out)
-            shape_of_result.append(found)
-            return [unwrap_to_level(as_value(x), symbols[0].scope) for x in leaves]
-
-        self.name = _function_name(jitted.f)
-        self.lines: dict[int, Any] | None = {} if jitted.check or is_variable_set(CHECK) else None
-        found = trace_function(flat, specs, self.closure, self.name, self.lines)
-        refuse_side_effects(self.closure, self.name)
-        self.structure = shape_of_result[-1]
-        self.states = found.states
-        self.staged, self.captured = hoist_captures(found)
-        self.closure.guard_large(self.captured)
-        self.closure.tensors += [(tensor, tensor.value) for tensor in found.constants.numbers]
-        places = [s.place for s in self.states if s.specs]
-        self.closure.forget(places)
-        self.after = self.closure
-        if not self.closure.is_unchanged():
-            self.after = snapshot_closure(jitted.f, *(value for _, value in static))
-            self.after.forget(places)
-        # derivatives are taken of what was staged, and results computed by the optimized program
-        self.graph = optimize(self.staged)
-        self.specs = [s.spec for s in self.staged.inputs]
-        self.donated = self._pair_donations(donated)
-        self.plan: ArgumentPlan | None = None
-        self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
-        self.finish = _make_finisher(self.structure, self.count)
-        self.codes = jitted.codes
-
-    @lazy
-    def as_op(self) -> CompiledOp:
-        """What a tape or a transform sees. Within a budget nothing is saved for the backward pass."""
-        compute = functools.partial(self.compute, keep=True)  # the memory of tensors never changes
-        compile_alike = functools.partial(Jitted, fast=self.fast, limit=self.limit, check=self.check)
-        return CompiledOp(self.name, self.staged, compute, compile_alike, self.limit is None)
-
-    @property
-    def op(self) -> Op:
-        return self.as_op.op
-
-    def is_current(self) -> bool:
-        """Whether nothing that f read when it was traced has changed."""
-        return self.closure.is_unchanged() and self._read_states() is not None
-
-    def check_self_changes(self, before: Sequence[Specialization]) -> None:
-        """If f itself changed what it reads while it was traced (a counter, a cache), a second trace shows whether its
-        program depends on that. If not, what it leaves behind counts as unchanged; if so, no program can follow it.
-        `before` are forms after whose trace nothing but f changed anything.
-        """
-        if not before or self.after is self.closure:
-            return
-        if fingerprint(self.staged) != fingerprint(before[0].staged) or not self._captures_same(before[0]):
-            places = ", ".join(str(place) for place, _ in self.closure.changes())
-            raise GraphError(
-                f"jit: {self.name} changes what it reads while it runs ({places}), and computes something else each "
-                "time.\n  A compiled function runs no Python at later calls: pass the value and return the new one."
-            )
-        self.closure = self.after
-
-    def _captures_same(self, other: Specialization) -> bool:
-        """Whether two forms of one program run on the same arrays: f may have made new ones."""
-        return all(map(is_unchanged, self.captured, other.captured))
-
-    @lazy
-    def code(self) -> Runner:
-        """The program to run on bare arrays, compiled when first needed: a tape may need only the recording op."""
-        return self._find_runner()
-
-    @lazy
-    def is_prepared(self) -> bool:
-        """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
-        arrays = [c for c in self.captured if type(c) is not Tensor]
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
-        return prepared and self.ambient_limit is None and all(s.weak is None for s in self.specs)
-
-    @lazy
-    def direct(self) -> Callable[[Sequence[Any]], list[Any] | None]:
-        """The program on arrays and tensors as they are; None where only `run` is right."""
-        if not self.is_prepared:
-            return _call_never
-        # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
-        takes_tensors = not self.donated and not self.has_impure_ops
-        form = weakref.ref(self)  # no cycle: native code is freed with the function
-        count = len(self.graph.outputs)
-        return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors)  # type: ignore[union-attr]
-
-    def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
-        """A direct call of a function that sets variables besides."""
-        given = self._read_states()
-        found = None if given is None else self.direct([*leaves, *given])
-        return None if found is None else self._store_states(found)
-
-    def _read_states(self) -> list[Any] | None:
-        """What the states are now, as inputs of the program; None if one is not of the kind that was traced."""
-        found: list[Any] = []
-        for state in self.states:
-            if state.specs:
-                leaves = state.read()
-                if leaves is None:
-                    return None
-                found += leaves
-        return found
-
-    @property
-    def has_fast_path(self) -> bool:
-        """Whether later calls go to native code without the tree package."""
-        return self.plan is not None and self.is_prepared
-
-    def _find_runner(self) -> Runner:
-        """The runner of an equal program, such as that from before a captured array was overwritten; else a new one."""
-        options = Options(self.donated, self.fast, self.limit)
-        # a form that is traced again often gives the same program, which need not be compiled again
-        key = fingerprint(self.graph)
-        if key is None:
-            return self._make_runner(options)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
-        if whole not in self.codes:
-            if len(self.codes) >= _KINDS:
-                self.codes.clear()
-            self.codes[whole] = self._make_runner(options)
-        return self.codes[whole]
-
-    def _make_runner(self, options: Options) -> Runner:
-        start = time.perf_counter()
-        runner = make_runner(self.graph, options, self.lines)
-        if (c := runner.compilation) is not None:
-            # what takes long is news
-            level = logging.INFO if c.source == COMPILER else logging.DEBUG
-            specs, milliseconds = ", ".join(map(str, self.specs)), 1e3 * (time.perf_counter() - start)
-            _LOG.log(
-                level, "jit: %s(%s) in %.0f ms, machine code from %s; code for %s",
-                self.name, specs, milliseconds, c.source, c.scope,
-            )  # fmt: skip
-        return runner
-
-    def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
-        """Each donated input with the first result of its spec that has none yet."""
-        pairs: dict[int, int] = {}
-        for number in donated:
-            spec = self.specs[number]
-            for i, out in enumerate(self.graph.outputs):
-                # a result that is the input itself would be overwritten by itself
-                same = isinstance(out, Symbol) and (out.spec.shape, out.spec.dtype) == (spec.shape, spec.dtype)
-                if same and i not in pairs and out is not self.graph.inputs[number]:
-                    pairs[i] = number
-                    break
-        return pairs
-
-    def run(self, values: Sequence[Any]) -> list[Any]:
-        every = [*values, *(self._read_states() or ()), *self.captured]
-        if not any(isinstance(v, Value) for v in every):
-            return self._store_states(self.compute(*every))
-        if self.has_impure_ops:  # the programs of its derivatives would run them again
-            return self._store_states(self.as_op.replay(*every))
-        return self._store_states(self.as_op.apply(every))
-
-    @functools.cached_property
-    def has_impure_ops(self) -> bool:
-        return any(e.effects.runs_once for e in self.staged.equations)
-
-    def _store_states(self, outs: list[Any]) -> list[Any]:
-        """The results, after the new states of f have been stored."""
-        at = self.count
-        for state in self.states:
-            state.write(outs[at : at + state.count])
-            at += state.count
-        return outs[: self.count]
-
-    def compute(self, *values: Any, keep: bool = False) -> list[Any]:
-        """The results on bare arrays of the right kind, whatever their layout. With `keep`, donated arrays are copied
-        instead of overwritten.
-        """
-        arrays = [as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
-        taken: set[int] = set()
-        for number in self.donated.values():
-            shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
-            if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
-                arrays[number] = arrays[number].copy()
-            taken.add(id(arrays[number]))
-        call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
-        return installed().run_program(call, functools.partial(self._run_code, arrays))
-
-    def _run_code(self, arrays: list[Any]) -> list[Any]:
-        with override_modes(instruments=None):  # a program is one step, also where NumPy runs it op by op
-            found = self.code.run(arrays)
-        if found is None:
-            raise ArgumentError(f"jit: {self.name} was compiled for other arguments; please report this.")
-        return found
-
-    # Inspection
-
-    def explain(self) -> str:
-        """A line for each step: what was fused in it, over which domain, bytes and operations; what was not, and why.
-
-        >>> import numpy as np, pullback as pb
-        >>> print(pb.jit(lambda x: pb.sum(pb.sin(x) * 2)).lower(np.ones(100)).explain())
-        step      domain  moves  operations  runs
-        0 kernel  100     808 B  1.9 k       sin, multiply, add
-        code for these sizes alone: the first of their kind
-        compiled for cpu: lower, order, split, fit, vary, divide, plan_memory, verify, render, link
-        """
-        return explain(self._compilation())
-
-    def memory(self) -> CallMemory:
-        """The bytes a call works with, known before it runs."""
-        found = self._compilation()
-        return memory_of(found.steps, found.planned.workspace)
-
-    @property
-    def kernels(self) -> str:
-        """The loops as text of the loop IR, which names no machine."""
-        return format_steps(self._compilation().steps)
-
-    @property
-    def llvm(self) -> str:
-        """The LLVM text before it is optimised."""
-        return self._compilation().runner.text  # type: ignore[no-any-return]
-
-    @property
-    def assembly(self) -> str:
-        """The machine code as text."""
-        disassemble = self._compilation().target.disassemble
-        if disassemble is None:
-            raise ArgumentError(f"jit: the target {self._compilation().target.name} shows no assembly.")
-        return disassemble(self.llvm)
-
-    def _compilation(self) -> Compilation:
-        if self.code.compilation is None:
-            raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
-        return self.code.compilation
-
-
-def _call_never(leaves: Sequence[Any]) -> None:
-    """No direct call is right."""
-
-
-def _make_finisher(structure: Any, count: int) -> Callable[[list[Any]], Any]:
-    """A function that rebuilds the result's structure, without the tree package for the common ones."""
-    if structure is None:
-        return lambda found: found[0]
-    if structure == flatten((0,) * count)[1]:
-        return tuple
-    if structure == flatten([0] * count)[1]:
-        return lambda found: found
-    return functools.partial(unflatten, structure)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.node import is_package_code
+from ..arrays.node import UNTYPED, is_package_code
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
-from ..errors import LeakError
+from ..errors import GraphError, LeakError, PullbackError
 from ..ops.fusion import Declined, Fusion
-from .jit import Jitted, Specialization
+from ..program.ir import resolve_symbol
+from .jit import Jitted
+from .specialization import Specialization
 from .stage.trace import SideEffectError
 from .targets import find_target, takes_arrays_of
+
+_LOG = logging.getLogger("pullback")
 
 
 class FusedSource(Jitted):
     """A fused function as what forms are compiled of: among the leaves of its arguments, `static` are settings."""
+
+    is_optional = True
 
     def call_on_leaves(self, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
         every = list(leaves)
@@ -26,7 +33,14 @@ class FusedSource(Jitted):
         for place, value in settings[1]:
             every.insert(place, value)
         args, named = unflatten(structure, every)
-        return self.f(*args, **dict(zip(names[1], named, strict=True)))
+        found = self.f(*args, **dict(zip(names[1], named, strict=True)))
+        after, same = flatten((args, named))
+        if same != structure or any(
+            x is not y or resolve_symbol(x) is not x for x, y in zip(after, every, strict=True)
+        ):
+            # the arguments of a trace are copies; those of the caller would stay as they are
+            raise GraphError("it changes an argument in place.")
+        return found
 
 
 class NativeForm:
@@ -67,12 +81,14 @@ def compile_form(fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) ->
         )
     except (SideEffectError, LeakError):
         raise
-    except Exception as error:
+    except (PullbackError, *UNTYPED) as error:
         # it runs as it stands: if something is wrong with the arguments, it says so itself
-        return Declined(f"it cannot be traced: {str(error).partition(chr(10))[0]}")
+        why = f"it cannot be traced: {str(error).partition(chr(10))[0]}"
+        _LOG.info("fuse: %s runs op by op: %s", fusion.compiler.__name__, why)
+        return Declined(why)
     if entry.has_impure_ops:
         return Declined("it calls an op that may run only once")
-    if find_target(entry.graph) is None:
+    if find_target(entry.staged) is None:
         return Declined("this machine has no native code for it")
     return NativeForm(entry, is_closed=is_package_code(getattr(fusion.function, "__code__", None)))
 

@@ -11,7 +11,7 @@ from ..arrays.spec import spec_of
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from ..ops.concrete import as_bare_array, is_concrete
 from ..ops.dispatch import as_value, ndim, shape
-from ..ops.elementwise.pointwise import divide, equal, less, multiply, not_equal, where
+from ..ops.elementwise.pointwise import divide, equal, less, multiply, not_equal, where, zero_unless
 from ..ops.families import broadcast_shape
 from ..ops.index.normalize import namespace_for
 from ..ops.random.keys import key_on_device
@@ -100,8 +100,8 @@ def reduce_losses(losses: Any, reduction: str, what: str, weight: Any = None, sh
     if share is None:
         return reductions.mean(losses)
     total = reductions.sum(share)
-    nothing = equal(total, 0)
-    return where(nothing, 0.0, divide(reductions.sum(losses), where(nothing, 1.0, total)))
+    something = not_equal(total, 0)
+    return zero_unless(something, divide(reductions.sum(losses), where(something, total, 1.0)))
 
 
 def validate_labels(labels: Any, count: int, what: str, ignored: int | None = None) -> tuple[Any, Any]:

@@ -23,29 +23,32 @@ from ..ops.fusion import fuse
 from ..ops.index.indexing import getitem
 from ..ops.linalg import vector_norm
 from ..ops.reduce import reductions
+from ..ops.reduce.deviations import squared_deviations
 from ..ops.reduce.reductions import as_constant, safe_sqrt
 from ..ops.shape import arrange, reshaping
 from .arguments import as_floats, expand_along_axis, key_on_device_of, require_rank, widen
 
 
-def _safe_stddev(spread: Any, eps: float) -> Any:
-    """sqrt(v + eps); without eps, 1 where v is zero, since what is divided by it is zero too."""
+def _invert_stddev(spread: Any, eps: float) -> Any:
+    """1 / sqrt(v + eps), since a product takes less time than a division for each element; without eps, 1 where v is
+    zero, since what it multiplies is zero too.
+    """
     if eps < 0:
         raise ArgumentError(f"a norm's eps must not be negative, got {eps}.")
     total = spread + eps
-    return sqrt(total if eps else where(equal(total, 0), 1.0, total))
+    return divide(1, sqrt(total if eps else where(equal(total, 0), 1.0, total)))
 
 
 def _center_and_moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """x less its mean, the mean and the variance over axes, with keepdims."""
     middle = reductions.mean(x, axis=axes, keepdims=True)
-    away = x - middle
-    return away, middle, reductions.mean(square(away), axis=axes, keepdims=True)
+    count = math.prod(shape(x)[a] for a in axes)
+    return x - middle, middle, divide(squared_deviations(x, axes), count)
 
 
 def _standardize(x: Any, axes: tuple[int, ...], eps: float) -> Any:
     away, _, spread = _center_and_moments(x, axes)
-    return divide(away, _safe_stddev(spread, eps))
+    return multiply(away, _invert_stddev(spread, eps))
 
 
 def _expand_parameter(weight: Any, x: Any, axes: tuple[int, ...], what: str) -> Any:
@@ -97,7 +100,7 @@ def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6
     weight = _expand_parameter(weight, x, axes, "rms_norm: weight")
     far = widen(x)
     mean_square = reductions.mean(square(far), axis=axes, keepdims=True)
-    return _scale_and_shift(divide(far, _safe_stddev(mean_square, eps)), weight, None, x)
+    return _scale_and_shift(multiply(far, _invert_stddev(mean_square, eps)), weight, None, x)
 
 
 def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
@@ -181,12 +184,12 @@ def _normalize_by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, e
     if mean is None or var is None:
         raise ArgumentError("batch_norm: without training it wants running_mean and running_var.")
     m, v = _expand_channels(x, axis, "batch_norm", running_mean=mean, running_var=var)
-    return _scale_and_shift((widen(x) - m) / _safe_stddev(v, eps), w, b, x)
+    return _scale_and_shift((widen(x) - m) * _invert_stddev(v, eps), w, b, x)
 
 
 @attributed_to_caller
 def _normalize_and_scale(x: Any, away: Any, spread: Any, w: Any, b: Any, eps: float) -> Any:
-    return _scale_and_shift(divide(away, _safe_stddev(spread, eps)), w, b, x)
+    return _scale_and_shift(multiply(away, _invert_stddev(spread, eps)), w, b, x)
 
 
 @fuse

@@ -36,6 +36,7 @@ LIBRARY: tuple[str, ...] = (
     "order.quantiles",
     "elementwise.quantize",
     "random",
+    "reduce.deviations",
     "reduce.running",
     "index.scatter_gather",
     "index.segments",

@@ -1,8 +1,8 @@
 """`pb.fuse`: a function that runs eagerly as one native op for each kind of arguments, where there is a compiler.
 
 Which calls run natively is fixed by what is seen before anything runs: the arguments' kinds and the modes. So a call
-returns the same bits whenever it is made. What native code cannot take, and what must be seen op by op (transforms,
-programs being traced, instruments), runs the function itself.
+returns the same bits whenever it is made, also in a checkpoint or within a memory budget. What native code cannot take,
+and what must be seen op by op (transforms, programs being traced), runs the function itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..arrays.argument_checks import check_functions
 from ..arrays.tensor import Tensor
 from ..arrays.trees import dict_key_order, flatten
 from ..arrays.value import Value
-from ..errors import PullbackError
+from ..errors import IndexingError, PullbackError
 from ..settings import PLAIN, Modes, modes, override_native, uses_native_code
 from .lazy import lazy_function
 
@@ -56,7 +56,8 @@ class Declined:
 SWITCHED_OFF = Declined("pb.native(False) is on")
 _WITHOUT_COMPILER = Declined('there is no compiler (pip install "pullback[jit]")')
 _TRACED = Declined("a program is being traced, which takes its ops one by one")
-_WATCHED = Declined("an instrument (a profile, a budget, a checkpoint, a hook on saved values) looks at each op")
+_CHOSEN = Declined("a checkpoint chooses by ops or names what it saves, so it has to see each op")
+_INFERENCE = Declined("an argument was made under inference_mode, so it cannot be saved; single ops may not have to")
 _TRANSFORMED = Declined("an argument belongs to a transform, which sees each op")
 
 
@@ -87,6 +88,8 @@ class Call:
             if type(x.value) is not _ndarray:
                 return _TRANSFORMED if isinstance(x.value, Value) else Declined("an argument is no NumPy array")
             spec = x.spec
+            if spec.plain is None and x.is_inference and modes().grad:
+                return _INFERENCE
             self.key += (spec.shape, spec.dtype)
             self.values.append(x)
         elif kind is _ndarray:
@@ -160,8 +163,8 @@ class Fusion:
         if mode is not PLAIN:
             if mode.tracing is not None:
                 return _TRACED, []
-            if mode.instruments is not None and mode.instruments.watches_ops:
-                return _WATCHED, []
+            if mode.instruments is not None and mode.instruments.chooses_ops:
+                return _CHOSEN, []
         if not has_compiler():
             return _WITHOUT_COMPILER, []
         call = Call()
@@ -190,13 +193,13 @@ class Fusion:
             return self.function(*args, **kwargs)
         try:
             return form.run(values)
-        except PullbackError:
+        except IndexingError:
             return self.function(*args, **kwargs)
 
 
 def fuse(function: Callable[P, R]) -> Callable[P, R]:
     """A function that runs as one native op, forward and backward, for each kind of arguments (shapes, dtypes,
-    settings), where llvmlite is installed; else, and inside transforms, `pb.jit` or checkpoints, it runs as it stands.
+    settings), where llvmlite is installed; else, and inside transforms or `pb.jit`, it runs as it stands.
     Numbers, strings and tuples of them are settings: the code is made for each of their values.
 
     It suits functions of a few ops on arrays, which then cost one op; unlike `pb.jit` it is meant for the eager loop.

@@ -104,7 +104,7 @@ def _make_node(
     node.order = max([parent.order for parent in node.parents]) + 1
     set_call_site(node, _getframe(2))
     kept = _lock_views(out, values) if shared and OUT in rule.keeps else out
-    node.kept = tuple([_keep(node, k, args, values, kept, mode) for k in rule.keeps])
+    node.kept = tuple([keep_value(node, k, args, values, kept, mode) for k in rule.keeps])
     node.spec = spec
     node.call = NodeCall(tuple([spec_of(x) for x in args]), static)
     node.bar = None
@@ -113,7 +113,7 @@ def _make_node(
     return node
 
 
-def _keep(node: Node, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
+def keep_value(node: Node, position: int, args: Sequence[Any], values: list[Any], out: Any, mode: Modes) -> Any:
     """One value to save for the backward pass, protected from later writes."""
     if position == OUT:
         value, given = out, None

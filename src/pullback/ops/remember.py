@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ..arrays.node import UNTYPED
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import SymbolicValue
+from ..errors import PullbackError
 from ..settings import PLAIN, enable_grad, modes
 from .op import Op
 from .plans import CallPlan, learn, make_plan, new_table
@@ -125,7 +127,7 @@ def _plan_on_probes(function: Callable[..., Any], arrays: Sequence[Any]) -> Call
     try:
         with enable_grad():  # under `no_grad` a function that has nothing to do returns a constant, by an op
             out = function(*probes)
-    except Exception:
+    except (PullbackError, *UNTYPED):
         return None
     if len(seen) != 1 or type(out) is not _Probe:
         return None

@@ -24,6 +24,7 @@ from .masks import Masks
 from .scatters import compare_for_scatter
 from .stage import stage
 from .taps import find_taps
+from .transposes import transpose_products
 from .verify import verify_program
 
 #: Constants of more elements are not folded: they would only fill memory.
@@ -324,5 +325,5 @@ def _has_axes(x: Any) -> bool:
 #: The passes in the order in which they run.
 PASSES = (
     expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps, merge_equal,
-    share_loops, drop_repeated_masks, drop_unused, hoist_small,
+    share_loops, drop_repeated_masks, drop_unused, transpose_products, hoist_small,
 )  # fmt: skip

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_on
-from ..arrays.node import Node, propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Hooks, Node, PlannedCall, propagate_call_site, user_line
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..errors import ArgumentError, DeviceError, DtypeError, GraphError, ShapeError
 from ..ops.elementwise import pointwise
 from ..ops.shape.reshaping import astype
-from ..settings import installed
+from ..settings import PLAIN, installed, modes
 from .cotangents import GradientDelivery, strip_mask
-from .sweep import Sweep, is_in_running_call
+from .sweep import Sweep, is_in_running_call, locate_error
 
 _gradient_lock = threading.Lock()
 _ndarray = np.ndarray
@@ -47,6 +47,8 @@ def backward(
     >>> x.grad.tolist()
     [3.0, 12.0]
     """
+    if seed is None and inputs is None and not create_graph and workers == 1 and _deliver_directly(self, retain_graph):
+        return
     # inside a function that `grad` runs, the caller will differentiate what this pass computes
     create_graph = create_graph or is_in_running_call([_root_node(self)])
     start = check_seed(self, seed, create_graph)
@@ -62,6 +64,70 @@ def backward(
     except BaseException:
         log.undo()
         raise
+
+
+def _deliver_directly(root: Any, retain: bool) -> bool:
+    """The pass over a single node whose parents are leaves, such as that of a compiled loss, where nothing looks at it:
+    its gradient becomes the leaves' own. False where only a sweep is right; nothing has happened then.
+    """
+    node = root.node if type(root) is Tensor else None
+    if node is None or node.order != 1 or type(node.call) is not PlannedCall or node.call.gradient is None:
+        return False
+    parents = node.parents
+    if modes() is not PLAIN or DifferentiatedCall.is_any_running() or node.kept is None:
+        return False
+    # an argument that was passed twice gets the sum of its shares, before what it has already is added
+    if len(set(parents)) < len(parents) or (Hooks.exist and any(parent.hooks is not None for parent in parents)):
+        return False
+    try:
+        found = node.call.gradient(node.kept)
+    except Exception as error:
+        raise locate_error(error, node)  # noqa: B904 - it is the same error
+    if found is None:
+        return False
+    _store_gradients(parents, found)
+    if not retain:
+        node.kept = None
+    return True
+
+
+def _store_gradients(leaves: Sequence[Node], found: Sequence[Tensor]) -> None:
+    """leaf.grad += gradient for each, in memory of its own, or for none of them."""
+    first: list[Tensor] = []
+    more: list[tuple[Tensor, Tensor | None]] = []
+    with _gradient_lock:
+        try:
+            for leaf, gradient in zip(leaves, found, strict=True):
+                tensor = leaf.kept()
+                if tensor is not None:
+                    old = getattr(tensor, "_grad", None)
+                    if old is None:
+                        first.append(tensor)
+                        tensor._grad = gradient
+                    else:
+                        more.append((tensor, old))
+                        tensor._grad = gradient
+            if more:
+                _add_old_gradients(more)
+        except BaseException:
+            _restore([*more, *((tensor, None) for tensor in first)])
+            raise
+
+
+def _add_old_gradients(before: Sequence[tuple[Tensor, Any]]) -> None:
+    """tensor.grad += old for each."""
+    with np.errstate(all="ignore"):
+        for tensor, old in before:
+            new: Any = tensor._grad
+            total = pointwise.add(old.value, new.value)
+            tensor._grad = wrap(total, new.spec if type(total) is _ndarray else spec_of(total))
+
+
+def _restore(before: Sequence[tuple[Tensor, Tensor | None]]) -> None:
+    """Give tensors the gradients that they had."""
+    # the oldest entry of a tensor is written last
+    for tensor, old in reversed(before):
+        tensor._grad = old
 
 
 def gradients(
@@ -190,9 +256,7 @@ class _GradientLog:
                 raise _unused_input_error(_require_node(tensor, i), i)
 
     def undo(self) -> None:
-        # the oldest entry of a tensor is written last
-        for tensor, old in reversed(self._before):
-            tensor._grad = old
+        _restore(self._before)
 
 
 def _as_list(given: Any, what: str) -> list[Any]:

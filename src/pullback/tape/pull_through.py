@@ -37,7 +37,8 @@ def pull_through(
             for parent, share in zip(node.parents, pull(node, bar, None, linked), strict=True):
                 if share is not None:
                     _add(table, parent, share)
-    return [table.get(x.node) if type(x) is Tensor and x.node is not None else None for x in moving]
+    # an argument given twice has one node, whose cotangent is that of both: the first place gets it
+    return [table.pop(x.node, None) if type(x) is Tensor and x.node is not None else None for x in moving]
 
 
 def _make_leaf(x: Any) -> Tensor:

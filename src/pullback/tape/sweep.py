@@ -199,7 +199,7 @@ class Sweep:
                     try:
                         step(kept, node.parents, bar, waiting)
                     except Exception as error:
-                        raise _locate(error, node)  # noqa: B904 - it is the same error
+                        raise locate_error(error, node)  # noqa: B904 - it is the same error
                     if not retain:
                         node.kept = None
                     continue
@@ -261,7 +261,7 @@ class Sweep:
         try:
             shares = pull(node, bar, None if self.wanted is None else self.wanted.__contains__, bool(self.create_graph))
         except Exception as error:
-            raise _locate(error, node)  # noqa: B904 - it is the same error
+            raise locate_error(error, node)  # noqa: B904 - it is the same error
         if not self.retain:
             node.kept = None
         if self.create_graph:
@@ -287,7 +287,7 @@ def _generate(call: NodeCall | PlannedCall) -> Any:
     return call.step
 
 
-def _locate(error: Exception, node: Node) -> Exception:
+def locate_error(error: Exception, node: Node) -> Exception:
     """The error with the user's line, of which NumPy's own message says nothing."""
     error.add_note(f"  in the backward of {node.name}, called at {node.where()}")
     return error

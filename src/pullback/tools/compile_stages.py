@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dtypes import NAMES, as_dtype
-from ..compile.jit import Jitted, Specialization
+from ..compile.jit import Jitted
+from ..compile.specialization import Specialization
 from ..errors import ArgumentError
 from ..program.encoding import WEAK_TYPES
 from ..program.passes import PASSES

@@ -9,7 +9,8 @@ from typing import Any
 from ..arrays.node import Node
 from ..arrays.spec import Spec
 from ..arrays.tensor import Tensor
-from ..compile.jit import Jitted, Specialization
+from ..compile.jit import Jitted
+from ..compile.specialization import Specialization
 from ..errors import ArgumentError
 from ..graph.draw import DrawingCard, draw_cards, draw_program
 from ..ops.record import PartRule

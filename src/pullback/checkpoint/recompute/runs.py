@@ -159,7 +159,7 @@ def _format_call(op: Op, given: Sequence[Spec]) -> str:
 class FirstRun(Instrument):
     """The first run: nodes save promises, and the region records what a second run will need."""
 
-    __slots__ = ("_count", "_last", "_level", "_makers", "_policy", "_region", "sees_every_op")
+    __slots__ = ("_count", "_last", "_level", "_makers", "_policy", "_region", "chooses_ops", "sees_every_op")
 
     def __init__(self, region: Region, policy: SavePolicy) -> None:
         self._region, self._policy = region, policy
@@ -167,7 +167,7 @@ class FirstRun(Instrument):
         self._last: tuple[Any, tuple[Fingerprint, ...]] | None = None
         self._makers: dict[int, tuple[Any, int, int, Op, tuple[Spec, ...]]] = {}
         self._level = new_level()  # transforms that begin in the run have higher ones
-        self.sees_every_op = region.counts_every_op = bool(policy.chooses or policy.names)
+        self.sees_every_op = self.chooses_ops = region.counts_every_op = bool(policy.chooses or policy.names)
 
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         region = self._region
@@ -260,13 +260,13 @@ class SecondRun(Instrument):
     stops after the last one needed.
     """
 
-    __slots__ = ("_count", "_decisions", "_region", "last", "number", "sees_every_op")
+    __slots__ = ("_count", "_decisions", "_region", "chooses_ops", "last", "number", "sees_every_op")
 
     def __init__(self, region: Region, last: int) -> None:
         self._region, self.last = region, last
         self._decisions = iter(region.decisions)
         self._count = self.number = 0
-        self.sees_every_op = region.counts_every_op
+        self.sees_every_op = self.chooses_ops = region.counts_every_op
 
     def hold(self, value: Any, slot: SavedSlot) -> Any:
         region, number = self._region, self.number

@@ -13,14 +13,16 @@ from ...arrays.spec import spec_of
 from ...ops.shape.reshaping import broadcast_op
 from ...program.ir import Equation, Program, Symbol
 from ...program.passes import optimize
-from ..loop_ir import Layout, Loop, Steps, contiguous_layout, row_major_strides
+from ..loop_ir import Layout, Loop, Steps, contiguous_layout
 from .fuse import Fuser
+from .loop_views import is_row_major, take_views_inside
 
 Lower = Callable[[Program, dict[int, int]], Steps]
 
 
 def lower_control_flow(f: Fuser, e: Equation, lower: Lower) -> None:
     """Add the step."""
+    e = take_views_inside(f, e)
     {"iterate": _lower_iterate, "repeat": _lower_repeat, "branch": _lower_branch}[e.op.form.kind](f, e, lower)
 
 
@@ -140,8 +142,7 @@ def _contiguous_layout_of(f: Fuser, x: Any) -> Layout:
     layout = f.layout_of(x)
     if not layout.size:
         return contiguous_layout(layout.buffer, layout.shape)
-    in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
-    return layout if all(n == 1 or s == t for n, s, t in in_order) else f.copy_layout(layout)
+    return layout if is_row_major(layout) else f.copy_layout(layout)
 
 
 def _append_step(f: Fuser, loop: Loop) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays.spec import make_spec, spec_of
 from ...ops.forms import Window
 from ...ops.window.patches import are_windows_disjoint, first_unpadded_place, window_slices
+from ...ops.window.pooling import lowest_of
 from ...program.ir import Equation, Symbol
 from ..loop_ir import KernelLine, Store, phase_after
 from .axes import Axes, strides_on_domain
@@ -94,8 +95,7 @@ def _exceeds(k: Any, x: Any, best: Any) -> Any:
 
 def _lower_index(f: Fuser, e: Equation) -> None:
     dtype, how = spec_of(e.args[0]).dtype, _window_parameters(e)
-    lowest = -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
-    step, axes, seen = _load_places(f, e, lowest)
+    step, axes, seen = _load_places(f, e, lowest_of(dtype))
     best, index = seen[0], _number_line(0, "int32")
     many = e.results[0].spec.shape[2:]
     if any(map(any, how["padding"])):  # where all is lowest, a place that is no padding

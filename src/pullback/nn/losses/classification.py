@@ -11,7 +11,18 @@ from ...errors import ArgumentError, ShapeError
 from ...ops.axes import normalize_axis
 from ...ops.concrete import as_bare_array, is_concrete
 from ...ops.dispatch import as_value, ndim, shape
-from ...ops.elementwise.pointwise import equal, exp, greater, isinf, log, logical_and, softplus, stop_gradient, where
+from ...ops.elementwise.pointwise import (
+    equal,
+    exp,
+    greater,
+    isinf,
+    log,
+    logical_and,
+    softplus,
+    stop_gradient,
+    where,
+    zero_unless,
+)
 from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
@@ -47,8 +58,13 @@ def _mask_ignored(losses: Any, shares: Any, counts: Any) -> tuple[Any, Any]:
     """Losses with those of ignored labels zero, and what each counts for; None is one each."""
     if counts is True:
         return losses, shares
-    shares = reshaping.astype(counts, spec_of(losses).dtype) if shares is None else where(counts, shares, 0.0)
-    return where(counts, losses, 0.0), shares
+    shares = reshaping.astype(counts, spec_of(losses).dtype) if shares is None else zero_unless(counts, shares)
+    return zero_unless(counts, losses), shares
+
+
+def _zero_ignored(x: Any, counts: Any) -> Any:
+    """x without what belongs to ignored labels, which may be anything."""
+    return x if counts is True else zero_unless(counts, x)
 
 
 @fuse
@@ -74,6 +90,9 @@ def nll_loss(
     _check_label_shape(x, labels, axis, "nll_loss")
     labels, counts = validate_labels(labels, shape(x)[axis], "nll_loss", ignore_index)
     losses = -_take_labels(x, labels, axis)
+    if counts is not True:
+        # a mask, since what made the logarithms need not be finite for ignored labels
+        losses = where(counts, losses, 0.0)
     shares = None
     if weight is not None:
         shares = _class_weights(weight, labels, shape(x)[axis], "nll_loss")
@@ -116,20 +135,23 @@ def cross_entropy(
     axis = _class_axis(x, axis, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"cross_entropy: label_smoothing lies between 0 and 1, got {label_smoothing}.")
-    total = reductions.logsumexp(x, axis=axis, keepdims=True)
     if spec_of(target).dtype.kind in "iu":
-        return _cross_entropy_of_labels(x, total, target, axis, weight, ignore_index, reduction, label_smoothing)
-    return _cross_entropy_of_probabilities(x, total, target, axis, weight, reduction, label_smoothing)
+        return _cross_entropy_of_labels(x, target, axis, weight, ignore_index, reduction, label_smoothing)
+    return _cross_entropy_of_probabilities(x, target, axis, weight, reduction, label_smoothing)
 
 
 def _cross_entropy_of_labels(
-    x: Any, total: Any, labels: Any, axis: int, weight: Any, ignored: int | None, reduction: str, smoothing: float
+    x: Any, labels: Any, axis: int, weight: Any, ignored: int | None, reduction: str, smoothing: float
 ) -> Any:
     """log(sum exp x) - x at the label; the smoothed part is its mean over all classes, each with its weight."""
     _check_label_shape(x, labels, axis, "cross_entropy")
     classes = shape(x)[axis]
     labels, counts = validate_labels(labels, classes, "cross_entropy", ignored)
-    losses = reshaping.squeeze(total, axis) - _take_labels(x, labels, axis)
+    # taken from the scores themselves: compiled, those without ignored ones are never in memory
+    own = _zero_ignored(_take_labels(x, labels, axis), counts)
+    x = _zero_ignored(x, counts if counts is True else reshaping.expand_dims(counts, axis))
+    total = reductions.logsumexp(x, axis=axis, keepdims=True)
+    losses = reshaping.squeeze(total, axis) - own
     shares = None
     if weight is not None:
         shares = _class_weights(weight, labels, classes, "cross_entropy")
@@ -144,7 +166,7 @@ def _cross_entropy_of_labels(
 
 
 def _cross_entropy_of_probabilities(
-    x: Any, total: Any, target: Any, axis: int, weight: Any, reduction: str, smoothing: float
+    x: Any, target: Any, axis: int, weight: Any, reduction: str, smoothing: float
 ) -> Any:
     """sum over classes of p (log(sum exp x) - x); a class of probability 0 counts for nothing, also at x = -inf."""
     if shape(target) != shape(x):
@@ -157,6 +179,7 @@ def _cross_entropy_of_probabilities(
         target = (1 - smoothing) * target + smoothing / classes
     if weight is not None:
         target = target * expand_along_axis(weight, axis, ndim(x), classes, "cross_entropy: weight")
+    total = reductions.logsumexp(x, axis=axis, keepdims=True)
     gone = logical_and(equal(target, 0), isinf(x))
     losses = reductions.sum(target * (total - where(gone, 0.0, x)), axis=axis)
     return reduce_losses(losses, reduction, "cross_entropy")

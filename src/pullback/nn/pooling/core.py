@@ -18,7 +18,7 @@ from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
 from ...ops.window import pooling
-from ...ops.window.patches import Sizes, window_counts
+from ...ops.window.patches import Sizes, find_empty_windows, window_counts
 from ..geometry import over_axes, padding_pairs, per_axes, per_axis
 
 
@@ -49,6 +49,9 @@ def max_pool(
     how = _window_parameters(what, shape(x)[2:], kernel_size, stride, padding, dilation, ceil_mode)
     index = pooling.argmax_places(x, **how)
     found = pooling.take_places(x, index, **how)
+    empty = find_empty_windows(shape(x)[2:], shape(found)[2:], **how)
+    if empty is not None:
+        found = pointwise.where(namespace_for(x).asarray(empty), pooling.lowest_of(spec_of(x).dtype), found)
     return (found, window_to_flat_index(index, shape(x)[2:], **how)) if return_indices else found
 
 

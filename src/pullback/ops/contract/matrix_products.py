@@ -73,7 +73,7 @@ def _matmul_samples(rng: Any) -> Any:
     return [((rng.normal(size=a), rng.normal(size=b)), {}) for a, b in shapes]
 
 
-_matmul = contraction(
+matmul_op = contraction(
     "matmul",
     value=_matmul_value,
     spec=_matmul_spec,
@@ -111,10 +111,10 @@ def _batch_matvec(op: Any, size: int, args: Any, axes: Any, static: Any) -> tupl
         return apply(op, batching.move_batch_first(x, x_axis), y), 0
     y = batching.move_batch_first(y, y_axis)
     if x_axis is None and ndim(x) == 2:
-        return apply(_matmul, y, reshaping.swap_last_axes(x)), 0  # all vectors in one product
+        return apply(matmul_op, y, reshaping.swap_last_axes(x)), 0  # all vectors in one product
     rank = ndim(x) - (x_axis is not None)
     columns = reshaping.reshape(y, (size, *(1,) * (rank - 2), shape(y)[1], 1))
-    out = apply(_matmul, batching.move_batch_first(x, x_axis), columns)
+    out = apply(matmul_op, batching.move_batch_first(x, x_axis), columns)
     return reshaping.reshape(out, shape(out)[:-1]), 0
 
 
@@ -156,7 +156,7 @@ def _matmul_general(arrays: Sequence[Any]) -> Any:
     x, y = map(as_value, arrays)
     ranks = ndim(x), ndim(y)
     if min(ranks) > 1:
-        return apply(_matmul, x, y)
+        return apply(matmul_op, x, y)
     if not min(ranks):
         raise ShapeError(
             f"matmul: wants arrays of one axis or more, got shapes {shape(x)} and {shape(y)}.\n  Use * for numbers."
@@ -166,7 +166,7 @@ def _matmul_general(arrays: Sequence[Any]) -> Any:
         return apply(_matvec, x, y)
     if shape(x)[-1] != shape(y)[0 if column else -2]:
         raise ShapeError(f"matmul: shapes {shape(x)} and {shape(y)} differ in the axis to sum over.")
-    out = apply(_matmul, reshaping.expand_dims(x, 0) if row else x, reshaping.expand_dims(y, 1) if column else y)
+    out = apply(matmul_op, reshaping.expand_dims(x, 0) if row else x, reshaping.expand_dims(y, 1) if column else y)
     added_axes = ((-2,) if row else ()) + ((-1,) if column else ())
     return reshaping.squeeze(out, added_axes)
 

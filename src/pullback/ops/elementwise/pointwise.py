@@ -490,6 +490,25 @@ def where(condition: Any, x: Any, y: Any, /) -> Any:
 where.op = _select.op  # type: ignore[attr-defined]
 
 
+def _zero_unless_samples(rng: Any) -> Any:
+    return [((condition, x), {}) for (condition, x, _), _ in _where_samples(rng)]
+
+
+# `where(condition, x, 0)` for conditions that choose whole examples. The cotangent is zero off the condition too, but
+# an ordinary one: a mask would be carried through every layer below, for numbers that are finite there anyway.
+zero_unless: Any = elementwise(
+    "zero_unless",
+    {"condition": None, "x": lambda bar, condition: where(condition, bar, 0)},
+    value=lambda xp, condition, x: _where_value(xp, condition, x, 0),
+    conjugate=False,
+    dtype="branches",
+    push=lambda tangents, out, primals, static: zero_unless(primals[0], tangents[1]),
+    samples=_zero_unless_samples,
+    doc="x where the condition holds, else 0.",
+    kernel=lambda k, c, x: k.select(c, x, k.constant(0)),
+)
+
+
 def _is_within(x: Any, lower: Any, upper: Any) -> Any:
     return logical_and(greater_equal(x, lower), less_equal(x, upper))
 

@@ -113,7 +113,7 @@ def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
     return permute_dims(reshape(permute_dims(x), wanted[::-1])) if order == "F" else reshape(x, wanted)
 
 
-_permute = linear(
+permute_op = linear(
     "permute_dims",
     statics={"axes": statics.permutation},
     value=lambda xp, x, axes: xp.asarray(x).transpose(axes),
@@ -158,7 +158,7 @@ def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     order = tuple(range(rank))[::-1] if axes is None else axes_tuple(axes, rank, "permute_dims")
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {axes} are not a permutation of the {rank} axes.")
-    return pass_through(x) if order == tuple(range(rank)) else apply(_permute, x, axes=order)
+    return pass_through(x) if order == tuple(range(rank)) else apply(permute_op, x, axes=order)
 
 
 _permute_dims_outcomes.of(permute_dims)
@@ -186,7 +186,7 @@ def matrix_transpose(x: Any, /) -> Any:
 def swap_last_axes(x: Any) -> Any:
     """`matrix_transpose` for rules, whose arguments are known to be matrices."""
     rank = ndim(x)
-    return apply(_permute, x, axes=(*range(rank - 2), rank - 1, rank - 2))
+    return apply(permute_op, x, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 
 _moveaxis_outcomes = Outcomes()

@@ -93,6 +93,18 @@ def first_unpadded_place(xp: Any, window: Sizes, stride: Sizes, padding: Pairs, 
     return total
 
 
+def find_empty_windows(sizes: Sizes, many: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Any:
+    """Which windows have no element: places further apart than a grid is wide may all be padding. None if all have."""
+    if all(d == 1 or d <= n for n, d in zip(sizes, dilation, strict=True)):
+        return None
+    empty = np.zeros(many, bool)
+    for axis, (n, m, k, s, (low, _), d) in enumerate(zip(sizes, many, window, stride, padding, dilation, strict=True)):
+        places = np.arange(m)[:, None] * s - low + np.arange(k) * d
+        inside = ((places >= 0) & (places < n)).any(axis=1)
+        empty |= ~inside.reshape([m if i == axis else 1 for i in range(len(many))])
+    return empty if empty.any() else None
+
+
 def are_windows_disjoint(window: Sizes, stride: Sizes, dilation: Sizes) -> bool:
     """Whether no two windows share an element."""
     return all((k - 1) * d < s for k, s, d in zip(window, stride, dilation, strict=True))

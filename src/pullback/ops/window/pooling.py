@@ -31,12 +31,17 @@ def _pool_counts(sizes: Sizes, window: Sizes, stride: Sizes, padding: Pairs, dil
     return patches.window_counts("pooling", sizes, window, stride, padding, dilation)
 
 
+def lowest_of(dtype: Any) -> Any:
+    """What every number of a dtype exceeds or equals."""
+    return -np.inf if dtype.kind in "fV" else False if dtype.kind == "b" else int(np.iinfo(dtype).min)
+
+
 def _argmax_value(xp: Any, x: Any, **how: Any) -> Any:
     """Where each window has its first greatest element; a NaN counts as greatest, padding never does."""
     many = _pool_counts(x.shape[2:], **how)
     if x.dtype.kind == "c":
         raise DtypeError(f"pooling: {x.dtype} has no largest element.\n  Pool real and imaginary parts.")
-    lowest = -np.inf if x.dtype.kind in "fV" else False if x.dtype.kind == "b" else np.iinfo(x.dtype).min
+    lowest = lowest_of(x.dtype)
     wide = pad_grid(xp, x, how["padding"], lowest)
     seen = [wide[index] for _, index in window_slices(how["window"], how["stride"], how["dilation"], many)]
     best = seen[0].copy()

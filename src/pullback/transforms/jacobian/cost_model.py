@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...arrays.node import Node
 from ...arrays.scope import Scope, current_scope
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor
+from ...arrays.value import Value
 from ...ops.op import Op
 from ...ops.record import PartRule
 from ...ops.replay.rehearsal import dry_run
+from ...settings import modes
 from ...tape.sweep import order_deepest_first
 from ..reverse import Pullback
 from ..sized_values import SizedValue, SizeLedger
+from ..vectorize import Batched
 
 # Measured by benchmarks/op_costs.py, which prints these tables; one core of an x86-64 server, Python 3.11, NumPy 2.4,
 # float64. Only their ratios matter, and those hold from one machine to the next well enough.
@@ -52,6 +55,30 @@ RATE_NANOSECONDS = {"elementwise": 1.6, "linear": 2.0, "contraction": 0.018, "re
 
 #: The cost of an element and direction of each mode relative to forward mode.
 RATE_MULTIPLE = {"push": 1.0, "pull": 1.5, "ff": 3.9, "fr": 5.1, "rf": 4.3, "rr": 5.6}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What runs the function that is planned: transforms that batch it `copies` times, and whether a compiler traces
+    it, so that an op costs its elements alone.
+    """
+
+    copies: int
+    traced: bool
+
+    @staticmethod
+    def of(values: Sequence[Any]) -> Surroundings:
+        return Surroundings(max(map(_count_copies, values), default=1), modes().tracing is not None)
+
+
+def _count_copies(x: Any) -> int:
+    """How many elements there are for each that a value shows: those of the batches it belongs to."""
+    copies = 1
+    while isinstance(x, Value):
+        if type(x) is Batched and x.axis is not None:
+            copies *= x.scope.size
+        x = next(iter(x.parts()), None)
+    return copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +144,13 @@ class FunctionOutline:
     kept: int
     back: int
 
+    def repeated(self, copies: int) -> FunctionOutline:
+        """The outline of so many copies of the function at once."""
+        if copies == 1:
+            return self
+        steps = tuple(replace(s, elements=s.elements * copies, nbytes=s.nbytes * copies) for s in self.steps)
+        return FunctionOutline(steps, self.outs, self.peak * copies, self.kept * copies, self.back * copies)
+
 
 def sketch_function(
     flat: Callable[..., tuple[list[Any], Any]], xs: Sequence[Any], holders: Sequence[Any] = ()
@@ -178,17 +212,19 @@ def _peak_cotangent_bytes(steps: Sequence[CostStep], roots: set[int]) -> int:
     return most
 
 
-def estimate_nanoseconds(steps: Sequence[CostStep], way: str, directions: int, runs: int) -> float:
-    """What it costs to take so many directions through the steps, in so many runs.
+def estimate_nanoseconds(
+    steps: Sequence[CostStep], way: str, directions: int, runs: int, traced: bool = False
+) -> float:
+    """What it costs to take so many directions through the steps, in so many runs; `traced`, interpreters cost nothing.
 
     >>> step = CostStep("elementwise", 1000, 8000, 1, (0,))
     >>> estimate_nanoseconds([step], "push", 10, 1) > estimate_nanoseconds([step], "push", 1, 1)
     True
     """
     alone = f"{way} one" if runs == directions and way in ("push", "pull") else way
-    fixed = sum(OVERHEAD_NANOSECONDS[s.family][alone] for s in steps)
+    fixed = 0.0 if traced else sum(OVERHEAD_NANOSECONDS[s.family][alone] for s in steps)
     work = sum(s.work() for s in steps)
     if way == "pull":  # the values are computed once, and recorded
-        noted = sum(OVERHEAD_NANOSECONDS[s.family]["note"] for s in steps) + work
-        return noted + runs * fixed + directions * RATE_MULTIPLE[way] * work
+        noted = 0.0 if traced else sum(OVERHEAD_NANOSECONDS[s.family]["note"] for s in steps)
+        return noted + work + runs * fixed + directions * RATE_MULTIPLE[way] * work
     return runs * (fixed + work) + directions * RATE_MULTIPLE[way] * work

@@ -10,7 +10,7 @@ from typing import Any
 from ...arrays.spec import spec_of
 from ...arrays.text import format_bytes, parse_bytes
 from ...arrays.trees import flatten
-from .cost_model import FunctionOutline, estimate_nanoseconds, sketch_function
+from .cost_model import FunctionOutline, Surroundings, estimate_nanoseconds, sketch_function
 
 #: The modes of `jacobian` and `hessian`, and how the cost model calls them.
 JACOBIANS = {"forward": "push", "reverse": "pull"}
@@ -115,24 +115,27 @@ class DerivativePlanner:
         """The plan for a function of arrays; `call` is a tree of everything it was called with, `holders` what it may
         keep state in.
         """
-        key = (self.what, self.mode, self.budget, *map(_plan_key, xs), None, *map(_plan_key, flatten(call)[0]))
+        leaves = flatten(call)[0]
+        around = Surroundings.of([*xs, *leaves])
+        key = (self.what, self.mode, self.budget, around, *map(_plan_key, xs), None, *map(_plan_key, leaves))
         found = self._known.get(key)
         if found is None:
             # A loop over ever new shapes must not keep a plan for each.
             if len(self._known) >= _MAX_PLANS:
                 self._known.clear()
-            found = self._known[key] = self._make_plan(
-                sketch_function(flat, xs, holders), [spec_of(x).size for x in xs], xs
-            )
+            outline = sketch_function(flat, xs, holders).repeated(around.copies)
+            found = self._known[key] = self._make_plan(outline, xs, around)
         return found
 
-    def _make_plan(self, outline: FunctionOutline, sizes: Sequence[int], xs: Sequence[Any]) -> DerivativePlan:
-        inputs, outputs = sum(sizes), sum(s.size * (2 if s.dtype.kind == "c" else 1) for s in outline.outs)
-        given = sum(spec_of(x).nbytes for x in xs)
+    def _make_plan(self, outline: FunctionOutline, xs: Sequence[Any], around: Surroundings) -> DerivativePlan:
+        specs = [spec_of(x) for x in xs]
+        inputs = sum(s.size for s in specs)
+        outputs = sum(s.size * (2 if s.dtype.kind == "c" else 1) for s in outline.outs)
+        given = sum(s.nbytes for s in specs) * around.copies
         if self.what == "hessian":
-            ways = [_estimate_hessian(m, outline, inputs, outputs, given, self.budget) for m in HESSIANS]
+            ways = [_estimate_hessian(m, outline, inputs, outputs, given, self.budget, around) for m in HESSIANS]
         else:
-            ways = [_estimate_jacobian(m, outline, inputs, outputs, given, self.budget) for m in JACOBIANS]
+            ways = [_estimate_jacobian(m, outline, inputs, outputs, given, self.budget, around) for m in JACOBIANS]
         asked = [way for way in ways if way.mode == self.mode]
         choice = asked[0] if asked else min(ways, key=lambda way: way.nanoseconds)
         return DerivativePlan(
@@ -160,20 +163,22 @@ def _chunk_size(budget: int | None, each: int, count: int) -> int:
 
 
 def _estimate_jacobian(
-    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None
-) -> Alternative:
+    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None,
+    around: Surroundings,
+) -> Alternative:  # fmt: skip
     """Forward: a tangent beside each value alive. Reverse: the live cotangents and the rows they become."""
     directions = inputs if mode == "forward" else outputs
     each = outline.peak if mode == "forward" else outline.back + 2 * given
     chunk = _chunk_size(budget, each, directions)
     runs = -(-directions // chunk)
-    cost = estimate_nanoseconds(outline.steps, JACOBIANS[mode], directions, runs)
+    cost = estimate_nanoseconds(outline.steps, JACOBIANS[mode], directions, runs, around.traced)
     return Alternative(mode, directions, chunk, None, cost, chunk * each)
 
 
 def _estimate_hessian(
-    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None
-) -> Alternative:
+    mode: str, outline: FunctionOutline, inputs: int, outputs: int, given: int, budget: int | None,
+    around: Surroundings,
+) -> Alternative:  # fmt: skip
     """The outer derivative is of all rows of the inner one, and carries its whole batch in each direction.
 
     A tape under tangents saves a tangent beside each value it saves; one over them saves the inner batch.
@@ -188,5 +193,5 @@ def _estimate_hessian(
     inner = _chunk_size(None if budget is None else max(budget - shared, 1), alone, inside)
     chunk = _chunk_size(budget, shared + inner * alone, directions)
     runs = -(-directions // chunk) * -(-max(inside, 1) // inner)
-    cost = estimate_nanoseconds(outline.steps, way, directions * inside, runs)
+    cost = estimate_nanoseconds(outline.steps, way, directions * inside, runs, around.traced)
     return Alternative(mode, directions, chunk, inner, cost, chunk * (shared + inner * alone))

@@ -18,6 +18,8 @@ from .row_scratch import RowScratch
 
 #: So many vectors are written one after the other rather than in a loop.
 FEW_VECTORS = 4
+#: The vectors at once where several sums are folded: they wait for each other less, and each has a register for each.
+MANY_FOLDS_UNROLL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class RowWriter:
         deep = max(depth.values(), default=0) > 30 and len(self.needed) <= 40  # else the registers run out
         summing = bool(self.phase.folds or self.sums)
         wanted = self.domain.max_unroll if ((summing and light) or deep) and not self.kept.stores else 1
+        if len(self.phase.folds) + len(self.sums) > 1:
+            wanted = min(wanted, MANY_FOLDS_UNROLL)
         if isinstance(whole, Varying):
             return wanted  # the loop has no rounds where it would not be unrolled
         return wanted if whole >= 2 * wanted else 1

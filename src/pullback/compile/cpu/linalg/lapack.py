@@ -13,8 +13,11 @@ import numpy as np
 from ..builder.vector_types import IRValue
 from ..runtime.lapack import query_workspace
 from .matrix_text import MatrixRef, RoutineText
+from .reflectors import Reflections
 
 _INT64 = np.dtype(np.int64)
+#: The most rows of a matrix that reflections are applied to here: beyond, LAPACK's blocks use the cache better.
+MAX_REFLECTED_ROWS = 512
 
 
 def emit_cholesky(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
@@ -206,6 +209,9 @@ def emit_eigh(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRe
     n, job = a.rows, "V" if t.static["used"][1] else "N"
     found = t.take_columns(n, n)
     t.symmetrize_lower(a, found)
+    if job == "V" and n <= MAX_REFLECTED_ROWS:
+        _eigh_by_tridiagonal(t, found, values, vectors)
+        return
     size, count = query_workspace("syevd", t.dtype, job, "L", n, None, n, None), 3 + 5 * n
     work, integers = t.take_scratch(size), t.take_scratch(count, t.integer)
     t.call_lapack("syevd", job, "L", n, found.pointer, n, values.pointer, work, size, integers, count)
@@ -213,20 +219,92 @@ def emit_eigh(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRe
         t.copy(found, vectors)
 
 
+def _eigh_by_tridiagonal(t: RoutineText, a: MatrixRef, values: MatrixRef, vectors: MatrixRef) -> None:
+    """a = Q T Q^T with a tridiagonal T = Z W Z^T; a is overwritten."""
+    n, count = a.rows, 3 + 5 * a.rows
+    beside, tau, turned = t.take_column(n), t.take_column(n), t.take_columns(n, n)
+    size = max(
+        query_workspace("sytrd", t.dtype, "L", n, None, n, None, None, None),
+        query_workspace("stedc", t.dtype, "I", n, None, None, None, n),
+    )
+    work, integers = t.take_scratch(size), t.take_scratch(count, t.integer)
+    t.call_lapack("sytrd", "L", n, a.pointer, n, values.pointer, beside.pointer, tau.pointer, work, size)
+    _fail_at_extremes(t, (values, n), (beside, n - 1))
+    t.call_lapack("stedc", "I", n, values.pointer, beside.pointer, turned.pointer, n, work, size, integers, count)
+    t.copy(turned, vectors)
+    Reflections(a, tau, below=1).apply(t, vectors)
+
+
+def _fail_at_extremes(t: RoutineText, *parts: tuple[MatrixRef, int]) -> None:
+    """Leave to NumPy what LAPACK would scale first: numbers so large or so small that products leave their range. Those
+    of a matrix reduced by reflections are as large as its own.
+    """
+    most = t.variable(t.number(0.0))
+    for column, count in parts:
+        if count:
+            with t.loop(count) as i:
+                most.set(t.one.maximum(most.value, t.one.abs(t.load(column, i))))
+    reach = float(np.finfo(t.dtype).tiny) ** 0.25
+    inside = t.one.logical_and(t.one.greater(most.value, t.number(reach)), t.one.less(most.value, t.number(1 / reach)))
+    t.fail_if(t.one.logical_not(t.one.logical_or(inside, t.one.equal(most.value, t.number(0.0)))).name)
+
+
 def emit_svd(t: RoutineText, args: Sequence[MatrixRef], outs: Sequence[MatrixRef]) -> None:
     """Vectors are computed only if they are used."""
-    (a,), (u, s, vh) = args, outs
+    (a,), (u, _, vh) = args, outs
     m, n = a.rows, a.columns
     copied = t.take_columns(m, n)
     t.copy(a, copied)
-    job = "A" if u.columns == m and vh.rows == n else "S"
-    job = job if t.static["used"][0] or t.static["used"][2] else "N"
+    has_vectors = t.static["used"][0] or t.static["used"][2]
+    # as LAPACK does for matrices that are nearly square; others it reduces to a triangle first
+    if has_vectors and max(m, n) < min(min(m, n) * 11 // 6, MAX_REFLECTED_ROWS):
+        _svd_by_bidiagonal(t, copied, outs)
+        return
+    job = "N" if not has_vectors else "A" if u.columns == m and vh.rows == n else "S"
     left, right = (t.take_columns(*size) if job != "N" else copied for size in ((m, u.columns), (vh.rows, n)))
     size = query_workspace("gesdd", t.dtype, job, m, n, None, m, None, None, m, None, vh.rows)
     work, integers = t.take_scratch(size), t.take_scratch(8 * min(m, n), t.integer)
     t.call_lapack(
-        "gesdd", job, m, n, copied.pointer, m, s.pointer, left.pointer, m, right.pointer, vh.rows, work, size, integers
-    )
+        "gesdd", job, m, n, copied.pointer, m, outs[1].pointer, left.pointer, m, right.pointer, vh.rows, work, size,
+        integers,
+    )  # fmt: skip
     if job != "N":
         t.copy(left, u)
         t.copy(right, vh)
+
+
+def _svd_by_bidiagonal(t: RoutineText, a: MatrixRef, outs: Sequence[MatrixRef]) -> None:
+    """a = Q B P^T with a bidiagonal B = U S V^T, of which U and V are square; a is overwritten."""
+    u, s, vh = outs
+    m, n, k, is_tall = a.rows, a.columns, min(a.rows, a.columns), a.rows >= a.columns
+    beside, left_tau, right_tau = t.take_column(k), t.take_column(k), t.take_column(k)
+    size = max(query_workspace("gebrd", t.dtype, m, n, None, m, None, None, None, None), 3 * k * k + 4 * k)
+    work, integers = t.take_scratch(size), t.take_scratch(8 * k, t.integer)
+    t.call_lapack(
+        "gebrd", m, n, a.pointer, m, s.pointer, beside.pointer, left_tau.pointer, right_tau.pointer, work, size
+    )
+    _fail_at_extremes(t, (s, k), (beside, k - 1))
+    left, right = t.take_columns(k, k), t.take_columns(k, k)
+    t.call_lapack(
+        "bdsdc", "U" if is_tall else "L", "I", k, s.pointer, beside.pointer, left.pointer, k, right.pointer, k,
+        work, integers, work, integers,
+    )  # fmt: skip
+    _extend(t, left, u)
+    Reflections(a, left_tau, below=0 if is_tall else 1).apply(t, u)
+    v = right.transposed
+    if (vh.columns, vh.rows) != (k, k):
+        v = MatrixRef(t.take_scratch(n * vh.rows), t.dtype, n, vh.rows, vh.rows, 1)
+        _extend(t, right.transposed, v)
+    Reflections(a.transposed, right_tau, below=1 if is_tall else 0).apply(t, v)
+    t.copy(v, vh.transposed)
+
+
+def _extend(t: RoutineText, square: MatrixRef, target: MatrixRef) -> None:
+    """A square matrix in the corner of a row-major one, which goes on as the identity."""
+    k = square.rows
+    if (target.rows, target.columns) != (k, k):
+        t.fill_zeros(target)
+        if target.columns > k:
+            with t.loop(min(target.rows, target.columns), k) as i:
+                t.store(t.number(1.0), target, i, i)
+    t.copy(square, MatrixRef(target.pointer, target.dtype, k, k, target.by_row, target.by_column))

@@ -107,6 +107,10 @@ class RoutineText:
         """Scratch memory for a matrix in LAPACK's order, column by column."""
         return MatrixRef(self.take_scratch(rows * columns), self.dtype, rows, columns, 1, rows)
 
+    def take_column(self, rows: int) -> MatrixRef:
+        """Scratch memory for a column of numbers."""
+        return MatrixRef(self.take_scratch(rows), self.dtype, rows, 1, 1, 0)
+
     def matrix(self, layout: Layout, number: int, stack: tuple[int, ...], counters: list[Any], core: int) -> MatrixRef:
         """The matrix at a place of the stack; a result of fewer axes than two has sizes of one."""
         axes = len(layout.shape) - core

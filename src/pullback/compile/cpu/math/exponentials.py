@@ -57,12 +57,6 @@ def exp(k: IRBuilder, x: IRValue) -> IRValue:
     return dd.scale_by_power(k, _exp_reduced(k, r), n, whole)
 
 
-def exp_between(k: IRBuilder, x: IRValue) -> IRValue:
-    """e^x where neither it nor 2^n can overflow or be subnormal."""
-    n, _, _, r = _reduce_argument(k, x)
-    return k.multiply(_exp_reduced(k, r), dd.power_of_two(k, n, x.dtype))
-
-
 def _exp_reduced(k: IRBuilder, r: IRValue) -> IRValue:
     """e^r = 1 + r (1 + r q(r)): one operation less than by e^r - 1."""
     inner = k.fma(r, dd.polynomial(k, r, EXP[dd.precision(k)]), k.constant(1))

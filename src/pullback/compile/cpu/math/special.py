@@ -8,7 +8,7 @@ from ..builder.ir_builder import IRBuilder
 from ..builder.vector_types import IRValue
 from . import double_double as dd
 from .coefficients import CBRT, ERF, ERF_FAR, ERF_NEAR, ERFC
-from .exponentials import exp_between, exp_parts
+from .exponentials import exp_parts
 
 #: Where the variable of the polynomial for erfc is zero.
 _MIDDLE = 3.75
@@ -37,9 +37,11 @@ def erf(k: IRBuilder, x: IRValue) -> IRValue:
     size = k.abs(x)
     if x.dtype.itemsize == 4:
         near = k.fma(size, dd.polynomial(k, k.multiply(size, size), ERF_NEAR[4]), size)
-        # beyond 3.95 it rounds to 1; e^y of what is left is at most 0.16, so its error counts little
+        # beyond 3.95 it rounds to 1; what is left is at most 0.16, so its error counts little
         inside = k.select(k.greater(size, k.constant(_LARGEST_ERF)), k.constant(_LARGEST_ERF), size)
-        far = k.subtract(k.constant(1), exp_between(k, dd.polynomial(k, inside, ERF_FAR[4])))
+        # written as the slope of erf is, so that where both are wanted LLVM finds one exponential
+        left = k.exp(k.negative(k.multiply(x, x)))
+        far = k.fma(k.negative(left), dd.polynomial(k, inside, ERF_FAR[4]), k.constant(1))
         return dd.copy_sign(k, k.select(k.greater(size, k.constant(1)), far, near), x)
     far = k.subtract(k.constant(1), _erfc_of_size(k, dd.clamp(k, size, 0.5, 7.0)))
     return dd.copy_sign(k, k.select(k.greater(size, k.constant(0.5)), far, _small_erf(k, size)), x)

@@ -12,10 +12,10 @@ from ..builder.function_text import FunctionText
 from ..builder.ir_builder import IRBuilder
 from ..builder.memory import emit_address
 from ..builder.vector_types import format_number, llvm_element_type
+from ..runtime.blas import PRODUCTS, find_products
 
 #: The names under which the BLAS's functions are linked.
-SYMBOLS = {f"pb_{name}": name for name in ("sgemm", "dgemm")}
-_INT32 = np.dtype(np.int32)
+SYMBOLS = {f"pb_{name}": name for name in PRODUCTS}
 
 
 class BlasConstants:
@@ -24,7 +24,7 @@ class BlasConstants:
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
 
-    def integer(self, value: int, dtype: np.dtype[Any] = _INT32) -> str:
+    def integer(self, value: int, dtype: np.dtype[Any]) -> str:
         if isinstance(value, Operand):
             return format_number(value, dtype, prefix="ptr_")
         kind = llvm_element_type(dtype)
@@ -81,21 +81,45 @@ def emit_one_product(
     if function is not None:
         builder.emit(f"call void @{function}({', '.join('ptr ' + p for p in pointers)})")
         return
-    dtype = step.out.buffer.dtype
-    out, left, right = pointers
-    _, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    # the BLAS takes every scalar by address, so they are constants of the module
-    trans_right, ld_right = _leading_dimension(step.right)
-    trans_left, ld_left = _leading_dimension(step.left)
-    name = "pb_sgemm" if dtype.itemsize == 4 else "pb_dgemm"
-    builder.declared.add(f"declare void @{name}({', '.join(['ptr'] * 13)})")
-    args = [
-        shared.letter(trans_right), shared.letter(trans_left), shared.integer(columns), shared.integer(rows),
-        shared.integer(depth), shared.number(step.alpha, dtype), right, shared.integer(ld_right), left,
-        shared.integer(ld_left), shared.number(step.beta, dtype), out, shared.integer(max(columns, 1)),
-    ]  # fmt: skip
+    dtype, (_, rows, columns) = step.out.buffer.dtype, step.out.shape
+    is_vector = rows == 1 or columns == 1
+    args = _vector_arguments(step, pointers, shared) if is_vector else _matrix_arguments(step, pointers, shared)
+    name = f"pb_{'s' if dtype.itemsize == 4 else 'd'}{'gemv' if is_vector else 'gemm'}"
+    builder.declared.add(f"declare void @{name}({', '.join(['ptr'] * len(args))})")
     builder.emit(f"call void @{name}({', '.join('ptr ' + a for a in args)})")
+
+
+def _matrix_arguments(step: Product, pointers: list[str], shared: BlasConstants) -> list[str]:
+    """The BLAS takes every scalar by address, so they are constants of the module."""
+    dtype, (out, left, right), (_, rows, columns) = step.out.buffer.dtype, pointers, step.out.shape
+    (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
+    sizes = (columns, rows, step.left.shape[2], ld_right, ld_left, max(columns, 1))
+    wide, high, deep, by_right, by_left, by_out = (shared.integer(n, find_products().integer) for n in sizes)
+    return [
+        shared.letter(trans_right), shared.letter(trans_left), wide, high, deep, shared.number(step.alpha, dtype),
+        right, by_right, left, by_left, shared.number(step.beta, dtype), out, by_out,
+    ]  # fmt: skip
+
+
+def _vector_arguments(step: Product, pointers: list[str], shared: BlasConstants) -> list[str]:
+    """A column, or a row: out^T = right^T @ left^T is a column. A function for matrices copies the matrix first, which
+    takes several times as long as the product.
+    """
+    dtype, (out, left, right) = step.out.buffer.dtype, pointers
+    (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
+    if step.out.shape[2] == 1:
+        matrix, shape, ld, lies_by_rows = left, step.left.shape[1:], ld_left, trans_left == "N"
+        vector, apart = right, ld_right if trans_right == "N" else 1
+    else:
+        matrix, shape, ld, lies_by_rows = right, step.right.shape[:0:-1], ld_right, trans_right == "T"
+        vector, apart = left, ld_left if trans_left == "T" else 1
+    # the BLAS sees a matrix that lies row by row as its transpose
+    sizes = (*(shape[::-1] if lies_by_rows else shape), ld, apart, 1)
+    rows, columns, by_matrix, by_vector, by_out = (shared.integer(n, find_products().integer) for n in sizes)
+    return [
+        shared.letter("T" if lies_by_rows else "N"), rows, columns, shared.number(step.alpha, dtype), matrix, by_matrix,
+        vector, by_vector, shared.number(step.beta, dtype), out, by_out,
+    ]  # fmt: skip
 
 
 def _leading_dimension(matrix: Layout) -> tuple[str, int]:

@@ -24,8 +24,12 @@ from .transpose_panel import render_transpose
 #: Above so many bytes, packing as the BLAS does is worth it: the left matrix is read once for each panel of the right
 #: one, from the L3 cache if need be.
 LEFT_BYTES, RIGHT_BYTES = 1 << 22, 1 << 21
-#: Elements that are a multiple of this many bytes apart conflict in a cache; so many of them still fit.
-PAGE, ROWS_OF_PAGES = 4096, 128
+#: The same for a right matrix whose panels are read in place, not transposed into memory of their own; and for a left
+#: matrix that is read across its rows, and its result.
+PLAIN_RIGHT_BYTES, STRIDED_BYTES = 1 << 18, 1 << 19
+#: Elements that are a multiple of this many bytes apart conflict in a cache; so many of them still fit, and so many
+#: rows of a panel.
+PAGE, ROWS_OF_PAGES, PANEL_ROWS_OF_PAGES = 4096, 128, 16
 #: A transposed panel is on the stack, so it has at most this many rows.
 DEEPEST = 1024
 #: Rows and vectors of a tile, by the bytes of a vector: as many sums as fit in the registers, less some.
@@ -43,11 +47,22 @@ def is_tiled(step: Product, vector_bytes: int) -> bool:
         return False
     if strided and step.right.strides[1] != 1 and depth > 1:
         return False
-    near = rows * depth * size <= LEFT_BYTES and depth * columns * size <= RIGHT_BYTES
-    steps = step.left.strides[2] * size, step.right.strides[1] * size
+    if strided:
+        near = depth * columns * size <= RIGHT_BYTES and rows >= 16 and depth <= DEEPEST
+    else:
+        near = depth * columns * size < PLAIN_RIGHT_BYTES
+        near &= step.right.strides[1] * size % PAGE != 0 or depth <= PANEL_ROWS_OF_PAGES
+    return near and _is_left_near(step)
+
+
+def _is_left_near(step: Product) -> bool:
+    _, rows, depth = step.left.shape
+    size, by = step.out.buffer.dtype.itemsize, step.left.strides[2] * step.out.buffer.dtype.itemsize
+    if by == size:
+        return rows * depth * size <= LEFT_BYTES
     # a strided left matrix is read an element at a time, each on another page: more pages than a processor remembers
-    collides = depth > ROWS_OF_PAGES and (any(by % PAGE == 0 for by in steps) or steps[0] >= PAGE // 2)
-    return near and not collides and (not strided or (rows >= 16 and depth <= DEEPEST))
+    collides = depth > ROWS_OF_PAGES and (by % PAGE == 0 or by >= PAGE // 2)
+    return not collides and rows * max(depth, step.out.shape[2]) * size < STRIDED_BYTES
 
 
 def render_panels(step: Product, vector_bytes: int, declared: set[str], name_of: Callable[[str, str], str]) -> str:

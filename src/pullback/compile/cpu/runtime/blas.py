@@ -1,6 +1,7 @@
 """Addresses of BLAS functions, and of those that get and set its number of threads.
 
-It is SciPy's, unless `PULLBACK_BLAS` names the file of another one, such as MKL's.
+It is NumPy's own, so that products are those of eager calls and no second BLAS is loaded, or SciPy's where NumPy has
+none; unless `PULLBACK_BLAS` names the file of another one, such as MKL's.
 """
 
 from __future__ import annotations
@@ -10,23 +11,69 @@ import functools
 import importlib.machinery
 import importlib.util
 import os
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ....errors import ArgumentError
 
+#: The BLAS's functions that native code calls for products.
+PRODUCTS = ("sgemm", "dgemm", "sgemv", "dgemv")
 #: OpenBLAS's names for them, with SciPy's prefix or without, and with or without the suffix of 64-bit integers.
 _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
+#: How libraries spell the name of a function with 64-bit integers, and with 32-bit ones.
+_SPELLINGS: dict[np.dtype[Any], tuple[str, ...]] = {
+    np.dtype(np.int64): ("scipy_{}_64_", "{}_64_", "{}64_", "{}$NEWLAPACK$ILP64"),
+    np.dtype(np.int32): ("scipy_{}_", "{}_", "{}$NEWLAPACK"),
+}
 
 
-def blas_address(name: str) -> int:
-    """The address of a BLAS function."""
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The addresses of functions by their names, and the dtype of the integers that they take."""
+
+    addresses: dict[str, int]
+    integer: np.dtype[Any]
+
+
+@functools.cache
+def find_products() -> Functions:
+    """The functions that compute matrix products."""
     library = _user_library()
     if library is not None:
-        return _find_address(library, name)
+        return Functions({name: _find_address(library, name) for name in PRODUCTS}, np.dtype(np.int32))
+    found = find_in_numpy(PRODUCTS)
+    if found is not None:
+        return found
     from scipy.linalg import cython_blas
 
-    return capsule_address(cython_blas, name)
+    return Functions({name: capsule_address(cython_blas, name) for name in PRODUCTS}, np.dtype(np.int32))
+
+
+def find_in_numpy(names: Sequence[str]) -> Functions | None:
+    """Functions of the BLAS and LAPACK that NumPy is linked to; None where it lacks one."""
+    library = _numpy_library()
+    for integer, spellings in _SPELLINGS.items():
+        for spelling in spellings:
+            found = {name: _address_in(library, spelling.format(name)) for name in names}
+            if all(found.values()):
+                return Functions(found, integer)
+    return None
+
+
+def _numpy_library() -> ctypes.CDLL:
+    return ctypes.CDLL(np.linalg._umath_linalg.__file__)  # also searches what it was linked to
+
+
+def _address_in(library: ctypes.CDLL, name: str) -> int:
+    """Zero where the library has no such function."""
+    try:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0
 
 
 def capsule_address(module: Any, name: str) -> int:
@@ -43,7 +90,7 @@ def capsule_address(module: Any, name: str) -> int:
 
 @functools.cache
 def _user_library() -> ctypes.CDLL | None:
-    """The library that the user named; None for SciPy's."""
+    """The library that the user named; None for NumPy's."""
     path = os.environ.get("PULLBACK_BLAS")
     if not path:
         return None
@@ -59,17 +106,18 @@ def _find_address(library: ctypes.CDLL, name: str) -> int:
     """The address of a function with Fortran's calling convention and 32-bit integers."""
     # Fortran compilers append an underscore, and SciPy's build prepends its name
     for spelling in (f"{name}_", name, f"scipy_{name}_"):
-        try:
-            return ctypes.cast(getattr(library, spelling), ctypes.c_void_p).value or 0
-        except AttributeError:
-            continue
+        if address := _address_in(library, spelling):
+            return address
     raise ArgumentError(f"PULLBACK_BLAS: {library._name} has no {name}_.\n  Name the file of a BLAS.")
 
 
 @functools.cache
 def blas_thread_functions() -> tuple[int, int] | None:
     """The addresses of the functions that get and set the BLAS's number of threads; None if it has no known ones."""
-    return find_thread_functions(_user_library() or _scipy_library())
+    library = _user_library()
+    if library is None:
+        library = _scipy_library() if find_in_numpy(PRODUCTS) is None else _numpy_library()
+    return find_thread_functions(library)
 
 
 def _scipy_library() -> ctypes.CDLL:

@@ -5,48 +5,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .blas import capsule_address
+from .blas import Functions, capsule_address, find_in_numpy
 
 #: The functions that native code calls, each in single and double precision; the last two are the BLAS's.
-FUNCTIONS = ("potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "gesdd", "trsm", "trsv")
-#: How libraries spell the name of a function with 64-bit integers, and with 32-bit ones.
-_SPELLINGS: dict[np.dtype[Any], tuple[str, ...]] = {
-    np.dtype(np.int64): ("scipy_{}_64_", "{}_64_", "{}64_", "{}$NEWLAPACK$ILP64"),
-    np.dtype(np.int32): ("scipy_{}_", "{}_", "{}$NEWLAPACK"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Lapack:
-    """The addresses of functions by their names, and the dtype of the integers that they take."""
-
-    addresses: dict[str, int]
-    integer: np.dtype[Any]
+FUNCTIONS = (
+    "potrf", "gesv", "getrf", "geqrf", "orgqr", "syevd", "sytrd", "stedc", "gesdd", "gebrd", "bdsdc", "trsm", "trsv",
+)  # fmt: skip
 
 
 @functools.cache
-def find_lapack() -> Lapack:
+def find_lapack() -> Functions:
     names = [f"{kind}{name}" for name in FUNCTIONS for kind in "sd"]
-    library = ctypes.CDLL(np.linalg._umath_linalg.__file__)  # also searches what it was linked to
-    for integer, spellings in _SPELLINGS.items():
-        for spelling in spellings:
-            found = {name: _address_in(library, spelling.format(name)) for name in names}
-            if all(found.values()):
-                return Lapack(found, integer)
-    return Lapack(_scipy_addresses(names), np.dtype(np.int32))
-
-
-def _address_in(library: ctypes.CDLL, name: str) -> int:
-    """Zero where the library has no such function."""
-    try:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-    except AttributeError:
-        return 0
+    return find_in_numpy(names) or Functions(_scipy_addresses(names), np.dtype(np.int32))
 
 
 def _scipy_addresses(names: list[str]) -> dict[str, int]:

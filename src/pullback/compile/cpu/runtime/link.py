@@ -19,7 +19,7 @@ from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
 from ..program.parallel_call import PARALLEL
-from .blas import blas_address
+from .blas import find_products
 from .entry import entry_symbols
 from .lapack import find_lapack
 from .pool import POOL
@@ -76,9 +76,9 @@ def _hold_lock_at_fork(lock: Any) -> None:
 
 @functools.cache
 def _register_blas() -> None:
-    """Register the BLAS with LLVM. SciPy is slow to import, so only programs that call the BLAS do it."""
+    """Register the BLAS with LLVM. It may be SciPy's, which is slow to import, so only programs that call it do."""
     for symbol, name in SYMBOLS.items():
-        _initialized_llvm().add_symbol(symbol, blas_address(name))
+        _initialized_llvm().add_symbol(symbol, find_products().addresses[name])
 
 
 @functools.cache
@@ -92,12 +92,17 @@ def add_symbol(name: str, address: int) -> None:
     _initialized_llvm().add_symbol(name, address)
 
 
+@functools.cache
+def _processor() -> tuple[str, str]:
+    """LLVM's name of this processor and its features; to ask for them takes as long as to make a machine of them."""
+    llvm = _initialized_llvm()
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
-    target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1] if level is None else level
-    )
+    name, features = _processor()
+    opt = EFFORT[1] if level is None else level
+    return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=opt)
 
 
 @functools.cache
@@ -136,8 +141,7 @@ def code_environment() -> tuple[str, ...]:
     package = sys.modules[__name__.partition(".")[0]]
     versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
     abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
-    cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    return repr(versions), repr(abi), repr(cpu)
+    return repr(versions), repr(abi), repr(_processor())
 
 
 def compile_object(text: str, effort: Any = None) -> bytes:

@@ -163,6 +163,7 @@ EXACT_SCALARS: dict[str, Scalar] = {
     "fmax": _skip_nan(_maximum),
     "fmin": _skip_nan(_minimum),
     "where": lambda condition, x, y: x if condition else y,
+    "zero_unless": lambda condition, x: x if condition else 0 * x,
     "clip": lambda x, lower, upper: _minimum(_maximum(x, lower), upper),
     "relu": lambda x: x if x != x or x > 0 else 0.0,
     "real": lambda x: x.real,

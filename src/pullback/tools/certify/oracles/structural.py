@@ -194,6 +194,11 @@ def exact_sum(elements: list[Any]) -> Any:
     return math.fsum(elements) if any(isinstance(v, float) for v in elements) else sum(elements)
 
 
+def _squared_deviations(elements: list[Any]) -> Any:
+    middle = exact_sum(elements) / max(len(elements), 1)
+    return exact_sum([(v - middle) ** 2 for v in elements])
+
+
 def _lines_along(x: Any, axes: Sequence[int]) -> Iterator[tuple[Place, list[Any]]]:
     """For each index of the other axes, the elements along some."""
     axes = sorted(a % x.ndim for a in axes)
@@ -333,6 +338,7 @@ STRUCTURAL_ORACLES: dict[str, Callable[..., Any]] = {
     "scatter_extreme": _scatter_extreme,
     "sum": fold_along(exact_sum),
     "prod": fold_along(math.prod),
+    "squared_deviations": lambda x, axis: fold_along(_squared_deviations)(x, axis, True),
     "max": fold_along(extreme),
     "min": fold_along(lambda elements: extreme(elements, least=True)),
     "argmax": fold_along(extreme_place),
