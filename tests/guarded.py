@@ -144,6 +144,20 @@ def products():
         a, b, c = (rng.normal(size=s).astype("f") for s in ((m, k), (k, n), (n, k)))
         yield f"product {m} {n} {k}", lambda a, b: a @ b, (a, b)
         yield f"turned product {m} {n} {k}", lambda a, c: a @ c.T, (a, c)
+    a, b = rng.normal(size=(90, 71)), rng.normal(size=(71, 1))
+    yield "products with a column and a row", lambda a, b: (a @ b, b.T @ a.T), (a, b)
+
+
+def factors():
+    """Vectors by reflections, in rows that fill no vector and that do."""
+    import pullback as pb
+
+    rng = np.random.default_rng(0)
+    for n in (3, 8, 13, 30):
+        a = rng.normal(size=(n, n)) + np.diag(np.arange(n))
+        yield f"eigh {n}", lambda a: tuple(pb.linalg.eigh(a)), (a,)
+        yield f"svd {n}", lambda a: tuple(pb.linalg.svd(a)), (a,)
+    yield "svd 9 by 7", lambda a: tuple(pb.linalg.svd(a)), (rng.normal(size=(9, 7)),)
 
 
 def step_rows(guarded):
@@ -189,6 +203,7 @@ def main(place, machine, first, step, count, how=""):
     guarded = Guarded(place)
     for what, f, args in (
         *products(),
+        *factors(),
         *samples(int(first), int(step)),
         *programs(int(count)),
         *composed(int(count) // 3),

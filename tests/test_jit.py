@@ -131,6 +131,36 @@ def test_a_complex_multiple_of_a_product_beside_a_donated_argument(number):
         )
 
 
+def laid_out(x, how):
+    """The same matrices row by row, column by column, with gaps between rows, or between columns."""
+    if how == "columns":
+        return np.ascontiguousarray(np.swapaxes(x, -1, -2)).swapaxes(-1, -2)
+    wide = np.zeros((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
+    apart = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    wide[..., : x.shape[-1]], apart[..., ::2] = x, x
+    return {"rows": x, "gaps": wide[..., : x.shape[-1]], "apart": apart[..., ::2]}[how]
+
+
+@pytest.mark.parametrize("how", ["rows", "columns", "gaps", "apart"])
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_products_with_vectors(how, dtype):
+    """Rows, columns and numbers, of matrices and stacks of them that are too large to be unrolled."""
+    rng = np.random.default_rng(0)
+    a, x, y = (laid_out(rng.normal(size=s).astype(dtype), how) for s in ((2, 90, 70), (2, 70, 1), (2, 1, 90)))
+    tolerance = 1e-11 if dtype == "d" else 1e-3
+    for f in (
+        lambda a, x, y: (a @ x, y @ a, y @ (a @ x)),
+        lambda a, x, y: (a[0] @ x[0], y[1] @ a[0], a[1] @ x[0, :, 0], y[0, 0] @ a[1]),
+        lambda a, x, y: (a[0].T @ y[1].T, x[0].T @ a[1].T, a.mT @ y.mT, a @ x[0], y[0] @ a),
+        lambda a, x, y: (y[0] - 0.5 * (x[0].T @ a[0].T), x[0] + 2.0 * (a[0].T @ y[0].T)),
+        lambda a, x, y: (a[0] @ a[1, 0, :], a[0][:, 3] @ a[1], a[1, 5, :] @ x[0]),
+    ):
+        for mine, theirs in zip(pb.jit(f)(a, x, y), f(a, x, y), strict=True):
+            close(mine, theirs, tolerance)
+    update = pb.jit(lambda z, a, y: z - 0.25 * (a[0].T @ y[0].T), donate_argnums=0)
+    close(update(x[0].copy(), a, y), x[0] - 0.25 * (a[0].T @ y[0].T), tolerance)
+
+
 def test_a_donated_argument_given_twice_is_copied():
     f = pb.jit(lambda x, y: (x + y, x * 1.0), donate_argnums=0)
     x = X.copy()

@@ -249,6 +249,18 @@ def test_importing_the_package_loads_only_what_it_must():
     assert others <= AT_ONCE
 
 
+def test_a_function_of_networks_loads_neither_layers_nor_scipy():
+    """The first call of a fused function waits for the modules it needs alone."""
+    code = (
+        "import sys, numpy as np, pullback as pb; pb.nn.gelu(np.ones(3)); pb.nn.linear; "
+        "a = np.ones((512, 512)); pb.jit(lambda a, b: a @ b)(a, a); "
+        "print(*[m for m in ('scipy', 'pullback.nn.layers', 'pullback.nn.attention') if m in sys.modules]); "
+        "from pullback.nn import *; print(callable(linear), callable(dropout), Linear.__name__)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["", "True True Linear"]
+
+
 def test_importing_the_package_loads_no_slow_module_of_the_standard_library():
     """Each takes one to five milliseconds, where the whole package takes forty."""
     program = "import numpy, sys; before = set(sys.modules); import pullback; print(*set(sys.modules) - before)"

@@ -127,6 +127,47 @@ def test_an_ignored_row_may_hold_anything():
     assert np.isfinite(slopes[1]).all()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("loss", [nn.cross_entropy, lambda v, t, **o: nn.nll_loss(nn.log_softmax(v, axis=1), t, **o)])
+def test_ignored_rows_of_anything_in_every_derivative(loss, compiled):
+    x, labels, w = np.array([[np.nan, np.inf, 0.0], [1.0, 2.0, 0.5]]), np.array([-100, 1]), np.array([1.0, 2.0, 3.0])
+    run = pb.jit if compiled else lambda f: f
+
+    def f(v, w, t):
+        return loss(v, t, weight=w, reduction="sum")
+
+    p = np.exp(x[1]) / np.exp(x[1]).sum()
+    with np.errstate(invalid="ignore"), pb.native(False):
+        slopes, by_weight = run(pb.grad(f, (0, 1)))(x, w, labels)
+        curved = run(lambda v, w, t: pb.jvp(lambda v: pb.grad(f)(v, w, t), (v,), (np.ones_like(x),))[1])(x, w, labels)
+    np.testing.assert_allclose(slopes, [[0, 0, 0], 2 * (p - [0, 1, 0])], atol=1e-12)
+    np.testing.assert_allclose(by_weight, [0, -np.log(p[1]), 0], atol=1e-12)
+    np.testing.assert_allclose(curved[1], np.zeros(3), atol=1e-12)  # a shift of all scores changes nothing
+
+
+def test_ignored_labels_mask_nothing_below_the_loss():
+    """Where labels are known only when code runs, any may be one to ignore; gradients of layers are plain all the
+    same, so that an update runs inside the product that is its gradient.
+    """
+    rng = np.random.default_rng(0)
+    w, x, labels = [rng.normal(size=(4, 4)) for _ in range(2)], rng.normal(size=(5, 4)), np.array([0, -100, 2, 3, 1])
+
+    def loss(w, x, labels):
+        return nn.cross_entropy(pb.tanh(x @ w[0]) @ w[1], labels)
+
+    def step(w, x, labels):
+        return [a - 0.1 * g for a, g in zip(w, pb.grad(loss)(w, x, labels), strict=True)]
+
+    compiled = pb.jit(step, donate_argnums=0)
+    text = compiled.lower(w, x, labels).explain()
+    assert "logical_or" not in text
+    assert text.count("added to what is there") == 2
+    counted = [0, 2, 3, 4]
+    wanted = step(w, x[counted], labels[counted])
+    for found, expected in zip(compiled([a.copy() for a in w], x, labels), wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_impossible_classes_without_probability_cost_nothing():
     x = np.array([[-np.inf, 0.0, 0.0]])
     p = np.array([[0.0, 0.5, 0.5]])

@@ -7,6 +7,7 @@
 tensor([ 0.90929743, -0.7568025 , -0.2794155 ], dtype=float64)
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from . import checkpoint
 from .arrays import dtypes
 from .arrays.namespace import VERSIONS, namespace_info
 from .ops import operators
-from .public_names import Home, read_stub
+from .public_names import load_on_access
 from .tape import backward
 
 __version__ = "0.1.0"
@@ -27,21 +28,14 @@ del backward, checkpoint, operators
 
 
 @cache
-def _homes() -> dict[str, Home]:
-    return read_stub("pullback")
+def _public_names() -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    return load_on_access("pullback")
 
 
 def __getattr__(name: str) -> Any:
     """A public name, imported on first access: `import pullback` loads the ops and the tape alone."""
-    if name == "bfloat16":
-        return dtypes.bfloat16()
-    if name == "__all__":
-        return sorted(_homes())
-    if name not in _homes():
-        raise AttributeError(f"module 'pullback' has no attribute {name!r}")
-    found = globals()[name] = _homes()[name].load("pullback")
-    return found
+    return dtypes.bfloat16() if name == "bfloat16" else _public_names()[0](name)
 
 
 def __dir__() -> list[str]:
-    return [*(name for name in globals() if name.startswith("__")), *_homes()]
+    return _public_names()[1]()

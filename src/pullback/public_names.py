@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -43,3 +44,24 @@ def import_public_names(package: str) -> None:
     homes = read_stub(package)
     loaded = {name: home.load(package) for name, home in homes.items()}
     vars(sys.modules[package]).update(loaded, __all__=sorted(homes))
+
+
+def load_on_access(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`: its public names, each imported when it is first read."""
+    own = vars(sys.modules[package])
+    homes = read_stub(package)
+    # a function in a module of its own name: once that is loaded, it would be found in place of the function
+    own.update({name: home.load(package) for name, home in homes.items() if home.module == f".{name}"})
+
+    def load(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes)
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = own[name] = homes[name].load(package)
+        return found
+
+    def list_names() -> list[str]:
+        return [*(name for name in own if name.startswith("__")), *homes]
+
+    return load, list_names

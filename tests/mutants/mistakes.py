@@ -22,7 +22,7 @@ __all__ = ["MODULES", "Mutant", "every_mutant", "plant"]
 #: What mistakes are planted in: passes, lowering, fusion, order, memory, rendering of kernels, watching, keys.
 MODULES = (
     "arrays.closures", "program.hoist", "program.passes", "program.split", "compile.lower.equations",
-    "compile.lower.fuse", "compile.lower.axes", "compile.schedule.split",
+    "compile.lower.fuse", "compile.lower.recomputation", "compile.lower.axes", "compile.schedule.split",
     "compile.schedule.order", "compile.schedule.arena", "compile.lower.outputs", "compile.lower.contraction",
     "compile.lower.convolution", "compile.lower.pooling", "compile.lower.padding", "compile.lower.indexing",
     "compile.lower.views", "compile.lower.control_flow", "compile.stage.residuals",

@@ -273,7 +273,8 @@ def is_package_code(code: CodeType | None) -> bool:
 
 def user_line(frame: FrameType) -> tuple[CodeType, int]:
     """The innermost line outside this package, as code and instruction."""
-    while is_package_code(frame.f_code) and frame.f_back is not None:
+    # a stack may be deep inside the package, so files that are known cost no call
+    while (known_files.get(frame.f_code.co_filename) or is_package_code(frame.f_code)) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 

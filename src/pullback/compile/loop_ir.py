@@ -299,6 +299,8 @@ class Host:
             dtype = layout.buffer.dtype
             if not layout.size:
                 return np.empty(layout.shape, dtype)
+            if layout.is_whole:
+                return flat_array(layout.buffer).reshape(layout.shape)
             # a layout may be any strided part of its buffer
             strides = tuple(s * dtype.itemsize for s in layout.strides)
             return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)

@@ -88,7 +88,7 @@ def compile_form(fusion: Fusion, args: Sequence[Any], kwargs: dict[str, Any]) ->
         return Declined(why)
     if entry.has_impure_ops:
         return Declined("it calls an op that may run only once")
-    if find_target(entry.graph) is None:
+    if find_target(entry.staged) is None:
         return Declined("this machine has no native code for it")
     return NativeForm(entry, is_closed=is_package_code(getattr(fusion.function, "__code__", None)))
 

@@ -21,7 +21,7 @@ from ..instrument import ProgramCall
 from ..ops.dispatch import as_value
 from ..ops.op import Op
 from ..program.constants import is_unchanged
-from ..program.ir import Symbol
+from ..program.ir import Program, Symbol
 from ..program.passes import optimize
 from ..settings import installed, override_modes
 from ..transforms.boundary import unwrap_to_level
@@ -91,14 +91,31 @@ class Specialization:
         if not self.closure.is_unchanged():
             self.after = snapshot_closure(jitted.f, *(value for _, value in static))
             self.after.forget(places)
-        # derivatives are taken of what was staged, and results computed by the optimized program
-        self.graph = optimize(self.staged)
         self.specs = [s.spec for s in self.staged.inputs]
-        self.donated = self._pair_donations(donated)
+        self._donated_inputs = donated
         self.plan: ArgumentPlan | None = None
-        self.count = len(self.graph.outputs) - sum(state.count for state in self.states)
+        self.count = len(self.staged.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
+
+    @lazy
+    def graph(self) -> Program:
+        """What computes results: the program after all passes. Derivatives are taken of what was staged."""
+        return optimize(self.staged)
+
+    @lazy
+    def donated(self) -> dict[int, int]:
+        """The input that each result overwrites: a donated one with the first result of its spec that has none yet."""
+        pairs: dict[int, int] = {}
+        for number in self._donated_inputs:
+            spec = self.specs[number]
+            for i, out in enumerate(self.graph.outputs):
+                # a result that is the input itself would be overwritten by itself
+                same = isinstance(out, Symbol) and (out.spec.shape, out.spec.dtype) == (spec.shape, spec.dtype)
+                if same and i not in pairs and out is not self.graph.inputs[number]:
+                    pairs[i] = number
+                    break
+        return pairs
 
     @lazy
     def as_op(self) -> CompiledOp:
@@ -153,7 +170,7 @@ class Specialization:
         # the memory of tensors is never overwritten; ops that run once are not repeated by a derivative
         takes_tensors = not self.donated and not self.has_impure_ops
         form = weakref.ref(self)  # no cycle: native code is freed with the function
-        count = len(self.graph.outputs)
+        count = len(self.staged.outputs)
         return DirectCall(lambda: form().code, lambda: form().as_op, self.captured, count, takes_tensors)  # type: ignore[union-attr]
 
     def call_with_states(self, leaves: Sequence[Any]) -> list[Any] | None:
@@ -204,19 +221,6 @@ class Specialization:
                 self.name, specs, milliseconds, c.source, c.scope,
             )  # fmt: skip
         return runner
-
-    def _pair_donations(self, donated: tuple[int, ...]) -> dict[int, int]:
-        """Each donated input with the first result of its spec that has none yet."""
-        pairs: dict[int, int] = {}
-        for number in donated:
-            spec = self.specs[number]
-            for i, out in enumerate(self.graph.outputs):
-                # a result that is the input itself would be overwritten by itself
-                same = isinstance(out, Symbol) and (out.spec.shape, out.spec.dtype) == (spec.shape, spec.dtype)
-                if same and i not in pairs and out is not self.graph.inputs[number]:
-                    pairs[i] = number
-                    break
-        return pairs
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         every = [*values, *(self._read_states() or ()), *self.captured]

@@ -1,5 +1,5 @@
 """Neural-network functions of arrays, and a thin `Module` over them."""
 
-from ..public_names import import_public_names
+from ..public_names import load_on_access
 
-import_public_names(__name__)
+__getattr__, __dir__ = load_on_access(__name__)

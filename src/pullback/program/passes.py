@@ -23,6 +23,7 @@ from .loops import share_loops, value_key
 from .masks import Masks
 from .scatters import compare_for_scatter
 from .stage import stage
+from .taps import find_taps
 from .transposes import transpose_products
 from .verify import verify_program
 
@@ -234,6 +235,11 @@ def replace_full_scatters(program: Program) -> Program:
     return _with_equations(program, list(map(rewrite, program.equations)))
 
 
+def replace_by_taps(program: Program) -> Program:
+    """Replace products with sparse constants, and scatters to known places, by sums over taps."""
+    return _expand_by(program, find_taps)
+
+
 def merge_equal(program: Program) -> Program:
     """Compute the same op on the same values once, unless its effects forbid it (a checkpoint's fence)."""
     seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -318,6 +324,6 @@ def _has_axes(x: Any) -> bool:
 
 #: The passes in the order in which they run.
 PASSES = (
-    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, merge_equal, share_loops,
-    drop_repeated_masks, drop_unused, transpose_products, hoist_small,
+    expand, absorb_numbers, simplify, fold_constants, simplify, replace_full_scatters, replace_by_taps, merge_equal,
+    share_loops, drop_repeated_masks, drop_unused, transpose_products, hoist_small,
 )  # fmt: skip

@@ -172,14 +172,16 @@ class CpuRunner:
     def _run_pieces(self, arrays: Sequence[Any], outs: Sequence[Any], arena: Any) -> None:
         """Run pieces of native code with ops that NumPy executes between them; the arguments are checked already."""
         status = ctypes.c_int(0)
-        pointers = [*(a.ctypes.data for a in (*arrays, *outs)), self._start_of(arena), ctypes.addressof(status)]
+        start = self._start_of(arena)
+        # offsets count from the first aligned byte
+        unaligned = start - arena.ctypes.data
+        pointers = [*(a.ctypes.data for a in (*arrays, *outs)), start, ctypes.addressof(status)]
         table = (ctypes.c_void_p * self.size)(*pointers, *(c.ctypes.data for c in self.code.constants))
         owners = dict(zip((*self.steps.inputs, *self.steps.new_outputs), (*arrays, *outs), strict=True))
 
         def flat_array(buffer: Buffer) -> Any:
             if buffer.kind == "arena":
-                # offsets count from the first aligned byte
-                at = self._start_of(arena) - arena.ctypes.data + buffer.offset
+                at = unaligned + buffer.offset
                 return arena[at : at + buffer.nbytes].view(buffer.dtype)
             return (buffer.constant if buffer.kind == "constant" else owners[buffer]).reshape(-1)
 

@@ -67,7 +67,7 @@ def lower_contraction(f: Fuser, e: Equation, into: Layout | None = None, alpha: 
         return
     sizes = axes.sizes
     a = _as_matrix(f, e.args[0], axes.labels[0], (axes.batch, axes.rows, axes.summed), sizes, dtype)
-    b = _as_matrix(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), sizes, dtype, False)
+    b = _as_matrix(f, e.args[1], axes.labels[1], (axes.batch, axes.summed, axes.columns), sizes, dtype)
     shape = tuple(math.prod(sizes[c] for c in group) for group in (axes.batch, axes.rows, axes.columns))
     if into is not None:
         f.last.append(Product(contiguous_layout(into.buffer, shape), a, b, alpha, 1.0))
@@ -95,12 +95,9 @@ def lower_outer_product(f: Fuser, e: Equation, labels: tuple[str, ...], result: 
 
 
 def _as_matrix(
-    f: Fuser, x: Any, label: Sequence[str], groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any,
-    by_rows: bool = True,
-) -> Layout:  # fmt: skip
-    """An argument of a product as (batch, rows, columns), each one axis; copied only where strides do not allow it, and
-    then, unless it must lie row by row, without transposing it.
-    """
+    f: Fuser, x: Any, label: Sequence[str], groups: Sequence[list[str]], sizes: dict[str, int], dtype: Any
+) -> Layout:
+    """An argument of a product as (batch, rows, columns), each one axis; copied only where strides do not allow it."""
     layout = f.layout_of(x)
     if layout.buffer.dtype != dtype:
         layout = f.copy_layout(layout, dtype)
@@ -108,18 +105,12 @@ def _as_matrix(
     found = _merge_groups(layout, strides, groups, sizes)
     if found is None or not _is_blas_matrix(found):
         # a copy in the order of the groups, whose axes always merge
-        batch, rows, columns = groups
-        is_transposed = not by_rows and _least_stride(rows, strides) < _least_stride(columns, strides)
-        order = [*batch, *columns, *rows] if is_transposed else [*batch, *rows, *columns]
+        order = [c for group in groups for c in group]
         shape = tuple(sizes[c] for c in order)
         layout = f.copy_layout(Layout(layout.buffer, shape, tuple(strides.get(c, 0) for c in order), layout.offset))
         found = _merge_groups(layout, dict(zip(order, row_major_strides(shape), strict=True)), groups, sizes)
         assert found is not None
     return found
-
-
-def _least_stride(letters: list[str], strides: dict[str, int]) -> float:
-    return min((s for c in letters if (s := strides.get(c, 0)) > 0), default=math.inf)
 
 
 def _merge_groups(

@@ -17,20 +17,11 @@ from ...arrays.backends import is_array
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...program.ir import Equation, Program, Symbol
-from ..loop_ir import (
-    Buffer,
-    Kernel,
-    KernelLine,
-    Layout,
-    Step,
-    Store,
-    contiguous_layout,
-    load_line,
-    phase_after,
-)
+from ..loop_ir import Buffer, Kernel, KernelLine, Layout, Step, Store, contiguous_layout, load_line, phase_after
 from ..target import Target
 from ..vocabulary import Weigher, computation_dtype
 from .axes import Axes, all_axes, axes_by_stride, layout_in_order, position_in_domain, strides_on_domain
+from .recomputation import Recomputation
 from .views import view_layouts
 
 #: The points from which on a domain is worth a look for a kernel over it (fewer stay in the nearest cache), and among
@@ -78,8 +69,7 @@ class Fuser:
         #: The steps that load a buffer; and for each step what it reads, with the number of stores it had then.
         self.readers: dict[int, list[int]] = {}
         self.weights: dict[int, int] = {}
-        self.costs: dict[int, int] = {}
-        self.known_cheap: dict[int, tuple[int, bool]] = {}
+        self.recomputation = Recomputation(self.producer, self.places, self.base_value, target.limits)
         # the last step that writes each buffer: what reads it comes after
         self.last_writes: dict[int, int] = {}
         # by id, so that one array is one buffer however often it is used
@@ -213,7 +203,7 @@ class Fuser:
     def producing_kernel(self, x: Any) -> KernelValue | None:
         """The kernel that computes x; None if x is in memory, or is recomputed where it is used."""
         base, _ = self.base(x)
-        cheap = id(base) not in self.places and id(base) in self.kernel_values and self.is_cheap(base)
+        cheap = id(base) not in self.places and id(base) in self.kernel_values and self.recomputation.is_cheap(base)
         return None if cheap else self.kernel_values.get(id(base))
 
     def buffers_read_for(self, x: Any, shape: tuple[int, ...]) -> list[Buffer]:
@@ -275,7 +265,7 @@ class Fuser:
         """The first step that can use a value: a kernel's own, or the one after the step that stores it."""
         base = self.base_value(x)
         made = self.kernel_values.get(id(base))
-        if made is not None and not (id(base) not in self.places and self.is_cheap(base)):
+        if made is not None and not (id(base) not in self.places and self.recomputation.is_cheap(base)):
             return made.step
         if made is not None:
             return max((self.first_usable_step(a) for a in self.producer[id(base)].args), default=-1)
@@ -293,7 +283,7 @@ class Fuser:
         made = self.kernel_values.get(id(base))
         if made is not None and made.step == step and made.axes == axes:
             return made.line
-        if id(base) not in self.places and made is not None and made.step != step and self.is_cheap(base):
+        if id(base) not in self.places and made is not None and made.step != step and self.recomputation.is_cheap(base):
             return self.recompute(base, step, axes)
         return self.load(self.layout_of(base), step, axes)
 
@@ -306,44 +296,6 @@ class Fuser:
             self.loads[key] = line
             self.readers.setdefault(id(layout.buffer), []).append(step)
         return self.loads[key]
-
-    def is_cheap(self, x: Any) -> bool:
-        """Whether recomputing the value costs less than loading it; cached until another value is given a place in
-        memory.
-        """
-        count, is_cheap = self.known_cheap.get(id(x), (-1, False))
-        if count != len(self.places):
-            is_cheap = self._is_cheap(x)
-            self.known_cheap[id(x)] = len(self.places), is_cheap
-        return is_cheap
-
-    def _is_cheap(self, x: Any) -> bool:
-        leaves: dict[int, int] = {}
-        weight, stack, size = 0, [x], spec_of(x).size
-        while stack:
-            base = self.base_value(stack.pop())
-            # a leaf: it is in memory, or a number
-            if id(base) in self.places or not isinstance(base, Symbol):
-                if spec_of(base).size > 1:
-                    leaves[id(base)] = spec_of(base).size
-                continue
-            e = self.producer[id(base)]
-            weight += self.cost(e)
-            # with two arrays to load, recomputing moves more memory than loading the result; statistics of rows are few
-            if weight > self.limits.max_recompute_weight or (len(leaves) > 1 and 4 * sum(leaves.values()) > 5 * size):
-                return False
-            stack.extend(e.args)
-        return len(leaves) <= 1 or 4 * sum(leaves.values()) <= 5 * size
-
-    def cost(self, e: Equation) -> int:
-        """What an equation weighs in a kernel; more than the limit for recomputing if it can be in none."""
-        found = self.costs.get(id(e))
-        if found is None:
-            found = Weigher.weigh(e.op, len(e.args)) if e.op.kernel is not None else 1
-            if e.op.family != "elementwise" and not isinstance(e.op.form, Cast):
-                found = self.limits.max_recompute_weight + 1
-            self.costs[id(e)] = found
-        return found
 
     def recompute(self, x: Symbol, step: int, axes: Axes) -> KernelLine:
         """A cheap value recomputed in another kernel, once."""

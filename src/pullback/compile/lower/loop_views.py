@@ -16,6 +16,9 @@ from ..loop_ir import Layout, row_major_strides
 from .fuse import Fuser
 from .views import is_view
 
+#: Smaller arrays are copied before a loop: it may run in registers, where a view inside is code of every round.
+_LEAST_BYTES = 1 << 12
+
 
 def is_row_major(layout: Layout) -> bool:
     in_order = zip(layout.shape, layout.strides, row_major_strides(layout.shape), strict=True)
@@ -63,6 +66,8 @@ def _programs_taking(e: Equation, i: int) -> Iterator[tuple[str, int | None, int
 def _find_view_chain(f: Fuser, x: Any) -> list[Equation]:
     """The views, last one first, through which a value that is not row-major is one that is; none if there is none."""
     chain: list[Equation] = []
+    if spec_of(x).nbytes < _LEAST_BYTES:
+        return chain
     while isinstance(x, Symbol) and x.spec.size and not is_row_major(f.layout_of(x)):
         made = f.producer.get(id(x))
         if made is None or len(made.results) != 1 or not is_view(made) or spec_of(made.args[0]).size != x.spec.size:

@@ -13,6 +13,7 @@ from ...ops.shape.reshaping import broadcast_op
 from ...program.hoist import hoist, is_array_or_value
 from ...program.ir import Equation, Program, Symbol
 from ...program.scatters import counted_axis
+from ...program.taps import has_taps
 from .trace import TracedProgram
 
 _ndarray = np.ndarray
@@ -45,8 +46,8 @@ def hoist_captures(found: TracedProgram) -> tuple[Program, list[Any]]:
     """
 
     def is_captured(x: Any) -> bool:
-        # numbers that count an axis are known, which turns a lookup into a stride
-        return is_array_or_value(x) and not (found.constants.owns(x) and counted_axis(x) is not None)
+        # numbers that count an axis are known, which turns a lookup into a stride, as are taps
+        return is_array_or_value(x) and not (found.constants.owns(x) and (counted_axis(x) is not None or has_taps(x)))
 
     program, captured = hoist(found.program, is_captured, found.constants.origin, native_spec)
     first = len(program.inputs) - len(captured)

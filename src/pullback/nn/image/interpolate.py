@@ -146,8 +146,10 @@ def interpolate(
         raise ArgumentError(
             f"interpolate: {mode} with align_corners={align_corners}, antialias={antialias} is not supported."
         )
-    for i, (out, scale) in enumerate(_output_sizes_and_scales(shape(x)[2:], size, scale_factor)):
-        n = shape(x)[2 + i]
+    sizes = _output_sizes_and_scales(shape(x)[2:], size, scale_factor)
+    # what shrinks most comes first, so that the others have less to do; of equal ones the last, where rows are shorter
+    for i in sorted(range(spatial), key=lambda i: (sizes[i][0] / shape(x)[2 + i], -i)):
+        (out, scale), n = sizes[i], shape(x)[2 + i]
         if not (n == out and scale == 1.0):
             x = resample_axis(x, 2 + i, *methods[mode](n, out, scale, align_corners))
     return reshaping.pass_through(x)
@@ -178,14 +180,23 @@ def resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
     if size <= 32 * count:
         matrix = np.zeros((size, out))
         np.add.at(matrix, (places, np.arange(out)[:, None]), weights)
-        moved = matmul(reshaping.moveaxis(x, axis, -1), xp.asarray(matrix, dtype))
-        return reshaping.moveaxis(moved, -1, axis)
+        return _multiply_along(x, axis, xp.asarray(matrix, dtype))
     total = None
     for k in range(count):
         column = xp.asarray(weights[:, k].reshape((-1,) + (1,) * (ndim(x) - axis - 1)), dtype)
         term = indexing.take(x, xp.asarray(places[:, k]), axis=axis) * column
         total = term if total is None else total + term
     return total
+
+
+def _multiply_along(x: Any, axis: int, matrix: Any) -> Any:
+    """Products with a matrix along an axis: from the right along the last, along others from the left of planes."""
+    if axis == ndim(x) - 1:
+        return matmul(x, matrix)
+    sizes = shape(x)
+    planes = reshaping.reshape(x, (*sizes[: axis + 1], math.prod(sizes[axis + 1 :])))
+    moved = matmul(reshaping.matrix_transpose(matrix), planes)
+    return reshaping.reshape(moved, (*sizes[:axis], shape(matrix)[1], *sizes[axis + 1 :]))
 
 
 @attributed_to_caller

@@ -89,7 +89,10 @@ def nll_loss(
     axis = _class_axis(x, axis, "nll_loss")
     _check_label_shape(x, labels, axis, "nll_loss")
     labels, counts = validate_labels(labels, shape(x)[axis], "nll_loss", ignore_index)
-    losses = -_zero_ignored(_take_labels(x, labels, axis), counts)
+    losses = -_take_labels(x, labels, axis)
+    if counts is not True:
+        # a mask, since what made the logarithms need not be finite for ignored labels
+        losses = where(counts, losses, 0.0)
     shares = None
     if weight is not None:
         shares = _class_weights(weight, labels, shape(x)[axis], "nll_loss")

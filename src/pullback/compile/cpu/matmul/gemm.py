@@ -81,22 +81,45 @@ def emit_one_product(
     if function is not None:
         builder.emit(f"call void @{function}({', '.join('ptr ' + p for p in pointers)})")
         return
-    dtype = step.out.buffer.dtype
-    out, left, right = pointers
-    _, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    # the BLAS takes every scalar by address, so they are constants of the module
-    trans_right, ld_right = _leading_dimension(step.right)
-    trans_left, ld_left = _leading_dimension(step.left)
-    name = "pb_sgemm" if dtype.itemsize == 4 else "pb_dgemm"
-    builder.declared.add(f"declare void @{name}({', '.join(['ptr'] * 13)})")
-    sizes = (columns, rows, depth, ld_right, ld_left, max(columns, 1))
+    dtype, (_, rows, columns) = step.out.buffer.dtype, step.out.shape
+    is_vector = rows == 1 or columns == 1
+    args = _vector_arguments(step, pointers, shared) if is_vector else _matrix_arguments(step, pointers, shared)
+    name = f"pb_{'s' if dtype.itemsize == 4 else 'd'}{'gemv' if is_vector else 'gemm'}"
+    builder.declared.add(f"declare void @{name}({', '.join(['ptr'] * len(args))})")
+    builder.emit(f"call void @{name}({', '.join('ptr ' + a for a in args)})")
+
+
+def _matrix_arguments(step: Product, pointers: list[str], shared: BlasConstants) -> list[str]:
+    """The BLAS takes every scalar by address, so they are constants of the module."""
+    dtype, (out, left, right), (_, rows, columns) = step.out.buffer.dtype, pointers, step.out.shape
+    (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
+    sizes = (columns, rows, step.left.shape[2], ld_right, ld_left, max(columns, 1))
     wide, high, deep, by_right, by_left, by_out = (shared.integer(n, find_products().integer) for n in sizes)
-    args = [
+    return [
         shared.letter(trans_right), shared.letter(trans_left), wide, high, deep, shared.number(step.alpha, dtype),
         right, by_right, left, by_left, shared.number(step.beta, dtype), out, by_out,
     ]  # fmt: skip
-    builder.emit(f"call void @{name}({', '.join('ptr ' + a for a in args)})")
+
+
+def _vector_arguments(step: Product, pointers: list[str], shared: BlasConstants) -> list[str]:
+    """A column, or a row: out^T = right^T @ left^T is a column. A function for matrices copies the matrix first, which
+    takes several times as long as the product.
+    """
+    dtype, (out, left, right) = step.out.buffer.dtype, pointers
+    (trans_left, ld_left), (trans_right, ld_right) = _leading_dimension(step.left), _leading_dimension(step.right)
+    if step.out.shape[2] == 1:
+        matrix, shape, ld, lies_by_rows = left, step.left.shape[1:], ld_left, trans_left == "N"
+        vector, apart = right, ld_right if trans_right == "N" else 1
+    else:
+        matrix, shape, ld, lies_by_rows = right, step.right.shape[:0:-1], ld_right, trans_right == "T"
+        vector, apart = left, ld_left if trans_left == "T" else 1
+    # the BLAS sees a matrix that lies row by row as its transpose
+    sizes = (*(shape[::-1] if lies_by_rows else shape), ld, apart, 1)
+    rows, columns, by_matrix, by_vector, by_out = (shared.integer(n, find_products().integer) for n in sizes)
+    return [
+        shared.letter("T" if lies_by_rows else "N"), rows, columns, shared.number(step.alpha, dtype), matrix, by_matrix,
+        vector, by_vector, shared.number(step.beta, dtype), out, by_out,
+    ]  # fmt: skip
 
 
 def _leading_dimension(matrix: Layout) -> tuple[str, int]:

@@ -21,7 +21,7 @@ import numpy as np
 from ....errors import ArgumentError
 
 #: The BLAS's functions that native code calls for products.
-PRODUCTS = ("sgemm", "dgemm")
+PRODUCTS = ("sgemm", "dgemm", "sgemv", "dgemv")
 #: OpenBLAS's names for them, with SciPy's prefix or without, and with or without the suffix of 64-bit integers.
 _NAMES = tuple(f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("scipy_", "") for suffix in ("", "64_"))
 #: How libraries spell the name of a function with 64-bit integers, and with 32-bit ones.

@@ -92,12 +92,17 @@ def add_symbol(name: str, address: int) -> None:
     _initialized_llvm().add_symbol(name, address)
 
 
+@functools.cache
+def _processor() -> tuple[str, str]:
+    """LLVM's name of this processor and its features; to ask for them takes as long as to make a machine of them."""
+    llvm = _initialized_llvm()
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
 def _target_machine(llvm: Any, level: int | None = None) -> Any:
-    target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=EFFORT[1] if level is None else level
-    )
+    name, features = _processor()
+    opt = EFFORT[1] if level is None else level
+    return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=opt)
 
 
 @functools.cache
@@ -136,8 +141,7 @@ def code_environment() -> tuple[str, ...]:
     package = sys.modules[__name__.partition(".")[0]]
     versions = (package.__version__, sys.modules["llvmlite"].__version__, llvm.llvm_version_info, np.__version__)
     abi = (sys.implementation.cache_tag, sysconfig.get_config_var("SOABI"), machine.triple)
-    cpu = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-    return repr(versions), repr(abi), repr(cpu)
+    return repr(versions), repr(abi), repr(_processor())
 
 
 def compile_object(text: str, effort: Any = None) -> bytes:

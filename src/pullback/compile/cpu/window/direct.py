@@ -20,12 +20,15 @@ from .jobs import (
     EMPTY,
     I64,
     JobText,
+    choose_destination,
     framed_left,
     open_blocks,
     render_module,
     render_run,
     render_scatter,
     render_task,
+    render_task_module,
+    scatter_if,
     task_memory,
 )
 
@@ -52,22 +55,16 @@ def render_direct(dtype: np.dtype[Any], vector_bytes: int) -> str:
     column = text.open(text.number("panels"))
     out = text.move(text.address("out"), (image, "out_step"), (g, "out_group"), (text.counters[-1], "out_panel"))
     right = text.move(text.address("right"), (g, "right_group"), (text.counters[-1], "right_panel"))
-    # rows shorter than a vector, or apart in the result, are laid out aside first
-    aside = text.one.assign(f"icmp ne i64 {text.number('scatter_count')}, 0")
-    to = text.one.assign(f"select i1 {aside}, ptr {panel}, ptr {out}")
+    aside, to = choose_destination(text, panel, out)
     vectors = text.open(text.number("rows"), VECTORS)
     places = [text.entry_of(text.address(name), text.counters[-1]) for name in ("row_places", "out_places")]
     depth = f"ptr {text.address('depth_places')}, i64 {text.number('depth')}"
     text.one.emit(f"call void @sums(ptr {to}, ptr {left}, ptr {right}, ptr {places[0]}, ptr {places[1]}, {depth})")
     text.close(vectors, stays=True)
-    tag = text.begin_if(aside)
-    table = f"ptr {text.address('scatter_places')}, i64 {text.number('scatter_count')}"
-    text.one.emit(f"call void @scatter(ptr {out}, ptr {panel}, {table})")
-    text.end_if(tag)
+    scatter_if(text, aside, panel, out)
     for loop in (column, group, blocks):
         text.close(loop, stays=True)
-    own = [render_task(text), render_run(declared), EMPTY % "before", EMPTY % "after"]
-    return render_module([*functions, *own], declared, vector_bytes)
+    return render_task_module(functions, text, vector_bytes)
 
 
 def _render_sums(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:

@@ -129,6 +129,20 @@ def framed_left(text: JobText, *terms: tuple[str, str]) -> str:
     return text.one.assign(f"select i1 {chosen}, ptr {frame}, ptr {source}")
 
 
+def choose_destination(text: JobText, panel: str, out: str) -> tuple[str, str]:
+    """Whether rows shorter than a vector, or apart in the result, are laid out aside first; and where rows go."""
+    aside = text.one.assign(f"icmp ne i64 {text.number('scatter_count')}, 0")
+    return aside, text.one.assign(f"select i1 {aside}, ptr {panel}, ptr {out}")
+
+
+def scatter_if(text: JobText, aside: str, panel: str, out: str) -> None:
+    """What was laid out aside, each number to its place."""
+    tag = text.begin_if(aside)
+    table = f"ptr {text.address('scatter_places')}, i64 {text.number('scatter_count')}"
+    text.one.emit(f"call void @scatter(ptr {out}, ptr {panel}, {table})")
+    text.end_if(tag)
+
+
 def render_scatter(dtype: np.dtype[Any], declared: set[str]) -> str:
     """Numbers that lie side by side, each to its place."""
     text = JobText(dtype, declared)
@@ -163,3 +177,9 @@ def render_module(functions: list[str], declared: set[str], vector_bytes: int) -
     width = vector_bytes * 8
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}'
     return "\n".join([*sorted(declared), *functions, attributes])
+
+
+def render_task_module(functions: list[str], text: JobText, vector_bytes: int) -> str:
+    """A module around a task that needs nothing before and after it."""
+    own = [render_task(text), render_run(text.declared), EMPTY % "before", EMPTY % "after"]
+    return render_module([*functions, *own], text.declared, vector_bytes)

@@ -13,18 +13,17 @@ from ..builder.vector_types import IRValue, llvm_type
 from .direct import close_loop, name_last, render_function
 from .grid_moves import render_copy
 from .jobs import (
-    EMPTY,
     I64,
     NUMBER,
     JobText,
+    choose_destination,
     emit_clear,
     emit_copy,
     framed_left,
     open_blocks,
-    render_module,
-    render_run,
     render_scatter,
-    render_task,
+    render_task_module,
+    scatter_if,
     task_memory,
 )
 
@@ -47,8 +46,7 @@ def render_places(dtype: np.dtype[Any], vector_bytes: int) -> str:
     # addresses of integers, in the same function
     places.lines, places.counter = text.lines, text.counter
     out = places.move(places.address("out"), (plane, "out_step"))
-    aside = text.one.assign(f"icmp ne i64 {text.number('scatter_count')}, 0")
-    to = text.one.assign(f"select i1 {aside}, ptr {panel}, ptr {out}")
+    aside, to = choose_destination(text, panel, out)
     vectors = text.open(text.number("rows"))
     here, there = (
         text.one.assign(f"load i64, ptr {text.entry_of(text.address(name), text.counters[-1])}")
@@ -58,13 +56,9 @@ def render_places(dtype: np.dtype[Any], vector_bytes: int) -> str:
     given = ", ".join(f"ptr {p}" for p in (*pointers, text.address("depth_places")))
     text.one.emit(f"call void @search({given}, i64 {text.number('depth')})")
     text.close(vectors, stays=True)
-    tag = text.begin_if(aside)
-    table = f"ptr {text.address('scatter_places')}, i64 {text.number('scatter_count')}"
-    text.one.emit(f"call void @scatter(ptr {out}, ptr {panel}, {table})")
-    text.end_if(tag)
+    scatter_if(text, aside, panel, out)
     text.close(blocks, stays=True)
-    own = [render_task(text), render_run(declared), EMPTY % "before", EMPTY % "after"]
-    return render_module([*functions, *own], declared, vector_bytes)
+    return render_task_module(functions, text, vector_bytes)
 
 
 def _render_search(dtype: np.dtype[Any], lanes: int, declared: set[str]) -> str:
@@ -109,9 +103,8 @@ def render_take(dtype: np.dtype[Any], vector_bytes: int) -> str:
     emit_store(text.one, value, text.move(out, (text.counters[-1], 1)), dtype)
     text.close(windows, stays=True)
     text.close(blocks, stays=True)
-    own = [render_task(text), render_run(declared), EMPTY % "before", EMPTY % "after"]
     copy = render_copy(dtype, vector_bytes // dtype.itemsize, declared)
-    return render_module([copy, *own], declared, vector_bytes)
+    return render_task_module([copy], text, vector_bytes)
 
 
 def render_spread(dtype: np.dtype[Any], vector_bytes: int) -> str:
@@ -148,8 +141,7 @@ def render_put(dtype: np.dtype[Any], vector_bytes: int, everywhere: bool = False
     emit_copy(text, out, frame)
     text.end_if(tag)
     text.close(blocks, stays=True)
-    own = [render_task(text), render_run(declared), EMPTY % "before", EMPTY % "after"]
-    return render_module([render_copy(dtype, lanes, declared), *own], declared, vector_bytes)
+    return render_task_module([render_copy(dtype, lanes, declared)], text, vector_bytes)
 
 
 def render_sum(dtype: np.dtype[Any], vector_bytes: int) -> str:
@@ -176,9 +168,8 @@ def render_sum(dtype: np.dtype[Any], vector_bytes: int) -> str:
     emit_store(builder, value, text.move(out, (window, 1)), dtype)
     text.close(windows, stays=True)
     text.close(blocks, stays=True)
-    own = [render_task(text), render_run(declared), EMPTY % "before", EMPTY % "after"]
     copy = render_copy(dtype, vector_bytes // dtype.itemsize, declared)
-    return render_module([copy, *own], declared, vector_bytes)
+    return render_task_module([copy], text, vector_bytes)
 
 
 def _add_to(builder: IRBuilder, place: str, value: IRValue) -> None:
