@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -34,18 +35,28 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["PULLBACK_CACHE_DIR"], ignore_errors=True)
 
 
+#: Counts the tests of this process.
+tests = itertools.count(1)
+
+
+def freeze() -> None:
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _freeze_what_stays() -> None:
     """What lives when a module begins (items, plans, compiled programs: millions of objects after some modules) mostly
     stays: searches for garbage, and tests that count objects, need not walk over it again and again.
     """
-    gc.collect()
-    gc.freeze()
+    freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """A worker reports a test once if it passed: six messages a test would cost as much as many tests do."""
+    if next(tests) % 500 == 0:  # some modules have thousands
+        freeze()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return None
     for report in runtestprotocol(item, log=False, nextitem=nextitem):

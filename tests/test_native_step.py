@@ -488,6 +488,29 @@ def test_a_rule_that_looks_at_its_numbers_still_steps_natively():
     assert opt.groups[0]._native is not None
 
 
+@pytest.mark.parametrize(
+    "maker",
+    [
+        lambda lr: pb.optim.sgd({0.1: 0.2}[lr]),
+        lambda lr: pb.optim.sgd(round(lr, 2)),
+        lambda lr: pb.optim.sgd(float(str(lr))),
+        lambda lr: pb.optim.sgd(float.fromhex(lr.hex())),
+    ],
+)
+def test_what_makes_a_rule_may_take_its_numbers_apart(maker):
+    """A number that is an argument of the program cannot be: such a setting is part of the program."""
+    found = []
+    for jit in (None, False):
+        w = pb.tensor(np.ones(3), requires_grad=True)
+        opt = pb.optim.Optimizer(maker, [w], lr=0.1, jit=jit)
+        for _ in range(2):
+            w.grad = pb.tensor(np.full(3, 0.5))
+            opt.step()
+        found.append(w.tolist())
+        assert (opt.groups[0].native_step() is not None) is (jit is None)
+    assert found[0] == found[1]
+
+
 def test_instruments_see_rebound_parameters():
     class Watch(Instrument):
         def __init__(self):

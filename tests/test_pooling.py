@@ -309,3 +309,19 @@ def test_compiled_after_a_convolution_in_its_order():
 def test_what_makes_no_sense_is_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("window", [1, 3, (4, 2), 5])
+def test_gradients_of_averages_at_every_place(window, padding):
+    wide = window if isinstance(window, tuple) else (window, window)
+    if 2 * padding > min(wide):
+        pytest.skip("padding is at most half of the window")
+    x = np.random.default_rng(0).normal(size=(2, 3, 9, 8))
+    y, pull = pb.vjp(lambda x: pb.nn.avg_pool2d(x, window, stride=1, padding=padding), x)
+    bar = np.random.default_rng(1).normal(size=y.shape)
+    want = np.zeros((2, 3, 9 + 2 * padding, 8 + 2 * padding))
+    for i, j in np.ndindex(y.shape[2:]):
+        want[:, :, i : i + wide[0], j : j + wide[1]] += bar[:, :, i : i + 1, j : j + 1] / np.prod(wide)
+    (found,) = pull(bar)
+    np.testing.assert_allclose(found, want[:, :, padding : padding + 9, padding : padding + 8], rtol=0, atol=1e-13)

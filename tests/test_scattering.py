@@ -165,3 +165,25 @@ def test_fake_quantisation_passes_straight_through():
     assert pb.fake_quantize(x.astype(np.float32), 0.1).dtype == np.float32
     with pytest.raises(pb.errors.ArgumentError, match="not below"):
         pb.fake_quantize(x, 0.1, 0, 5, 5)
+
+
+@pytest.mark.parametrize("width", [2, 37])
+@pytest.mark.parametrize(
+    "index",
+    [lambda k, n: np.full(n, 1), lambda k, n: pb.broadcast_to(k, (n,)), lambda k, n: np.full((1, n), 1)],
+    ids=["constant", "broadcast", "constant with an axis more"],
+)
+def test_compiled_scatters_to_one_place_of_a_row_add_all_of_it(index, width):
+    """The index is one number for the row, so it is no array any more; the lanes of a vector have one place."""
+    x, k = np.random.default_rng(0).integers(-3, 4, (3, width)).astype(float), np.array([1])
+    wanted = np.zeros((3, 4))
+    wanted[:, 1] = x.sum(axis=1)
+    given = lambda k: (slice(None), index(k, width))  # noqa: E731
+    values = x.reshape(3, *np.shape(index(k, width)))
+    added = pb.jit(lambda x, k: pb.add_at(np.zeros((3, 4)), given(k), x))(values, k)
+    np.testing.assert_array_equal(added, wanted)
+    pulled = pb.jit(pb.grad(lambda a, x, k: pb.sum(a[given(k)] * x)))(np.zeros((3, 4)), values, k)
+    np.testing.assert_array_equal(pulled, wanted)
+    wanted[:, 1] = x[:, -1]
+    put = pb.jit(lambda x, k: pb.set_at(np.zeros((3, 4)), given(k), x))(values, k)
+    np.testing.assert_array_equal(put, wanted)

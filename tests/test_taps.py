@@ -107,3 +107,28 @@ def test_gradients_of_lookups_at_known_places(places, axis):
 def test_places_out_of_range_are_refused():
     with pytest.raises(IndexError):
         pb.jit(lambda x: pb.take(x, np.array([0, 100]), axis=0))(IMAGES[0, 0])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"kernel_size": 3, "padding": 1},
+        {"kernel_size": (2, 4), "stride": (3, 2), "dilation": (2, 1)},
+        {"kernel_size": 2, "stride": 2},
+        {"kernel_size": (1, 20), "stride": 5},  # a window too long to be staged
+    ],
+)
+def test_fold_and_unfold_agree_with_op_by_op_calls(how):
+    with pb.native(False):
+        columns = pb.nn.unfold(IMAGES, **how)
+        images = pb.nn.fold(columns, (40, 48), **how)
+    x, y = pb.tensor(IMAGES, requires_grad=True), pb.tensor(columns, requires_grad=True)
+    found, folded = pb.nn.unfold(x, **how), pb.nn.fold(y, (40, 48), **how)
+    np.testing.assert_array_equal(found.detach().numpy(), columns)
+    np.testing.assert_allclose(folded.detach().numpy(), images, rtol=0, atol=1e-13)
+    # each is the other's transpose
+    found.backward(columns)
+    folded.backward(images)
+    np.testing.assert_allclose(x.grad.numpy(), images, rtol=0, atol=1e-13)
+    with pb.native(False):
+        np.testing.assert_array_equal(y.grad.numpy(), pb.nn.unfold(images, **how))

@@ -807,7 +807,7 @@ def _oldest_files() -> None:
             cache.store(f"{i:064x}", bytes(1000))
             os.utime(place / f"{i:064x}.code", (1000 + i, 1000 + i))
         each = next(place.glob("*.code")).stat().st_size
-        with _set(cache, "MAX_BYTES", 8 * each), _set(cache, "_written", 0):
+        with _set(cache, "MAX_BYTES", 8 * each):
             cache.store(f"{8:064x}", bytes(1000))
         left = sorted(int(f.stem, 16) for f in place.glob("*.code"))
         assert left == [3, 4, 5, 6, 7, 8]  # three quarters

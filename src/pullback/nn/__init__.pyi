@@ -7,12 +7,9 @@ from ..ops.index.selection import one_hot as one_hot
 from ..ops.random import gumbel_softmax as gumbel_softmax
 from . import init as init
 from .activations import (
-    celu as celu, elu as elu, geglu as geglu, gelu as gelu, glu as glu, hardshrink as hardshrink,
-    hardsigmoid as hardsigmoid, hardswish as hardswish, hardtanh as hardtanh, leaky_relu as leaky_relu,
-    logsigmoid as logsigmoid, mish as mish, prelu as prelu, quick_gelu as quick_gelu, reglu as reglu, relu6 as relu6,
-    relu_squared as relu_squared, rrelu as rrelu, selu as selu, softmin as softmin, softplus as softplus,
-    softshrink as softshrink, softsign as softsign, squareplus as squareplus, star_relu as star_relu, swiglu as swiglu,
-    swish as swish, tanhshrink as tanhshrink, threshold as threshold,
+    geglu as geglu, gelu as gelu, glu as glu, logsigmoid as logsigmoid, mish as mish, quick_gelu as quick_gelu,
+    reglu as reglu, softmin as softmin, softplus as softplus, softsign as softsign, swiglu as swiglu, swish as swish,
+    tanhshrink as tanhshrink,
 )
 from .attention.dot_product import (
     multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention,
@@ -112,6 +109,12 @@ from .pooling.core import (
     global_max_pool as global_max_pool, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d, lp_pool3d as lp_pool3d,
     max_pool1d as max_pool1d, max_pool2d as max_pool2d, max_pool3d as max_pool3d, max_unpool1d as max_unpool1d,
     max_unpool2d as max_unpool2d, max_unpool3d as max_unpool3d,
+)
+from .rectifiers import (
+    celu as celu, elu as elu, hardshrink as hardshrink, hardsigmoid as hardsigmoid, hardswish as hardswish,
+    hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, relu_squared as relu_squared,
+    rrelu as rrelu, selu as selu, softshrink as softshrink, squareplus as squareplus, star_relu as star_relu,
+    threshold as threshold,
 )
 from .recurrent import (
     gru as gru, gru_cell as gru_cell, lstm as lstm, lstm_cell as lstm_cell, rnn as rnn, rnn_cell as rnn_cell,

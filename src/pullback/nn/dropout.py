@@ -16,9 +16,9 @@ from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape
 from ..ops.elementwise.pointwise import add, less, multiply, where
 from ..ops.shape import reshaping
-from .activations import SELU_ALPHA, SELU_SCALE
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
 from .geometry import over_axes
+from .rectifiers import SELU_ALPHA, SELU_SCALE
 
 #: The value that selu has far below zero.
 _SELU_LOWEST = -SELU_ALPHA * SELU_SCALE

@@ -87,12 +87,17 @@ class JoinedOutcomes:
 
     def find(self, arrays: Sequence[Any], *parameters: Any) -> Callable[..., Tensor] | None:
         """What runs `apply(arrays, *parameters)`."""
-        key: list[Any] = []
+        numbers: list[Any] = [parameters]
         for x in arrays:
             if type(x) is not Tensor or not (number := x.spec.number):
                 return None
-            key.append(number)
-        return self._find((*key, parameters), arrays, parameters) if is_exact(parameters) else None
+            numbers.append(number)
+        if not is_exact(parameters):
+            return None
+        plan = self._plans.get(key := tuple(numbers))
+        if plan:
+            return plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
+        return self._find(key, arrays, parameters)
 
     def find_pair(self, x: Tensor, y: Tensor) -> Callable[..., Tensor] | None:
         """The same for two tensors."""

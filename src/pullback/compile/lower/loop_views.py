@@ -13,11 +13,8 @@ from ...arrays.spec import spec_of
 from ...ops.forms import Contract, Flow
 from ...program.ir import Equation, Program, Symbol
 from ..loop_ir import Layout, row_major_strides
-from .fuse import Fuser
+from .fuse import LARGE_DOMAIN, Fuser
 from .views import is_view
-
-#: Smaller arrays are copied before a loop: it may run in registers, where a view inside is code of every round.
-_LEAST_BYTES = 1 << 12
 
 
 def is_row_major(layout: Layout) -> bool:
@@ -26,8 +23,8 @@ def is_row_major(layout: Layout) -> bool:
 
 
 def take_views_inside(f: Fuser, e: Equation) -> Equation:
-    """A loop or branch of the arrays that its invariant arguments are views of. A loop that does not only multiply with
-    them would read across the rows in every round, so for it a copy is made once.
+    """A loop or branch of the large arrays that its invariant arguments are views of. A loop that not only multiplies
+    with them would read across the rows in every round, so for it a copy is made once.
     """
     chains = {i: _find_view_chain(f, e.args[i]) for i in _invariant_arguments(e)}
     is_branch = e.op.form.kind == "branch"
@@ -64,11 +61,11 @@ def _programs_taking(e: Equation, i: int) -> Iterator[tuple[str, int | None, int
 
 
 def _find_view_chain(f: Fuser, x: Any) -> list[Equation]:
-    """The views, last one first, through which a value that is not row-major is one that is; none if there is none."""
+    """The views, last one first, through which a large value that is not row-major is one that is; none if there is
+    none.
+    """
     chain: list[Equation] = []
-    if spec_of(x).nbytes < _LEAST_BYTES:
-        return chain
-    while isinstance(x, Symbol) and x.spec.size and not is_row_major(f.layout_of(x)):
+    while isinstance(x, Symbol) and x.spec.size >= LARGE_DOMAIN and not is_row_major(f.layout_of(x)):
         made = f.producer.get(id(x))
         if made is None or len(made.results) != 1 or not is_view(made) or spec_of(made.args[0]).size != x.spec.size:
             return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..loop_ir import Kernel, KernelLine
+from ..loop_ir import Kernel, KernelLine, Store
 from ..target import Limits
 from ..varying import Varying
 
@@ -47,8 +47,8 @@ class Domain:
 
     def _choose_lanes(self, vector_bytes: int) -> int:
         """The cheapest number of lanes, but no more than a row can use."""
-        if any(self.varies_along_row(a) for s in self.kernel.stores for a in s.args):
-            return 1  # places may repeat along the row, so its elements are stored one by one
+        if any(map(self._may_repeat_places, self.kernel.stores)):
+            return 1  # the elements of a row are stored one by one
         weights = self._weights_by_itemsize()
         sizes = {n for n in weights if n >= 4} or {max(weights, default=8)}
         lanes = min((vector_bytes // n for n in sizes), key=lambda m: (_cost_per_element(weights, m, vector_bytes), m))
@@ -56,6 +56,11 @@ class Domain:
         while lanes > 1 and lanes // 2 >= self.length and not isinstance(self.length, Varying):
             lanes //= 2
         return lanes
+
+    def _may_repeat_places(self, store: Store) -> bool:
+        """Whether elements along a row may be stored at one place: their indices differ, or nothing of their places."""
+        moves = self.in_row and bool(self.strides(store.strides)[-1])
+        return bool(store.args) and (not moves or any(map(self.varies_along_row, store.args)))
 
     def _weights_by_itemsize(self) -> dict[int, int]:
         """The weight of what is computed along the row, by the bytes of its dtype."""

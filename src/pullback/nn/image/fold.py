@@ -9,6 +9,7 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ShapeError
 from ...ops.axes import as_integer
 from ...ops.dispatch import as_value, ndim, shape
+from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.shape import reshaping
 from ...ops.shape.einops import rearrange
@@ -17,6 +18,7 @@ from ...ops.window.patches import window_counts
 from ..geometry import apply_batched, padding_pairs, per_axes, per_axis
 
 
+@fuse
 @attributed_to_caller
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """The patches of images (n, channels, *sizes) as columns: (n, channels * places in the window, windows).
@@ -36,6 +38,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     return apply_batched(x, rank, "unfold", unfold_batch)
 
 
+@fuse
 @attributed_to_caller
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """Columns (n, channels * places, windows) summed where their patches overlap in images: the transpose of `unfold`.

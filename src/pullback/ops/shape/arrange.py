@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ def _pull_concat(bar: Any, position: int, specs: tuple[Spec, ...], axis: int) ->
     return bar[(slice(None),) * axis + (slice(start, start + specs[position].shape[axis]),)]
 
 
+def _bind_concat(axis: int) -> Callable[..., Any]:
+    concatenate = np.concatenate
+    return lambda *xs: concatenate(xs, axis)
+
+
 def _concat_samples(rng: Any) -> Any:
     return [
         ((rng.normal(size=(2, 3)), rng.normal(size=(1, 3))), {"axis": 0}),
@@ -53,7 +59,7 @@ _concat = linear(
     statics={"axis": statics.axis},
     value=lambda xp, *xs, axis: xp.concatenate(xs, axis=axis), spec=_concat_spec,
     transpose=_pull_concat, samples=_concat_samples,
-    form=Join(),
+    form=Join(), direct=lambda *xs, axis: _bind_concat(axis),
 )  # fmt: skip
 
 
@@ -72,7 +78,8 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     >>> pb.concat([np.array([1, 2]), np.array([3])])
     array([1, 2, 3])
     """
-    if type(arrays) in (list, tuple) and (run := _concat_outcomes.find(arrays, axis, dtype)) is not None:
+    kind = type(arrays)
+    if (kind is list or kind is tuple) and (run := _concat_outcomes.find(arrays, axis, dtype)) is not None:
         return run(*arrays)
     return _concat_general(arrays, axis, dtype)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -260,13 +260,30 @@ def _broadcast_spec(x: Spec, shape: tuple[int, ...]) -> Spec:
     return make_spec(shape, x.dtype, x.device)
 
 
+#: The most elements of a result that is filled, not a view.
+_MOST_FILLED = 4096
+
+
 def _broadcast_value(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     """A view where memory matters; small arrays are filled, which is faster than NumPy's view."""
-    if math.prod(shape).__index__() > 4096:  # an unknown size is refused, not compared
+    if math.prod(shape).__index__() > _MOST_FILLED:  # an unknown size is refused, not compared
         return xp.broadcast_to(x, shape)
     out = xp.empty(shape, spec_of(x).dtype)
     out[...] = x
     return out
+
+
+def _bind_broadcast(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    """The same for one spec: how it is done is known."""
+    if math.prod(shape) > _MOST_FILLED:
+        return lambda x: np.broadcast_to(x, shape)
+
+    def fill(x: Any) -> Any:
+        out = np.empty(shape, dtype)
+        out[...] = x
+        return out
+
+    return fill
 
 
 def _batch_broadcast(op: Any, size: int, args: Any, axes: Any, static: Any) -> tuple[Any, int]:
@@ -284,6 +301,7 @@ broadcast_op = linear(
     batch=_batch_broadcast,
     samples=normal_samples([(3,), (), (2, 1), (1,)], shape=[(2, 3), (2,), (4, 2, 3), (0,)]),
     form=View(np.broadcast_to),
+    direct=lambda x, shape: _bind_broadcast(x.dtype, shape),
 )
 
 

@@ -146,7 +146,17 @@ def sum_windows(x: Any, **how: Any) -> Any:
 
 def spread_windows(y: Any, sizes: Sizes, **how: Any) -> Any:
     """Zeros of some sizes, with each window's y added at all its places."""
-    return apply(_spread, y, sizes=sizes, **how)
+    mirrored = _mirrored_padding(**how)
+    # windows at every place: an element of the grid is the sum over the windows that see it, which is a window too
+    return apply(_spread, y, sizes=sizes, **how) if mirrored is None else apply(_sum, y, **how | {"padding": mirrored})
+
+
+def _mirrored_padding(window: Sizes, stride: Sizes, padding: Pairs, dilation: Sizes) -> Pairs | None:
+    """The padding with which sums over windows are transposed to sums over windows; None where they are not."""
+    reach = [(k - 1) * d for k, d in zip(window, dilation, strict=True)]
+    if any(s != 1 for s in stride) or any(max(pair) > r for pair, r in zip(padding, reach, strict=True)):
+        return None
+    return tuple((r - low, r - high) for (low, high), r in zip(padding, reach, strict=True))
 
 
 def _batch_as_images(op: Op, size: int, args: Sequence[Any], axes: Any, static: dict[str, Any]) -> tuple[Any, int]:

@@ -13,12 +13,16 @@ from .. import statics
 from ..axes import as_integer, as_shape, axes_tuple, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
 from ..families import linear
+from ..forms import Expand
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
 from .patches import strided_view
+
+#: Windows of more elements are added up by NumPy, also in compiled programs.
+_MOST_STAGED = 16
 
 
 def _count_windows(length: int, size: int, step: int, dilation: int) -> int:
@@ -59,6 +63,21 @@ def _overlap_value(xp: Any, y: Any, axis: int, length: int, step: int, dilation:
         start = k * dilation
         out[(*before, slice(start, start + (count - 1) * step + 1, step))] += y[..., k]
     return out
+
+
+def _stage_overlap(y: Any, axis: int, length: int, step: int, dilation: int) -> Any:
+    """The same as a sum of what each element of a window is transposed to; None where there are many."""
+    count, size = shape(y)[axis], shape(y)[-1]
+    if not 0 < size <= _MOST_STAGED or not count:
+        return None
+    wanted = (*shape(y)[:axis], length, *shape(y)[axis + 1 : -1])
+    total, index = None, [slice(None)] * len(wanted)
+    for k in range(size):
+        start = k * dilation
+        index[axis] = slice(start, start + (count - 1) * step + 1, step)
+        term = indexing.scatter(indexing.getitem(y, (..., k)), tuple(index), wanted)
+        total = term if total is None else total + term
+    return total
 
 
 _CASES = (
@@ -113,6 +132,7 @@ _overlap: Op = linear(
     spec=_overlap_spec,
     transpose=_pull_overlap,
     samples=_overlap_samples,
+    form=Expand(_stage_overlap),
 )
 
 

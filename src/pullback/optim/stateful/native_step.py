@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays.backends import is_array
 from ...arrays.closures import content_of, is_library
+from ...arrays.node import UNTYPED
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, wrap
@@ -61,10 +62,10 @@ def make_native_step(
     for chosen in candidate_settings(settings):
         try:
             return NativeStep(maker, rule, chosen, tensors, params, state, frozen)
-        except PullbackError:  # the rule looks at a number that is an argument
-            continue
         except NotRowsError:
             return None
+        except (PullbackError, KeyError, *UNTYPED):  # the rule, or what makes it, looks at a number that is an argument
+            continue
     return None
 
 

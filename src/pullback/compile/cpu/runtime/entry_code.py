@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .entry_parts import PARTS
+from .object_code import ACCESSORS, FIELDS, fill_in
+
 #: The words in front of a function's memory; the last ones differ between the functions of one program.
 HEADER = (
     "inputs", "outputs", "size", "rest", "pieces", "functions", "records", "status", "taken", "order", "ordered",
@@ -13,21 +16,15 @@ _POINTERS = frozenset(("rest", "functions", "records", "taken", "order", "patter
 #: The words about one array.
 RECORD = ("rank", "dtype", "flags", "dims", "place", "nbytes", "spec")
 
-# Offsets of the fields of NumPy's array object and of lists, on a 64-bit machine with the reference count in front.
-_TYPE, _DATA, _RANK, _SHAPE, _DESCR, _FLAGS, _ITEMS = 8, 16, 24, 32, 56, 64, 24
-
 
 def render_entry(name: str, slots: Mapping[str, int]) -> str:
     """The module of the entry; `slots` are the offsets of a tensor's slots."""
     header = "\n".join(_load_word(word, 8 * i) for i, word in enumerate(HEADER))
-    fields = {"TYPE": _TYPE, "DATA": _DATA, "RANK": _RANK, "SHAPE": _SHAPE, "DESCR": _DESCR, "FLAGS": _FLAGS}
-    fields |= {"ITEMS": _ITEMS, "VALUE": slots["value"], "SPEC": slots["spec"], "NODE": slots["node"]}
-    fields |= {"GUARD": slots["_status"], "WORDS": len(RECORD)}
-    fields |= {word.upper(): 8 * i for i, word in enumerate(f"of.{word}" for word in RECORD)}
-    text = _TEXT.replace("@ENTRY", f"@{name}").replace("  HEADER", header)
-    for field in sorted(fields, key=len, reverse=True):
-        text = text.replace(f"<{field}>", str(fields[field]))
-    return text
+    numbers = FIELDS | {"VALUE": slots["value"], "SPEC": slots["spec"], "NODE": slots["node"]}
+    numbers |= {"GUARD": slots["_status"], "WORDS": len(RECORD)}
+    numbers |= {f"OF.{word.upper()}": i for i, word in enumerate(RECORD)}
+    entry = _ENTRY.replace("@ENTRY", f"@{name}").replace("  HEADER", header)
+    return fill_in(_DECLARATIONS + ACCESSORS + PARTS + entry, numbers)
 
 
 def _load_word(name: str, offset: int) -> str:
@@ -35,7 +32,7 @@ def _load_word(name: str, offset: int) -> str:
     return f"  %{name}.p = getelementptr i8, ptr %header, i64 {offset}\n  %{name} = load {kind}, ptr %{name}.p"
 
 
-_TEXT = """
+_DECLARATIONS = """
 @pb_array_type = external global i8
 @pb_tensor_type = external global i8
 @pb_empty_text = external global i8
@@ -52,238 +49,12 @@ declare ptr @pb_new_object(ptr, i64)
 declare ptr @pb_new_bytes(ptr, i64)
 declare ptr @pb_new_array(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
 
-; one of an object's fields
-define internal ptr @field(ptr %object, i64 %offset) alwaysinline {
-  %place = getelementptr i8, ptr %object, i64 %offset
-  %found = load ptr, ptr %place
-  ret ptr %found
-}
-define internal i64 @word(ptr %object, i64 %offset) alwaysinline {
-  %place = getelementptr i8, ptr %object, i64 %offset
-  %found = load i64, ptr %place
-  ret i64 %found
-}
-
-; whether an array is what a record wants, apart from its data
-define internal i1 @fits(ptr %record, ptr %array) {
-  %type = call ptr @field(ptr %array, i64 <TYPE>)
-  %is.array = icmp eq ptr %type, @pb_array_type
-  br i1 %is.array, label %kind, label %no
-kind:
-  %rank.p = getelementptr i8, ptr %array, i64 <RANK>
-  %rank = load i32, ptr %rank.p
-  %rank.wide = sext i32 %rank to i64
-  %rank.wanted = call i64 @word(ptr %record, i64 <OF.RANK>)
-  %rank.same = icmp eq i64 %rank.wide, %rank.wanted
-  %dtype = call ptr @field(ptr %array, i64 <DESCR>)
-  %dtype.wanted = call ptr @field(ptr %record, i64 <OF.DTYPE>)
-  %dtype.same = icmp eq ptr %dtype, %dtype.wanted
-  %flags.p = getelementptr i8, ptr %array, i64 <FLAGS>
-  %flags = load i32, ptr %flags.p
-  %flags.wide = zext i32 %flags to i64
-  %flags.wanted = call i64 @word(ptr %record, i64 <OF.FLAGS>)
-  %flags.there = and i64 %flags.wide, %flags.wanted
-  %flags.all = icmp eq i64 %flags.there, %flags.wanted
-  %both = and i1 %rank.same, %dtype.same
-  %every = and i1 %both, %flags.all
-  br i1 %every, label %shape, label %no
-shape:
-  %dims = call ptr @field(ptr %array, i64 <SHAPE>)
-  %wanted = call ptr @field(ptr %record, i64 <OF.DIMS>)
-  br label %axis
-axis:
-  %a = phi i64 [ 0, %shape ], [ %a.next, %size ]
-  %a.done = icmp eq i64 %a, %rank.wanted
-  br i1 %a.done, label %yes, label %size
-size:
-  %size.p = getelementptr i64, ptr %dims, i64 %a
-  %size.found = load i64, ptr %size.p
-  %want.p = getelementptr i64, ptr %wanted, i64 %a
-  %size.wanted = load i64, ptr %want.p
-  %a.next = add i64 %a, 1
-  %size.same = icmp eq i64 %size.found, %size.wanted
-  br i1 %size.same, label %axis, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
-; an array's data into the table of pointers
-define internal void @place(ptr %record, ptr %array, ptr %table) {
-  %data = call ptr @field(ptr %array, i64 <DATA>)
-  %place = call i64 @word(ptr %record, i64 <OF.PLACE>)
-  %place.p = getelementptr ptr, ptr %table, i64 %place
-  store ptr %data, ptr %place.p
-  ret void
-}
-
-; whether inputs are marked as a call wants them: without a pattern, none is tracked
-define internal i1 @agree(ptr %marks, ptr %pattern, i64 %count) {
-entry:
-  %free = icmp eq ptr %pattern, null
-  %from = select i1 %free, ptr %marks, ptr %pattern
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %look ]
-  %i.done = icmp eq i64 %i, %count
-  br i1 %i.done, label %yes, label %look
-look:
-  %mark.p = getelementptr i8, ptr %marks, i64 %i
-  %mark = load i8, ptr %mark.p
-  %wanted.p = getelementptr i8, ptr %from, i64 %i
-  %wanted = load i8, ptr %wanted.p
-  %untracked = icmp ne i8 %mark, 2
-  %same = icmp eq i8 %mark, %wanted
-  %fine = select i1 %free, i1 %untracked, i1 %same
-  %i.next = add i64 %i, 1
-  br i1 %fine, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
-; whether no array that is written overlaps another: one's end is not after the other's start
-define internal i1 @apart(ptr %records, ptr %table, ptr %order, i64 %written, i64 %ordered) {
-entry:
-  br label %one
-one:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %other ]
-  %i.done = icmp eq i64 %i, %written
-  br i1 %i.done, label %yes, label %with
-with:
-  %first = call ptr @start(ptr %records, ptr %table, ptr %order, i64 %i)
-  %first.end = call ptr @end(ptr %records, ptr %first, ptr %order, i64 %i)
-  %i.next = add i64 %i, 1
-  br label %other
-other:
-  %j = phi i64 [ %i.next, %with ], [ %j.next, %test ]
-  %j.done = icmp eq i64 %j, %ordered
-  br i1 %j.done, label %one, label %test
-test:
-  %second = call ptr @start(ptr %records, ptr %table, ptr %order, i64 %j)
-  %second.end = call ptr @end(ptr %records, ptr %second, ptr %order, i64 %j)
-  %below = icmp ule ptr %first.end, %second
-  %above = icmp ule ptr %second.end, %first
-  %either = or i1 %below, %above
-  %j.next = add i64 %j, 1
-  br i1 %either, label %other, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-define internal ptr @ordered(ptr %records, ptr %order, i64 %i) alwaysinline {
-  %number.p = getelementptr i64, ptr %order, i64 %i
-  %number = load i64, ptr %number.p
-  %record = getelementptr [<WORDS> x i64], ptr %records, i64 %number
-  ret ptr %record
-}
-define internal ptr @start(ptr %records, ptr %table, ptr %order, i64 %i) alwaysinline {
-  %record = call ptr @ordered(ptr %records, ptr %order, i64 %i)
-  %place = call i64 @word(ptr %record, i64 <OF.PLACE>)
-  %data.p = getelementptr ptr, ptr %table, i64 %place
-  %data = load ptr, ptr %data.p
-  ret ptr %data
-}
-define internal ptr @end(ptr %records, ptr %start, ptr %order, i64 %i) alwaysinline {
-  %record = call ptr @ordered(ptr %records, ptr %order, i64 %i)
-  %nbytes = call i64 @word(ptr %record, i64 <OF.NBYTES>)
-  %end = getelementptr i8, ptr %start, i64 %nbytes
-  ret ptr %end
-}
-
-; a new array as a record describes it, its data in the table; null if there is no memory
-define internal ptr @make(ptr %record, ptr %table) {
-  %dtype = call ptr @field(ptr %record, i64 <OF.DTYPE>)
-  call void @pb_incref(ptr %dtype)
-  %rank.wide = call i64 @word(ptr %record, i64 <OF.RANK>)
-  %rank = trunc i64 %rank.wide to i32
-  %dims = call ptr @field(ptr %record, i64 <OF.DIMS>)
-  %array = call ptr @pb_new_array(ptr @pb_array_type, ptr %dtype, i32 %rank, ptr %dims, ptr null, ptr null, i32 0,
-    ptr null)
-  %failed = icmp eq ptr %array, null
-  br i1 %failed, label %done, label %fine
-fine:
-  call void @place(ptr %record, ptr %array, ptr %table)
-  br label %done
-done:
-  ret ptr %array
-}
-
-; the first results in a list as tensors without a node; whether there was memory
-define internal i1 @wrap(ptr %records, ptr %items, i64 %count) {
-entry:
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %fill ]
-  %i.done = icmp eq i64 %i, %count
-  br i1 %i.done, label %yes, label %new
-new:
-  %tensor = call ptr @pb_new_object(ptr @pb_tensor_type, i64 0)
-  %failed = icmp eq ptr %tensor, null
-  br i1 %failed, label %no, label %fill
-fill:
-  %item.p = getelementptr ptr, ptr %items, i64 %i
-  %array = load ptr, ptr %item.p
-  %value.p = getelementptr i8, ptr %tensor, i64 <VALUE>
-  store ptr %array, ptr %value.p
-  %record = getelementptr [<WORDS> x i64], ptr %records, i64 %i
-  %spec = call ptr @field(ptr %record, i64 <OF.SPEC>)
-  call void @pb_incref(ptr %spec)
-  %spec.p = getelementptr i8, ptr %tensor, i64 <SPEC>
-  store ptr %spec, ptr %spec.p
-  call void @pb_incref(ptr @pb_none)
-  %node.p = getelementptr i8, ptr %tensor, i64 <NODE>
-  store ptr @pb_none, ptr %node.p
-  store ptr %tensor, ptr %item.p
-  %i.next = add i64 %i, 1
-  br label %next
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
-; while other threads run, a tensor may be pointed at another array, or an optimizer write to one that only it refers to
-define internal void @hold(ptr %arrays, i64 %count) {
-entry:
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %after, %one ]
-  %done = icmp eq i64 %i, %count
-  br i1 %done, label %end, label %one
-one:
-  %place = getelementptr ptr, ptr %arrays, i64 %i
-  %array = load ptr, ptr %place
-  call void @pb_incref(ptr %array)
-  %after = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
-define internal void @release(ptr %arrays, i64 %count) {
-entry:
-  br label %next
-next:
-  %i = phi i64 [ 0, %entry ], [ %after, %one ]
-  %done = icmp eq i64 %i, %count
-  br i1 %done, label %end, label %one
-one:
-  %place = getelementptr ptr, ptr %arrays, i64 %i
-  %array = load ptr, ptr %place
-  call void @pb_decref(ptr %array)
-  %after = add i64 %i, 1
-  br label %next
-end:
-  ret void
-}
-
+_ENTRY = """
 define ptr @ENTRY(ptr %self, ptr %args, i64 %count) {
 entry:
-  %header = call ptr @field(ptr %self, i64 <DATA>)
+  %header = call ptr @field(ptr %self, i64 $DATA)
   HEADER
   %made = icmp ne i64 %tensors, 0
   %given = select i1 %made, i64 0, i64 %outputs
@@ -300,7 +71,7 @@ start:
   store ptr %state, ptr %state.p
   %marks = alloca i8, i64 %inputs
   %arrays = alloca ptr, i64 %inputs
-  %records.out = getelementptr [<WORDS> x i64], ptr %records, i64 %inputs
+  %records.out = getelementptr [$WORDS x i64], ptr %records, i64 %inputs
   %takes = icmp sgt i64 %tensors, 1
   %records.them = icmp eq i64 %tensors, 4
   br label %input
@@ -312,15 +83,15 @@ input:
 look:
   %arg.p = getelementptr ptr, ptr %args, i64 %i
   %arg = load ptr, ptr %arg.p
-  %record = getelementptr [<WORDS> x i64], ptr %records, i64 %i
-  %type = call ptr @field(ptr %arg, i64 <TYPE>)
+  %record = getelementptr [$WORDS x i64], ptr %records, i64 %i
+  %type = call ptr @field(ptr %arg, i64 $TYPE)
   %is.tensor = icmp eq ptr %type, @pb_tensor_type
   %unwraps = and i1 %is.tensor, %takes
   br i1 %unwraps, label %unwrap, label %check
 unwrap:
-  %value = call ptr @field(ptr %arg, i64 <VALUE>)
-  %node = call ptr @field(ptr %arg, i64 <NODE>)
-  %guard = call ptr @field(ptr %arg, i64 <GUARD>)
+  %value = call ptr @field(ptr %arg, i64 $VALUE)
+  %node = call ptr @field(ptr %arg, i64 $NODE)
+  %guard = call ptr @field(ptr %arg, i64 $GUARD)
   %unset = icmp eq ptr %value, null
   %untracked = icmp eq ptr %node, @pb_none
   %mark.tensor = select i1 %untracked, i8 1, i8 2
@@ -360,7 +131,7 @@ placing:
 placed:
   %p.array.p = getelementptr ptr, ptr %arrays, i64 %p
   %p.array = load ptr, ptr %p.array.p
-  %p.record = getelementptr [<WORDS> x i64], ptr %records, i64 %p
+  %p.record = getelementptr [$WORDS x i64], ptr %records, i64 %p
   call void @place(ptr %p.record, ptr %p.array, ptr %table)
   %p.next = add i64 %p, 1
   br label %placing
@@ -372,7 +143,7 @@ result.look:
   %g.place = add i64 %inputs, %g
   %g.arg.p = getelementptr ptr, ptr %args, i64 %g.place
   %g.arg = load ptr, ptr %g.arg.p
-  %g.record = getelementptr [<WORDS> x i64], ptr %records.out, i64 %g
+  %g.record = getelementptr [$WORDS x i64], ptr %records.out, i64 %g
   %g.next = add i64 %g, 1
   %g.fits = call i1 @fits(ptr %g.record, ptr %g.arg)
   br i1 %g.fits, label %result.fits, label %mismatch
@@ -393,14 +164,14 @@ making:
   %new.failed = icmp eq ptr %new, null
   br i1 %new.failed, label %failed, label %listed
 listed:
-  %items = call ptr @field(ptr %new, i64 <ITEMS>)
+  %items = call ptr @field(ptr %new, i64 $ITEMS)
   br label %one
 one:
   %o = phi i64 [ 0, %listed ], [ %o.next, %put ]
   %o.done = icmp eq i64 %o, %outputs
   br i1 %o.done, label %keep, label %one.make
 one.make:
-  %o.record = getelementptr [<WORDS> x i64], ptr %records.out, i64 %o
+  %o.record = getelementptr [$WORDS x i64], ptr %records.out, i64 %o
   %o.array = call ptr @make(ptr %o.record, ptr %table)
   %o.failed = icmp eq ptr %o.array, null
   br i1 %o.failed, label %failed, label %put
