@@ -5,30 +5,18 @@ from ...ops.functions import log_softmax, silu, softmax
 from ...ops.reduce.distances import pairwise_distance
 from ...ops.shape.stack_split import flatten, unflatten
 from ..activations import (
-    celu,
-    elu,
     geglu,
     gelu,
     glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
     logsigmoid,
     mish,
     quick_gelu,
     reglu,
-    relu6,
-    rrelu,
-    selu,
     softmin,
     softplus,
-    softshrink,
     softsign,
     swiglu,
     tanhshrink,
-    threshold,
 )
 from ..dropout import alpha_dropout, drop_path, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from ..image.fold import fold, pixel_shuffle, pixel_unshuffle, unfold
@@ -88,6 +76,20 @@ from ..pooling.core import (
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,
+)
+from ..rectifiers import (
+    celu,
+    elu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    relu6,
+    rrelu,
+    selu,
+    softshrink,
+    threshold,
 )
 from ..spellings import accept_spellings
 from .make_layer import make_layer

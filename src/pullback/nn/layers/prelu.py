@@ -6,8 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
-from ..activations import prelu
 from ..module import Module
+from ..rectifiers import prelu
 from .parameters import filled_parameter
 
 

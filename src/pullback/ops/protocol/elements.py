@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
@@ -58,6 +59,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return x
 
 
+@attributed_to_caller
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     """How many numbers lie in each bin, and the edges of the bins; or the sums of their weights. Counts have no
     derivative, sums have one in the weights.
