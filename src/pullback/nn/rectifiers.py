@@ -1,6 +1,7 @@
 """Activations in pieces: rectifiers, clamped and shrunk ones. At a corner the derivative is that of the flat piece.
 
-A branch that would overflow gets a harmless argument where it is not taken.
+A branch that would overflow gets a harmless argument where it is not taken. What is little more than a selection is not
+fused: the mask of its cotangent keeps infinite slopes of what was not taken out of gradients, and would end with it.
 """
 
 from __future__ import annotations
@@ -176,7 +177,6 @@ def _clamp_flat(x: Any, low: float, high: float) -> Any:
     return where(inside, x, as_constant(functions.clip(x, low, high)))
 
 
-@fuse
 @attributed_to_caller
 def relu6(x: Any, /) -> Any:
     """min(max(x, 0), 6); the slope is 0 at both corners.
@@ -188,7 +188,6 @@ def relu6(x: Any, /) -> Any:
     return _clamp_flat(as_value(x), 0, 6)
 
 
-@fuse
 @attributed_to_caller
 def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x clamped between two bounds; the slope is 0 at both corners (`pb.clip` passes the gradient there).
@@ -202,7 +201,6 @@ def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return _clamp_flat(as_value(x), min_val, max_val)
 
 
-@fuse
 @attributed_to_caller
 def hardsigmoid(x: Any, /) -> Any:
     """The straight line (x + 3) / 6 clamped to [0, 1].
@@ -233,7 +231,6 @@ def _check_lambd(lambd: Any, what: str) -> Any:
     return lambd
 
 
-@fuse
 @attributed_to_caller
 def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x, and 0 where |x| is at most `lambd`.
@@ -259,7 +256,6 @@ def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     return subtract(x, functions.clip(x, -lambd, lambd))
 
 
-@fuse
 @attributed_to_caller
 def threshold(x: Any, /, threshold: float, value: float) -> Any:
     """x where it is above the threshold, else a fixed value.

@@ -67,7 +67,7 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
     return x if counts is True else zero_unless(counts, x)
 
 
-@fuse
+# not fused: probabilities of other labels may be zero, and their logarithms' slopes infinite
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
