@@ -31,7 +31,7 @@ from .module_template import (
     slot_names,
     split_children,
 )
-from .summary import module_repr, summary_table
+from .summary import module_repr, summary_html, summary_table
 
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
 #: slots hold (the booleans of a mask, axes).
@@ -267,6 +267,9 @@ class Module:
 
     def __repr__(self) -> str:
         return module_repr(self)
+
+    def _repr_html_(self) -> str:
+        return summary_html(self)
 
 
 def _visible_attributes(module: Module) -> dict[str, Any]:
