@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import numpy as np
 
@@ -34,13 +34,30 @@ from .module_template import (
     split_children,
 )
 from .parameter import convert_tensor, make_conversion
-from .summary import module_repr, summary_table
+from .summary import module_repr, summary_html, summary_table
 
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
 #: slots hold (the booleans of a mask, axes).
 _SHAPE = "_shape"
 _HOOKS = "_hooks"
 _HIDDEN = frozenset((_SHAPE, LEVEL))
+
+
+if TYPE_CHECKING:
+    from typing import ParamSpec, Protocol, TypeVar
+
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
+
+    class HasForward(Protocol[P, R_co]):
+        """What `forward` looks like in a subclass."""
+
+        def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    class ForwardCall:
+        """Calling a module, to type checkers: calling its `forward`."""
+
+        def __get__(self, instance: HasForward[P, R_co], owner: Any = None) -> Callable[P, R_co]: ...
 
 
 class LoadReport(NamedTuple):
@@ -50,6 +67,7 @@ class LoadReport(NamedTuple):
     unexpected: list[str]
 
 
+@dataclass_transform(eq_default=False)
 class Module:
     """A network: subclass it, put parameters (tensors, arrays) and other modules in its attributes, write `forward`.
 
@@ -83,18 +101,22 @@ class Module:
         """What the network computes; each subclass writes its own."""
         raise ArgumentError(f"{type(self).__name__} has no forward.\n  Write what it computes: def forward(self, x).")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hooks = vars(self).get(_HOOKS)
-        if hooks is None or not hooks.entries:
-            return self.forward(*args, **kwargs)
-        for kind, hook in list(hooks.entries.values()):
-            if kind == "pre" and (changed := hook(self, args)) is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        out = self.forward(*args, **kwargs)
-        for kind, hook in list(hooks.entries.values()):
-            if kind == "post" and (changed := hook(self, args, out)) is not None:
-                out = changed
-        return out
+    if TYPE_CHECKING:
+        __call__ = ForwardCall()  # what a module is called with and returns is what its `forward` says
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            hooks = vars(self).get(_HOOKS)
+            if hooks is None or not hooks.entries:
+                return self.forward(*args, **kwargs)
+            for kind, hook in list(hooks.entries.values()):
+                if kind == "pre" and (changed := hook(self, args)) is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+            out = self.forward(*args, **kwargs)
+            for kind, hook in list(hooks.entries.values()):
+                if kind == "post" and (changed := hook(self, args, out)) is not None:
+                    out = changed
+            return out
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Value) and (scope := foreign_scope(self, value)) is not None:
@@ -354,6 +376,9 @@ class Module:
     def float(self) -> Self:
         """Make all floating-point arrays float32."""
         return self.to(dtype="float32")
+
+    def _repr_html_(self) -> str:
+        return summary_html(self)
 
 
 explain_missing_attributes(

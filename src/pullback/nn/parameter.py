@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..arrays.backends import is_array, move_array
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.namespace import normalize_device
+from ..arrays.scope import current_scope
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value
-from ..errors import ArgumentError, DtypeError
+from ..errors import ArgumentError, DtypeError, GraphError
 
 if TYPE_CHECKING:
 
@@ -65,13 +66,14 @@ def make_conversion(args: tuple[Any, ...], dtype: Any, device: Any) -> Callable[
 
 def convert_tensor(p: Tensor, convert: Callable[[Any], Any]) -> None:
     """A tensor of a module over another array; it stays the same variable, since an optimizer may hold it."""
-    gradient, is_trained = p.grad, p.requires_grad
-    new = convert(p.value)
+    new, gradient = convert(p.value), p.grad
     if new is p.value:
         return
-    p.requires_grad = False
+    if current_scope() is not None:
+        raise GraphError("to: this module lies outside of the running transform.\n  Convert it before, or pass it in.")
     p.grad = None
     p.value, p.spec = new, spec_of(new)
-    p.requires_grad = is_trained
+    if p.node is not None:  # the node stays, with its hooks
+        p.node.spec = p.spec
     if gradient is not None:
         p.grad = tensor(convert(gradient.detach().value))

@@ -26,7 +26,7 @@ from .lazy import lazy_function, load_module, load_package
 from .reduce import reductions, scans
 from .shape import arrange, reshaping
 
-_BINARY = {
+_BINARY: dict[str, Any] = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
     "xor": pointwise.bitwise_xor, "pow": pointwise.power_operator,
@@ -35,7 +35,7 @@ _BINARY = {
     "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
     "rshift": lazy_function("elementwise.arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
-_COMPARE = {
+_COMPARE: dict[str, Any] = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
     "gt": pointwise.greater, "ge": pointwise.greater_equal,
 }  # fmt: skip
