@@ -83,7 +83,7 @@ def sections() -> Iterator[tuple[str, list[str]]]:
     """Headings with their entries, the ops by subject; a name of no known kind stops the build."""
     public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
-    for part in (pullback.einops, pullback.implicit):
+    for part in (pullback.einops, pullback.implicit, pullback.tree, pullback.data, pullback.debug):
         space = part.__name__.rpartition(".")[2]
         inside = {n: getattr(part, n) for n in part.__all__ if getattr(pullback, n, None) is not getattr(part, n)}
         public |= {f"pullback.{space}.{name}": thing for name, thing in inside.items()}
