@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from ..errors import ArgumentTypeError, ConversionError, GraphError
+from ..public_names import explain_missing_attributes
 from .conversion_advice import advise_on_conversion
 from .scope import Scope
 from .spec import Spec
@@ -15,8 +16,12 @@ from .spec import Spec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .method_names import MethodNames
+else:
+    MethodNames = object
 
-class Value:
+
+class Value(MethodNames):
     """Something that stands for an array in an op call. The highest level among the arguments interprets.
 
     The spec of a wrapper is a guarded one, so that tensors over it stay off the fast path.
@@ -281,6 +286,22 @@ class Value:
         def real(self) -> Self: ...
         @property
         def imag(self) -> Self: ...
+
+
+#: Methods of tensors and arrays elsewhere: some have another form here (`foreign_names.txt`), some are functions.
+_METHODS_ELSEWHERE = """
+    add_ addmm allclose apply_ chunk clamp_ copy_ data detach_ div_ element_size exp_ grad_fn is_contiguous is_cuda mul_
+    new_full new_ones new_tensor new_zeros norm normal_ pin_memory scatter_ scatter_add_ share_memory_ split storage
+    sub_ sum_to_size type type_as uniform_ untyped_storage zero_
+    fill sort tobytes itemsize strides flat put at block_until_ready
+    assign assign_add assign_sub name read_value set_shape get_shape trainable
+    acos acosh angle argwhere asin asinh atan atan2 atanh bincount ceil cosh cross cummax cummin deg2rad diag diag_embed
+    diff erf exp2 expm1 fliplr flip flipud floor fmod histogram index_add index_copy index_fill inner isclose isinf kron
+    kthvalue log10 log1p log2 logaddexp logcumsumexp logsumexp masked_scatter masked_select maximum median minimum
+    moveaxis nan_to_num nanmean nansum outer percentile ptp quantile reciprocal remainder roll rot90 rsqrt scatter
+    scatter_add sign sinh tan tensor_split tile tril triu trunc unflatten unique unstack vdot
+"""
+explain_missing_attributes(Value, "Tensor", _METHODS_ELSEWHERE)
 
 
 class SymbolicValue(Value):

@@ -16,6 +16,7 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..ops.dispatch import as_value
+from ..public_names import explain_missing_attributes
 from ..settings import modes
 from .specialization import Specialization, ambient_memory_limit, function_name
 from .stage.arguments import flatten_into, plan_arguments, static_key
@@ -249,6 +250,9 @@ class Jitted(Generic[P, R]):
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
         return Specialization(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+
+
+explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:

@@ -17,6 +17,7 @@ from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..public_names import explain_missing_names
 from . import statics
 from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -32,6 +33,7 @@ __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
     "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
+explain_missing_names(__name__, "fft")
 
 #: Where the factor 1/n goes; the transpose of a transform has it on the other side.
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}

@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ...ops import random
 from ..dropout import dropout
 from ..module import Module
+from ..spellings import accept_spellings
 
 
 @final
+class Identity(Module):
+    """The input as it is. Arguments of the constructor are ignored, as in PyTorch.
+
+    >>> import pullback as pb
+    >>> pb.nn.Identity()(3.0)
+    3.0
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def forward(self, x: A) -> A:
+        return x
+
+
+@final
+@accept_spellings("inplace")
 class Dropout(Module):
     """Each element zero with probability p, else over 1 - p; x itself after `eval()`. Without a key the default
     generator draws; a compiled function would draw once for all calls, so there the key must be given.
@@ -28,7 +47,7 @@ class Dropout(Module):
             raise ArgumentError(f"Dropout: p is a probability in [0, 1), got {p}.")
         self.p = p
 
-    def forward(self, x: Any, *, key: Any = None) -> Any:
+    def forward(self, x: A, *, key: Any = None) -> A:
         return dropout(x, self.p, training=self.training, key=key)
 
 
@@ -61,7 +80,7 @@ class Sequential(Module):
     def __getitem__(self, number: int) -> Callable[..., Any]:
         return self._layers()[number]
 
-    def forward(self, x: Any, *, key: Any = None) -> Any:
+    def forward(self, x: Any, *, key: Any = None) -> Tensor:
         for number, layer in enumerate(self._layers()):
             if key is not None and getattr(layer, "takes_key", False):
                 x = layer(x, key=random.fold_in(key, number))

@@ -7,17 +7,20 @@ from typing import Any, final
 
 import numpy as np
 
-from ...arrays.tensor import tensor
+from ...arrays.tensor import Tensor, tensor
 from ...errors import ArgumentError
+from ...ops.index.indexing import set_at
 from .. import init
 from ..attention.dot_product import multi_head_attention
 from ..embeddings import embedding
 from ..linear import linear
 from ..module import Module
+from ..spellings import accept_spellings
 from .parameters import split_key, uniform_parameters
 
 
 @final
+@accept_spellings(in_features="inputs", out_features="outputs")
 class Linear(Module):
     """x W^T + b over the last axis; the weight has shape (outputs, inputs), as PyTorch's.
 
@@ -27,33 +30,41 @@ class Linear(Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool = True, key: Any = None, dtype: Any = np.float32
+        self, inputs: int, outputs: int, bias: bool = True, *, key: Any = None, dtype: Any = np.float32
     ) -> None:
         bound = 1 / math.sqrt(max(inputs, 1))
         self.weight, shift = uniform_parameters(bound, key, dtype, (outputs, inputs), (outputs,))
         self.bias = shift if bias else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return linear(x, self.weight, self.bias)
 
 
 @final
+@accept_spellings(num_embeddings="count", embedding_dim="width")
 class Embedding(Module):
-    """A row of a table for each index.
+    """A row of a table for each index. The row at `padding_idx` starts as zeros and gets no gradient.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.Embedding(10, 4)(np.array([[1, 2], [3, 9]])).shape
     (2, 2, 4)
     """
 
-    def __init__(self, count: int, width: int, *, key: Any = None, dtype: Any = np.float32) -> None:
-        self.weight = tensor(init.normal((count, width), key=key, dtype=dtype), requires_grad=True)
+    def __init__(
+        self, count: int, width: int, padding_idx: int | None = None, *, key: Any = None, dtype: Any = np.float32
+    ) -> None:
+        table = init.normal((count, width), key=key, dtype=dtype)
+        if padding_idx is not None:
+            table = set_at(table, padding_idx, 0)
+        self.weight = tensor(table, requires_grad=True)
+        self.padding_idx = padding_idx
 
-    def forward(self, indices: Any) -> Any:
-        return embedding(indices, self.weight)
+    def forward(self, indices: Any) -> Tensor:
+        return embedding(indices, self.weight, padding_idx=self.padding_idx)
 
 
 @final
+@accept_spellings(embed_dim="width", num_heads="heads")
 class MultiHeadAttention(Module):
     """Attention in several heads between four linear layers; without keys and values of their own, x attends to itself.
 
@@ -81,7 +92,7 @@ class MultiHeadAttention(Module):
             for k, outputs in zip(split_key(key, 4), (width, narrow, narrow, width), strict=True)
         )
 
-    def forward(self, x: Any, context: Any = None, **options: Any) -> Any:
+    def forward(self, x: Any, context: Any = None, **options: Any) -> Tensor:
         """`context` is what keys and values come from; options are those of `scaled_dot_product_attention`."""
         seen = x if context is None else context
         parts = self.query(x), self.key(seen), self.value(seen)
