@@ -18,7 +18,7 @@ _open_contexts = 0
 _compiled_call = Jitted.__call__
 
 
-def _call_as_chosen(self: Jitted, *args: Any, **kwargs: Any) -> Any:
+def _call_as_chosen(self: Jitted[..., Any], *args: Any, **kwargs: Any) -> Any:
     return self.f(*args, **kwargs) if _disabled.get() else _compiled_call(self, *args, **kwargs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
@@ -11,6 +11,8 @@ from ...ops import random
 from ..dropout import dropout
 from ..module import Module
 from ..spellings import accept_spellings
+
+A = TypeVar("A")
 
 
 @final
@@ -48,7 +50,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: A, *, key: Any = None) -> A:
-        return dropout(x, self.p, training=self.training, key=key)
+        return dropout(x, self.p, training=self.training, key=key)  # type: ignore[call-overload]
 
 
 @final
