@@ -10,8 +10,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
-from ..arrays.picklable import name_of
-from ..arrays.text import parse_bytes
+from ..arrays.html_text import html_block, html_table
+from ..arrays.picklable import describe_function, name_of
+from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
@@ -154,6 +155,26 @@ class Jitted(Generic[P, R]):
                 if found is not None:
                     return last.finish(found)  # type: ignore[no-any-return]
         return self._call(args, kwargs)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        forms = self._forms()
+        if not forms:
+            return f"<jit of {describe_function(self.f)}: not compiled yet>"
+        runners = dict.fromkeys(form.describe_runner() for form in forms)
+        count = f"{len(forms)} compiled form{'s' * (len(forms) > 1)}"
+        seconds = format_seconds(sum(form.seconds for form in forms))
+        return f"<jit of {describe_function(self.f)}: {count} in {seconds}, {' and '.join(runners)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (", ".join(map(str, form.argument_specs)), form.describe_runner(), format_seconds(form.seconds))
+            for form in self._forms()
+        ]
+        table = html_table(("arguments", "runs", "traced and compiled in"), rows, numbers=(2,)) if rows else ""
+        return html_block(repr(self).strip("<>"), table)
+
+    def _forms(self) -> list[Specialization]:
+        return [form for variants in list(self.entries.values()) for form in variants]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -34,7 +34,7 @@ from .module_template import (
     split_children,
 )
 from .parameter import convert_tensor, make_conversion
-from .summary import module_repr, summary_table
+from .summary import module_repr, summary_html, summary_table
 
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
 #: slots hold (the booleans of a mask, axes).
@@ -376,6 +376,9 @@ class Module:
     def float(self) -> Self:
         """Make all floating-point arrays float32."""
         return self.to(dtype="float32")
+
+    def _repr_html_(self) -> str:
+        return summary_html(self)
 
 
 explain_missing_attributes(

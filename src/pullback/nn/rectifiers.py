@@ -1,6 +1,7 @@
 """Activations in pieces: rectifiers, clamped and shrunk ones. At a corner the derivative is that of the flat piece.
 
-A branch that would overflow gets a harmless argument where it is not taken.
+A branch that would overflow gets a harmless argument where it is not taken. What is little more than a selection is not
+fused: the mask of its cotangent keeps infinite slopes of what was not taken out of gradients, and would end with it.
 """
 
 from __future__ import annotations
@@ -187,7 +188,6 @@ def _clamp_flat(x: Any, low: float, high: float) -> Any:
 
 
 @of_array
-@fuse
 @attributed_to_caller
 def relu6(x: Any, /) -> Any:
     """min(max(x, 0), 6); the slope is 0 at both corners.
@@ -200,7 +200,6 @@ def relu6(x: Any, /) -> Any:
 
 
 @of_array
-@fuse
 @attributed_to_caller
 def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x clamped between two bounds; the slope is 0 at both corners (`pb.clip` passes the gradient there).
@@ -215,7 +214,6 @@ def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 
 
 @of_array
-@fuse
 @attributed_to_caller
 def hardsigmoid(x: Any, /) -> Any:
     """The straight line (x + 3) / 6 clamped to [0, 1].
@@ -248,7 +246,6 @@ def _check_lambd(lambd: Any, what: str) -> Any:
 
 
 @of_array
-@fuse
 @attributed_to_caller
 def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x, and 0 where |x| is at most `lambd`.
@@ -276,7 +273,6 @@ def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
 
 
 @of_array
-@fuse
 @attributed_to_caller
 def threshold(x: Any, /, threshold: float, value: float) -> Any:
     """x where it is above the threshold, else a fixed value.

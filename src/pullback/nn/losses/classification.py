@@ -68,8 +68,8 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
     return x if counts is True else zero_unless(counts, x)
 
 
+# not fused: what made the logarithms of ignored labels need not have finite slopes
 @of_mixed_arrays
-@fuse
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
