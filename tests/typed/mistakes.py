@@ -33,7 +33,7 @@ pb.sum(x).shape.lower()  # attr-defined
 pb.sin(np.ones(2)).backward()  # attr-defined
 pb.jit(f)(x, c=3)  # call-arg
 pb.jit(f)(3)  # arg-type
-pb.jit(f).lowered  # attr-defined
+pb.jit(f).lowered()  # attr-defined
 pb.grad(f)(x, c=3)  # call-arg
 pb.vmap(f)("x")  # arg-type
 pb.checkpoint(f)()  # call-arg
