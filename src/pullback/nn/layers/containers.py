@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ...ops import random
 from ..dropout import dropout
 from ..module import Module
 from ..spellings import accept_spellings
+
+A = TypeVar("A")
 
 
 @final
@@ -24,7 +27,7 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: A) -> A:
         return x
 
 
@@ -46,8 +49,8 @@ class Dropout(Module):
             raise ArgumentError(f"Dropout: p is a probability in [0, 1), got {p}.")
         self.p = p
 
-    def forward(self, x: Any, *, key: Any = None) -> Any:
-        return dropout(x, self.p, training=self.training, key=key)
+    def forward(self, x: A, *, key: Any = None) -> A:
+        return dropout(x, self.p, training=self.training, key=key)  # type: ignore[call-overload]
 
 
 @final
@@ -79,7 +82,7 @@ class Sequential(Module):
     def __getitem__(self, number: int) -> Callable[..., Any]:
         return self._layers()[number]
 
-    def forward(self, x: Any, *, key: Any = None) -> Any:
+    def forward(self, x: Any, *, key: Any = None) -> Tensor:
         for number, layer in enumerate(self._layers()):
             if key is not None and getattr(layer, "takes_key", False):
                 x = layer(x, key=random.fold_in(key, number))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ..convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ..geometry import per_axis
@@ -47,7 +48,7 @@ class _Convolution(Module):
         self.bias = shift if bias else None
         self.stride, self.padding, self.dilation, self.groups, self.mode = stride, padding, dilation, groups, mode
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         settings = self.stride, self.padding, self.dilation, self.groups
         return type(self).function(x, self.weight, self.bias, *settings, mode=self.mode)
 
@@ -124,7 +125,7 @@ class _TransposedConvolution(Module):
         self.stride, self.padding, self.output_padding = stride, padding, output_padding
         self.groups, self.dilation = groups, dilation
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         settings = self.stride, self.padding, self.output_padding, self.groups, self.dilation
         return type(self).function(x, self.weight, self.bias, *settings)
 

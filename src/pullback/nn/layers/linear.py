@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...arrays.tensor import tensor
+from ...arrays.tensor import Tensor, tensor
 from ...errors import ArgumentError
 from ...ops.index.indexing import set_at
 from .. import init
@@ -36,7 +36,7 @@ class Linear(Module):
         self.weight, shift = uniform_parameters(bound, key, dtype, (outputs, inputs), (outputs,))
         self.bias = shift if bias else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return linear(x, self.weight, self.bias)
 
 
@@ -59,7 +59,7 @@ class Embedding(Module):
         self.weight = tensor(table, requires_grad=True)
         self.padding_idx = padding_idx
 
-    def forward(self, indices: Any) -> Any:
+    def forward(self, indices: Any) -> Tensor:
         return embedding(indices, self.weight, padding_idx=self.padding_idx)
 
 
@@ -92,7 +92,7 @@ class MultiHeadAttention(Module):
             for k, outputs in zip(split_key(key, 4), (width, narrow, narrow, width), strict=True)
         )
 
-    def forward(self, x: Any, context: Any = None, **options: Any) -> Any:
+    def forward(self, x: Any, context: Any = None, **options: Any) -> Tensor:
         """`context` is what keys and values come from; options are those of `scaled_dot_product_attention`."""
         seen = x if context is None else context
         parts = self.query(x), self.key(seen), self.value(seen)

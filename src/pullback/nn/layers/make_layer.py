@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ..module import Module
 from ..spellings import accept_spellings
 
+A = TypeVar("A")
 #: What a module gives to its function besides its fields.
 _OF_MODULE = ("training", "key")
 _ELSEWHERE = {"dim": "axis"}
@@ -26,12 +27,12 @@ class FunctionLayer(Module):
     uses_training: ClassVar[bool] = False
     takes_key: ClassVar[bool] = False
 
-    def forward(self, *arrays: Any, **options: Any) -> Any:
+    def forward(self, x: A, /, *arrays: Any, **options: Any) -> A:
         """The function of the arrays, with the fields as its settings."""
         fields = {name: getattr(self, name) for name in self.settings if name not in self.leading}
         if self.uses_training:
             fields["training"] = self.training
-        return type(self).function(*arrays, *(getattr(self, name) for name in self.leading), **fields, **options)
+        return type(self).function(x, *arrays, *(getattr(self, name) for name in self.leading), **fields, **options)
 
     def __repr__(self) -> str:
         """The settings that differ from their defaults."""

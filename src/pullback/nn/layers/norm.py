@@ -34,7 +34,7 @@ class LayerNorm(Module):
         self.bias = filled_parameter(width, 0, dtype) if bias else None
         self.eps = eps
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return layer_norm(x, self.weight, self.bias, axis=_axes_of(self.weight), eps=self.eps)
 
 
@@ -53,7 +53,7 @@ class RMSNorm(Module):
         self.weight = filled_parameter(width, 1, dtype)
         self.eps = eps
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return rms_norm(x, self.weight, axis=_axes_of(self.weight), eps=self.eps)
 
 
@@ -91,7 +91,7 @@ class BatchNorm(Module):
         self.mean, self.variance = np.zeros(channels, dtype), np.ones(channels, dtype)
         self.momentum, self.eps = momentum, eps
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         y, mean, variance = batch_norm(
             x, self.mean, self.variance, self.weight, self.bias, training=self.training, momentum=self.momentum,
             eps=self.eps,
@@ -106,7 +106,7 @@ class _BatchNormOfRank(BatchNorm):
 
     ranks: ClassVar[tuple[int, ...]]
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         found = spec_of(as_value(x)).shape
         if len(found) not in self.ranks:
             wanted = " or ".join(map(str, self.ranks))
@@ -164,5 +164,5 @@ class GroupNorm(Module):
         self.bias = filled_parameter(channels, 0, dtype)
         self.groups, self.eps = groups, eps
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)

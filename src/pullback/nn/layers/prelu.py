@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ...arrays.tensor import Tensor
 from ..module import Module
 from ..rectifiers import prelu
 from .parameters import filled_parameter
@@ -23,5 +24,5 @@ class PReLU(Module):
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(num_parameters, init, dtype)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         return prelu(x, self.weight)

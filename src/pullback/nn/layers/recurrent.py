@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ...ops.shape.arrange import concat
 from ...ops.shape.stack_split import swapaxes
@@ -41,7 +42,7 @@ class _Recurrent(Module):
         drawn = uniform_parameters(bound, key, dtype, *shapes)
         self.weights = [drawn[i : i + count] for i in range(0, len(drawn), count)]
 
-    def forward(self, x: Any, states: Any = None, *, lengths: Any = None) -> tuple[Any, list[Any]]:
+    def forward(self, x: Any, states: Any = None, *, lengths: Any = None) -> tuple[Tensor, list[Any]]:
         """The last layer's h of all steps, and the last state of each layer and direction. `states` is such a list."""
         directions = 2 if self.bidirectional else 1
         count = self.layers * directions

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from ...arrays.spec import spec_of
+from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ...ops import random
 from ...ops.dispatch import as_value
@@ -75,7 +76,7 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
         *,
         key: Any = None,
-    ) -> Any:
+    ) -> Tensor:
         """The sequence of new vectors. `src_key_padding_mask`, of (batch, length), is True at keys to be ignored."""
         keys = [None] * 4 if key is None else random.split(key, 4)
         x = src if self.batch_first or len(spec_of(as_value(src)).shape) < 3 else swapaxes(src, 0, 1)

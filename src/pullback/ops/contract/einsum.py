@@ -17,6 +17,7 @@ from ..families import common_device, conjugate_if_complex, contraction, result_
 from ..forms import Contract
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_subscripts
 
 
 def _label_sizes(labels: Sequence[str], specs: Sequence[Spec]) -> dict[str, int]:
@@ -111,6 +112,7 @@ _einsum = contraction(
 )
 
 
+@of_subscripts
 @attributed_to_caller
 def einsum(*operands: Any, optimize: Any = "auto") -> Any:
     """A sum of products written as an index equation, with everything NumPy's has: `...`, repeats, implicit results.

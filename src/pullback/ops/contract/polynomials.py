@@ -96,6 +96,7 @@ def _cut_overlap(whole: Any, n: int, m: int, mode: str, what: str) -> Any:
     return whole[start : start + (long if mode == "same" else long - short + 1)]
 
 
+@of_two_arrays
 @attributed_to_caller
 def polyval(p: Any, x: Any) -> Any:
     """The polynomial with coefficients p, the highest power first, at x.

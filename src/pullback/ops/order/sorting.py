@@ -20,7 +20,7 @@ from ..index import indexing
 from ..op_samples import normal_samples
 from ..reduce import reductions
 from ..shape import reshaping
-from ..signatures import of_array, of_two_arrays, to_pair
+from ..signatures import of_array, of_sequence, of_two_arrays, to_pair
 
 
 def _argsort_value(xp: Any, x: Any, axis: int, descending: bool, kth: tuple[int, ...]) -> Any:
@@ -200,6 +200,7 @@ def kthvalue(x: Any, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tu
     return (value, place) if keepdims else (reshaping.squeeze(value, axis), reshaping.squeeze(place, axis))
 
 
+@of_sequence
 @attributed_to_caller
 def lexsort(keys: Any, /, axis: int = -1) -> Any:
     """The indices that sort by several keys, the last one first in rank.

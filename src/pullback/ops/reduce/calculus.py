@@ -19,7 +19,7 @@ from ..elementwise.pointwise import add, divide, multiply, subtract, where
 from ..index import indexing
 from ..order.sorting import searchsorted
 from ..shape import arrange, reshaping
-from ..signatures import of_array
+from ..signatures import of_array, of_mixed_arrays
 from . import scans
 
 
@@ -124,6 +124,7 @@ def _real_dtype(x: Any) -> Any:
     return np.empty(0, spec_of(x).dtype).real.dtype
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """The straight line between the samples (xp, fp) at x, also as a function of the samples; at a sample its slope is

@@ -17,7 +17,7 @@ from ..families import result_dtype
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..reduce import reductions
-from ..signatures import of_array, of_mixed_arrays
+from ..signatures import of_array, of_many_arrays, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import ravel
 
@@ -120,6 +120,7 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     return reductions.sum(arrange.diagonal(x, offset=offset, axis1=axis1, axis2=axis2), -1, dtype)
 
 
+@of_many_arrays
 @attributed_to_caller
 def block_diag(*arrays: Any) -> Any:
     """Matrices along the diagonal of one, zeros elsewhere; a vector is a row.

@@ -14,7 +14,7 @@ from ..axes import as_integer, as_shape, normalize_axes, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..index import indexing
 from ..index.normalize import concrete_mask, namespace_for
-from ..signatures import of_array, of_mixed_arrays
+from ..signatures import of_array, of_many_arrays, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import meshgrid, ravel
 
@@ -131,6 +131,7 @@ def trim_zeros(x: Any, /, trim: str = "fb", axis: Any = None) -> Any:
     return indexing.getitem(x, tuple(index))
 
 
+@of_many_arrays
 @attributed_to_caller
 def cartesian_prod(*vectors: Any) -> Any:
     """Every choice of one element from each vector, one row for each.

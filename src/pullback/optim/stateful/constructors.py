@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, overload
 
 from ...errors import ArgumentTypeError
 from ..algorithms.adafactor import adafactor
@@ -19,6 +19,27 @@ from ..rule import Rule
 from ..transformations.clipping import sgld
 from .optimizer import Optimizer
 
+P = ParamSpec("P")
+
+if TYPE_CHECKING:
+
+    class Constructor(Protocol[P]):
+        """The parameters, then the settings of the rule; `jit` is the optimizer's own."""
+
+        @overload
+        def __call__(self, params: Any, *args: P.args, **settings: P.kwargs) -> Optimizer: ...
+        @overload
+        def __call__(self, params: Any, *args: Any, jit: bool | None, **settings: Any) -> Optimizer: ...
+
+    class RatedConstructor(Protocol[P]):
+        """The same where the rate, the first setting of the rule, has a default."""
+
+        @overload
+        def __call__(self, params: Any, lr: Any = ..., *args: P.args, **settings: P.kwargs) -> Optimizer: ...
+        @overload
+        def __call__(self, params: Any, lr: Any = ..., *args: Any, jit: bool | None, **settings: Any) -> Optimizer: ...
+
+
 #: What settings are called elsewhere.
 _OTHER_NAMES = {
     "learning_rate": "lr", "rate": "lr", "alpha": "lr", "beta1": "betas", "beta2": "betas", "beta_1": "betas",
@@ -27,7 +48,11 @@ _OTHER_NAMES = {
 }  # fmt: skip
 
 
-def _make_constructor(rule: Callable[..., Rule], name: str, lr: float | None = None) -> Callable[..., Optimizer]:
+@overload
+def _make_constructor(rule: Callable[P, Rule], name: str) -> Constructor[P]: ...
+@overload
+def _make_constructor(rule: Callable[Concatenate[Any, P], Rule], name: str, lr: float) -> RatedConstructor[P]: ...
+def _make_constructor(rule: Callable[..., Rule], name: str, lr: float | None = None) -> Any:
     """The constructor for a rule; `lr` is PyTorch's default where the rule has none."""
 
     def construct(params: Any, *args: Any, **settings: Any) -> Optimizer:
