@@ -100,6 +100,33 @@ def test_given_gradients_may_leave_out_what_is_frozen_and_come_in_either_order()
         opt.apply_gradients([(np.ones(2), np.ones(2))])
 
 
+def test_a_gradient_that_is_there_is_stepped_by():
+    tensors = parameters()
+    opt = pb.optim.SGD(tensors, lr=0.5)
+    tensors[1].requires_grad_(False)
+    step(opt, tensors)
+    before = tensors[1].tolist()
+    opt.apply_gradients([(p, np.ones(p.shape, np.float32)) for p in tensors])
+    assert tensors[1].tolist() == [x - 0.5 for x in before]
+    step(opt, tensors)
+    tensors[1].grad = pb.tensor(np.ones(2, np.float32))
+    opt.step()
+    assert tensors[1].tolist() == [x - 1.0 for x in before]
+
+
+@pytest.mark.parametrize("jit", [None, False])
+def test_a_group_may_be_frozen_whole(jit):
+    first, second, third = parameters()
+    opt = pb.optim.AdamW([{"params": [first]}, {"params": [second, third], "lr": 0.1}], jit=jit)
+    for p in (first, third):
+        p.requires_grad_(False)
+    for _ in range(2):
+        step(opt, [first, second, third])
+    assert first.tolist() == [[1.0, 1.0]] * 3
+    assert third.tolist() == [3.0] * 4
+    assert second.tolist() != [2.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("name", "rate"),
     [("Adam", 1e-3), ("AdamW", 1e-3), ("SGD", 1e-3), ("RMSProp", 1e-2), ("AdaGrad", 1e-2), ("AdaDelta", 1.0),

@@ -32,7 +32,6 @@ def normalize_device(device: Any, what: str) -> str:
     """A device by its name, if there is one; None is the CPU."""
     if device is None or (isinstance(device, str) and device == "cpu"):
         return "cpu"
-    device = "cuda:0" if isinstance(device, str) and device == "cuda" else device
     if not isinstance(device, str) or not device.startswith("cuda:") or not device[5:].isdecimal():
         raise DeviceError(f"{what}: there is no device {device!r}.\n  Devices are 'cpu', 'cuda:0' and the like.")
     count = device_count(f"{what}: device {device!r}")

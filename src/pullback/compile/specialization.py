@@ -28,6 +28,7 @@ from ..program.ir import Program, Symbol
 from ..program.passes import optimize
 from ..settings import installed, override_modes
 from ..transforms.boundary import unwrap_to_level
+from . import cache
 from .as_op import CompiledOp
 from .direct_call import DirectCall
 from .inspect import explain, format_steps
@@ -238,7 +239,11 @@ class Specialization:
 
     def _make_runner(self, options: Options) -> Runner:
         start = time.perf_counter()
-        runner = make_runner(self.graph, options, self.lines)
+        label = cache.LABEL.set(f"{self.name}({', '.join(map(str, self.argument_specs))})")
+        try:
+            runner = make_runner(self.graph, options, self.lines)
+        finally:
+            cache.LABEL.reset(label)
         self.seconds += time.perf_counter() - start
         if (c := runner.compilation) is not None:
             # what takes long is news

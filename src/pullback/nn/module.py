@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
@@ -93,7 +94,7 @@ class Module:
 
     def __init_subclass__(cls) -> None:
         plain = cls.__init__ is object.__init__ or dataclasses.is_dataclass(cls)
-        if plain and "__init__" not in vars(cls) and vars(cls).get("__annotations__"):
+        if plain and "__init__" not in vars(cls) and _has_annotations(cls):
             dataclasses.dataclass(eq=False, repr=False)(cls)
         register_tree(cls, _flatten_module, functools.partial(_unflatten_module, cls))
 
@@ -379,6 +380,14 @@ class Module:
 
     def _repr_html_(self) -> str:
         return summary_html(self)
+
+
+def _has_annotations(cls: type) -> bool:
+    """Whether a class annotates fields of its own. From Python 3.14 on its dictionary does not say."""
+    try:
+        return bool(inspect.get_annotations(cls))
+    except NameError:  # there are some, and one names what is not defined yet
+        return True
 
 
 explain_missing_attributes(

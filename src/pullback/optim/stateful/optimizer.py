@@ -163,6 +163,9 @@ class Optimizer:
         tensor changes, so that an error leaves everything as it was.
         """
         may_be_native = uses_native_code() is not False and modes().tracing is None
+        if grads is not None:
+            for group, listed in zip(self.groups, grads, strict=True):
+                group.freeze([number for number, g in enumerate(listed) if g is None])
         if may_be_native and len(self.groups) == 1:
             native = self.groups[0].native_step()
             if native is not None and native.step_alone(None if grads is None else grads[0]):

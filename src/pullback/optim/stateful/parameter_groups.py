@@ -122,6 +122,10 @@ class ParameterGroup:
         self._frozen = numbers
         return True
 
+    def _is_frozen(self, number: int) -> bool:
+        p = self.tensors[number]
+        return p.node is None and p.grad is None
+
     def fill_frozen(self, grads: Sequence[Any]) -> list[Any]:
         """The gradients, zeros for those of parameters that are skipped."""
         return [zeros(spec_of(p)) if g is None else g for g, p in zip(grads, self.tensors, strict=True)]
@@ -177,8 +181,8 @@ class ParameterGroup:
     def native_step(self) -> NativeStep | None:
         """The native step of the settings as they are now; None if the group steps op by op or by `jit`."""
         native = self._native
-        if self._frozen and any(self.tensors[i].node is not None for i in self._frozen):
-            self.freeze([i for i in self._frozen if self.tensors[i].node is None])
+        if self._frozen and not all(map(self._is_frozen, self._frozen)):
+            self.freeze([i for i in self._frozen if self._is_frozen(i)])
             native = None
         if native is not None:
             if native.is_current(self.settings):
