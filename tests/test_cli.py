@@ -53,7 +53,9 @@ def test_doctor_says_how_to_get_what_is_missing_and_survives_what_is_broken(cons
 
 def test_ops_lists_every_record(console):
     assert cli.main(["ops"], console) == 0
-    assert set(load_all_ops()) <= {line.split()[0] for line in printed(console).splitlines() if line.split()}
+    listed = {line.split()[0] for line in printed(console).splitlines() if line.split()}
+    assert set(load_all_ops()) <= listed
+    assert {"mean", "std", "median", "logsumexp", "linalg.norm", "nn.cross_entropy", "nn.conv2d"} <= listed
 
 
 @pytest.mark.parametrize("words", [[], ["unknown"], ["demo", "--steps", "0"]])

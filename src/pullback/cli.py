@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import pullback
 from pullback import __version__, demo
 from pullback.compile import cache
 from pullback.compile.cpu.runtime.entry import is_abi_supported
@@ -202,14 +204,27 @@ def format_age(seconds: float) -> str:
 
 
 def op_rows() -> list[list[str]]:
-    """A heading, then a row for each op from its record, sorted by family and name; reverse names the arguments."""
+    """A heading, then a row for each op from its record, sorted by family and name; reverse names the arguments. The
+    functions that are composed of ops follow: they support what their ops do.
+    """
     rows = [["op", "family", "forward", "reverse", "batching", "kernel", "samples"]]
     for op in sorted(load_all_ops().values(), key=lambda op: (op.family, op.name)):
         pulled = [name for name in op.args if op.differentiable and op.pulls.get(name)]
         marks = ["-" if x is None else "yes" for x in (pulled or None, op.batch, op.kernel)]
         samples = str(len(op.samples(np.random.default_rng(0))))
         rows.append([op.name, op.family, marks[0], ", ".join(pulled) or "-", *marks[1:], samples])
-    return rows
+    return rows + sorted(composite_rows({row[0] for row in rows}), key=lambda row: (row[1], row[0]))
+
+
+def composite_rows(ops: set[str]) -> Iterator[list[str]]:
+    """The public functions of arrays that are no ops themselves, such as `mean` and `nn.cross_entropy`."""
+    for space in ("", "nn", "linalg", "fft", "special", "random"):
+        package = getattr(pullback, space) if space else pullback
+        for name in package.__all__:
+            function = getattr(package, name)
+            layer, family = (*getattr(function, "__module__", "").split(".")[1:], "", "")[:2]
+            if inspect.isfunction(function) and layer in ("ops", "nn") and name not in ops:
+                yield [f"{space}.{name}".lstrip("."), family or space, "composite", "", "", "", ""]
 
 
 def describe_python() -> str:
