@@ -16,9 +16,9 @@ from pullback.ops import load_all_ops
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
-    ["public_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"], ["tape"],
-    ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"],
-    ["interop"],
+    ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
+    ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"],
+    ["tools"], ["interop"],
     ["data", "demo", "cli", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

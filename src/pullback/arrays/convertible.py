@@ -15,6 +15,9 @@ from .node import Node, depends_on_running_call
 from .protect import read_only_view
 from .value import Value
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 #: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
 
@@ -29,7 +32,6 @@ class ConvertibleValue(Value):
         node: Node | None
 
         def note_numbers(self) -> None: ...
-        def detach(self) -> Any: ...
 
     def _require_untracked(self, what: str) -> None:
         if self.node is not None:
@@ -57,10 +59,11 @@ class ConvertibleValue(Value):
             raise self.conversion_error(what)
         return self.value
 
-    def numpy(self) -> Any:
+    def numpy(self) -> NDArray[Any]:
         """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
         array = self._bare_array("numpy()")
-        return array.get() if device_of(array) != "cpu" else read_only_view(array)
+        found: NDArray[Any] = array.get() if device_of(array) != "cpu" else read_only_view(array)
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self._bare_array("np.asarray")

@@ -60,7 +60,7 @@ class Specialization:
 
     def __init__(
         self,
-        jitted: Jitted,
+        jitted: Jitted[..., Any],
         static: Any,
         structure: Any,
         values: Sequence[Any],
