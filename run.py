@@ -19,7 +19,7 @@ PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 COMMANDS = {
     "demo": (".[jit]", {"demo": ["-m", "pullback.cli", "demo"]}),
     "test": (
-        ".[dev,jit,io]",
+        ".[dev,jit]",
         {
             "format": ["-m", "ruff", "format", "--check", "."],
             "lint": ["-m", "ruff", "check", "."],

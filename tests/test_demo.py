@@ -103,6 +103,28 @@ def test_the_page_is_well_formed_and_needs_nothing_else(ran):
     assert str(Path.cwd()) not in page
 
 
+def test_the_first_screen_says_what_how_fast_and_where(ran):
+    found, text, page = ran
+    first = page[: page.index("<h2>")]
+    assert f"<b>{found.accuracy:.1%}</b>" in first
+    assert f"<b>{1e3 * found.times['pullback, compiled']:.2f} ms</b>" in first
+    ratio = found.times["pullback, tape"] / found.times["pullback, compiled"]
+    assert f"<b>{max(ratio, 1 / ratio):.1f}x " in first
+    for words in ("def training_step", "pb.jit(training_step", f"numpy {np.__version__}", "Python 3.", "cores"):
+        assert words in first
+    assert "prefers-color-scheme:dark" in first
+    assert "x slower" in text
+    assert "times the fastest" not in text + page
+    assert ">100%</text>" in page, "the axis of the accuracy reaches what can be reached"
+
+
+def test_curves_that_coincide_are_both_seen(ran):
+    widths = re.findall(r'stroke-width="([\d.]+)" stroke-opacity="([\d.]+)"[^>]*><title>(tape|compiled)', ran[2])
+    assert {(name, float(width) > 2, float(opacity) < 1) for width, opacity, name in widths} == {
+        ("tape", True, True), ("compiled", False, False),
+    }  # fmt: skip
+
+
 def test_the_page_opens_in_a_browser(ran, tmp_path):
     path = browser.program()
     if path is None:
@@ -166,13 +188,13 @@ def test_peers_take_the_same_steps(name):
         pytest.skip(f"{name} is not installed")
     code = f"""
 import numpy as np
-from pullback.demo.network import BATCH, new_parameters, shuffled_digits
+from pullback.demo.network import BATCH, init_parameters, load_shuffled_digits
 from pullback.demo.peers import PEERS
-from pullback.demo.training import ByTape, Compiled, train
+from pullback.demo.training import TapeTrainer
 random = np.random.default_rng(0)
-data, start = shuffled_digits(random), new_parameters(random)
+data, start = load_shuffled_digits(random), init_parameters(random)
 batch = data.images[:BATCH], data.labels[:BATCH]
-way, step = ByTape(start), PEERS[{name!r}][1](start, *batch)
+way, step = TapeTrainer(start), PEERS[{name!r}][1](start, *batch)
 print([step() for _ in range(5)])
 print([way.step(*batch) for _ in range(5)])
 """

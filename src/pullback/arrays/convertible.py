@@ -10,7 +10,6 @@ import numpy as np
 from ..errors import ConversionError, ShapeError
 from .backends import device_of, is_array, to_host
 from .conversion_advice import advise_on_conversion
-from .html_text import html_array
 from .node import Node, depends_on_running_call
 from .protect import read_only_view
 from .value import Value
@@ -140,15 +139,9 @@ class ConvertibleValue(Value):
         if not is_array(self.value):
             return f"tensor({self.value!r})"
         numbers = np.array2string(to_host(self.value), separator=", ", prefix="tensor(")
-        return f"tensor({', '.join([numbers, f'dtype={self.dtype}', *self._describe_origin()])})"
+        return f"tensor({', '.join([numbers, f'dtype={self.dtype}', *self.describe_origin()])})"
 
-    def _repr_html_(self) -> str | None:
-        if not is_array(self.value):
-            return None  # a value of a transform: a notebook shows the text instead
-        title = f"tensor {self.dtype}[{', '.join(map(str, self.shape))}]"
-        return html_array(", ".join([title, *self._describe_origin()]), self.value)
-
-    def _describe_origin(self) -> list[str]:
+    def describe_origin(self) -> list[str]:
         """Where the tensor is, unless on the CPU, and how it is part of a graph."""
         parts = [] if self.device == "cpu" else [f"device={self.device!r}"]
         if self.node is not None:

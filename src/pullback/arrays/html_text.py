@@ -5,11 +5,14 @@ their own for text and background, so that they suit a light and a dark page; of
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backends import to_host
+from .backends import is_array, to_host
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 #: The most rows of a table, and the rows and columns of an array that are shown.
 MOST_ROWS, _ROWS, _COLUMNS = 20, 8, 10
@@ -71,6 +74,14 @@ def _preformatted(text: str) -> str:
 def html_folded(title: str, text: str) -> str:
     """Preformatted text below a line that opens it."""
     return f"<details><summary>{escape(title)}</summary>{_preformatted(text)}</details>"
+
+
+def tensor_html(x: Tensor) -> str | None:
+    """What a notebook shows of a tensor; None for one over a value of a transform, which it shows as text."""
+    if not is_array(x.value):
+        return None
+    title = f"tensor {x.dtype}[{', '.join(map(str, x.shape))}]"
+    return html_array(", ".join([title, *x.describe_origin()]), x.value)
 
 
 def html_array(title: str, array: Any) -> str:

@@ -15,11 +15,12 @@ from rich.table import Table
 
 import pullback as pb
 
+from .machine import describe_machine
 from .memory_use import measure_compiled_memory, measure_tape_memory
 from .network import BATCH, Digits, init_parameters, load_shuffled_digits, loss
 from .page import build_page
-from .peers import Step, add_peer_steps, race
-from .report import DemoReport, report_rows
+from .peers import PEERS, Step, add_peer_steps, race
+from .report import COMPILED, DemoReport, report_rows
 from .single_thread import one_thread
 from .training import CompiledTrainer, TapeTrainer, Trainer, TrainingRun, train
 
@@ -57,6 +58,7 @@ def _run(steps: int, seed: int, console: Console, path: Path, peers: bool) -> De
     found = DemoReport(
         sum(x.size for layer in start.values() for x in layer.values()),
         steps, runs[0], runs[1], compiled.is_native, times, left_out, memory, path,
+        describe_machine(["numpy", "llvmlite", *(package for name, (package, _) in PEERS.items() if name in times)]),
     )  # fmt: skip
     gradients = pb.tools.gradient_report(tape.params(), loss, *batch)
     layers = TapeTrainer(start).layers
@@ -86,7 +88,7 @@ def train_with_progress(way: Trainer, data: Digits, steps: int, seed: int, bar: 
 
 def time_steps(start: Any, batch: tuple[Any, Any], peers: bool) -> tuple[dict[str, float], list[str]]:
     """The best time of a step for each trainer and peer."""
-    ways: dict[str, Trainer] = {"pullback, tape": TapeTrainer(start), "pullback, compiled": CompiledTrainer(start)}
+    ways: dict[str, Trainer] = {"pullback, tape": TapeTrainer(start), COMPILED: CompiledTrainer(start)}
     ours: dict[str, Step] = {name: functools.partial(way.step, *batch) for name, way in ways.items()}
     steps, left_out = add_peer_steps(ours, start, *batch) if peers else (ours, ["other libraries: not asked for"])
     return race(steps, 0.5 * len(steps)), left_out

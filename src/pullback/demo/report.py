@@ -12,6 +12,9 @@ from pullback.arrays.text import format_bytes
 from .memory_use import MemoryUse
 from .training import TrainingRun
 
+#: The name of the compiled step among the times.
+COMPILED = "pullback, compiled"
+
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
@@ -26,6 +29,7 @@ class DemoReport:
     omissions: list[str]
     memory: dict[str, MemoryUse]
     path: Any
+    machine: str = ""
 
     @property
     def loss(self) -> float:
@@ -55,12 +59,32 @@ def report_rows(report: DemoReport) -> list[tuple[str, str]]:
     ]
     fastest = min(report.times.values())
     rows += [
-        (f"a step, {name}", f"{1e3 * seconds:.2f} ms, {seconds / fastest:.1f} times the fastest")
+        (f"a step, {name}", f"{1e3 * seconds:.2f} ms, {_format_ratio(seconds, fastest)}")
         for name, seconds in sorted(report.times.items(), key=lambda pair: pair[1])
     ]
     rows += [("", line) for line in report.omissions]
+    rows += [("machine", report.machine)] if report.machine else []
     rows += [(f"memory, {name}", _format_memory(weight)) for name, weight in report.memory.items()]
     return rows
+
+
+def _format_ratio(seconds: float, fastest: float) -> str:
+    return "the fastest" if seconds == fastest else f"{seconds / fastest:.1f}x slower"
+
+
+def headlines(report: DemoReport) -> list[tuple[str, str]]:
+    """The numbers for the top of the page: what was learned, how fast, and beside whom."""
+    compiled = report.times[COMPILED]
+    found = [
+        (f"{report.accuracy:.1%}", f"of held-out digits read right, after {report.steps:,} steps"),
+        (f"{1e3 * compiled:.2f} ms", f"a compiled training step: {1 / compiled:,.0f} steps a second"),
+    ]
+    for name, seconds in sorted(report.times.items(), key=lambda pair: pair[1]):
+        if name != COMPILED:
+            ratio = max(seconds, compiled) / min(seconds, compiled)
+            word = "faster" if seconds >= compiled else "slower"
+            found.append((f"{ratio:.1f}x {word}", f"the compiled step, than {name}"))
+    return found
 
 
 def _format_memory(weight: MemoryUse) -> str:

@@ -283,6 +283,7 @@ def install() -> None:
         setattr(Value, f"__r{name}__", _right_operator(function))
         setattr(Value, f"__i{name}__", _in_place_wrapper_operator(function, name))
         setattr(Tensor, f"__i{name}__", _in_place_operator(function, name))
+    Tensor._repr_html_ = lazy_function("html_text", "tensor_html", "arrays")  # type: ignore[attr-defined]
     Value.__pow__ = pointwise.power_operator  # type: ignore[method-assign]
     for name, function in _COMPARE.items():
         setattr(Value, f"__{name}__", _left_operator(function))

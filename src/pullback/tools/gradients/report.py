@@ -91,7 +91,7 @@ class GradientReport:
     def svg(self) -> str:
         """The norms of all gradients as bars on a log scale, colored by finding."""
         rows = [_bar(r.name, r.norm, f"{r.norm:.1e}", r.state) for r in self.parameters]
-        return draw_bars(rows, title="Norm of the gradient", log=True)
+        return draw_bars(rows, title="Norm of the gradient (log scale)", log=True)
 
     def flatness(self) -> str:
         """The share of each activation that is flat, as bars."""

@@ -239,7 +239,10 @@ class Profile(Instrument):
         """The timeline as an SVG picture: live bytes by holder, the backward pass shaded."""
         by_holder = {name: [m.by_holder[i] for m in self.timeline] for i, name in enumerate(HOLDERS)}
         shaded = [moment.phase == "backward" for moment in self.timeline]
-        return draw_areas(by_holder, shaded, title="Live bytes over events", text=format_bytes)
+        return draw_areas(
+            by_holder, shaded, title="Live bytes", x_label="events: allocations and frees, in order",
+            shade_label="backward pass", text=format_bytes,
+        )  # fmt: skip
 
     def html(self) -> str:
         """The timeline and the table as one self-contained page."""

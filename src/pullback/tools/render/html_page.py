@@ -11,14 +11,17 @@ from ...arrays.html_text import html_table
 from ...errors import ArgumentError
 
 _STYLE = """
-:root{color-scheme:light}
+:root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;max-width:1080px;margin:2em auto;padding:0 1.2em}
-h1{font-size:1.7em;margin-bottom:.2em} h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #e4e4e0}
-table{border-collapse:collapse;font-size:13px} td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top}
-th{border-bottom:1px solid #999} td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-pre{background:#f7f7f5;padding:12px;overflow:auto;font:12px/1.4 ui-monospace,monospace}
-svg{max-width:100%;height:auto} .wide{overflow:auto}
+h1{font-size:1.7em;margin-bottom:.2em} h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid rgba(128,128,128,.4)}
+pre{background:rgba(128,128,128,.12);padding:12px;overflow:auto;font:11.5px/1.4 ui-monospace,monospace}
+svg{max-width:100%;height:auto} summary{cursor:pointer} .note{font-size:13px;opacity:.8}
 .side{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1em}
+.side>div{min-width:0;max-height:640px;overflow:auto}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,150px),1fr));gap:.6em 1.2em;margin:1em 0}
+.figures b{display:block;font-size:1.8em;line-height:1.2} .figures span{font-size:13px;opacity:.8}
+@media (max-width:600px){body{margin:1em auto} .side svg{min-width:460px}}
+@media (prefers-color-scheme:dark){body{color:#ddd;background:#161618}}
 """
 
 
@@ -42,8 +45,25 @@ class Page:
     def text(self, text: str) -> None:
         self.parts.append(f"<p>{escape(text)}</p>")
 
+    def note(self, text: str) -> None:
+        """Small print."""
+        self.parts.append(f'<p class="note">{escape(text)}</p>')
+
     def code(self, text: str) -> None:
         self.parts.append(f"<pre>{escape(text)}</pre>")
+
+    def folded_code(self, title: str, text: str) -> None:
+        """Preformatted text below a line that opens it."""
+        self.parts.append(f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>")
+
+    def figures(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Numbers in large print, each with what it says."""
+        inside = "".join(f"<div><b>{escape(number)}</b><span>{escape(text)}</span></div>" for number, text in rows)
+        self.parts.append(f'<div class="figures">{inside}</div>')
+
+    def beside(self, svg: str, code: str) -> None:
+        """A picture, and code beside it where there is room."""
+        self.parts.append(f'<div class="side"><div>{svg}</div><div><pre>{escape(code)}</pre></div></div>')
 
     def pictures(self, *svgs: str) -> None:
         """SVG texts side by side, as far as there is room."""
@@ -59,7 +79,7 @@ class Page:
         title = escape(self.title)
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-            f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
             f"<body><h1>{title}</h1>\n" + "\n".join(self.parts) + "\n</body></html>\n"
         )
 

@@ -32,21 +32,28 @@ class Bar:
 
 
 def draw_curves(
-    series: Mapping[str, Series], *, title: str = "", x_label: str = "", y_label: str = "", log: bool = False
+    series: Mapping[str, Series],
+    *,
+    title: str = "",
+    x_label: str = "",
+    y_label: str = "",
+    log: bool = False,
+    text: Callable[[float], str] | None = None,
+    cover: Sequence[float] = (),
 ) -> str:
-    """Curves over common axes, one for each name: (xs, ys). Values that cannot be shown leave a gap.
+    """Curves over common axes, one for each name: (xs, ys). Values that cannot be shown leave a gap. `text` formats
+    the ticks of the vertical axis, which also reaches the values in `cover`.
 
     >>> draw_curves({"loss": ([0, 1, 2], [3.0, 2.0, 1.5])}, title="Loss").startswith("<svg")
     True
     """
     xs = fit_scale(float(x) for one in series.values() for x in one[0])
-    ys = fit_scale((float(y) for one in series.values() for y in one[1]), log=log)
-    parts = [*_draw_frame(xs, ys, title, x_label, y_label)]
+    ys = fit_scale([*cover, *(float(y) for one in series.values() for y in one[1])], log=log)
+    parts = [*_draw_frame(xs, ys, title, x_label, y_label, text)]
     for i, (name, (x, y)) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
-        # earlier curves are wide and pale, so that they are seen below later ones that coincide with them
-        below = len(series) - 1 - i
-        width, opacity = 1.6 + min(3.0 * below, 6.0), 0.45 if below else 1.0
+        # the first of two is wide and pale, so that it is seen below one that coincides with it
+        width, opacity = (6.0, 0.6) if i == 0 and len(series) == 2 else (1.6, 1.0)
         parts.append(
             f'<path d="{_curve_path(x, y, xs, ys)}" fill="none" stroke="{color}" stroke-width="{width:.1f}" '
             f'stroke-opacity="{opacity}" stroke-linejoin="round"><title>{escape(name)}</title></path>'
@@ -57,9 +64,17 @@ def draw_curves(
 
 
 def draw_areas(
-    series: Mapping[str, Sequence[float]], shaded: Sequence[bool], *, title: str = "", text: Callable[[float], str]
+    series: Mapping[str, Sequence[float]],
+    shaded: Sequence[bool],
+    *,
+    title: str = "",
+    x_label: str = "",
+    shade_label: str = "",
+    text: Callable[[float], str],
 ) -> str:
-    """Areas one on top of the other, one for each name, over common places; those that are shaded have a background."""
+    """Areas one on top of the other, one for each name, over common places; those that are shaded have a background,
+    which the label explains.
+    """
     rows = list(series.values())
     totals = [float(sum(column)) for column in zip(*rows, strict=True)]
     places = _places_of_extremes(totals)
@@ -79,6 +94,11 @@ def draw_areas(
         there, back = ([f"{_x_pixel(xs, i):.1f},{_y_pixel(ys, v):.1f}" for i, v in enumerate(e)] for e in (roof, floor))
         parts.append(f'<polygon points="{" ".join(there + back[::-1])}" fill="{COLORS[number % len(COLORS)]}"/>')
         floor = roof
+    middle = f'x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - _BOTTOM + 24}" text-anchor="middle"'
+    parts.append(f"<text {middle}>{escape(x_label)}</text>")
+    if shade_label and any(shaded[place] for place in places):
+        first = next(i for i, place in enumerate(places) if shaded[place])
+        parts.append(f'<text x="{_x_pixel(xs, first) + 4:.1f}" y="{_TOP - 3}">{escape(shade_label)}</text>')
     parts += [_y_mark(ys, number, mark) for number, mark in marks] + _draw_legend(list(series))
     return _wrap_svg(_WIDTH, _HEIGHT + 22 * (1 + (len(series) - 1) // 4), title, parts)
 
@@ -150,14 +170,16 @@ def _y_pixel(scale: AxisScale, number: float) -> float:
     return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * scale.position(number)
 
 
-def _draw_frame(xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label: str) -> list[str]:
+def _draw_frame(
+    xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label: str, y_text: Callable[[float], str] | None
+) -> list[str]:
     """Title, labels, grid lines and their ticks."""
     right, floor = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     parts = [_title(_LEFT, title)]
     for number, text in ys.ticks():
         y = _y_pixel(ys, number)
         parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" {_GRID}/>')
-        parts.append(_y_mark(ys, number, text))
+        parts.append(_y_mark(ys, number, text if y_text is None else escape(y_text(number))))
     for number, text in xs.ticks():
         parts.append(f'<text x="{_x_pixel(xs, number):.1f}" y="{floor + 16}" text-anchor="middle">{text}</text>')
     parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="gray"/>')
