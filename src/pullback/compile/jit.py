@@ -15,9 +15,9 @@ from ..arrays.text import parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
-from ..ops.dispatch import as_value
 from ..settings import modes
-from .specialization import Specialization, ambient_memory_limit, function_name
+from .specialization import Specialization, ambient_memory_limit
+from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import flatten_into, plan_arguments, static_key
 from .stage.captures import native_spec
 from .target import Runner
@@ -142,7 +142,7 @@ class Jitted:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        values = [_as_argument(x, self.f) for x in leaves]
+        values = [as_argument(x, self, args, kwargs) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
             return self.f(*args, **kwargs)  # as part of another program
         entry = self._find_specialization(args, kwargs, static, structure, values, donated)
@@ -156,7 +156,7 @@ class Jitted:
     def find(self, *args: Any, **kwargs: Any) -> Specialization:
         """The compiled form that a call with these arguments runs, made at most once."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        values = [_as_argument(x, self.f) for x in leaves]
+        values = [as_argument(x, self, args, kwargs) for x in leaves]
         return self._find_specialization(args, kwargs, static, structure, values, donated)
 
     def _find_specialization(
@@ -193,7 +193,7 @@ class Jitted:
         try:
             hash(static)
         except TypeError:
-            raise ArgumentError(f"jit: static arguments must be hashable, got {static!r}.") from None
+            raise ArgumentError(describe_unhashable(self, static)) from None
         dynamic = [a for i, a in enumerate(args) if i not in places]
         named = {n: v for n, v in kwargs.items() if n not in self.names}
         leaves, structure = flatten((dynamic, named))
@@ -224,7 +224,7 @@ class Jitted:
     def lower(self, *args: Any, **kwargs: Any) -> Specialization:
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        return Specialization(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+        return Specialization(self, static, structure, [as_argument(x, self, args, kwargs) for x in leaves], donated)
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:
@@ -233,16 +233,6 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
         if i < -count:
             raise ArgumentError(f"jit: {what} names argument {i}, the call has {count} positional ones.")
     return [i + count if i < 0 else i for i in positions]
-
-
-def _as_argument(x: Any, f: Any) -> Any:
-    try:
-        return as_value(x)
-    except Exception:
-        raise ArgumentError(
-            f"jit: arguments of {function_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
-            "  Name it in static_argnums (or static_argnames) if it is a setting."
-        ) from None
 
 
 def _needs_op_by_op(x: Any) -> bool:

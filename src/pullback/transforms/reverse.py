@@ -25,6 +25,8 @@ from .boundary import as_array_leaf, has_leaves, owned_copy
 from .flat_call import FlatCall, by_argument
 from .vectorize import Batched
 
+_GRADIENTS = "\n  For tensors that are computed already: pb.gradients(outputs, inputs)."
+
 
 @picklable
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
@@ -37,7 +39,7 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     >>> pb.grad(lambda x: x * pb.grad(lambda y: x + y)(2.0))(1.0)
     array(1.)
     """
-    check_functions("grad", f)
+    check_functions("grad", f, hint=_GRADIENTS)
     check_argnums("grad", argnums)
 
     @functools.wraps(f)
@@ -56,7 +58,7 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
     >>> pb.value_and_grad(lambda x: pb.sum(x * x))(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
     """
-    check_functions("value_and_grad", f)
+    check_functions("value_and_grad", f, hint=_GRADIENTS)
     check_argnums("value_and_grad", argnums)
 
     @functools.wraps(f)
@@ -131,6 +133,8 @@ def _differentiate(
 def _check_scalar(out: Any, what: str) -> Any:
     """The one real number that a gradient is of."""
     leaves, structure = flatten(out)
+    if out is None:
+        raise ArgumentError(f"{what}: the function returned None, wanted a scalar.\n  Is a `return` missing?")
     if structure is not LEAF:
         shown = f"a {type(out).__name__} of {len(leaves)}"
         raise ArgumentError(
@@ -144,7 +148,10 @@ def _check_scalar(out: Any, what: str) -> Any:
             "  Reduce it (pb.sum), or use pb.jacobian, pb.vjp or pb.elementwise_grad."
         )
     if not spec.inexact or spec.dtype.kind == "c":
-        raise DtypeError(f"{what}: the function returned {spec}, wanted a real floating-point number.")
+        raise DtypeError(
+            f"{what}: the function returned {spec}, wanted a real floating-point number.\n"
+            "  Return a real number of it, such as pb.real(out) or pb.abs(out), or convert it: out.astype(pb.float64)."
+        )
     return value
 
 

@@ -92,9 +92,14 @@ class Optimizer:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ArgumentError(f"apply_gradients: wants pairs of (parameter, gradient), got {pair!r}.")
             if id(pair[0]) not in known:
-                raise ArgumentError(f"apply_gradients: {pair[0]!r} is no parameter of this optimizer.")
+                raise ArgumentError(
+                    f"apply_gradients: a {type(pair[0]).__name__} is no parameter of this optimizer.\n"
+                    "  Pairs are (parameter, gradient)"
+                    + (", not the other way round." if id(pair[1]) in known else ".")
+                )
             if id(pair[0]) in given:
-                raise ArgumentError(f"apply_gradients: {pair[0]!r} is given twice.")
+                name = next(n for n, p in self._named_parameters() if p is pair[0])
+                raise ArgumentError(f"apply_gradients: {name} is given twice.\n  Add its gradients up.")
             given[id(pair[0])] = pair[1]
         missing = [name for name, p in self._named_parameters() if given.get(id(p)) is None]
         if missing:
@@ -105,7 +110,8 @@ class Optimizer:
         missing = [name for name, p in zip(group.names, group.tensors, strict=True) if p.grad is None]
         if missing:
             raise GraphError(
-                f"step: {', '.join(missing)} has no gradient: backward has not reached it.\n"
+                f"step: {', '.join(missing)} {'have' if len(missing) > 1 else 'has'} no gradient: backward has not "
+                f"reached {'them' if len(missing) > 1 else 'it'}.\n"
                 "  Call backward first; leave what the loss does not depend on out of the optimizer."
             )
         return [untracked_value(p.grad) for p in group.tensors]
