@@ -441,3 +441,55 @@ def test_missing_cupy_names_its_extra():
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert 'pip install "pullback[cuda12]"' in found
     assert "pullback doctor" in found
+
+
+@pytest.mark.usefixtures("quick_code")
+def test_a_storm_of_traces_warns_once_and_names_the_argument(monkeypatch):
+    monkeypatch.setattr("pullback.compile.jit.STORM", 4)
+    monkeypatch.setattr("pullback.compile.recompilation.STORM", 4)
+    f = pb.jit(lambda x, p: x * 2.0 + p["w"])
+    with pytest.warns(RuntimeWarning, match=r"<lambda> was traced 4 times.*argument\[1\]\['w'\]") as caught:
+        [f(np.ones(()), {"w": np.ones(n)}) for n in range(1, 8)]
+    assert len(caught) == 1
+    assert "Pad it to a few sizes" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+STORMS = {
+    "static": (lambda: pb.jit(lambda x, n: x * n, static_argnums=1), lambda n: (np.ones(2), n), "static values"),
+    "structure": (lambda: pb.jit(lambda xs: sum(xs)), lambda n: ([np.ones(2)] * n,), "structures"),
+    "dtype": (
+        lambda: pb.jit(lambda x: x * 2),
+        lambda n: (np.ones(2, ["f4", "f8", "i4", "i8", "i2", "u1", "u2"][n]),), "one dtype",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick_code")
+@pytest.mark.parametrize("name", STORMS)
+def test_a_storm_says_what_changes(name, monkeypatch):
+    monkeypatch.setattr("pullback.compile.jit.STORM", 4)
+    make, arguments, message = STORMS[name]
+    f = make()
+    with pytest.warns(RuntimeWarning, match=message):
+        [f(*arguments(n)) for n in range(1, 5)]
+
+
+@pytest.mark.usefixtures("quick_code")
+def test_traces_and_fallbacks_are_logged(caplog, monkeypatch):
+    with caplog.at_level("DEBUG", logger="pullback"):
+        pb.jit(lambda x: x * 2.0)(np.ones(3))
+    assert "jit: <lambda> is traced for float64[3]: 1 times so far" in caplog.text
+    monkeypatch.setattr("pullback.compile.specialization.make_runner", lambda *args: numpy_runner(*args))
+    with caplog.at_level("INFO", logger="pullback"):
+        form = pb.jit(lambda x: x * 3.0)
+        form(np.ones(3))
+        with pytest.raises(errors.ArgumentError, match="runs on NumPy, and there is no native code"):
+            form.lower(np.ones(3)).explain()
+    assert "runs on NumPy, op by op" in caplog.text
+
+
+def numpy_runner(program, options, lines):
+    from pullback.compile.numpy_runner import NumpyRunner
+
+    return NumpyRunner(program, options.donated)

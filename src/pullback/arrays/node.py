@@ -8,6 +8,7 @@ import linecache
 import os
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
@@ -323,6 +324,13 @@ def user_line(frame: FrameType) -> tuple[CodeType, int]:
     """The innermost line of the user's code, as code and instruction."""
     frame = user_frame(frame)
     return frame.f_code, frame.f_lasti
+
+
+def warn_at_user_line(message: str) -> None:
+    """A RuntimeWarning that shows the user's line, however deep in the package it is found out."""
+    frame = user_frame(sys._getframe(1))
+    name = str(frame.f_globals.get("__name__", ""))
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name)
 
 
 def set_call_site(node: Node, frame: FrameType) -> None:

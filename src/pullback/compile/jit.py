@@ -16,6 +16,7 @@ from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
 from ..settings import modes
+from .recompilation import STORM, ArgumentKind, warn_of_storm
 from .specialization import Specialization, ambient_memory_limit
 from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import flatten_into, plan_arguments, static_key
@@ -118,6 +119,7 @@ class Jitted:
         self.entries: dict[Any, list[Specialization]] = {}
         self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
+        self.traces = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
@@ -163,7 +165,7 @@ class Jitted:
         self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
     ) -> Specialization:  # fmt: skip
         """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
-        key = (
+        key = ArgumentKind(
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
@@ -177,11 +179,19 @@ class Jitted:
             changed = [e for e in known if e.after is not e.closure and e.after.is_unchanged()]
             entry = Specialization(self, static, structure, values, donated)
             entry.check_self_changes(changed)
+            self._count_trace(entry, key)
         self.entries.pop(key, None)  # keep the most recently used last
         self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
         if len(self.entries) > _KINDS:
             del self.entries[next(iter(self.entries))]
         return entry
+
+    def _count_trace(self, entry: Specialization, key: ArgumentKind) -> None:
+        """Tell of a trace, and warn where there are too many."""
+        self.traces += 1
+        _LOG.info("jit: %s is traced for %s: %d times so far", entry.name, ", ".join(map(str, key.specs)), self.traces)
+        if self.traces == STORM:
+            warn_of_storm(entry.name, [*self.entries, key])
 
     def _split_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
