@@ -3,7 +3,6 @@
 `PULLBACK_BROWSER` names the program if it is not found by itself. Messages are JSON that ends with a zero byte.
 """
 
-import fcntl
 import json
 import os
 import select
@@ -44,6 +43,8 @@ class Browser:
     @staticmethod
     def _far_pipe():
         """A pipe whose ends are out of the way of 3 and 4."""
+        import fcntl  # Windows has none
+
         ends = os.pipe()
         far = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in ends)
         for end in ends:

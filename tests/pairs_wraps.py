@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import copy
 import functools
+import io
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
@@ -253,6 +254,16 @@ def explained(f: Program, world: World) -> Program:
     return program
 
 
+def printed(f: Program, world: World) -> Program:
+    def program(x: Any) -> Any:
+        y = f(x)
+        with contextlib.redirect_stdout(io.StringIO()):
+            pb.debug.print("{}", y)
+        return y
+
+    return program
+
+
 @contextlib.contextmanager
 def recording_again() -> Iterator[None]:
     with pb.no_grad(), pb.enable_grad():
@@ -282,6 +293,8 @@ WRAPS = [
     Wrap("jit_check", apply(functools.partial(pb.jit, check=True)), compiled=True, like="jit"),
     Wrap("fuse", apply(pb.fuse), compiled=True, covers=("fuse",)),
     context("native", lambda: pb.native(False), "native", like="enable_grad"),
+    context("disable_jit", lambda: pb.disable_jit(), "disable_jit", like="enable_grad"),
+    Wrap("debug_print", printed, covers=("debug",)),
     checkpoint("checkpoint", "checkpoint"),
     checkpoint("checkpoint_verify", verify=True),
     checkpoint("checkpoint_nothing", "save_nothing", policy=pb.save_nothing, like="checkpoint"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import pullback as pb
 from pullback import cli
 from pullback.compile import cache as code
 from pullback.data import digits
@@ -143,6 +144,74 @@ def test_arguments_are_read_as_graphs_write_them():
     assert (a.shape, a.dtype, b.shape, b.dtype) == ((2, 3), np.float32, (), np.int64)
     assert (c.shape, c.dtype, d[0].shape, d[0].dtype) == ((4,), bool, (0,), np.complex64)
     assert (e, f) == ({"x": 1.0}, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "specs", "said"),
+    [
+        ("loss", "", ["loss(w, x, power=2.0, how='tanh') was given no arguments", "'w'", "--args"]),
+        ("step", "float32[3]", ["was given 1 argument", "'x'"]),
+        ("loss", "1 2 3 4 5", ["given 5 arguments: too many"]),
+        ("loss", SPECS + " 2.0 'nothing'", ["AttributeError", "nothing", "network.py:5"]),
+    ],
+)
+def test_compile_with_wrong_arguments_says_so(console, network, function, specs, said):
+    assert cli.main(["compile", f"{network}:{function}", "--args", specs], console) == 2
+    assert [word for word in said if word not in printed(console).replace("\n", "")] == []
+    assert "Traceback" not in printed(console)
+
+
+def test_compile_survives_a_file_that_fails(console, tmp_path):
+    (tmp_path / "broken.py").write_text("x = 1\nraise ValueError('no data')\n")
+    assert cli.main(["compile", f"{tmp_path / 'broken.py'}:f"], console) == 2
+    assert "ValueError: no data" in printed(console)
+    assert "broken.py:2" in printed(console).replace("\n", "")
+
+
+def test_ops_can_be_filtered_and_shows_all_columns(console):
+    assert cli.main(["ops", "sinh", "matmul"], console) == 0
+    rows = [line.split() for line in printed(console).splitlines()]
+    assert {"sinh", "asinh", "matmul"} <= {row[0] for row in rows if row}
+    assert "cos" not in {row[0] for row in rows if row}
+    heading = next(row for row in rows if row[:1] == ["op"])
+    assert heading == ["op", "family", "forward", "reverse", "batching", "kernel", "samples"]
+
+
+def test_doctor_names_every_extra_there_is(console):
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    named = {word for part in cli.COMPONENTS for word in part.extra.split(" or ") if word}
+    assert named == project["optional-dependencies"].keys() - {"all", "dev"}
+    assert cli.main(["doctor"], console) == 0
+    assert "to come" not in printed(console)
+
+
+def test_cache_names_the_functions(monkeypatch, tmp_path):
+    pytest.importorskip("llvmlite")
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+
+    def stretch_by_a_name(x):
+        return pb.sum(pb.tanh(x) * 3.25)
+
+    pb.jit(stretch_by_a_name)(np.ones(37))
+    (label,) = {f.label() for f in code.list_files()} - {""}
+    assert label == "stretch_by_a_name(float64[37])"
+    wide = Console(file=io.StringIO(), width=160)
+    assert cli.main(["cache"], wide) == 0
+    assert label in printed(wide)
+    (file,) = [f for f in code.list_files() if f.label()]
+    file.path.write_bytes(file.path.read_bytes()[:100])
+    assert file.label() in label, "a file that was cut short is no error"
+
+
+def test_labels_of_any_length_are_stored(monkeypatch, tmp_path):
+    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+    token = code.LABEL.set("é" * 1000)
+    try:
+        code.store("cd" * 32, b"code")
+    finally:
+        code.LABEL.reset(token)
+    assert code.fetch("cd" * 32) == b"code"
+    assert [f.label() for f in code.list_files()] == ["é" * 127]
 
 
 def test_cache_lists_and_clears(console, monkeypatch, tmp_path):

@@ -80,7 +80,7 @@ def empty(path):
 
 
 def another_form(path):
-    path.write_bytes(path.read_bytes().replace(b"form 1", b"form 0"))
+    path.write_bytes(path.read_bytes().replace(b"form 2", b"form 0"))
 
 
 @pytest.mark.parametrize("harm", [damage_middle, cut_short, empty, another_form])

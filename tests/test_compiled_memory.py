@@ -8,10 +8,11 @@ from test_random_graphs import roles
 
 import pullback as pb
 from pullback.arrays.trees import flatten
+from pullback.compile.cpu import target
 from pullback.compile.cpu.runtime import link
 from pullback.compile.cpu.target import cpu_target
 from pullback.compile.loop_ir import Host, Kernel, Product
-from pullback.compile.schedule import division
+from pullback.compile.schedule import division, rematerialize
 from pullback.compile.schedule.arena import plan_arena
 from pullback.compile.schedule.cost import estimate_nanoseconds
 from pullback.compile.schedule.recompute_recipes import StepUsage
@@ -415,8 +416,8 @@ def test_loops_are_left_as_they_are():
 
 
 def test_programs_that_the_array_library_runs_have_no_budget(monkeypatch):
-    monkeypatch.setattr("pullback.compile.cpu.target.has_llvm", lambda: False)
-    monkeypatch.setattr("pullback.compile.cpu.target.warn_without_llvm", lambda: None)
+    monkeypatch.setattr(target, "has_llvm", lambda: False)
+    monkeypatch.setattr(target, "warn_without_llvm", lambda: None)
     assert same(pb.jit(pb.grad(loss(pb.checkpoint)))(W, X), pb.grad(PLAIN)(W, X))
     with pytest.raises(MemoryBudgetError, match="falls back to NumPy"):
         pb.jit(PLAIN, memory_budget="1 MiB")(W, X)
@@ -483,7 +484,7 @@ def test_every_value_is_written_before_it_is_read(part):
 
 @pytest.mark.parametrize("given_away", [False, True])
 def test_random_programs_within_budgets(given_away, monkeypatch):
-    monkeypatch.setattr("pullback.compile.schedule.rematerialize.MIN_EVICTED_BYTES", 1)
+    monkeypatch.setattr(rematerialize, "MIN_EVICTED_BYTES", 1)
     monkeypatch.setattr(link, "EFFORT", ((), 0))
     met = 0
     for seed in range(20 * given_away, 20 * given_away + 20):

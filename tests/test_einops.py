@@ -1,5 +1,10 @@
 """Patterns of named axes: rearranging, reducing and repeating, against plain NumPy."""
 
+import gc
+import importlib
+import sys
+import types
+
 import numpy as np
 import pytest
 
@@ -74,3 +79,80 @@ def test_a_list_of_arrays_is_stacked_and_batches_work():
 def test_refusals_say_what_is_wrong(call, words):
     with pytest.raises(pb.errors.PullbackError, match=words):
         call()
+
+
+class StubBackend:
+    """What einops asks every backend for, as its base class has it."""
+
+    def shape(self, x):
+        return x.shape
+
+    def reshape(self, x, shape):
+        return x.reshape(shape)
+
+    def reduce(self, x, operation, axes):
+        return getattr(x, operation)(axis=axes)
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """Our backend for einops, over its base class or a stub of it, found as einops finds it."""
+    try:
+        base = importlib.import_module("einops._backends").AbstractBackend
+    except ModuleNotFoundError:
+        base = StubBackend
+        monkeypatch.setitem(sys.modules, "einops._backends", types.SimpleNamespace(AbstractBackend=base))
+        monkeypatch.setitem(sys.modules, "einops", types.SimpleNamespace())
+        pb.interop.einops._make_backend.cache_clear()
+    pb.interop.einops.register()
+    pb.interop.einops.register()
+    gc.collect()
+    (found,) = [c for c in base.__subclasses__() if c.framework_name == "pullback"]
+    yield found()
+    if base is StubBackend:
+        pb.interop.einops._make_backend.cache_clear()
+
+
+def test_the_backend_for_einops_computes_and_differentiates(backend):
+    x = pb.tensor(X, requires_grad=True)
+    assert backend.is_appropriate_type(x)
+    assert not backend.is_appropriate_type(X)
+    assert backend.is_float_type(x)
+    assert not backend.is_float_type(pb.arange(3))
+    np.testing.assert_array_equal(backend.to_numpy(backend.from_numpy(X)), X)
+    np.testing.assert_array_equal(backend.arange(2, 5), np.arange(2, 5))
+    np.testing.assert_array_equal(backend.stack_on_zeroth_dimension([x, x]).detach(), np.stack([X, X]))
+    np.testing.assert_array_equal(backend.add_axis(x, 1).detach(), X[:, None])
+    np.testing.assert_array_equal(backend.tile(x, (1, 2, 1)).detach(), np.tile(X, (1, 2, 1)))
+    np.testing.assert_allclose(backend.einsum("abc,abc->a", x, x).detach(), np.einsum("abc,abc->a", X, X))
+
+    def f(x):  # as einops rearranges and reduces: "a (b two) c -> c b"
+        return backend.reduce(backend.transpose(backend.reshape(x, (2, 3, 2, 3)), (3, 1, 0, 2)), "mean", (2, 3)) ** 2
+
+    expected = X.reshape(2, 3, 2, 3).mean(axis=(0, 2)).T ** 2
+    np.testing.assert_allclose(f(x).detach(), expected)
+    np.testing.assert_allclose(pb.jit(f)(X), expected)
+    assert bool(pb.gradcheck(f, X))
+
+
+def test_the_real_einops_takes_tensors_after_registration():
+    einops = pytest.importorskip("einops")
+    pb.interop.einops.register()
+    x = pb.tensor(X, requires_grad=True)
+    for f, expected in [
+        (lambda x: einops.rearrange(x, "a (b d) c -> a d b c", d=2), X.reshape(2, 3, 2, 3).transpose(0, 2, 1, 3)),
+        (lambda x: einops.reduce(x, "a b c -> c", "mean"), X.mean(axis=(0, 1))),
+        (lambda x: einops.repeat(x, "a b c -> a b c k", k=2), np.repeat(X[..., None], 2, -1)),
+        (lambda x: einops.einsum(x, x, "a b c, a b c -> a"), np.einsum("abc,abc->a", X, X)),
+    ]:
+        np.testing.assert_allclose(f(x).detach(), expected)
+        np.testing.assert_allclose(pb.jit(f)(x.detach()).numpy(), expected)
+        assert bool(pb.gradcheck(lambda x, f=f: f(x) ** 2, X))
+
+
+def test_registration_without_einops_says_what_to_install(monkeypatch):
+    pb.interop.einops._make_backend.cache_clear()
+    monkeypatch.setitem(sys.modules, "einops._backends", None)
+    monkeypatch.setitem(sys.modules, "einops", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install einops.*pb\.einops"):
+        pb.interop.einops.register()

@@ -567,3 +567,24 @@ def test_nodes_carry_the_line_of_the_caller():
     x = pb.tensor(normal(3, 4), requires_grad=True)
     y = pb.nn.layer_norm(x)  # this line
     assert "this line" in y.node.where()
+
+
+SELECTIONS = {
+    "relu6": lambda x: pb.nn.relu6(pb.log(x)),
+    "hardtanh": lambda x: pb.nn.hardtanh(pb.log(x)),
+    "hardshrink": lambda x: pb.nn.hardshrink(pb.sqrt(x)),
+    "threshold": lambda x: pb.nn.threshold(pb.log(x), -1.0, 0.0),
+    "nll_loss": lambda x: pb.nn.nll_loss(pb.log(x), np.array([-100, 1]), reduction="sum"),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_what_a_selection_did_not_take_stays_out_of_gradients(name):
+    """The slopes of the logarithm and of the root at zero are infinite, where each of these has slope 0."""
+    x = pb.tensor([[0.0, 0.0], [0.0, 2.0]], requires_grad=True)
+    if name == "nll_loss":
+        x = pb.tensor([[0.0, 0.0], [1.0, 2.0]], requires_grad=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        SELECTIONS[name](x).sum().backward()
+    assert (x.grad.numpy()[0] == 0).all()
+    assert np.isfinite(x.grad.numpy()).all()

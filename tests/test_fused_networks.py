@@ -9,12 +9,13 @@ import pullback as pb
 pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.usefixtures("quick_code")
 
-#: Those with no native form: ops of their own, views, what draws numbers without a key, loops over time with checks.
+#: Those with no native form: ops of their own, views, selections, what draws numbers without a key, loops over time.
 ONE_BY_ONE = {
     "relu", "sigmoid", "tanh", "one_hot", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout",
     "alpha_dropout", "feature_alpha_dropout", "drop_path", "gumbel_softmax", "spectral_norm", "embedding_bag", "fold",
     "unfold", "pixel_shuffle", "pixel_unshuffle", "ctc_loss", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "alibi_bias", "sinusoidal_positions",
+    "relu6", "hardtanh", "hardsigmoid", "hardshrink", "threshold", "nll_loss",
 }  # fmt: skip
 
 

@@ -16,15 +16,16 @@ from pullback.ops import load_all_ops
 ROOT = Path(pullback.__file__).parent
 #: From the top down: each line may import from the lines above it and from itself.
 LAYERS = [
-    ["public_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"], ["tape"],
-    ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"], ["tools"],
-    ["interop"],
+    ["public_names", "foreign_names"], ["errors"], ["instrument"], ["settings"], ["arrays"], ["ops"], ["program"],
+    ["tape"], ["transforms"], ["checkpoint"], ["implicit"], ["graph"], ["compile"], ["saving"], ["nn"], ["optim"],
+    ["tools"], ["interop"],
     ["data", "demo", "cli", "__init__"],
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 #: Packages that may be missing, or are too slow to come with us: the only ones to be imported inside a function.
 OPTIONAL = {
-    "cupy", "cupyx", "graphviz", "jax", "llvmlite", "ml_dtypes", "mpi4py", "mpmath", "optree", "rich", "scipy", "torch",
+    "cupy", "cupyx", "einops", "jax", "llvmlite", "ml_dtypes", "mpmath", "optree", "rich",
+    "scipy", "torch",
 }  # fmt: skip
 #: What `import pullback` may load beside the standard library.
 AT_ONCE = {"numpy", "pullback"}

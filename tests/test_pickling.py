@@ -101,7 +101,7 @@ def test_functions_made_of_functions_look_and_bind_like_functions():
     gradient = pb.grad(loss)
     assert (gradient.__name__, gradient.__wrapped__, gradient.__doc__) == ("loss", loss, loss.__doc__)
     assert inspect.signature(gradient) == inspect.signature(loss)
-    assert repr(gradient) == "<grad of loss>"
+    assert repr(gradient) == "<gradient of loss with respect to x>"
     model = Model(2.0)
     np.testing.assert_allclose(model.value(X), 2.0 * np.sum(wave(X)))
     np.testing.assert_allclose(Model.along(X, model), 2.0 * slope(X))

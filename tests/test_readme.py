@@ -8,11 +8,17 @@ import runpy
 from pathlib import Path
 
 import pytest
+from pages import read_picture
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXPECTED = re.compile(r"  # -> (.*)$", re.MULTILINE)
-PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if BLOCK.search(path.read_text()))
+PAGES = sorted(
+    path
+    for folder in ("docs", "docs/tutorial")
+    for path in (ROOT / folder).glob("*.md")
+    if BLOCK.search(path.read_text())
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: Settings for examples that take longer by default than a test should.
 SMALLER: dict[str, dict[str, int]] = {
@@ -66,5 +72,33 @@ def test_examples_run(example, capsys, monkeypatch):
 
 
 def test_readme_links_lead_somewhere():
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    targets = re.findall(r"(?:\]\(|src=\"|href=\")(?!https?:)([^)#\"]+)", (ROOT / "README.md").read_text())
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_links_of_pages_lead_somewhere():
+    """The build of the docs checks anchors too; this finds a page that is gone in a second."""
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorial").glob("*.md")]
+    links = [(page, target) for page in pages for target in re.findall(r"\]\(([\w./-]+\.md)", page.read_text())]
+    assert len(links) > 100
+    assert [(page.name, target) for page, target in links if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("words", ["tutorial", "recompile", "gradient clipping", "backprop", "mixed precision"])
+def test_words_that_people_search_for_are_in_the_docs(words):
+    assert any(words in page.read_text().lower() for page in (ROOT / "docs").rglob("*.md"))
+
+
+def test_chapters_of_the_tutorial_are_short():
+    chapters = sorted((ROOT / "docs" / "tutorial").glob("[0-9]*.md"))
+    assert len(chapters) == 10
+    assert [page.name for page in chapters if len(page.read_text().splitlines()) > 80] == []
+
+
+def test_the_figure_of_the_readme_shows_the_measured_tables(monkeypatch):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    import charts
+
+    assert charts.FIGURE.read_text() == charts.standalone("step-times"), "run python docs/_extensions/charts.py"
+    read_picture(charts.standalone("step-times"))

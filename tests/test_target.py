@@ -143,4 +143,4 @@ def test_only_the_table_of_targets_names_a_machine():
         imported = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
         named = {part for n in imported for part in (n.module or "").split(".")}
         assert "cpu" not in named, path
-        assert "targets" not in named or inside in (("jit.py",), ("native_form.py",)), path
+        assert "targets" not in named or inside in (("specialization.py",), ("native_form.py",)), path

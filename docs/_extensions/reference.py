@@ -1,12 +1,14 @@
-"""Two Sphinx directives: `public-names` documents `pullback.__all__`, `op-table` lists the op records.
+"""The API reference: a page for each part of the package, written by the build, and the directive `op-table`.
 
-Docstrings are read as Markdown, like the pages. Nothing is listed by hand, so nothing can be forgotten.
+Docstrings are read as Markdown, like the pages. No name is listed by hand, so none can be forgotten.
 """
 
 import inspect
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -19,10 +21,55 @@ import pullback
 from pullback.checkpoint.recompute.save_policies import SavePolicy
 from pullback.cli import op_rows
 
+#: The pages by file name: the title, and the sections of names on it by the ends of their titles.
+PAGES = {
+    "tensors": ("Tensors, dtypes, creating arrays", r"Arrays|Tape|Dtypes|Constants|Ops: (creation|dtype_info)"),
+    "elementwise": ("Elementwise functions", r"Ops: elementwise"),
+    "shapes": ("Shapes, joining, splitting", r"Ops: shape"),
+    "indexing": ("Indexing, sorting, searching", r"Ops: (index|order)"),
+    "reductions": ("Reductions and products", r"Ops: (reduce|contract|window|functions)"),
+    "linalg": ("Linear algebra: pb.linalg", r"Ops: linalg"),
+    "fft": ("Fourier transforms: pb.fft", r"Ops: fft"),
+    "special": ("Special functions: pb.special", r"Special"),
+    "random": ("Random numbers: pb.random", r"Random"),
+    "rules": ("Custom rules, control flow, tapes", r"Transforms: (custom|control|gradient_tape|stage|debug)"),
+    "transforms": ("Transforms: grad, jvp, vmap, hessian", r"Transforms: .*"),
+    "compile": ("Compiling and programs: pb.jit, pb.Graph", r"Compile|Graph|Program|Settings|Ops: fusion"),
+    "memory": ("Checkpoints and memory", r"Checkpoint"),
+    "implicit": ("Equations: pb.implicit", r"Implicit: .*"),
+    "nn-layers": ("Networks: modules and layers", r"Networks: (layers|module|parameter).*"),
+    "nn-layers-losses": ("Networks: losses as modules", r"Networks: losses as layers"),
+    "nn-layers-pooling": ("Networks: pooling as modules", r"Networks: pooling as layers"),
+    "nn-layers-functions": ("Networks: activations and other functions as modules", r"Networks: functions as layers"),
+    "nn-losses": ("Networks: losses", r"Networks: losses"),
+    "nn-images": ("Networks: convolutions, pooling, images", r"Networks: (convolution|pooling|image)"),
+    "nn-functions": ("Networks: other functions of pb.nn", r"Networks: (?!init).*"),
+    "nn-init": ("Networks: initialization, pb.nn.init", r"Networks: init"),
+    "optim": ("Optimizers: pb.optim", r"Optim: (algorithms|stateful)"),
+    "optim-rules": ("Optimizers: rules around rules", r"Optim: (?!schedules).*"),
+    "optim-schedules": ("Learning rate schedules: pb.optim.schedules", r"Optim: schedules"),
+    "errors": ("Errors", r"Errors"),
+    "tools": ("Saving, tools, interoperability", r".*"),
+}
 
-class PublicNames(SphinxDirective):
-    def run(self) -> list[nodes.Node]:
-        return self.parse_text_to_nodes("\n\n".join(sections()), allow_section_headings=True)
+
+def write_pages(app: Sphinx) -> None:
+    """Write the pages of the reference beside `api.md`, and touch only those that changed."""
+    folder = Path(app.srcdir) / "api"
+    folder.mkdir(exist_ok=True)
+    for page, text in pages().items():
+        path = folder / f"{page}.md"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of each page; a section is on the first page that wants it."""
+    texts = {page: [f"# {title}"] for page, (title, _) in PAGES.items()}
+    for heading, entries in sections():
+        page = next(page for page, (_, wanted) in PAGES.items() if re.fullmatch(wanted, heading))
+        texts[page] += [f"## {heading.rpartition(': ')[2].replace('_', ' ').capitalize()}", *entries]
+    return {page: "\n\n".join(text) + "\n" for page, text in texts.items()}
 
 
 class OpTable(SphinxDirective):
@@ -32,8 +79,8 @@ class OpTable(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def sections() -> Iterator[str]:
-    """One Markdown section per part of the package, the ops by subject; a name of no known kind stops the build."""
+def sections() -> Iterator[tuple[str, list[str]]]:
+    """Headings with their entries, the ops by subject; a name of no known kind stops the build."""
     public = {f"pullback.{name}": getattr(pullback, name) for name in pullback.__all__}
     public |= {f"pullback.errors.{name}": getattr(pullback.errors, name) for name in pullback.errors.__all__}
     for part in (pullback.einops, pullback.implicit):
@@ -57,8 +104,7 @@ def sections() -> Iterator[str]:
         }  # no aliases
     names = sorted((title(name, thing), name) for name, thing in public.items() if not isinstance(thing, ModuleType))
     for heading, group in itertools.groupby(names, key=lambda pair: pair[0]):
-        yield f"## {heading}"
-        yield from (entry(name, public[name]) for _, name in group)
+        yield heading, [entry(name, public[name], public) for _, name in group]
 
 
 def title(name: str, thing: object) -> str:
@@ -72,7 +118,7 @@ def title(name: str, thing: object) -> str:
     if isinstance(thing, float) or thing is None:
         return "Constants"
     if name.startswith("pullback.nn."):
-        return f"Networks: {thing.__module__.split('.')[2]}"
+        return f"Networks: {networks_section(name, thing.__module__.split('.')[2:])}"
     if hasattr(thing, "op"):
         return f"Ops: {thing.op.family}"
     if callable(thing):
@@ -85,11 +131,20 @@ def title(name: str, thing: object) -> str:
     raise ExtensionError(f"{name} is public, but the reference does not know how to document {type(thing)}.")
 
 
+def networks_section(name: str, module: list[str]) -> str:
+    """Layers that are functions with their settings are on pages by their kind."""
+    if "function_layers" not in module:
+        return module[0]
+    if "Pool" in name:
+        return "pooling as layers"
+    return "losses as layers" if name.endswith("Loss") else "functions as layers"
+
+
 def is_error(thing: object) -> bool:
     return inspect.isclass(thing) and issubclass(thing, BaseException)
 
 
-def entry(name: str, thing: object) -> str:
+def entry(name: str, thing: object, public: dict[str, object]) -> str:
     """The docstring under its signature, as a Markdown block that Sphinx indexes and links."""
     if isinstance(thing, np.dtype):
         return block("py:data", name, f"NumPy's dtype `{thing.name}`.")
@@ -108,17 +163,22 @@ def entry(name: str, thing: object) -> str:
     if is_error(thing):
         return block("py:exception", name, markdown(thing))
     if inspect.isclass(thing):
-        return block("py:class", f"{name}{signature(thing)}", "\n\n".join([markdown(thing), *members(thing)]))
+        bases = [n for base in thing.__mro__[1:] for n, other in public.items() if other is base]
+        inherited = [f"Has all that {{py:class}}`{bases[0]}` has."] if bases else []
+        return block("py:class", f"{name}{signature(thing)}",
+                     "\n\n".join([markdown(thing), *inherited, *members(thing, public)]))  # fmt: skip
     return block("py:function", f"{name}{signature(thing)}", markdown(thing))
 
 
-def members(cls: type) -> Iterator[str]:
-    """The public methods and properties with docstrings, in source order."""
-    own = [base for base in cls.__mro__ if base.__module__.startswith("pullback")]
-    for name in dict.fromkeys(name for base in own for name in vars(base)):
+def members(cls: type, public: dict[str, object]) -> Iterator[str]:
+    """Public methods and properties with docstrings, in source order, without those of a public base."""
+    documented = {id(thing) for thing in public.values() if inspect.isclass(thing)}
+    own = itertools.takewhile(lambda base: base is cls or id(base) not in documented, cls.__mro__)
+    for name in dict.fromkeys(n for base in own if base.__module__.startswith("pullback") for n in vars(base)):
         member = inspect.getattr_static(cls, name)
-        if name.startswith("_") or not inspect.getdoc(member):
-            continue
+        described = inspect.isroutine(member) or isinstance(member, (property, cached_property))
+        if name.startswith("_") or not described or not inspect.getdoc(member):
+            continue  # a plain value would bring the docstring of its type
         kind = "py:method" if inspect.isroutine(member) else "py:attribute"
         yield block(kind, f"{name}{signature(member, bound=True)}", markdown(member), fence=4)
 
@@ -144,6 +204,6 @@ def signature(thing: object, bound: bool = False) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("public-names", PublicNames)
+    app.connect("builder-inited", write_pages)
     app.add_directive("op-table", OpTable)
     return {"parallel_read_safe": True}

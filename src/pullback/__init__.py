@@ -29,7 +29,7 @@ del backward, checkpoint, operators
 
 @cache
 def _public_names() -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    return load_on_access("pullback")
+    return load_on_access("pullback", "")
 
 
 def __getattr__(name: str) -> Any:

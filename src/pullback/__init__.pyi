@@ -4,8 +4,10 @@
 # ruff: noqa: I001
 from typing import Any
 
-from . import errors as errors, implicit as implicit, interop as interop, nn as nn, optim as optim, tools as tools
-from .arrays import dtypes as dtypes
+from . import (
+    data as data, errors as errors, implicit as implicit, interop as interop, nn as nn, optim as optim, tools as tools,
+)
+from .arrays import dtypes as dtypes, tree as tree
 from .arrays.dtypes import (
     bool_ as bool_, complex128 as complex128, complex64 as complex64, float16 as float16, float32 as float32,
     float64 as float64, int16 as int16, int32 as int32, int64 as int64, int8 as int8, uint16 as uint16,
@@ -25,6 +27,7 @@ from .checkpoint.recompute.save_policies import (
     offload_named as offload_named, save_contractions as save_contractions, save_everything as save_everything,
     save_named as save_named, save_nothing as save_nothing,
 )
+from .compile.disable import disable_jit as disable_jit
 from .compile.explain import explain as explain
 from .compile.jit import jit as jit
 from .compile.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
@@ -115,6 +118,7 @@ from .ops.order.sorting import (
     unique_values as unique_values,
 )
 from .ops.protocol import register_numpy as register_numpy
+from .ops.protocol.elements import histogram as histogram
 from .ops.reduce.calculus import (
     diff as diff, ediff1d as ediff1d, gradient as gradient, interp as interp, unwrap as unwrap,
 )
@@ -149,6 +153,7 @@ from .ops.shape.edit import (
     append as append, cartesian_prod as cartesian_prod, combinations as combinations, delete as delete,
     insert as insert, resize as resize, trim_zeros as trim_zeros,
 )
+from .ops.shape.ravel_tree import ravel_pytree as ravel_pytree
 from .ops.shape.reshaping import (
     broadcast_to as broadcast_to, expand_dims as expand_dims, matrix_transpose as matrix_transpose,
     moveaxis as moveaxis, permute_dims as permute_dims, reshape as reshape, squeeze as squeeze,
@@ -177,6 +182,7 @@ from .tools import memory as memory
 from .tools.certify.report import Certificate as Certificate
 from .tools.certify.run import certify as certify
 from .tools.gradcheck import CheckReport as CheckReport, gradcheck as gradcheck, gradgradcheck as gradgradcheck
+from .transforms import debug as debug
 from .transforms.control.associative_scan import associative_scan as associative_scan
 from .transforms.control.branches_and_loops import (
     cond as cond, fori_loop as fori_loop, switch as switch, while_loop as while_loop,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -21,6 +21,9 @@ from rich.table import Table
 
 from pullback import __version__, demo
 from pullback.compile import cache
+from pullback.compile.cpu.runtime.entry import is_abi_supported
+from pullback.compile.cpu.runtime.link import vector_bytes
+from pullback.compile.threads import get_num_threads
 from pullback.errors import ArgumentError, PullbackError
 from pullback.ops import load_all_ops
 from pullback.tools.certify import DTYPES, certify_ops
@@ -54,7 +57,8 @@ def build_parser() -> argparse.ArgumentParser:
         return parser
 
     add("doctor", run_doctor, "what is installed and found, and what each part enables")
-    add("ops", list_ops, "the table of ops and what each supports")
+    ops_parser = add("ops", list_ops, "the table of ops and what each supports")
+    ops_parser.add_argument("names", nargs="*", metavar="name", help="only ops whose name contains one of these")
 
     demo_parser = add("demo", run_demo, "train a small CNN on handwritten digits, by tape and compiled")
     demo_parser.add_argument("--steps", type=positive_int, default=500, help="training steps (%(default)s)")
@@ -110,12 +114,14 @@ def run_demo(console: Console, chosen: argparse.Namespace) -> int:
     return 0
 
 
-def list_ops(console: Console, _: argparse.Namespace) -> int:
+def list_ops(console: Console, chosen: argparse.Namespace) -> int:
     heading, *rows = op_rows()
+    rows = [row for row in rows if not chosen.names or any(name in row[0] for name in chosen.names)]
     legend = "-: the result carries no derivative, or there is no kernel"
     table = Table(*heading, title=f"{len(rows)} ops", caption=legend, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in table.columns:
         column.no_wrap = column.header != "reverse"
+        column.min_width = len(str(column.header))  # a narrow terminal folds the names, and shows every column
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -146,8 +152,19 @@ def show_compile_stage(console: Console, chosen: argparse.Namespace) -> int:
     except PullbackError as error:
         console.print(str(error), markup=False, highlight=False)
         return 2
+    except Exception as error:  # the user's file or function failed in its own way
+        console.print(describe_failure(error), markup=False, highlight=False, soft_wrap=True)
+        return 2
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def describe_failure(error: Exception) -> str:
+    """An error of the user's code in two lines: what it says, and their last line on the way to it."""
+    package = str(Path(__file__).parent)
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<frozen"))]
+    where = f"\n  at {lines[-1].filename}:{lines[-1].lineno}: {lines[-1].line}" if lines else ""
+    return f"compile: {type(error).__name__}: {error}{where}"
 
 
 def manage_cache(console: Console, chosen: argparse.Namespace) -> int:
@@ -164,9 +181,10 @@ def manage_cache(console: Console, chosen: argparse.Namespace) -> int:
         console.print(f"Removed {gone.files} programs, {gone.nbytes:,} bytes.", highlight=False)
         return 0
     files, now = cache.list_files(), time.time()
-    table = Table("program", "bytes", "last used", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table("program", "bytes", "last used", "function", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for file in files:
-        table.add_row(file.path.stem[:12], f"{file.nbytes:,}", format_age(now - file.used))
+        label = escape(file.label() or "(shared by all)")
+        table.add_row(file.path.stem[:12], f"{file.nbytes:,}", format_age(now - file.used), label)
     if files:
         console.print(table)
     total = sum(f.nbytes for f in files)
@@ -214,7 +232,10 @@ def describe_blas() -> str:
 
 def describe_llvm() -> str:
     binding = import_module("llvmlite.binding")
-    return f"LLVM {'.'.join(map(str, binding.llvm_version_info))}, llvmlite {version('llvmlite')}"
+    found = f"LLVM {'.'.join(map(str, binding.llvm_version_info))}, llvmlite {version('llvmlite')}"
+    if not is_abi_supported():
+        return f"{found}, not used: native code needs 64 bits and a Python with the GIL"
+    return f"{found}, {binding.get_host_cpu_name()} with vectors of {vector_bytes()} bytes"
 
 
 def describe_cuda() -> str:
@@ -225,33 +246,29 @@ def describe_cuda() -> str:
     return f"CuPy {cupy.__version__}, CUDA {major}.{minor}, {', '.join(names)}"
 
 
-def describe_mpi() -> str:
-    # Asking for the library's name needs no running MPI, and starting one here could abort the process.
-    mpi4py = import_module("mpi4py")
-    mpi4py.rc.initialize = False
-    library = import_module("mpi4py.MPI").Get_library_version().strip("\0").splitlines()[0]
-    return f"{' '.join(library.split())}, mpi4py {mpi4py.__version__}"
+def describe_threads() -> str:
+    return f"{get_num_threads()} for compiled code"
 
 
-def describe_graphviz() -> str:
-    module = import_module("graphviz")
-    program = "dot found" if shutil.which("dot") else "but no dot program: install Graphviz itself to draw"
-    return f"{module.__version__}, {program}"
+def describe_cache() -> str:
+    place = cache.directory()
+    if place is None:
+        return "off"
+    return f"{place}" if (why := cache.why_refused(place)) is None else f"{place} is not used: {why}"
 
 
 COMPONENTS = (
     Component("Python", describe_python, "everything"),
     Component("NumPy", package_probe("numpy"), "arrays on the CPU"),
     Component("BLAS", describe_blas, "matrix products on the CPU"),
-    Component("SciPy", package_probe("scipy"), "special functions"),
+    Component("SciPy", package_probe("scipy"), "special functions, sparse Jacobians, optimizers"),
     Component("ml_dtypes", package_probe("ml_dtypes"), "bfloat16"),
-    Component("optree", package_probe("optree"), "trees of arrays (to come)"),
+    Component("optree", package_probe("optree"), "trees of arrays"),
+    Component("rich", package_probe("rich"), "this command, tables of reports"),
+    Component("LLVM", describe_llvm, "native code on the CPU (pb.jit)", extra="jit"),
+    Component("threads", describe_threads, "long loops of native code"),
+    Component("code cache", describe_cache, "native code from earlier runs"),
     Component("CUDA", describe_cuda, "arrays on an NVIDIA GPU", extra="cuda12 or cuda13"),
-    Component("LLVM", describe_llvm, "native code on the CPU", extra="jit"),
-    Component("MPI", describe_mpi, "many processes (to come)", extra="mpi"),
-    Component("safetensors", package_probe("safetensors"), "tensors on disk (to come)", extra="io"),
-    Component("matplotlib", package_probe("matplotlib"), "plots (to come)", extra="viz"),
-    Component("graphviz", describe_graphviz, "drawings of graphs (to come)", extra="viz"),
 )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache, reduce
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -28,15 +29,33 @@ class Home(NamedTuple):
         return getattr(__import__(self.module[depth:], within, None, (self.name,), depth), self.name)
 
 
+@cache
 def read_stub(package: str) -> dict[str, Home]:
     """Where each public name of a package lives."""
     module: Any = sys.modules[package]
-    text = module.__loader__.get_data(f"{module.__path__[0]}/__init__.pyi").decode()  # a loader reads zip files too
+    return _parse_stub(module, module.__path__[0])
+
+
+def _parse_stub(module: Any, folder: str) -> dict[str, Home]:
+    text = module.__loader__.get_data(f"{folder}/__init__.pyi").decode()  # a loader reads zip files too
     homes: dict[str, Home] = {}
     for statement in text.split("\nfrom ")[1:]:
         where, _, names = statement.partition(" import ")
         homes |= {name: Home(where, name) for name in re.findall(r"\bas (\w+)", names)}
     return homes | {alias: homes[name] for alias, name in re.findall(r"^(\w+) = (\w+)$", text, re.MULTILINE)}
+
+
+@cache
+def stub_names(package: Any, space: str) -> frozenset[str]:
+    """The public names of a namespace of the package, such as "nn", read without importing it where it has a stub."""
+    if not space:
+        return frozenset(read_stub(package.__name__))
+    home = read_stub(package.__name__).get(space)
+    try:
+        folder = "" if home is None else f"{home.module}.{home.name}".replace(".", "/").rstrip("/")
+        return frozenset(_parse_stub(package, package.__path__[0] + re.sub("/+", "/", folder)))
+    except OSError:
+        return frozenset(reduce(getattr, space.split("."), package).__all__)
 
 
 def import_public_names(package: str) -> None:
@@ -46,8 +65,10 @@ def import_public_names(package: str) -> None:
     vars(sys.modules[package]).update(loaded, __all__=sorted(homes))
 
 
-def load_on_access(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`: its public names, each imported when it is first read."""
+def load_on_access(package: str, place: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`: its public names, each imported when it is first read. `place` is what
+    users call the package, without `pb`.
+    """
     own = vars(sys.modules[package])
     homes = read_stub(package)
     # a function in a module of its own name: once that is loaded, it would be found in place of the function
@@ -57,7 +78,7 @@ def load_on_access(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
         if name == "__all__":
             return sorted(homes)
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise missing_name(place, name)
         found = own[name] = homes[name].load(package)
         return found
 
@@ -65,3 +86,72 @@ def load_on_access(package: str) -> tuple[Callable[[str], Any], Callable[[], lis
         return [*(name for name in own if name.startswith("__")), *homes]
 
     return load, list_names
+
+
+def missing_name(place: str, name: str) -> Exception:
+    """The error for a name that `place` lacks ("", "nn", "Tensor"), to be raised by its `__getattr__` or `__get__`. The
+    table of names known from elsewhere is read only now.
+    """
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__") in ("pullback", __name__):
+        frame = frame.f_back
+    if frame.f_code.co_filename.startswith("<frozen importlib"):  # an import statement asks before it imports a module
+        return AttributeError(name)
+    error: Exception = import_module("pullback.foreign_names").missing_name_error(place, name, frame)
+    return error
+
+
+def explain_missing_names(module: str, place: str) -> None:
+    """Let a public module explain names that it lacks and people know from elsewhere, and list the names that it has.
+    `place` is what users call it, without `pb`. Type checkers do not see a `__getattr__` set here, which would hide
+    misspellings from them.
+    """
+    namespace = vars(sys.modules[module])
+
+    def raise_missing(name: str) -> Any:
+        if f"{module}.{name}" in sys.modules:  # a module that was taken out; import statements look there next
+            raise AttributeError(name)
+        raise missing_name(place, name)
+
+    def list_names() -> list[str]:
+        return [*(name for name in namespace if name.startswith("__")), *namespace["__all__"]]
+
+    namespace["__getattr__"] = raise_missing
+    if "__all__" in namespace:
+        namespace["__dir__"] = list_names
+
+
+class MissingAttribute:
+    # An attribute that objects of other libraries have: reading it raises the AttributeError that explains it. One of
+    # these for each name leaves all other look-ups as they are, where a `__getattr__` would slow each one down. This is
+    # no docstring, which the attributes would seem to have.
+
+    __slots__ = ("name", "place")
+
+    def __init__(self, place: str, name: str) -> None:
+        self.place, self.name = place, name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        raise missing_name(self.place, self.name)
+
+
+def explain_missing_attributes(kind: type, place: str, names: str) -> None:
+    """Let objects of a class explain attributes that they lack and people know from elsewhere."""
+    for name in names.split():
+        setattr(kind, name, MissingAttribute(place, name))
+
+    kind.__dir__ = _dir_without_missing  # type: ignore[assignment]
+
+
+def _dir_without_missing(self: Any) -> Iterable[str]:
+    return [name for name in object.__dir__(self) if not _is_missing(self, name)]
+
+
+def _is_missing(thing: Any, name: str) -> bool:
+    found = next((vars(kind)[name] for kind in type(thing).__mro__ if name in vars(kind)), None)
+    return type(found) is MissingAttribute and name not in getattr(thing, "__dict__", ())
+
+
+def hide_module(package: str, name: str) -> None:
+    """Take a module that was just imported out of its package's attributes; import statements still find it."""
+    vars(sys.modules[package]).pop(name, None)

@@ -10,9 +10,13 @@ import numpy as np
 from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, to_host
 from .conversion_advice import advise_on_conversion, loses_derivative
+from .html_text import html_array
 from .node import Node, depends_on_running_call
 from .protect import read_only_view
 from .value import Value
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
@@ -29,7 +33,6 @@ class ConvertibleValue(Value):
         node: Node | None
 
         def note_numbers(self) -> None: ...
-        def detach(self) -> Any: ...
 
     def _require_untracked(self, what: str) -> None:
         if self.node is not None:
@@ -61,10 +64,11 @@ class ConvertibleValue(Value):
             raise self.conversion_error(what)
         return self.value
 
-    def numpy(self) -> Any:
+    def numpy(self) -> NDArray[Any]:
         """The values as a read-only NumPy array that shares memory; `.numpy().copy()` may be written to."""
         array = self._bare_array("numpy()")
-        return array.get() if device_of(array) != "cpu" else read_only_view(array)
+        found: NDArray[Any] = array.get() if device_of(array) != "cpu" else read_only_view(array)
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         array = self._bare_array("np.asarray")
@@ -146,9 +150,17 @@ class ConvertibleValue(Value):
         if not is_array(self.value):
             return f"tensor({self.value!r})"
         numbers = np.array2string(to_host(self.value), separator=", ", prefix="tensor(")
-        parts = [numbers, f"dtype={self.dtype}"]
-        if self.device != "cpu":
-            parts.append(f"device={self.device!r}")
+        return f"tensor({', '.join([numbers, f'dtype={self.dtype}', *self._describe_origin()])})"
+
+    def _repr_html_(self) -> str | None:
+        if not is_array(self.value):
+            return None  # a value of a transform: a notebook shows the text instead
+        title = f"tensor {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return html_array(", ".join([title, *self._describe_origin()]), self.value)
+
+    def _describe_origin(self) -> list[str]:
+        """Where the tensor is, unless on the CPU, and how it is part of a graph."""
+        parts = [] if self.device == "cpu" else [f"device={self.device!r}"]
         if self.node is not None:
             parts.append("requires_grad=True" if self.node.is_leaf else f"op={self.node.name}")
-        return f"tensor({', '.join(parts)})"
+        return parts

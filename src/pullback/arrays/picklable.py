@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
@@ -17,6 +18,10 @@ from ..errors import GraphError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+#: What some transforms return, in words.
+_NOUNS = {"grad": "gradient", "value_and_grad": "value and gradient", "elementwise_grad": "elementwise derivative"}
 
 
 class MakerCall(NamedTuple):
@@ -84,7 +89,32 @@ class Transformed(functools.partial):  # type: ignore[type-arg]
         return getattr(self.func, name)
 
     def __repr__(self) -> str:
-        return f"<{self.maker_call.maker.__name__} of {self.func.__name__}>"
+        return f"<{describe_call(self.maker_call, self.func)}>"
+
+
+def describe_function(f: Any) -> str:
+    """A function by its name; one that a transform made, by what it is."""
+    if isinstance(f, Transformed):
+        return f"({describe_call(f.maker_call, f.func)})"
+    return str(getattr(f, "__name__", type(f).__name__))
+
+
+def describe_call(call: MakerCall, made: Any) -> str:
+    """What a transform made of a function, in words: "gradient of loss with respect to w and b"."""
+    name = call.maker.__name__
+    text = f"{_NOUNS.get(name, name)} of {describe_function(getattr(made, '__wrapped__', made))}"
+    options = inspect.signature(call.maker).bind(*call.args, **call.kwargs)
+    options.apply_defaults()
+    if "argnums" not in options.arguments:
+        return text
+    try:
+        parameters = list(inspect.signature(made).parameters)
+    except (TypeError, ValueError):  # a function of C may have none
+        parameters = []
+    given = options.arguments["argnums"]
+    numbers = given if isinstance(given, (tuple, list)) else (given,)
+    known = [parameters[i] if -len(parameters) <= i < len(parameters) else f"argument {i}" for i in numbers]
+    return f"{text} with respect to {' and '.join(known) or 'nothing'}"
 
 
 @attach_maker.register(FunctionType)

@@ -12,16 +12,29 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from typing import BinaryIO
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 #: Bytes of growth besides arrays (code, buffers of libraries) that are not worth a trim.
 _SLACK = 4 << 20
 
 
+def is_portable() -> bool:
+    """Whether only what every system has is used: the variable `PULLBACK_PORTABLE` asks for that, which tests on one
+    system need to run what others run.
+    """
+    return os.environ.get("PULLBACK_PORTABLE", "0") not in ("", "0")
+
+
 @functools.cache
 def _find_malloc_trim() -> Callable[[int], int] | None:
     """glibc's `malloc_trim`, or None where the allocator has none (musl, macOS, Windows)."""
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or is_portable():
         return None
     try:
         found = ctypes.CDLL(None).malloc_trim
@@ -45,6 +58,13 @@ def release() -> bool:
     return trim is not None and bool(trim(0))
 
 
+def _open_status(name: str) -> BinaryIO:
+    """A file in which Linux describes this process; other systems have none."""
+    if is_portable():
+        raise FileNotFoundError(name)
+    return open(f"/proc/self/{name}", "rb")
+
+
 def resident() -> int:
     """The bytes of this process that are in memory now; 0 where the system does not say.
 
@@ -53,7 +73,7 @@ def resident() -> int:
     True
     """
     try:
-        with open("/proc/self/statm", "rb") as file:
+        with _open_status("statm") as file:
             return int(file.read().split()[1]) * _PAGE
     except OSError:
         return 0
@@ -67,11 +87,15 @@ def peak_resident() -> int:
     True
     """
     try:
-        with open("/proc/self/status", "rb") as file:
+        with _open_status("status") as file:
             lines = dict(line.split(b":", 1) for line in file)
         return int(lines[b"VmHWM"].split()[0]) << 10
     except (OSError, KeyError):
+        pass
+    if resource is None:
         return 0
+    # in bytes on macOS, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
 
 
 class ResidentMemoryWatch:

@@ -160,8 +160,7 @@ class Tensor(ConvertibleValue):
     def detach(self) -> Tensor:
         """The same value as a constant."""
         if self.is_traced:
-            constant: Tensor = Value.detach(self)  # type: ignore[attr-defined]
-            return constant
+            return Value.detach(self)
         out: Tensor = alias(self)
         out.node = None
         return out
@@ -300,7 +299,7 @@ def alias(x: Any) -> Any:
 
 def value_of(x: Tensor) -> Any:
     """The value that a tensor points at, without its graph; in a trace of `jit`, a symbol that stands for it."""
-    return Value.detach(x) if x.is_traced else x.value  # type: ignore[attr-defined]
+    return Value.detach(x) if x.is_traced else x.value
 
 
 def copy_variable(x: Tensor) -> Tensor:

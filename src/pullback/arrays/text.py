@@ -27,6 +27,16 @@ def format_bytes(nbytes: float) -> str:
     return f"{nbytes / scale:.1f} {unit}"
 
 
+def format_seconds(seconds: float) -> str:
+    """A duration with the unit that suits it.
+
+    >>> format_seconds(2.5), format_seconds(0.0123), format_seconds(4e-6)
+    ('2.5 s', '12.3 ms', '4 us')
+    """
+    unit, scale = next((u, s) for u, s in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 0.0)) if seconds >= s)
+    return f"{seconds / (scale or 1e-9):.3g} {unit}"
+
+
 def parse_bytes(size: Any, what: str, least: int = 1) -> int:
     """A number of bytes: a whole number, or a text such as "512 MiB" or "1.5 GB".
 

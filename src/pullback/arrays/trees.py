@@ -32,6 +32,11 @@ def _optree() -> Any:
     return optree
 
 
+def tree_package() -> tuple[Any, str]:
+    """The tree package, and the namespace in which classes are registered with it."""
+    return _optree(), _NAMESPACE
+
+
 def is_plain_leaf(tree: Any) -> bool:
     return type(tree) in _PLAIN_TYPES or isinstance(tree, Value)
 

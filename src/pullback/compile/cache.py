@@ -1,12 +1,14 @@
 """The disk cache of machine code: files in a private directory, shared by a user's processes.
 
-A file has a magic number, its key, a checksum and the code. One that is inconsistent (truncated, damaged, another's)
-counts as missing and is rewritten. Files are written under a temporary name and renamed, so that a reader finds all of
-a file or none; nothing is locked. Machine code is executed, so only what this user wrote is read.
+A file has a magic number, its key, a checksum, a label (the function it was compiled for) and the code. One that is
+inconsistent (truncated, damaged, another's) counts as missing and is rewritten. Files are written under a temporary
+name and renamed, so that a reader finds all of a file or none; nothing is locked. Machine code is executed, so only
+what this user wrote is read.
 """
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import os
 import sys
@@ -25,7 +27,11 @@ MAX_BYTES = 256 << 20
 _WRITES_BETWEEN_CHECKS = 256
 #: A file that was being written this many seconds ago belongs to a process that is gone.
 _ABANDONED_AFTER = 3600.0
-_MARK = b"pullback machine code, form 1\n"
+_MARK = b"pullback machine code, form 2\n"
+#: Where the label starts: after the mark, the key and the checksum; and the most bytes it has.
+_LABEL_START, _MAX_LABEL = len(_MARK) + 64, 255
+#: What is being compiled, as people know it.
+LABEL: contextvars.ContextVar[str] = contextvars.ContextVar("label", default="")
 _SUFFIX = ".code"
 _OFF = frozenset(("", "0", "off", "no", "false"))
 
@@ -36,6 +42,14 @@ class CachedFile(NamedTuple):
     path: Path
     nbytes: int
     used: float
+
+    def label(self) -> str:
+        """The function that the code was compiled for, as the file says; empty if it does not."""
+        with suppress(OSError, ValueError), open_regular_file(self.path, "cache") as file:
+            head = file.read(_LABEL_START + 1 + _MAX_LABEL)
+            if head.startswith(_MARK) and len(head) > _LABEL_START:
+                return head[_LABEL_START + 1 :][: head[_LABEL_START]].decode()
+        return ""
 
 
 class ClearReport(NamedTuple):
@@ -115,15 +129,17 @@ def fetch(key: str) -> bytes | None:
     return code
 
 
-def _wrap(key: str, code: bytes) -> bytes:
-    return _MARK + bytes.fromhex(key) + hashlib.sha256(bytes.fromhex(key) + code).digest() + code
+def _wrap(key: str, label: str, code: bytes) -> bytes:
+    text = label.encode()[:_MAX_LABEL].decode(errors="ignore").encode()  # no half a character
+    body = bytes([len(text)]) + text + code
+    return _MARK + bytes.fromhex(key) + hashlib.sha256(bytes.fromhex(key) + body).digest() + body
 
 
 def _unwrap(key: str, data: bytes) -> bytes | None:
     start = len(_MARK)
-    wanted, checksum, code = data[start : start + 32], data[start + 32 : start + 64], data[start + 64 :]
+    wanted, checksum, body = data[start : start + 32], data[start + 32 : _LABEL_START], data[_LABEL_START:]
     right = data.startswith(_MARK) and wanted == bytes.fromhex(key)
-    return code if right and checksum == hashlib.sha256(wanted + code).digest() else None
+    return body[1 + body[0] :] if right and checksum == hashlib.sha256(wanted + body).digest() else None
 
 
 def store(key: str, code: bytes) -> None:
@@ -135,7 +151,7 @@ def store(key: str, code: bytes) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if why_refused(place):
             return
-        _replace(place / (key + _SUFFIX), _wrap(key, code))
+        _replace(place / (key + _SUFFIX), _wrap(key, LABEL.get(), code))
     except OSError:
         return
     # keys are evenly distributed, so many short processes check as often as one long one

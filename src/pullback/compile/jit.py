@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from ..arrays.argument_checks import check_functions, short_repr
-from ..arrays.picklable import name_of
-from ..arrays.text import parse_bytes
+from ..arrays.html_text import html_block, html_table
+from ..arrays.picklable import describe_function, name_of
+from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
+from ..public_names import explain_missing_attributes
 from ..settings import modes
 from .recompilation import STORM, ArgumentKind, warn_of_storm
 from .specialization import Specialization, ambient_memory_limit
@@ -23,12 +25,36 @@ from .stage.arguments import flatten_into, plan_arguments, static_key
 from .stage.captures import native_spec
 from .target import Runner
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _ndarray = np.ndarray
 _LOG = logging.getLogger("pullback")
 #: The most compiled forms cached for one kind of arguments (a network in training and not), and kinds of arguments.
 _VARIANTS, _KINDS = 8, 256
 
 
+@overload
+def jit(
+    f: Callable[P, R],
+    *,
+    static_argnums: Any = ...,
+    static_argnames: Any = ...,
+    donate_argnums: Any = ...,
+    fast_math: bool = ...,
+    memory_budget: int | str | None = ...,
+    check: bool = ...,
+) -> Jitted[P, R]: ...
+@overload
+def jit(
+    f: None = None,
+    *,
+    static_argnums: Any = ...,
+    static_argnames: Any = ...,
+    donate_argnums: Any = ...,
+    fast_math: bool = ...,
+    memory_budget: int | str | None = ...,
+    check: bool = ...,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     f: Callable[..., Any] | None = None,
     *,
@@ -92,7 +118,7 @@ def _flag(given: Any, what: str) -> bool:
     return bool(given)
 
 
-class Jitted:
+class Jitted(Generic[P, R]):
     """A compiled function. Call it as the function itself; `lower` shows what it becomes."""
 
     #: Whether f may run op by op instead.
@@ -100,7 +126,7 @@ class Jitted:
 
     def __init__(
         self,
-        f: Callable[..., Any],
+        f: Callable[P, R],
         static: tuple[int, ...] = (),
         names: tuple[str, ...] = (),
         donated: tuple[int, ...] = (),
@@ -121,7 +147,7 @@ class Jitted:
         self.last: Specialization | None = None
         self.traces = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
         last = self.last
         if last is not None and not kwargs and last.plan is not None:
@@ -129,8 +155,28 @@ class Jitted:
             if flatten_into(args, last.plan, leaves) and last.closure.is_unchanged():
                 found = last.call_with_states(leaves) if last.states else last.direct(leaves)
                 if found is not None:
-                    return last.finish(found)
-        return self._call(args, kwargs)
+                    return last.finish(found)  # type: ignore[no-any-return]
+        return self._call(args, kwargs)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        forms = self._forms()
+        if not forms:
+            return f"<jit of {describe_function(self.f)}: not compiled yet>"
+        runners = dict.fromkeys(form.describe_runner() for form in forms)
+        count = f"{len(forms)} compiled form{'s' * (len(forms) > 1)}"
+        seconds = format_seconds(sum(form.seconds for form in forms))
+        return f"<jit of {describe_function(self.f)}: {count} in {seconds}, {' and '.join(runners)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (", ".join(map(str, form.argument_specs)), form.describe_runner(), format_seconds(form.seconds))
+            for form in self._forms()
+        ]
+        table = html_table(("arguments", "runs", "traced and compiled in"), rows, numbers=(2,)) if rows else ""
+        return html_block(repr(self).strip("<>"), table)
+
+    def _forms(self) -> list[Specialization]:
+        return [form for variants in list(self.entries.values()) for form in variants]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -155,7 +201,7 @@ class Jitted:
         found = entry.call_with_states(values) if entry.states else entry.direct(values)
         return unflatten(entry.structure, entry.run(values) if found is None else found)
 
-    def find(self, *args: Any, **kwargs: Any) -> Specialization:
+    def find(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form that a call with these arguments runs, made at most once."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
         values = [as_argument(x, self, args, kwargs) for x in leaves]
@@ -227,14 +273,17 @@ class Jitted:
                 args.insert(place, value)
         return self.f(*args, **named, **{n: v for n, v in static if isinstance(n, str)})
 
-    def make_alike(self, limit: int | None) -> Callable[[Callable[..., Any]], Jitted]:
+    def make_alike(self, limit: int | None) -> Callable[[Callable[..., Any]], Jitted[..., Any]]:
         """What compiles other functions with these options. It does not refer to this one, which its forms hold."""
         return functools.partial(Jitted, fast=self.fast, limit=limit, check=self.check)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Specialization:
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
         return Specialization(self, static, structure, [as_argument(x, self, args, kwargs) for x in leaves], donated)
+
+
+explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
 
 
 def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int]:

@@ -300,7 +300,8 @@ class Host:
             if not layout.size:
                 return np.empty(layout.shape, dtype)
             if layout.is_whole:
-                return flat_array(layout.buffer).reshape(layout.shape)
+                # a row of a stack has the other rows behind it
+                return flat_array(layout.buffer)[: layout.size].reshape(layout.shape)
             # a layout may be any strided part of its buffer
             strides = tuple(s * dtype.itemsize for s in layout.strides)
             return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)

@@ -22,7 +22,7 @@ from .targets import find_target, takes_arrays_of
 _LOG = logging.getLogger("pullback")
 
 
-class FusedSource(Jitted):
+class FusedSource(Jitted[..., Any]):
     """A fused function as what forms are compiled of: among the leaves of its arguments, `static` are settings."""
 
     is_optional = True

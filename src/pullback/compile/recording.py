@@ -33,7 +33,7 @@ from .target import ARRAYS, UNTRACKED
 if TYPE_CHECKING:
     from .as_op import CompiledOp
 
-_SELECT = where.op  # type: ignore[attr-defined]
+_SELECT = where.op
 
 
 class Recording:

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays.spec import spec_of
+from ..arrays.html_text import escape, html_folded
+from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
+from ..arrays.text import format_seconds
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value
 from ..checkpoint.budget.memory_budget import Budget
 from ..errors import ArgumentError, GraphError
 from ..instrument import ProgramCall
 from ..ops.dispatch import as_value
+from ..ops.lazy import lazy_function
 from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
 from ..settings import installed, override_modes
 from ..transforms.boundary import unwrap_to_level
+from . import cache
 from .as_op import CompiledOp
 from .direct_call import DirectCall
 from .inspect import explain, format_steps
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from .jit import Jitted
 
 _ndarray = np.ndarray
+_program_html = lazy_function("draw", "program_html", "graph")
 _LOG = logging.getLogger("pullback")
 #: The most programs of one function whose code is shared.
 _CODES = 256
@@ -55,12 +60,13 @@ class Specialization:
 
     def __init__(
         self,
-        jitted: Jitted,
+        jitted: Jitted[..., Any],
         static: Any,
         structure: Any,
         values: Sequence[Any],
         donated: tuple[int, ...],
     ) -> None:
+        start = time.perf_counter()
         self.closure: ClosureSnapshot = snapshot_closure(jitted.f, *(value for _, value in static))
         self.fast = jitted.fast
         self.ambient_limit = ambient_memory_limit()
@@ -97,6 +103,28 @@ class Specialization:
         self.count = len(self.staged.outputs) - sum(state.count for state in self.states)
         self.finish = _make_finisher(self.structure, self.count)
         self.codes = jitted.codes
+        #: Seconds spent on tracing and compiling.
+        self.seconds = time.perf_counter() - start
+
+    def __repr__(self) -> str:
+        specs = ", ".join(map(str, self.argument_specs))
+        return f"<{self.name}({specs}) compiled: {self.describe_runner()}, {format_seconds(self.seconds)}>"
+
+    def _repr_html_(self) -> str:
+        steps = [html_folded("steps", self.explain())] if self.code.compilation is not None else []
+        return str(_program_html(self.graph, f"<div>{escape(repr(self).strip('<>'), 2000)}</div>", *steps))
+
+    @property
+    def argument_specs(self) -> list[Spec]:
+        """The specs of the inputs that are arguments of the call."""
+        return self.specs[: len(self.specs) - len(self.captured)]
+
+    def describe_runner(self) -> str:
+        """What runs it, without compiling it."""
+        runner = vars(self).get("code")
+        if runner is None:
+            return "only traced yet"
+        return "NumPy" if runner.compilation is None else "native code"
 
     @lazy
     def graph(self) -> Program:
@@ -211,7 +239,12 @@ class Specialization:
 
     def _make_runner(self, options: Options) -> Runner:
         start = time.perf_counter()
-        runner = make_runner(self.graph, options, self.lines)
+        label = cache.LABEL.set(f"{self.name}({', '.join(map(str, self.argument_specs))})")
+        try:
+            runner = make_runner(self.graph, options, self.lines)
+        finally:
+            cache.LABEL.reset(label)
+        self.seconds += time.perf_counter() - start
         if (c := runner.compilation) is None:
             _LOG.info(
                 "jit: %s(%s) runs on NumPy, op by op: %s",

@@ -1,4 +1,4 @@
-"""Small real data sets for the demo and the examples."""
+"""Data for training: shuffled batches of arrays, and a small real data set."""
 
 from importlib.resources import files
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["digits"]
+from ..public_names import explain_missing_names
+from .loader import Batches, batches
+
+__all__ = ["Batches", "batches", "digits"]
+explain_missing_names(__name__, "data")
 
 
 def digits() -> tuple[NDArray[np.float32], NDArray[Any]]:

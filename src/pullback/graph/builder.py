@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays.backends import is_array
 from ..arrays.dtypes import as_dtype
+from ..arrays.html_text import html_block, html_table
 from ..arrays.scope import Scope
 from ..arrays.size import Size, Unknowns, evaluate, has_unknowns
 from ..arrays.spec import Spec, make_spec, spec_of
@@ -59,6 +60,11 @@ class Graph:
     def __repr__(self) -> str:
         counts = f"{len(self.placeholders)} placeholders, {len(self.variables)} variables, {len(self.lines)} lines"
         return f"<graph being built: {counts}>"
+
+    def _repr_html_(self) -> str:
+        named = (("placeholder", self.placeholders), ("variable", self.variables))
+        rows = [(name, kind, repr(x).strip("<>")) for kind, values in named for name, x in values.items()]
+        return html_block(repr(self).strip("<>"), html_table(("name", "kind", "value"), rows))
 
     def placeholder(self, name: str, shape: Any = (), dtype: Any = np.float64) -> GraphValue:
         """An array to be fed by name. Sizes that are not known yet are None or a name."""

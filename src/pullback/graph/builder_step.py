@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.html_text import html_block, html_table
 from ..arrays.scope import current_scope
 from ..arrays.size import evaluate
 from ..arrays.spec import spec_of
@@ -132,6 +133,17 @@ class GraphStep:
         self.updated = self.plan.variables[:updated]
         self.constant = self.plan.variables[updated:]
         self.compiled: dict[tuple[Any, ...], Any] = {}
+
+    def __repr__(self) -> str:
+        fed, updated = (", ".join(names) or "nothing" for names in (self.plan.placeholders, self.updated))
+        count = len(self.compiled)
+        done = f"compiled for {count} choice{'s' * (count != 1)} of sizes" if count else "not compiled yet"
+        return f"<step of a graph: feeds {fed}; updates {updated}; {len(self.plan.fetches)} fetched; {done}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, "fed", "") for name in self.plan.placeholders]
+        rows += [(name, "variable", "updated" if name in self.updated else "") for name in self.plan.variables]
+        return html_block(repr(self).strip("<>"), html_table(("name", "kind", "by this step"), rows))
 
     def __call__(self, feeds: Mapping[str, Any] | None = None, /, **named: Any) -> Any:
         fed, known = self.plan.check_feeds(feeds, named)

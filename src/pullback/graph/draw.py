@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arrays.backends import is_array
+from ..arrays.html_text import html_block, html_folded, html_image
 from ..arrays.spec import spec_of
 from ..arrays.value import Value
 from ..errors import ArgumentError
@@ -16,6 +17,8 @@ from ..program.text import format_program, format_spec
 from .draw_layout import Box, DrawingLayout, lay_out
 
 _HEIGHT, _LAYER_STEP, _MARGIN, _CHARACTER_WIDTH = 38.0, 78.0, 20.0, 6.7
+#: A notebook draws programs of no more equations.
+_MOST_DRAWN = 120
 _COLORS = {
     "input": "#d7e8fa", "output": "#fae3c8", "elementwise": "#e4f2dc", "reduction": "#f6d9d9", "contraction": "#e6dcf5",
     "linear": "#f2efe0", "custom": "#fbe0ef",
@@ -73,6 +76,13 @@ def draw_cards(cards: list[DrawingCard], edges: list[tuple[int, int]], text: str
     """The same for cards in an order in which edges go from earlier to later ones."""
     picture = _draw_svg(cards, edges, lay_out([c.width for c in cards], edges))
     return picture if form == "svg" else _HTML_PAGE.format(svg=picture, text=html.escape(text))
+
+
+def program_html(program: Program, *more: str) -> str:
+    """What a notebook shows of a program: its drawing, unless it is too large to be looked at, and its text."""
+    text = html_folded("text", format_program(program, data=False))
+    drawing = html_image(draw_program(program, "svg")) if len(program.equations) <= _MOST_DRAWN else ""
+    return html_block(repr(program).strip("<>"), drawing, text, *more)
 
 
 def save_drawing(program: Program, path: str | Path | None) -> str:

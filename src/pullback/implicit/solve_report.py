@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..arrays.html_text import html_report
+
 
 @dataclass
 class Report:
@@ -63,6 +65,9 @@ class Report:
             if self.gradient_error is not None:
                 lines.append(f"  error of the derivative about {self.gradient_error:.1e}, relative")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_report(str(self))
 
 
 @dataclass(frozen=True)

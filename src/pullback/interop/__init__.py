@@ -1,5 +1,5 @@
-"""Interfaces to other libraries: SciPy's optimizers with exact derivatives."""
+"""Interfaces to other libraries: SciPy's optimizers with exact derivatives, einops on tensors."""
 
-from . import scipy
+from . import einops, scipy
 
-__all__ = ["scipy"]
+__all__ = ["einops", "scipy"]

@@ -2,4 +2,4 @@
 
 from ..public_names import load_on_access
 
-__getattr__, __dir__ = load_on_access(__name__)
+__getattr__, __dir__ = load_on_access(__name__, "nn")

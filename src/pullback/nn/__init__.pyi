@@ -32,11 +32,45 @@ from .image.fold import (
 )
 from .image.grid_sample import affine_grid as affine_grid, grid_sample as grid_sample
 from .image.interpolate import interpolate as interpolate, upsample as upsample
-from .layers.containers import Dropout as Dropout, Sequential as Sequential
-from .layers.convolution import Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d
+from .layers.containers import Dropout as Dropout, Identity as Identity, Sequential as Sequential
+from .layers.convolution import (
+    Conv1d as Conv1d, Conv2d as Conv2d, Conv3d as Conv3d, ConvTranspose1d as ConvTranspose1d,
+    ConvTranspose2d as ConvTranspose2d, ConvTranspose3d as ConvTranspose3d,
+)
+from .layers.function_layers import (
+    AdaptiveAvgPool1d as AdaptiveAvgPool1d, AdaptiveAvgPool2d as AdaptiveAvgPool2d, AdaptiveAvgPool3d
+    as AdaptiveAvgPool3d, AdaptiveMaxPool1d as AdaptiveMaxPool1d, AdaptiveMaxPool2d as AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d as AdaptiveMaxPool3d, AlphaDropout as AlphaDropout, AvgPool1d as AvgPool1d, AvgPool2d
+    as AvgPool2d, AvgPool3d as AvgPool3d, BCELoss as BCELoss, BCEWithLogitsLoss as BCEWithLogitsLoss, CELU
+    as CELU, CTCLoss as CTCLoss, CosineEmbeddingLoss as CosineEmbeddingLoss, CosineSimilarity as CosineSimilarity,
+    CrossEntropyLoss as CrossEntropyLoss, DiceLoss as DiceLoss, DropPath as DropPath, Dropout1d as Dropout1d,
+    Dropout2d as Dropout2d, Dropout3d as Dropout3d, ELU as ELU, FeatureAlphaDropout as FeatureAlphaDropout,
+    Flatten as Flatten, FocalLoss as FocalLoss, Fold as Fold, FractionalMaxPool2d as FractionalMaxPool2d,
+    FractionalMaxPool3d as FractionalMaxPool3d, GEGLU as GEGLU, GELU as GELU, GLU as GLU, GaussianNLLLoss
+    as GaussianNLLLoss, Hardshrink as Hardshrink, Hardsigmoid as Hardsigmoid, Hardswish as Hardswish, Hardtanh
+    as Hardtanh, HingeEmbeddingLoss as HingeEmbeddingLoss, HingeLoss as HingeLoss, HuberLoss as HuberLoss,
+    KLDivLoss as KLDivLoss, L1Loss as L1Loss, LPPool1d as LPPool1d, LPPool2d as LPPool2d, LPPool3d as LPPool3d,
+    LeakyReLU as LeakyReLU, LocalResponseNorm as LocalResponseNorm, LogCoshLoss as LogCoshLoss, LogSigmoid
+    as LogSigmoid, LogSoftmax as LogSoftmax, MSELoss as MSELoss, MarginRankingLoss as MarginRankingLoss, MaxPool1d
+    as MaxPool1d, MaxPool2d as MaxPool2d, MaxPool3d as MaxPool3d, MaxUnpool1d as MaxUnpool1d, MaxUnpool2d
+    as MaxUnpool2d, MaxUnpool3d as MaxUnpool3d, Mish as Mish, MultiLabelMarginLoss as MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss, MultiMarginLoss as MultiMarginLoss, NLLLoss as NLLLoss,
+    PairwiseDistance as PairwiseDistance, PixelShuffle as PixelShuffle, PixelUnshuffle as PixelUnshuffle,
+    PoissonNLLLoss as PoissonNLLLoss, QuantileLoss as QuantileLoss, QuickGELU as QuickGELU, RReLU as RReLU, ReGLU
+    as ReGLU, ReLU as ReLU, ReLU6 as ReLU6, SELU as SELU, SiLU as SiLU, Sigmoid as Sigmoid, SmoothL1Loss
+    as SmoothL1Loss, SoftMarginLoss as SoftMarginLoss, Softmax as Softmax, Softmin as Softmin, Softplus
+    as Softplus, Softshrink as Softshrink, Softsign as Softsign, SwiGLU as SwiGLU, Tanh as Tanh, Tanhshrink
+    as Tanhshrink, Threshold as Threshold, TripletMarginLoss as TripletMarginLoss, Unflatten as Unflatten, Unfold
+    as Unfold, Upsample as Upsample,
+)
 from .layers.linear import Embedding as Embedding, Linear as Linear, MultiHeadAttention as MultiHeadAttention
-from .layers.norm import BatchNorm as BatchNorm, GroupNorm as GroupNorm, LayerNorm as LayerNorm, RMSNorm as RMSNorm
+from .layers.norm import (
+    BatchNorm as BatchNorm, BatchNorm1d as BatchNorm1d, BatchNorm2d as BatchNorm2d, BatchNorm3d as BatchNorm3d,
+    GroupNorm as GroupNorm, LayerNorm as LayerNorm, RMSNorm as RMSNorm,
+)
 from .layers.recurrent import GRU as GRU, LSTM as LSTM, RNN as RNN
+from .layers.prelu import PReLU as PReLU
+from .layers.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from .linear import bilinear as bilinear, linear as linear
 from .losses.classification import (
     binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
@@ -63,6 +97,7 @@ from .norm import (
     instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm,
     normalize as normalize, rms_norm as rms_norm, spectral_norm as spectral_norm, weight_norm as weight_norm,
 )
+from .parameter import Parameter as Parameter
 from .pooling.adaptive import (
     adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d,
     adaptive_avg_pool3d as adaptive_avg_pool3d, adaptive_max_pool1d as adaptive_max_pool1d,

@@ -16,8 +16,10 @@ from ..ops.elementwise.pointwise import divide, multiply, relu, sigmoid, subtrac
 from ..ops.elementwise.pointwise import softplus as plain_softplus
 from ..ops.fusion import fuse
 from ..ops.shape import arrange
+from ..ops.signatures import of_array, of_mixed_arrays
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: Any = False) -> Any:
@@ -32,6 +34,7 @@ def gelu(x: Any, /, *, approximate: Any = False) -> Any:
     return functions.gelu(x, approximate=approximate in (True, "tanh"))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def quick_gelu(x: Any, /) -> Any:
@@ -45,6 +48,7 @@ def quick_gelu(x: Any, /) -> Any:
     return multiply(x, sigmoid(1.702 * x))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def swish(x: Any, /) -> Any:
@@ -57,6 +61,7 @@ def swish(x: Any, /) -> Any:
     return functions.silu(x)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def mish(x: Any, /) -> Any:
@@ -70,6 +75,7 @@ def mish(x: Any, /) -> Any:
     return multiply(x, tanh(plain_softplus(x)))
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
@@ -85,6 +91,7 @@ def softplus(x: Any, /, beta: Any = 1.0, threshold: float | None = None) -> Any:
     return smooth if threshold is None else where(scaled > threshold, x, smooth)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def logsigmoid(x: Any, /) -> Any:
@@ -97,6 +104,7 @@ def logsigmoid(x: Any, /) -> Any:
     return multiply(plain_softplus(-as_value(x)), -1)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def softsign(x: Any, /) -> Any:
@@ -110,6 +118,7 @@ def softsign(x: Any, /) -> Any:
     return divide(x, abs(x) + 1)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def tanhshrink(x: Any, /) -> Any:
@@ -123,6 +132,7 @@ def tanhshrink(x: Any, /) -> Any:
     return subtract(x, tanh(x))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def softmin(x: Any, /, *, axis: Any = -1) -> Any:
@@ -145,6 +155,7 @@ def _apply_gate(x: Any, axis: int, gate: Callable[[Any], Any], what: str) -> Any
     return multiply(first, gate(second))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def glu(x: Any, /, *, axis: int = -1) -> Any:
@@ -157,6 +168,7 @@ def glu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, sigmoid, "glu")
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def geglu(x: Any, /, *, axis: int = -1) -> Any:
@@ -169,6 +181,7 @@ def geglu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, gelu, "geglu")
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def swiglu(x: Any, /, *, axis: int = -1) -> Any:
@@ -181,6 +194,7 @@ def swiglu(x: Any, /, *, axis: int = -1) -> Any:
     return _apply_gate(x, axis, functions.silu, "swiglu")
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def reglu(x: Any, /, *, axis: int = -1) -> Any:

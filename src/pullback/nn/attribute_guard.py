@@ -31,7 +31,7 @@ def unwrap_attribute(module: Any, name: str, value: Any, scope: Scope) -> Any:
     """The outer value of a constant of a transform and of the transforms around it; any other value would leak. A
     buffer is a constant of the tapes between them too.
     """
-    is_buffer, inside, around = name in type(module).buffers, value, scope
+    is_buffer, inside, around = name in module.buffers, value, scope
     while True:
         while type(inside) is Tensor and (is_buffer or inside.node is None):
             inside = inside.value

@@ -16,6 +16,7 @@ from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape
 from ..ops.elementwise.pointwise import add, less, multiply, where
 from ..ops.shape import reshaping
+from ..ops.signatures import of_array
 from .arguments import as_floats, check_probability, key_on_device_of, require_rank
 from .geometry import over_axes
 from .rectifiers import SELU_ALPHA, SELU_SCALE
@@ -51,6 +52,7 @@ def _apply_dropout(
     return add(multiply(where(kept, x, dropped), a), -a * p * dropped)
 
 
+@of_array
 @attributed_to_caller
 def dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
     """Each element zero with probability p, else over 1 - p; x itself without `training`.
@@ -62,6 +64,7 @@ def dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None
     return _apply_dropout(x, p, None, training, key, "dropout")
 
 
+@of_array
 @attributed_to_caller
 def feature_dropout(x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: bool = True, key: Any = None) -> Any:
     """Whole channels zero with probability p: one choice for each place along `axis` (batch and channels).
@@ -109,6 +112,7 @@ def dropout3d() -> None:
     """
 
 
+@of_array
 @attributed_to_caller
 def drop_path(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
     """Whole samples (axis 0) zero with probability p, for the branch of a residual block: stochastic depth.
@@ -121,6 +125,7 @@ def drop_path(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = No
     return _apply_dropout(x, p, 0, training, key, "drop_path", least=1)
 
 
+@of_array
 @attributed_to_caller
 def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any = None) -> Any:
     """`dropout` for networks of `selu`: what is dropped takes selu's lowest value, and mean and variance stay.
@@ -132,6 +137,7 @@ def alpha_dropout(x: Any, /, p: float = 0.5, *, training: bool = True, key: Any 
     return _apply_dropout(x, p, None, training, key, "alpha_dropout", _SELU_LOWEST)
 
 
+@of_array
 @attributed_to_caller
 def feature_alpha_dropout(
     x: Any, /, p: float = 0.5, *, axis: Any = (0, 1), training: bool = True, key: Any = None

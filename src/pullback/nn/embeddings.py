@@ -21,6 +21,7 @@ from ..ops.order.sorting import searchsorted
 from ..ops.reduce import reductions
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape import reshaping
+from ..ops.signatures import of_mixed_arrays
 from .arguments import validate_labels
 
 
@@ -44,6 +45,7 @@ def _lookup_rows(indices: Any, weight: Any, max_norm: float | None, norm_type: f
     return indices, where(long, rows * (max_norm / where(long, size, 1.0)), rows)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def embedding(
@@ -70,6 +72,7 @@ def embedding(
     return where(reshaping.expand_dims(equal(indices, padding), -1), as_constant(rows), rows)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def embedding_bag(
     indices: Any,

@@ -13,26 +13,27 @@ from ..ops.axes import as_integer
 from ..ops.dispatch import as_value, ndim, shape
 from ..ops.fusion import fuse
 from ..ops.shape import reshaping
+from ..ops.signatures import MixedFunction
 from ..ops.window.patches import Pairs, Sizes
 
 P = ParamSpec("P")
 
 
 def over_axes(
-    rank: int, function: Callable[Concatenate[str, P], Any], fused: bool = False
-) -> Callable[[Any], Callable[P, Any]]:
+    rank: int, function: Callable[Concatenate[str, Any, P], Any], fused: bool = False
+) -> Callable[[Any], MixedFunction[P]]:
     """The public form of `function(name, x, ...)` for x of `rank` spatial axes, (n, channels, *sizes) or without n. It
     has the name and docstring of what it decorates, and the parameters of the function; `fused` by `pb.fuse`.
     """
 
-    def name(stub: Callable[[], None]) -> Callable[P, Any]:
+    def name(stub: Callable[[], None]) -> Any:
         def run(x: Any, *args: Any, **kwargs: Any) -> Any:
             return apply_batched(x, rank, stub.__name__, lambda x: function(stub.__name__, x, *args, **kwargs))
 
         functools.update_wrapper(run, stub)
         _, *parameters = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
-        made: Callable[P, Any] = attributed_to_caller(run)  # type: ignore[arg-type]
+        made = attributed_to_caller(run)
         return fuse(made) if fused else made
 
     return name

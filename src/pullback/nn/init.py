@@ -10,11 +10,13 @@ import numpy as np
 from ..errors import ArgumentError, ShapeError
 from ..ops import random
 from ..ops.axes import as_shape
+from ..public_names import explain_missing_names
 
 __all__ = [
     "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform", "normal",
     "orthogonal", "truncated_normal", "uniform", "xavier_normal", "xavier_uniform",
 ]  # fmt: skip
+explain_missing_names(__name__, "nn.init")
 
 #: The gain that makes up for how much an activation shrinks its input.
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}

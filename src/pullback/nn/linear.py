@@ -12,9 +12,11 @@ from ..ops.dispatch import as_value, ndim, shape
 from ..ops.elementwise.pointwise import add
 from ..ops.fusion import fuse
 from ..ops.shape import reshaping
+from ..ops.signatures import of_mixed_arrays
 from .arguments import as_floats
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
@@ -39,6 +41,7 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     return add(y, bias)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def bilinear(x: Any, y: Any, /, weight: Any, bias: Any = None) -> Any:

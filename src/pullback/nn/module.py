@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import numpy as np
 
+from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
 from ..arrays.node import Handle, Hooks
 from ..arrays.scope import current_scope
-from ..arrays.spec import spec_of
+from ..arrays.spec import spec_of, zeros
 from ..arrays.tensor import Tensor, value_of
 from ..arrays.text import join_path
 from ..arrays.trees import LEAF, flatten, flatten_one_level, map_tree, register_tree, unflatten
@@ -20,6 +22,7 @@ from ..arrays.value import Value
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..ops.dispatch import as_value
 from ..ops.shape.reshaping import astype
+from ..public_names import explain_missing_attributes
 from ..settings import installed, no_grad
 from .attribute_guard import DRY_RUNS, LEVEL, foreign_scope, unwrap_attribute
 from .module_template import (
@@ -31,7 +34,8 @@ from .module_template import (
     slot_names,
     split_children,
 )
-from .summary import module_repr, summary_table
+from .parameter import convert_tensor, make_conversion
+from .summary import module_repr, summary_html, summary_table
 
 #: Where an instance rebuilt by a transform keeps its template, so that it is flattened as it was built, whatever its
 #: slots hold (the booleans of a mask, axes).
@@ -42,6 +46,23 @@ _RAISED_IN = "_raised_in_module"
 _HIDDEN = frozenset((_SHAPE, LEVEL))
 
 
+if TYPE_CHECKING:
+    from typing import ParamSpec, Protocol, TypeVar
+
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
+
+    class HasForward(Protocol[P, R_co]):
+        """What `forward` looks like in a subclass."""
+
+        def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    class ForwardCall:
+        """Calling a module, to type checkers: calling its `forward`."""
+
+        def __get__(self, instance: HasForward[P, R_co], owner: Any = None) -> Callable[P, R_co]: ...
+
+
 class LoadReport(NamedTuple):
     """What `load_state_dict` found: names that the state lacks, and names that it has and the module lacks."""
 
@@ -49,6 +70,7 @@ class LoadReport(NamedTuple):
     unexpected: list[str]
 
 
+@dataclass_transform(eq_default=False)
 class Module:
     """A network: subclass it, put parameters (tensors, arrays) and other modules in its attributes, write `forward`.
 
@@ -74,7 +96,7 @@ class Module:
 
     def __init_subclass__(cls) -> None:
         plain = cls.__init__ is object.__init__ or dataclasses.is_dataclass(cls)
-        if plain and "__init__" not in vars(cls) and vars(cls).get("__annotations__"):
+        if plain and "__init__" not in vars(cls) and _has_annotations(cls):
             dataclasses.dataclass(eq=False, repr=False)(cls)
         register_tree(cls, _flatten_module, functools.partial(_unflatten_module, cls))
 
@@ -82,22 +104,26 @@ class Module:
         """What the network computes; each subclass writes its own."""
         raise ArgumentError(f"{type(self).__name__} has no forward.\n  Write what it computes: def forward(self, x).")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hooks = vars(self).get(_HOOKS)
-        try:
-            if hooks is None or not hooks.entries:
-                return self.forward(*args, **kwargs)
-            for kind, hook in list(hooks.entries.values()):
-                if kind == "pre" and (changed := hook(self, args)) is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-            out = self.forward(*args, **kwargs)
-            for kind, hook in list(hooks.entries.values()):
-                if kind == "post" and (changed := hook(self, args, out)) is not None:
-                    out = changed
-            return out
-        except Exception as error:
-            _note_place(error, self)
-            raise
+    if TYPE_CHECKING:
+        __call__ = ForwardCall()  # what a module is called with and returns is what its `forward` says
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            hooks = vars(self).get(_HOOKS)
+            try:
+                if hooks is None or not hooks.entries:
+                    return self.forward(*args, **kwargs)
+                for kind, hook in list(hooks.entries.values()):
+                    if kind == "pre" and (changed := hook(self, args)) is not None:
+                        args = changed if isinstance(changed, tuple) else (changed,)
+                out = self.forward(*args, **kwargs)
+                for kind, hook in list(hooks.entries.values()):
+                    if kind == "post" and (changed := hook(self, args, out)) is not None:
+                        out = changed
+                return out
+            except Exception as error:
+                _note_place(error, self)
+                raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Value) and (scope := foreign_scope(self, value)) is not None:
@@ -126,6 +152,68 @@ class Module:
                 yield path, module
                 children = iter_children(_visible_attributes(module))
                 waiting += [(join_path(path, n), x) for n, x in children if isinstance(x, Module)][::-1]
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly in this one, each once, with their names; those in lists and dicts count.
+
+        >>> import pullback as pb
+        >>> [name for name, _ in pb.nn.Sequential(pb.nn.Linear(2, 3), pb.nn.ReLU()).named_children()]
+        ['0', '1']
+        """
+        seen: set[int] = set()
+        for name, child in iter_children(_visible_attributes(self)):
+            if isinstance(child, Module) and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly in this one, each once."""
+        return (child for _, child in self.named_children())
+
+    def get_submodule(self, path: str) -> Module:
+        """The module below this one at a path such as "body.0".
+
+        >>> import pullback as pb
+        >>> pb.nn.Sequential(pb.nn.ReLU()).get_submodule("0")
+        ReLU()
+        """
+        found = dict(self.named_modules())
+        if path not in found:
+            known = ", ".join(map(repr, filter(None, found)))
+            raise ArgumentError(f"get_submodule: there is no module {path!r}; there are {known or 'none'}.")
+        return found[path]
+
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Call `function(module)` for all modules below and for this one, the inner ones first, as to initialize them.
+
+        >>> import pullback as pb
+        >>> net = pb.nn.Sequential(pb.nn.Linear(2, 1), pb.nn.ReLU())
+        >>> _ = net.apply(lambda m: m.bias.fill_(0) if isinstance(m, pb.nn.Linear) else None)
+        """
+        check_functions("apply", function)
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def register_buffer(self, name: str, array: Any, persistent: bool = True) -> None:
+        """Hold an array that is state and not trained; a class lists such names in `buffers`.
+
+        >>> import numpy as np, pullback as pb
+        >>> net = pb.nn.Linear(2, 1)
+        >>> net.register_buffer("scale", np.ones(1))
+        >>> net.scale, [name for name, _ in net.named_parameters()]
+        (array([1.]), ['weight', 'bias'])
+        """
+        if not persistent:
+            raise ArgumentError("register_buffer: buffers are part of the state; keep others outside of the module.")
+        if name not in self.buffers:
+            setattr(self, "buffers", (*self.buffers, name))  # noqa: B010 - a class variable, here of one instance
+        setattr(self, name, array.detach() if isinstance(array, Tensor) else array)
 
     def named_arrays(self) -> Iterator[tuple[str, Any, bool]]:
         """Each array with the path to it and whether it is a parameter; one that is in two places comes twice."""
@@ -167,10 +255,28 @@ class Module:
             array.requires_grad_(wanted)
         return self
 
-    def zero_grad(self) -> None:
-        """Clear the gradients of all parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters; or, unless `set_to_none`, make them zeros."""
         for array in self._parameter_tensors():
-            array.grad = None
+            array.grad = None if set_to_none or array.grad is None else zeros(array.spec)
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None) -> Self:
+        """Give the floating-point arrays another dtype, or move all arrays to a device, in place.
+
+        >>> import pullback as pb
+        >>> pb.nn.Linear(2, 1).to(pb.float64).weight.dtype
+        dtype('float64')
+        """
+        _convert_arrays(self, make_conversion(args, dtype, device))
+        return self
+
+    def cpu(self) -> Self:
+        """Move all arrays to the CPU."""
+        return self.to(device="cpu")
+
+    def double(self) -> Self:
+        """Make all floating-point arrays float64."""
+        return self.to(dtype="float64")
 
     def _parameter_tensors(self) -> list[Tensor]:
         return [array for array in self.parameters() if isinstance(array, Tensor)]
@@ -274,6 +380,31 @@ class Module:
     def __repr__(self) -> str:
         return module_repr(self)
 
+    def float(self) -> Self:
+        """Make all floating-point arrays float32."""
+        return self.to(dtype="float32")
+
+    def _repr_html_(self) -> str:
+        return summary_html(self)
+
+
+def _has_annotations(cls: type) -> bool:
+    """Whether a class annotates fields of its own. From Python 3.14 on its dictionary does not say."""
+    try:
+        return bool(inspect.get_annotations(cls))
+    except NameError:  # there are some, and one names what is not defined yet
+        return True
+
+
+explain_missing_attributes(
+    Module,
+    "Module",
+    """
+    add_module compile cuda extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
+    register_module register_parameter trainable_variables trainable_weights weights variables fit build init
+    """,
+)
+
 
 def _note_place(error: Exception, module: Module) -> None:
     """Note on an error which layer of a module it was raised in; each module on the way out has a longer path to it."""
@@ -297,7 +428,7 @@ def _iter_arrays(module: Module, prefix: str) -> Iterator[tuple[str, Any, bool]]
         if isinstance(child, Module):
             yield from _iter_arrays(child, path)
         elif isinstance(child, Value) or is_array(child):
-            is_buffer = name.partition(".")[0] in type(module).buffers
+            is_buffer = name.partition(".")[0] in module.buffers
             yield path, child, not is_buffer and spec_of(child).inexact
 
 
@@ -310,7 +441,7 @@ def trainable_mask(tree: Any) -> list[bool]:
     """For each leaf of a tree whether it is to be trained: all but the buffers of modules."""
     if isinstance(tree, Module):
         children, _, names = _flatten_module(tree)
-        is_buffer = [name.partition(".")[0] in type(tree).buffers for name in names]
+        is_buffer = [name.partition(".")[0] in tree.buffers for name in names]
         return [f and not b for x, b in zip(children, is_buffer, strict=True) for f in trainable_mask(x)]
     if flatten(tree)[1] is LEAF:
         return [True]
@@ -357,6 +488,23 @@ def _assign_arrays(module: Module, prefix: str, state: Mapping[str, Any]) -> Non
                 return state[path]
             with no_grad():
                 child.rebind(state[path], "load_state_dict")
+        return child
+
+    for name, value in map_children(_visible_attributes(module), change).items():
+        if value is not vars(module)[name]:
+            setattr(module, name, value)
+
+
+def _convert_arrays(module: Module, convert: Callable[[Any], Any]) -> None:
+    """Put converted arrays in their places, in all modules below too; a tensor keeps its identity."""
+
+    def change(name: str, child: Any) -> Any:
+        if isinstance(child, Module):
+            _convert_arrays(child, convert)
+        elif isinstance(child, Tensor) and is_array(child.value) and child.is_leaf:
+            convert_tensor(child, convert)
+        elif isinstance(child, Value) or is_array(child):
+            return convert(child)
         return child
 
     for name, value in map_children(_visible_attributes(module), change).items():

@@ -26,6 +26,7 @@ from ..ops.reduce import reductions
 from ..ops.reduce.deviations import squared_deviations
 from ..ops.reduce.reductions import as_constant, safe_sqrt
 from ..ops.shape import arrange, reshaping
+from ..ops.signatures import of_array, of_mixed_arrays, of_two_arrays
 from .arguments import as_floats, expand_along_axis, key_on_device_of, require_rank, widen
 
 
@@ -69,6 +70,7 @@ def _scale_and_shift(y: Any, weight: Any, bias: Any, x: Any) -> Any:
     return reshaping.astype(y, spec_of(x).dtype) if spec_of(x).dtype.itemsize < 4 else y
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
@@ -86,6 +88,7 @@ def layer_norm(x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -
     return _scale_and_shift(_standardize(widen(x), axes, eps), w, b, x)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
@@ -109,6 +112,7 @@ def _expand_channels(x: Any, axis: int, what: str, **vectors: Any) -> list[Any]:
     return [None if v is None else expand(v, what=f"{what}: {name}") for name, v in vectors.items()]
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
@@ -130,6 +134,7 @@ def group_norm(x: Any, /, groups: int, weight: Any = None, bias: Any = None, *, 
     return _scale_and_shift(y, w, b, x)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def instance_norm(x: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
@@ -216,6 +221,7 @@ def _update_running(old: Any, new: Any, momentum: float) -> Any:
     return reshaping.reshape(old + (new - old) * momentum, (spec_of(old).size,))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def local_response_norm(
@@ -243,6 +249,7 @@ def clamp_min(x: Any, least: float) -> Any:
     return where(less(x, least), least, x)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) -> Any:
@@ -257,6 +264,7 @@ def normalize(x: Any, /, p: float = 2.0, *, axis: Any = -1, eps: float = 1e-12) 
     return divide(x, clamp_min(vector_norm(x, axis=axis, keepdims=True, ord=p), eps))
 
 
+@of_two_arrays
 @fuse
 @attributed_to_caller
 def cosine_similarity(x: Any, y: Any, /, *, axis: int = -1, eps: float = 1e-8) -> Any:
@@ -277,6 +285,7 @@ def _one_where_zero(size: Any) -> Any:
     return where(equal(size, 0), 1.0, size)
 
 
+@of_two_arrays
 @fuse
 @attributed_to_caller
 def weight_norm(v: Any, g: Any, /, *, axis: int | None = 0) -> Any:

@@ -1,6 +1,7 @@
 """Activations in pieces: rectifiers, clamped and shrunk ones. At a corner the derivative is that of the flat piece.
 
-A branch that would overflow gets a harmless argument where it is not taken.
+A branch that would overflow gets a harmless argument where it is not taken. What is little more than a selection is not
+fused: the mask of its cotangent keeps infinite slopes of what was not taken out of gradients, and would end with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..ops.elementwise.pointwise import add, expm1, multiply, relu, square, subt
 from ..ops.fusion import fuse
 from ..ops.reduce.reductions import as_constant
 from ..ops.shape.reshaping import astype
+from ..ops.signatures import of_array, of_mixed_arrays
 from .arguments import expand_along_axis, key_on_device_of
 
 #: The fixed point of mean 0 and variance 1 (Klambauer et al., "Self-Normalizing Neural Networks", 2017).
@@ -32,6 +34,7 @@ def _rectify_with(x: Any, below: Any) -> Any:
     return where(above, x, below(where(above, 0, x)))
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
@@ -44,6 +47,7 @@ def leaky_relu(x: Any, /, negative_slope: Any = 0.01) -> Any:
     return _rectify_with(x, lambda low: low * negative_slope)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def prelu(x: Any, /, weight: Any) -> Any:
@@ -66,6 +70,7 @@ def prelu(x: Any, /, weight: Any) -> Any:
     return where(x > 0, x, weight * x)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def rrelu(x: Any, /, lower: float = 1 / 8, upper: float = 1 / 3, *, training: bool = False, key: Any = None) -> Any:
@@ -89,6 +94,7 @@ def _float_dtype(x: Any) -> Any:
     return found.dtype if found.inexact else "float64"
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def elu(x: Any, /, alpha: Any = 1.0) -> Any:
@@ -101,6 +107,7 @@ def elu(x: Any, /, alpha: Any = 1.0) -> Any:
     return _rectify_with(x, lambda low: expm1(low) * alpha)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def celu(x: Any, /, alpha: Any = 1.0) -> Any:
@@ -115,6 +122,7 @@ def celu(x: Any, /, alpha: Any = 1.0) -> Any:
     return _rectify_with(x, lambda low: expm1(low / alpha) * alpha)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def selu(x: Any, /) -> Any:
@@ -127,6 +135,7 @@ def selu(x: Any, /) -> Any:
     return multiply(elu(x, SELU_ALPHA), SELU_SCALE)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def squareplus(x: Any, /, b: Any = 4.0) -> Any:
@@ -146,6 +155,7 @@ def squareplus(x: Any, /, b: Any = 4.0) -> Any:
     return multiply(where(above, total, b / total), 0.5)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def relu_squared(x: Any, /) -> Any:
@@ -158,6 +168,7 @@ def relu_squared(x: Any, /) -> Any:
     return square(relu(as_value(x)))
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def star_relu(x: Any, /, scale: Any = 0.8944271909999159, bias: Any = -0.4472135954999579) -> Any:
@@ -176,7 +187,7 @@ def _clamp_flat(x: Any, low: float, high: float) -> Any:
     return where(inside, x, as_constant(functions.clip(x, low, high)))
 
 
-@fuse
+@of_array
 @attributed_to_caller
 def relu6(x: Any, /) -> Any:
     """min(max(x, 0), 6); the slope is 0 at both corners.
@@ -188,7 +199,7 @@ def relu6(x: Any, /) -> Any:
     return _clamp_flat(as_value(x), 0, 6)
 
 
-@fuse
+@of_array
 @attributed_to_caller
 def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """x clamped between two bounds; the slope is 0 at both corners (`pb.clip` passes the gradient there).
@@ -202,7 +213,7 @@ def hardtanh(x: Any, /, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return _clamp_flat(as_value(x), min_val, max_val)
 
 
-@fuse
+@of_array
 @attributed_to_caller
 def hardsigmoid(x: Any, /) -> Any:
     """The straight line (x + 3) / 6 clamped to [0, 1].
@@ -214,6 +225,7 @@ def hardsigmoid(x: Any, /) -> Any:
     return multiply(_clamp_flat(as_value(x) + 3.0, 0, 6), 1 / 6)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def hardswish(x: Any, /) -> Any:
@@ -233,7 +245,7 @@ def _check_lambd(lambd: Any, what: str) -> Any:
     return lambd
 
 
-@fuse
+@of_array
 @attributed_to_caller
 def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     """x, and 0 where |x| is at most `lambd`.
@@ -246,6 +258,7 @@ def hardshrink(x: Any, /, lambd: float = 0.5) -> Any:
     return where(abs(x) <= _check_lambd(lambd, "hardshrink"), 0.0, x)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
@@ -259,7 +272,7 @@ def softshrink(x: Any, /, lambd: float = 0.5) -> Any:
     return subtract(x, functions.clip(x, -lambd, lambd))
 
 
-@fuse
+@of_array
 @attributed_to_caller
 def threshold(x: Any, /, threshold: float, value: float) -> Any:
     """x where it is above the threshold, else a fixed value.

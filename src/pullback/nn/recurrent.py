@@ -21,6 +21,7 @@ from ..ops.elementwise import pointwise
 from ..ops.fusion import fuse
 from ..ops.shape import reshaping
 from ..ops.shape.arrange import split
+from ..ops.signatures import of_mixed_arrays
 from ..transforms.control.scan import scan
 
 
@@ -70,6 +71,7 @@ def lstm_cell(
     return _lstm_step(_affine(as_value(x), w_input, bias), state, w_hidden, bias_hidden)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias_hidden: Any = None) -> Any:
@@ -83,6 +85,7 @@ def gru_cell(x: Any, h: Any, w_input: Any, w_hidden: Any, bias: Any = None, bias
     return _gru_step(_affine(as_value(x), w_input, bias), as_value(h), w_hidden, bias_hidden)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def rnn_cell(

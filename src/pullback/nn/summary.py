@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..arrays.backends import is_array
+from ..arrays.html_text import html_block, html_table
 from ..arrays.node import Hooks
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
@@ -16,23 +17,42 @@ from ..arrays.value import Value
 if TYPE_CHECKING:
     from .module import Module
 
+_HEAD = ("name", "kind", "shape", "parameters")
+#: The most rows that a notebook shows.
+_MOST_ROWS = 100
+
 
 def summary_table(module: Module) -> str:
     """One line for each module and each array of it, then the sums."""
+    return f"{text_table([_HEAD, *_summary_rows(module)], right=(3,))}\n{_summary_totals(module)}"
+
+
+def summary_html(module: Module) -> str:
+    """The same for notebooks."""
+    title = f"{type(module).__name__}: {_summary_totals(module)}"
+    return html_block(title, html_table(_HEAD, _summary_rows(module), numbers=(3,), most=_MOST_ROWS))
+
+
+def _summary_rows(module: Module) -> list[tuple[str, str, str, str]]:
     arrays = list(module.named_arrays())
-    distinct = {id(x): x for _, x, trained in arrays if trained}
-    rows = [("name", "kind", "shape", "parameters")]
+    rows = []
     modules = dict(module.named_modules())
     owners = [max((p for p in modules if not p or name.startswith(f"{p}.")), key=len) for name, _, _ in arrays]
     for path, found in modules.items():
         rows.append((path, type(found).__name__, "", f"{sum(map(_element_count, found.parameters())):,}"))
         rows += [_array_row(*array) for array, owner in zip(arrays, owners, strict=True) if owner == path]
+    return rows
+
+
+def _summary_totals(module: Module) -> str:
+    arrays = list(module.named_arrays())
+    distinct = {id(x): x for _, x, trained in arrays if trained}
     total = sum(map(_element_count, distinct.values()))
     trained = sum(_element_count(x) for x in distinct.values() if not isinstance(x, Tensor) or x.requires_grad)
     in_buffers = sum(_element_count(x) for _, x, is_parameter in arrays if not is_parameter)
     buffers = f"; {in_buffers:,} values in buffers" if in_buffers else ""
     size = format_bytes(sum(spec_of(x).nbytes for x in distinct.values()))
-    return f"{text_table(rows, right=(3,))}\n{total:,} parameters, {size}; {trained:,} of them trained{buffers}"
+    return f"{total:,} parameters, {size}; {trained:,} of them trained{buffers}"
 
 
 def _array_row(name: str, x: Any, trained: bool) -> tuple[str, str, str, str]:

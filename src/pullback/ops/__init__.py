@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from ..public_names import explain_missing_names
 from . import basis, creation, functions, operators, record
 from .contract import einsum
 from .contract import matrix_products as contracting
@@ -62,3 +63,4 @@ basis.bind(
 )  # fmt: skip
 operators.install()
 del arranging, contracting, creation, einsum, functions, indexing, record, reducing, scanning
+explain_missing_names(__name__, "ops")  # a namespace of JAX's

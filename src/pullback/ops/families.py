@@ -15,6 +15,7 @@ from . import basis, batching, op_samples
 from .dispatch import promotion_argument, run
 from .eager import public_function
 from .op import OPAQUE, PURE, Algebra, Effects, Formula, MaskedCotangent, Op, as_formula, register
+from .signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
 
@@ -59,7 +60,7 @@ def elementwise(
     return public_function(register(op), _add_example(name, args, ufunc, doc))
 
 
-def elementwise_op(partials: Mapping[str, FormulaFunction | None], **options: Any) -> Callable[[FormulaFunction], Any]:
+def elementwise_op(partials: Mapping[str, FormulaFunction | None], **options: Any) -> Declarations:
     """A decorator of a declaration, which gives an elementwise op its name, its arguments and its docstring; partials
     and options as in `elementwise`.
     """

@@ -17,6 +17,7 @@ from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError
+from ..public_names import explain_missing_names
 from . import statics
 from .axes import as_integer, axes_tuple, normalize_axes, normalize_axis
 from .dispatch import apply, as_value, ndim, shape
@@ -26,11 +27,13 @@ from .index.normalize import namespace_for
 from .op import Op
 from .op_samples import normal_samples
 from .shape import arrange, reshaping
+from .signatures import of_array
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
     "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
+explain_missing_names(__name__, "fft")
 
 #: Where the factor 1/n goes; the transpose of a transform has it on the other side.
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -201,6 +204,7 @@ def _transform(x: Any, axes: list[int], sizes: list[int | None], norm: str, inve
     return x if is_complex(x) else reshaping.astype(x, _complex_dtype(spec_of(x).dtype))
 
 
+@of_array
 @attributed_to_caller
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The discrete Fourier transform along an axis, of `n` points: truncated, or padded with zeros.
@@ -213,6 +217,7 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     return _transform(x, *_single_axis(x, n, axis, "fft"), _check_norm(norm, "fft"), False)
 
 
+@of_array
 @attributed_to_caller
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `fft`.
@@ -229,6 +234,7 @@ def _single_axis(x: Any, n: Any, axis: Any, what: str) -> tuple[list[int], list[
     return [normalize_axis(axis, ndim(x), what)], [None if n is None else _check_length(n, what)]
 
 
+@of_array
 @attributed_to_caller
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The transform over several axes, all of them by default.
@@ -242,6 +248,7 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> An
     return _transform(x, *_axes_and_lengths(x, s, axes, "fftn"), _check_norm(norm, "fftn"), False)
 
 
+@of_array
 @attributed_to_caller
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `fftn`.
@@ -255,6 +262,7 @@ def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
     return _transform(x, *_axes_and_lengths(x, s, axes, "ifftn"), _check_norm(norm, "ifftn"), True)
 
 
+@of_array
 @attributed_to_caller
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform over two axes.
@@ -266,6 +274,7 @@ def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -
     return fftn(a, s, axes, norm)
 
 
+@of_array
 @attributed_to_caller
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `fft2`.
@@ -277,6 +286,7 @@ def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return ifftn(a, s, axes, norm)
 
 
+@of_array
 @attributed_to_caller
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The spectrum of a real signal, up to the middle: the rest is its mirror image.
@@ -288,6 +298,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return rfftn(a, None if n is None else (_check_length(n, "rfft"),), (axis,), norm)
 
 
+@of_array
 @attributed_to_caller
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `rfft`: a real signal of `n` points, even by default.
@@ -299,6 +310,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return irfftn(a, None if n is None else (_check_length(n, "irfft"),), (axis,), norm)
 
 
+@of_array
 @attributed_to_caller
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The transform of real numbers over several axes, the last of which is halved.
@@ -317,6 +329,7 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
     return _transform(half, chosen[:-1], sizes[:-1], norm, False) if len(chosen) > 1 else half
 
 
+@of_array
 @attributed_to_caller
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
     """The inverse of `rfftn`.
@@ -337,6 +350,7 @@ def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> 
     return apply(_irfft, _fit_length(x, last, n // 2 + 1), n=n, axis=last, norm=norm)
 
 
+@of_array
 @attributed_to_caller
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The transform of real numbers over two axes.
@@ -348,6 +362,7 @@ def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return rfftn(a, s, axes, norm)
 
 
+@of_array
 @attributed_to_caller
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
     """The inverse of `rfft2`.
@@ -359,6 +374,7 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
     return irfftn(a, s, axes, norm)
 
 
+@of_array
 @attributed_to_caller
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The real spectrum of a signal with Hermitian symmetry, of which half is given.
@@ -370,6 +386,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return irfft(pointwise.conj(as_value(a)), n, axis, _OPPOSITE[_check_norm(norm, "hfft")])
 
 
+@of_array
 @attributed_to_caller
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`.
@@ -417,6 +434,7 @@ def _roll_by_half(x: Any, axes: Any, sign: int, what: str) -> Any:
     return arrange.roll(x, shifts, axis=chosen) if chosen else x
 
 
+@of_array
 @attributed_to_caller
 def fftshift(x: Any, axes: Any = None) -> Any:
     """The coefficient of frequency zero moved to the middle.
@@ -428,6 +446,7 @@ def fftshift(x: Any, axes: Any = None) -> Any:
     return _roll_by_half(x, axes, 1, "fftshift")
 
 
+@of_array
 @attributed_to_caller
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """The inverse of `fftshift`.

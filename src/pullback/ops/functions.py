@@ -17,8 +17,10 @@ from .elementwise import pointwise
 from .fusion import fuse
 from .reduce import reductions
 from .shape import reshaping
+from .signatures import of_array, of_mixed_arrays, of_two_arrays
 
 
+@of_array
 @attributed_to_caller
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """x converted to a dtype; the cotangent is converted back, so the graph stays connected. A bare array that has the
@@ -35,6 +37,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     return found.copy() if copy and found is x and is_array(x) else found
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """x clamped between bounds, each a number, an array or None; at a bound the gradient passes.
@@ -57,6 +60,7 @@ def _dtype_range(dtype: Any) -> tuple[Any, Any]:
     return -math.inf, math.inf
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
@@ -73,6 +77,7 @@ def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.divide(weights, reductions.sum(weights, axis=axis, keepdims=True))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
@@ -86,6 +91,7 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     return pointwise.subtract(x, reductions.logsumexp(x, axis=axis, keepdims=True))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def silu(x: Any, /) -> Any:
@@ -99,6 +105,7 @@ def silu(x: Any, /) -> Any:
     return pointwise.multiply(x, pointwise.sigmoid(x))
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def gelu(x: Any, /, *, approximate: bool = False) -> Any:
@@ -115,6 +122,7 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Any:
     return pointwise.multiply(pointwise.multiply(x, 0.5), pointwise.add(share, 1))
 
 
+@of_two_arrays
 @fuse
 @attributed_to_caller
 def mean_squared_error(x: Any, y: Any, /) -> Any:

@@ -12,6 +12,7 @@ from .families import linear
 from .forms import Name, Recompute
 from .op import Effects
 from .op_samples import normal_samples
+from .signatures import of_array
 
 _name = linear(
     "name",
@@ -37,6 +38,7 @@ def mark_recomputation(x: Any) -> Any:
     return apply(_again, x)
 
 
+@of_array
 @attributed_to_caller
 def name(x: Any, /, name: str) -> Any:
     """x itself, under a name that policies of `pb.checkpoint` refer to (`pb.save_named`, `pb.offload_named`).

@@ -22,11 +22,11 @@ from .dispatch import as_value
 from .eager import is_operand, operator_function
 from .elementwise import pointwise
 from .index import indexing
-from .lazy import lazy_function, load_package
+from .lazy import lazy_function, load_module, load_package
 from .reduce import reductions, scans
 from .shape import arrange, reshaping
 
-_BINARY = {
+_BINARY: dict[str, Any] = {
     "add": pointwise.add, "sub": pointwise.subtract, "mul": pointwise.multiply, "truediv": pointwise.divide,
     "matmul": matrix_products.matmul, "and": pointwise.bitwise_and, "or": pointwise.bitwise_or,
     "xor": pointwise.bitwise_xor, "pow": pointwise.power_operator,
@@ -35,7 +35,7 @@ _BINARY = {
     "lshift": lazy_function("elementwise.arithmetic", "bitwise_left_shift"),
     "rshift": lazy_function("elementwise.arithmetic", "bitwise_right_shift"),
 }  # fmt: skip
-_COMPARE = {
+_COMPARE: dict[str, Any] = {
     "eq": pointwise.equal, "ne": pointwise.not_equal, "lt": pointwise.less, "le": pointwise.less_equal,
     "gt": pointwise.greater, "ge": pointwise.greater_equal,
 }  # fmt: skip
@@ -165,9 +165,11 @@ def _reshape(self: Any, *shape: Any) -> Any:
     return as_view(reshaping.reshape(self, shape[0] if len(shape) == 1 else shape), self)
 
 
-def _flatten(self: Any) -> Any:
-    """The elements as a vector."""
-    return reshaping.reshape(self, (-1,))
+def _flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """The elements as a vector; or a range of axes merged into one."""
+    if start_dim == 0 and end_dim == -1:
+        return reshaping.reshape(self, (-1,))
+    return lazy_function("shape.stack_split", "flatten")(self, start_dim, end_dim)
 
 
 def _as_view_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,6 +251,27 @@ _array_ufunc = attributed_to_caller(lazy_function("protocol", "array_ufunc"))
 _array_function = attributed_to_caller(lazy_function("protocol", "array_function"))
 
 
+#: Methods under PyTorch's names, which `method_aliases` adds at the first use of one.
+_ALIASES = """
+    to cpu cuda view permute t unsqueeze expand expand_as clamp softmax log_softmax index_select unbind topk pow matmul
+    mm bmm sigmoid relu isnan isfinite eq ne lt le gt ge masked_fill gather float double half long int bool numel dim
+    contiguous clone
+"""
+
+
+class _LazyMethod:
+    """A method of `method_aliases`, before that module is loaded."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        load_module("method_aliases").install()
+        return getattr(owner if instance is None else instance, self.name)
+
+
 def install() -> None:
     """Add operators and methods to `Value` and `Tensor`. Called once by the package."""
     for name, function in _BINARY.items():
@@ -286,6 +309,8 @@ def install() -> None:
     own = {"__setitem__": _set_item, "fill_": _fill, "copy": functions.copy_value, "__copy__": functions.copy_value}
     for name, function in own.items():
         setattr(Tensor, name, function)
+    for name in _ALIASES.split():
+        setattr(Value, name, _LazyMethod(name))
 
 
 def _make_method(function: Any) -> Any:

@@ -22,6 +22,7 @@ from .stateful.constructors import (
     LAMB as LAMB, LARS as LARS, LBFGS as LBFGS, Lion as Lion, Muon as Muon, NAdam as NAdam, RAdam as RAdam,
     RMSProp as RMSProp, Rprop as Rprop, SGD as SGD, SGLD as SGLD, Shampoo as Shampoo,
 )
+from .stateful.gradient_clipping import clip_grad_norm_ as clip_grad_norm_, clip_grad_value_ as clip_grad_value_
 from .stateful.optimizer import Optimizer as Optimizer
 from .transformations.averaging import Average as Average, ema as ema, lookahead as lookahead, swa as swa
 from .transformations.clipping import (

@@ -99,7 +99,7 @@ def check_setting(x: Any, what: str, low: float = 0.0, high: float = math.inf, *
         raise ArgumentError(f"{what}: wants one number, got {spec_of(value)}.")
     if isinstance(value, Value) and not (is_concrete(value) and value.level == 1):
         return value
-    found = float(value.detach() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
+    found = float(value.detach() if isinstance(value, Value) else value)
     if not (low <= found < high if open_end else low <= found <= high):
         bounds = f"{low:g} <= {what.rpartition(' ')[2]} {'<' if open_end else '<='} {high:g}"
         raise ArgumentError(f"{what} must be a number with {bounds}, got {found!r}.")

@@ -17,12 +17,14 @@ from ..ops.dispatch import as_value
 from ..ops.elementwise import pointwise
 from ..ops.elementwise.rounding import floor
 from ..ops.functions import clip
+from ..public_names import explain_missing_names
 from .leaves import check_setting, check_settings, steps_as_float64
 
 __all__ = [
     "Schedule", "constant", "cosine", "exponential", "inverse_sqrt", "join", "linear", "one_cycle", "piecewise",
     "polynomial", "step_decay", "warm_up",
 ]  # fmt: skip
+explain_missing_names(__name__, "optim.schedules")
 
 Schedule = Callable[[Any], Any]
 

@@ -54,6 +54,7 @@ _verify_program = lazy_function("verify", "verify_program", "program")
 _stage_gradients = lazy_function("stage", "stage_gradients", "transforms")
 _stage_jvp = lazy_function("stage", "stage_jvp", "transforms")
 _save_drawing = lazy_function("draw", "save_drawing", "graph")
+_program_html = lazy_function("draw", "program_html", "graph")
 _jit = lazy_function("jit", "jit", "compile")
 
 
@@ -344,6 +345,9 @@ class Program:
         ins = ", ".join(map(_format_spec, self.input_specs))
         outs = ", ".join(map(_format_spec, self.output_specs))
         return f"<program of {len(self.equations)} equations: ({ins}) -> ({outs})>"
+
+    def _repr_html_(self) -> str:
+        return str(_program_html(self))
 
     def __copy__(self) -> Program:
         return self

@@ -11,7 +11,7 @@ from ..ops.elementwise.pointwise import logical_and, where
 from ..ops.shape.reshaping import broadcast_op, reshape_op
 from .ir import Equation, Program, Symbol
 
-_SELECT, _AND = where.op, logical_and.op  # type: ignore[attr-defined]
+_SELECT, _AND = where.op, logical_and.op
 _VIEWS = broadcast_op, reshape_op
 
 

@@ -29,6 +29,7 @@ def transpose_products(program: Program) -> Program:
         x, y = product.args
         factors = [_transposed(z, e.results[0], producer, equations) for z in (y, x)]
         equations.append(Equation(e.results, matmul_op, tuple(factors), product.static))
+        producer[id(e.results[0])] = equations[-1]
     if not dropped:
         return program
     return dataclasses.replace(program, equations=tuple(e for e in equations if id(e) not in dropped))

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..arrays.files import name_of_path, open_regular_file
-from ..errors import ArgumentError, FormatError, PullbackError
+from ..errors import ArgumentError, ArgumentTypeError, FormatError, PullbackError
 from .atomic_write import write_atomically
 from .header import Header, TensorEntry, assign_offsets, check_json_size, encode_header, entry_dtype, read_header
 from .tree_reader import TreeReader
@@ -34,6 +34,10 @@ def save(path: Any, tree: Any, metadata: Mapping[str, str] | None = None) -> Non
     >>> pb.load(path)
     {'w': array([1., 1.]), 'rates': (0.1, 0.01), 'step': 7}
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        swapped = isinstance(tree, (str, os.PathLike))
+        advice = "The path comes first: pb.save(path, tree)." if swapped else "Call it as pb.save(path, tree)."
+        raise ArgumentTypeError(f"save: the path is a {type(path).__name__}.\n  {advice}")
     writer = TreeWriter()
     try:
         structure = writer.encode(tree, "")

@@ -118,10 +118,28 @@ def _parse_dtype(name: str) -> Any:
 
 def compile_entry(f: Callable[..., Any], args: list[Any]) -> Specialization:
     """f, compiled already or not, for these arguments; strings, booleans and None are settings, not arrays."""
+    _check_call(f, args)
     if isinstance(f, Jitted):
         return f.lower(*args)
     settings = tuple(i for i, a in enumerate(args) if a is None or isinstance(a, str | bool))
     return Jitted(f, settings).lower(*args)
+
+
+def _check_call(f: Callable[..., Any], args: list[Any]) -> None:
+    """Raise unless f can be called with so many arguments."""
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):  # a function of C may have none
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        name = getattr(f, "__name__", "the function")
+        given = "no arguments" if not args else f"{len(args)} argument{'s' * (len(args) > 1)}"
+        raise ArgumentError(
+            f"compile: {name}{signature} was given {given}: {error}.\n"
+            '  List the kinds of all of them: --args "float32[32, 784] 0.5".'
+        ) from None
 
 
 def passes_text() -> str:

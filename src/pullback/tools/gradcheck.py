@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
 from ..arrays.exchange import to_numpy
+from ..arrays.html_text import html_report
 from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
 from ..arrays.tensor import Tensor, tensor
@@ -47,6 +48,9 @@ class CheckReport:
             f"derivatives {verdict}: {self.checked} elements; worst is input {place} at {list(index)}: "
             f"rule {analytic:.10g}, differences {numeric:.10g} ({self.error:.2g} of the tolerance)"
         )
+
+    def _repr_html_(self) -> str:
+        return html_report(str(self))
 
 
 @attributed_to_caller

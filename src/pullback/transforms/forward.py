@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
@@ -24,6 +24,9 @@ from ..program.stage import stage
 from .boundary import as_array_leaf, as_differentiable, check_paired, owned_copy, split_aux, unwrap_to_level
 from .flat_call import FlatCall
 from .vectorize import unbatch
+
+R = TypeVar("R")
+Aux = TypeVar("Aux")
 
 
 class Dual(Value):
@@ -168,6 +171,14 @@ def check_tangent(primal: Any, tangent: Any, what: str) -> Any:
     return tangent if found.dtype == spec.dtype else astype(tangent, spec.dtype)
 
 
+@overload
+def jvp(
+    f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, Aux]], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False) -> Any:
     """The value of f and its derivative along the tangents: (value, tangent), or (value, tangent, aux) with `has_aux`.
 

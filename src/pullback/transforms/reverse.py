@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from ..arrays.argument_checks import check_argnums, check_functions
 from ..arrays.node import DifferentiatedCall, Node, is_package_code, propagate_call_site, user_line
@@ -25,9 +25,25 @@ from .boundary import as_array_leaf, has_leaves, owned_copy
 from .flat_call import FlatCall, by_argument
 from .vectorize import Batched
 
+P = ParamSpec("P")
+R = TypeVar("R")
+X = TypeVar("X")
+Aux = TypeVar("Aux")
 _GRADIENTS = "\n  For tensors that are computed already: pb.gradients(outputs, inputs)."
 
 
+@overload
+def grad(  # type: ignore[overload-overlap]
+    f: Callable[Concatenate[X, P], Any], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[X, P], X]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[X, P], tuple[Any, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[X, P], tuple[X, Aux]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Any: ...
 @picklable
 def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a scalar function, with respect to one argument or several (`argnums` an integer or a tuple),
@@ -50,6 +66,20 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     return gradient
 
 
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    f: Callable[Concatenate[X, P], R], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    f: Callable[Concatenate[X, P], tuple[R, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[X, P], tuple[tuple[R, Aux], X]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, R], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]: ...
+@overload
+def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Any: ...
 @picklable
 def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Like `grad`, with the value beside the gradient: (value, gradient), or ((value, aux), gradient).
@@ -70,7 +100,7 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
 
 
 @picklable
-def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+def elementwise_grad(f: Callable[P, R], argnums: int = 0) -> Callable[P, R]:
     """The derivative of a function that maps each element alone: element by element, in the shape of the argument.
 
     >>> import numpy as np, pullback as pb
@@ -81,7 +111,7 @@ def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., A
     check_argnums("elementwise_grad", argnums)
 
     @functools.wraps(f)
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(argnums, (tuple, list)):
             raise ArgumentError(f"elementwise_grad: argnums is one integer, got {argnums}.")
         call = FlatCall("elementwise_grad", f, args, argnums, kwargs)
@@ -91,6 +121,14 @@ def elementwise_grad(f: Callable[..., Any], argnums: int = 0) -> Callable[..., A
     return derivative
 
 
+@overload
+def vjp(
+    f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[Any], tuple[Any, ...]]]: ...
+@overload
+def vjp(
+    f: Callable[..., tuple[R, Aux]], *primals: Any, has_aux: Literal[True]
+) -> tuple[R, Callable[[Any], tuple[Any, ...]], Aux]: ...
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """The value of f and the function that pulls a cotangent of it back to the primals: (value, pull), or
     (value, pull, aux) with `has_aux`. Primals and results are trees; `pull` returns a tuple, one tree for each primal.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ..ops.dispatch import run
 from ..ops.op import Op
 from ..ops.shape.reshaping import broadcast_to, moveaxis
 from .boundary import as_array_leaf, owned_copy, unwrap_to_level
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Batched(Value):
@@ -135,9 +138,7 @@ def _lower_constant(x: Any) -> Any:
 
 
 @picklable
-def vmap(
-    f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
-) -> Callable[..., Any]:
+def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None) -> Callable[P, R]:
     """f over a batch. `in_axes` says which axis of each argument counts the elements, None for arguments in common;
     one entry for all arguments, one for each, or a tree of entries that looks like an argument. `out_axes` says the
     same of the results. Keyword arguments have their elements along axis 0. `axis_size` is needed only if no
@@ -150,7 +151,7 @@ def vmap(
     check_functions("vmap", f)
 
     @functools.wraps(f)
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: P.args, **kwargs: P.kwargs) -> Any:
         whole = (args, kwargs) if kwargs else (args,)
         leaves, structure = flatten(whole)
         values = [as_array_leaf(leaf, "vmap") for leaf in leaves]

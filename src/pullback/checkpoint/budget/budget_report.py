@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...arrays.html_text import html_block, html_table
 from ...arrays.memory_ledger import Block
 from ...arrays.node import format_line
 from ...arrays.text import format_bytes
@@ -50,3 +51,8 @@ class BudgetReport:
             f"evicted {self.evictions} values ({format_bytes(self.evicted)}), "
             f"recomputed {self.recomputations} in {self.seconds:.3f} s"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [(format_bytes(p.nbytes), p.what, p.line) for p in self.pinned]
+        table = html_table(("not evictable", "value", "line"), rows, numbers=(0,)) if rows else ""
+        return html_block(str(self), table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from ...arrays.picklable import picklable
 from ...arrays.trees import flatten
@@ -15,16 +15,18 @@ from .arguments import Arguments
 from .region import Region
 from .save_policies import SavePolicy, as_policy, save_everything, save_nothing
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Function = Callable[..., Any]
 PolicyLike = SavePolicy | Callable[[Any, int], Any]
 
 
 @overload
-def checkpoint(f: Function, *, policy: PolicyLike = ..., verify: bool | None = ...) -> Function: ...
+def checkpoint(f: Callable[P, R], *, policy: PolicyLike = ..., verify: bool | None = ...) -> Callable[P, R]: ...
 @overload
 def checkpoint(
     f: None = None, *, policy: PolicyLike = ..., verify: bool | None = ...
-) -> Callable[[Function], Function]: ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @picklable
 def checkpoint(f: Any = None, *, policy: PolicyLike = save_nothing, verify: bool | None = None) -> Any:
     """f, but what backward needs of it is recomputed from its arguments: memory for time. As a function of a function,

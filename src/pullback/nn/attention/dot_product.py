@@ -14,12 +14,14 @@ from ...ops.families import broadcast_shape
 from ...ops.fusion import fuse
 from ...ops.random.keys import next_key
 from ...ops.shape import reshaping
+from ...ops.signatures import of_mixed_arrays, of_three_arrays
 from .blockwise import AttentionConfig, attend_block, attention_bands, query_block
 
 #: With more weights than this (64 MB of float32) queries are processed in blocks of about so many weights each.
 _MAX_SCORES, _SCORES_PER_BLOCK = 1 << 24, 1 << 21
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def scaled_dot_product_attention(
     q: Any,
@@ -143,6 +145,7 @@ def _add_group_axis(x: Any) -> Any:
     return reshaping.expand_dims(x, -3) if ndim(x) > 2 else x
 
 
+@of_three_arrays
 @fuse
 @attributed_to_caller
 def multi_head_attention(q: Any, k: Any, v: Any, /, heads: int, *, kv_heads: int | None = None, **options: Any) -> Any:

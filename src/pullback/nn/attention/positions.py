@@ -17,8 +17,10 @@ from ...ops.elementwise import pointwise
 from ...ops.fusion import fuse
 from ...ops.index.indexing import getitem
 from ...ops.shape import arrange, reshaping
+from ...ops.signatures import of_mixed_arrays
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def rotary_embedding(x: Any, /, positions: Any = None, *, base: float = 10000.0, pairing: str = "halves") -> Any:

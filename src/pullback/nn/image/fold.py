@@ -13,11 +13,13 @@ from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.shape import reshaping
 from ...ops.shape.einops import rearrange
+from ...ops.signatures import of_array
 from ...ops.window import sliding_window
 from ...ops.window.patches import window_counts
 from ..geometry import apply_batched, padding_pairs, per_axes, per_axis
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
@@ -38,6 +40,7 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     return apply_batched(x, rank, "unfold", unfold_batch)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
@@ -74,6 +77,7 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
     return indexing.getitem(x, (..., *inside))
 
 
+@of_array
 @attributed_to_caller
 def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     """Channels spread over space: (..., c * r * r, h, w) becomes (..., c, h * r, w * r).
@@ -91,6 +95,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     return rearrange(x, "... (c r s) h w -> ... c (h r) (w s)", r=r, s=r)
 
 
+@of_array
 @attributed_to_caller
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     """Space gathered in channels: (..., c, h * r, w * r) becomes (..., c * r * r, h, w).

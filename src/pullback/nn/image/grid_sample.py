@@ -22,6 +22,7 @@ from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.reduce.reductions import as_constant
 from ...ops.shape import arrange, reshaping
+from ...ops.signatures import of_array, of_mixed_arrays
 from ..arguments import as_floats
 from .interpolate import cubic_far, cubic_near
 
@@ -63,6 +64,7 @@ def _axis_taps(mode: str, at: Any) -> list[tuple[Any, Any]]:
     return [(low + k, weight(abs(share - k), -0.75)) for k, weight in weights]
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def grid_sample(
@@ -135,6 +137,7 @@ def _gather_weighted(x: Any, index: Any, weights: list[Any]) -> Any:
     return reshaping.moveaxis(reductions.sum(terms, axis=tuple(range(spatial))), -1, 1)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def affine_grid(theta: Any, /, size: Any, *, align_corners: bool = False) -> Any:

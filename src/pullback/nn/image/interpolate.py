@@ -22,6 +22,7 @@ from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.shape import reshaping
+from ...ops.signatures import of_array
 from ..arguments import as_floats
 from ..geometry import broadcast_to_axes, per_axis
 
@@ -112,6 +113,7 @@ _ANTIALIASED: dict[str, Callable[[int, int, float, bool], Taps]] = {
 }
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def interpolate(
@@ -199,6 +201,7 @@ def _multiply_along(x: Any, axis: int, matrix: Any) -> Any:
     return reshaping.reshape(moved, (*sizes[:axis], shape(matrix)[1], *sizes[axis + 1 :]))
 
 
+@of_array
 @attributed_to_caller
 def upsample(
     x: Any, /, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False

@@ -9,9 +9,27 @@ from ...errors import ArgumentError
 from ...ops import random
 from ..dropout import dropout
 from ..module import Module
+from ..spellings import accept_spellings
 
 
 @final
+class Identity(Module):
+    """The input as it is. Arguments of the constructor are ignored, as in PyTorch.
+
+    >>> import pullback as pb
+    >>> pb.nn.Identity()(3.0)
+    3.0
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+@final
+@accept_spellings("inplace")
 class Dropout(Module):
     """Each element zero with probability p, else over 1 - p; x itself after `eval()`. Without a key the default
     generator draws; a compiled function would draw once for all calls, so there the key must be given.

@@ -9,15 +9,18 @@ import numpy as np
 
 from ...arrays.tensor import tensor
 from ...errors import ArgumentError
+from ...ops.index.indexing import set_at
 from .. import init
 from ..attention.dot_product import multi_head_attention
 from ..embeddings import embedding
 from ..linear import linear
 from ..module import Module
+from ..spellings import accept_spellings
 from .parameters import split_key, uniform_parameters
 
 
 @final
+@accept_spellings(in_features="inputs", out_features="outputs")
 class Linear(Module):
     """x W^T + b over the last axis; the weight has shape (outputs, inputs), as PyTorch's.
 
@@ -27,7 +30,7 @@ class Linear(Module):
     """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool = True, key: Any = None, dtype: Any = np.float32
+        self, inputs: int, outputs: int, bias: bool = True, *, key: Any = None, dtype: Any = np.float32
     ) -> None:
         bound = 1 / math.sqrt(max(inputs, 1))
         self.weight, shift = uniform_parameters(bound, key, dtype, (outputs, inputs), (outputs,))
@@ -38,22 +41,30 @@ class Linear(Module):
 
 
 @final
+@accept_spellings(num_embeddings="count", embedding_dim="width")
 class Embedding(Module):
-    """A row of a table for each index.
+    """A row of a table for each index. The row at `padding_idx` starts as zeros and gets no gradient.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.Embedding(10, 4)(np.array([[1, 2], [3, 9]])).shape
     (2, 2, 4)
     """
 
-    def __init__(self, count: int, width: int, *, key: Any = None, dtype: Any = np.float32) -> None:
-        self.weight = tensor(init.normal((count, width), key=key, dtype=dtype), requires_grad=True)
+    def __init__(
+        self, count: int, width: int, padding_idx: int | None = None, *, key: Any = None, dtype: Any = np.float32
+    ) -> None:
+        table = init.normal((count, width), key=key, dtype=dtype)
+        if padding_idx is not None:
+            table = set_at(table, padding_idx, 0)
+        self.weight = tensor(table, requires_grad=True)
+        self.padding_idx = padding_idx
 
     def forward(self, indices: Any) -> Any:
-        return embedding(indices, self.weight)
+        return embedding(indices, self.weight, padding_idx=self.padding_idx)
 
 
 @final
+@accept_spellings(embed_dim="width", num_heads="heads")
 class MultiHeadAttention(Module):
     """Attention in several heads between four linear layers; without keys and values of their own, x attends to itself.
 

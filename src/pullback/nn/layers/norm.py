@@ -6,47 +6,61 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
 from ...arrays.value import Value
+from ...errors import ShapeError
+from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import stop_gradient
 from ..module import Module
 from ..norm import batch_norm, group_norm, layer_norm, rms_norm
+from ..spellings import accept_spellings
 from .parameters import filled_parameter
 
 
 @final
+@accept_spellings(normalized_shape="width")
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axis, then times a weight plus a bias.
+    """Mean 0 and variance 1 over the last axis, or the last axes if `width` is their shape, then times a weight plus a
+    bias.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.LayerNorm(2)(np.array([1.0, 3.0], np.float32)).tolist()
     [-0.9999949932098389, 0.9999949932098389]
     """
 
-    def __init__(self, width: int, *, bias: bool = True, eps: float = 1e-5, dtype: Any = np.float32) -> None:
+    def __init__(self, width: Any, eps: float = 1e-5, *, bias: bool = True, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(width, 1, dtype)
         self.bias = filled_parameter(width, 0, dtype) if bias else None
         self.eps = eps
 
     def forward(self, x: Any) -> Any:
-        return layer_norm(x, self.weight, self.bias, eps=self.eps)
+        return layer_norm(x, self.weight, self.bias, axis=_axes_of(self.weight), eps=self.eps)
 
 
 @final
+@accept_spellings(normalized_shape="width")
 class RMSNorm(Module):
-    """x over the root of its mean square along the last axis, times a weight.
+    """x over the root of its mean square along the last axis, or the last axes if `width` is their shape, times a
+    weight.
 
     >>> import numpy as np, pullback as pb
     >>> pb.nn.RMSNorm(2, eps=0.0)(np.array([3.0, 3.0])).tolist()
     [1.0, 1.0]
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-6, dtype: Any = np.float32) -> None:
+    def __init__(self, width: Any, eps: float = 1e-6, *, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(width, 1, dtype)
         self.eps = eps
 
     def forward(self, x: Any) -> Any:
-        return rms_norm(x, self.weight, eps=self.eps)
+        return rms_norm(x, self.weight, axis=_axes_of(self.weight), eps=self.eps)
+
+
+def _axes_of(weight: Any) -> Any:
+    """The axes that a weight goes along: the last ones."""
+    count = len(spec_of(weight).shape)
+    return -1 if count == 1 else tuple(range(-count, 0))
 
 
 def _detach_statistic(x: Any) -> Any:
@@ -56,6 +70,7 @@ def _detach_statistic(x: Any) -> Any:
     return stop_gradient(x) if isinstance(x, Value) else x
 
 
+@accept_spellings(num_features="channels")
 class BatchNorm(Module):
     """`batch_norm` of (batch, channels, ...), for any number of further axes. In training it sets its running
     statistics to the new ones; in a compiled step return the module, which holds them.
@@ -69,7 +84,7 @@ class BatchNorm(Module):
     buffers: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
     def __init__(
-        self, channels: int, *, momentum: float = 0.1, eps: float = 1e-5, dtype: Any = np.float32
+        self, channels: int, eps: float = 1e-5, momentum: float = 0.1, *, dtype: Any = np.float32
     ) -> None:  # fmt: skip
         self.weight = filled_parameter(channels, 1, dtype)
         self.bias = filled_parameter(channels, 0, dtype)
@@ -86,6 +101,56 @@ class BatchNorm(Module):
         return y
 
 
+class _BatchNormOfRank(BatchNorm):
+    """Abstract: batch norm that refuses arrays of other numbers of axes than `ranks`."""
+
+    ranks: ClassVar[tuple[int, ...]]
+
+    def forward(self, x: Any) -> Any:
+        found = spec_of(as_value(x)).shape
+        if len(found) not in self.ranks:
+            wanted = " or ".join(map(str, self.ranks))
+            raise ShapeError(f"{type(self).__name__}: wants {wanted} axes, (batch, channels, ...), got shape {found}.")
+        return BatchNorm.forward(self, x)
+
+
+@final
+class BatchNorm1d(_BatchNormOfRank):
+    """`BatchNorm` of (batch, channels) or (batch, channels, length).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.BatchNorm1d(3)(np.ones((4, 3), np.float32)).shape
+    (4, 3)
+    """
+
+    ranks: ClassVar[tuple[int, ...]] = (2, 3)
+
+
+@final
+class BatchNorm2d(_BatchNormOfRank):
+    """`BatchNorm` of (batch, channels, height, width).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.BatchNorm2d(3)(np.ones((4, 3, 2, 2), np.float32)).shape
+    (4, 3, 2, 2)
+    """
+
+    ranks: ClassVar[tuple[int, ...]] = (4,)
+
+
+@final
+class BatchNorm3d(_BatchNormOfRank):
+    """`BatchNorm` of (batch, channels, depth, height, width).
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.nn.BatchNorm3d(3)(np.ones((4, 3, 1, 2, 2), np.float32)).shape
+    (4, 3, 1, 2, 2)
+    """
+
+    ranks: ClassVar[tuple[int, ...]] = (5,)
+
+
+@accept_spellings(num_groups="groups", num_channels="channels")
 class GroupNorm(Module):
     """`group_norm` of (batch, channels, ...) with a weight and a bias of its own.
 
@@ -94,7 +159,7 @@ class GroupNorm(Module):
     (1, 4, 3)
     """
 
-    def __init__(self, groups: int, channels: int, *, eps: float = 1e-5, dtype: Any = np.float32) -> None:
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5, *, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(channels, 1, dtype)
         self.bias = filled_parameter(channels, 0, dtype)
         self.groups, self.eps = groups, eps

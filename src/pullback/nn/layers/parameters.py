@@ -24,6 +24,6 @@ def uniform_parameters(bound: float, key: Any, dtype: Any, *shapes: tuple[int, .
     return [tensor(array, requires_grad=True) for array in drawn]
 
 
-def filled_parameter(size: int, number: float, dtype: Any) -> Tensor:
-    """A trainable vector of one number."""
+def filled_parameter(size: Any, number: float, dtype: Any) -> Tensor:
+    """A trainable array of one number."""
     return tensor(np.full(size, number, dtype), requires_grad=True)

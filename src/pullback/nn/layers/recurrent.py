@@ -9,26 +9,29 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...ops.shape.arrange import concat
+from ...ops.shape.stack_split import swapaxes
 from ..module import Module
 from ..recurrent import gru, lstm, rnn
+from ..spellings import accept_spellings
 from .parameters import uniform_parameters
 
 
+@accept_spellings(input_size="inputs", hidden_size="hidden", num_layers="layers")
 class _Recurrent(Module):
-    """Layers over a sequence (steps, ..., features), each over the output of the one before. `function` computes one
-    layer in one direction, `gates` is the number of its gates.
+    """Layers over a sequence (steps, ..., features), or (batch, steps, ...) if `batch_first`, each over the output of
+    the one before. `function` computes one layer in one direction, `gates` is the number of its gates.
     """
 
     function: ClassVar[Any]
     gates: ClassVar[int]
 
     def __init__(
-        self, inputs: int, hidden: int, *, layers: int = 1, bidirectional: bool = False, bias: bool = True,
-        key: Any = None, dtype: Any = np.float32,
+        self, inputs: int, hidden: int, layers: int = 1, bias: bool = True, batch_first: bool = False, *,
+        bidirectional: bool = False, key: Any = None, dtype: Any = np.float32,
     ) -> None:  # fmt: skip
         if layers < 1:
             raise ArgumentError(f"{type(self).__name__}: wants at least one layer, got {layers}.")
-        self.hidden, self.layers, self.bidirectional = hidden, layers, bidirectional
+        self.hidden, self.layers, self.bidirectional, self.batch_first = hidden, layers, bidirectional, batch_first
         bound, directions = 1 / math.sqrt(max(hidden, 1)), 2 if bidirectional else 1
         rows, count = self.gates * hidden, 4 if bias else 2
         shapes: list[tuple[int, ...]] = []
@@ -44,6 +47,7 @@ class _Recurrent(Module):
         count = self.layers * directions
         if states is not None and len(states) != count:
             raise ArgumentError(f"{type(self).__name__}: wants {count} states, got {len(states)}.")
+        x = swapaxes(x, 0, 1) if self.batch_first else x
         last: list[Any] = []
         for number in range(self.layers):
             found = []
@@ -55,7 +59,7 @@ class _Recurrent(Module):
                 found.append(hs)
                 last.append(end)
             x = found[0] if directions == 1 else concat(found, axis=-1)
-        return x, last
+        return swapaxes(x, 0, 1) if self.batch_first else x, last
 
 
 class LSTM(_Recurrent):

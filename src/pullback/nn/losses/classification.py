@@ -27,6 +27,7 @@ from ...ops.fusion import fuse
 from ...ops.index import indexing
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
+from ...ops.signatures import of_mixed_arrays
 from ..arguments import as_floats, expand_along_axis, match_target, reduce_losses, require_rank, validate_labels
 
 
@@ -67,7 +68,8 @@ def _zero_ignored(x: Any, counts: Any) -> Any:
     return x if counts is True else zero_unless(counts, x)
 
 
-@fuse
+# not fused: what made the logarithms of ignored labels need not have finite slopes
+@of_mixed_arrays
 @attributed_to_caller
 def nll_loss(
     log_probs: Any,
@@ -108,6 +110,7 @@ def _class_weights(weight: Any, labels: Any, classes: int, what: str) -> Any:
     return indexing.take(weight, labels, axis=0)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def cross_entropy(
@@ -200,6 +203,7 @@ def _clamped_log(p: Any) -> Any:
     return where(enough, log(where(enough, p, 1.0)), held)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def binary_cross_entropy(p: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
     """-target log(p) - (1 - target) log(1 - p) of probabilities p; each logarithm is clamped to -100 or above,
@@ -227,6 +231,7 @@ def _binary_cross_entropy(p: Any, target: Any, weight: Any, reduction: str) -> A
     return reduce_losses(losses, reduction, "binary_cross_entropy", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def binary_cross_entropy_with_logits(
@@ -247,6 +252,7 @@ def binary_cross_entropy_with_logits(
     return reduce_losses((1.0 - target) * x + surprise, reduction, what, weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -260,6 +266,7 @@ def soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: s
     return reduce_losses(softplus(-(target * x)), reduction, "soft_margin_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -274,6 +281,7 @@ def multilabel_soft_margin_loss(x: Any, /, target: Any, *, weight: Any = None, r
     return reduce_losses(reductions.mean(require_rank(each, 1, what, "an axis of classes"), axis=-1), reduction, what)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def focal_loss(
@@ -306,6 +314,7 @@ def focal_loss(
     return reduce_losses(losses, reduction, "focal_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def dice_loss(p: Any, /, target: Any, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean") -> Any:

@@ -15,6 +15,7 @@ from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import arrange, reshaping
+from ...ops.signatures import of_mixed_arrays
 from ...transforms.control.scan import scan
 from ..arguments import as_floats, reduce_losses, validate_labels, widen
 
@@ -22,6 +23,7 @@ from ..arguments import as_floats, reduce_losses, validate_labels, widen
 _LOG_ZERO = -1e30
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def ctc_loss(
     log_probs: Any,

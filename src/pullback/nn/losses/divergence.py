@@ -13,6 +13,7 @@ from ...ops.fusion import fuse
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
+from ...ops.signatures import of_mixed_arrays, of_two_arrays
 from ..arguments import as_floats, match_target, reduce_losses
 from ..norm import normalize
 from .classification import cross_entropy
@@ -33,6 +34,7 @@ def _reduce_divergence(losses: Any, reduction: str, what: str) -> Any:
     return divide(reductions.sum(losses), shape(losses)[0])
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Any:
@@ -54,6 +56,7 @@ def kl_div(log_q: Any, /, target: Any, *, log_target: bool = False, reduction: s
     return _reduce_divergence(losses, reduction, "kl_div")
 
 
+@of_two_arrays
 @fuse
 @attributed_to_caller
 def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
@@ -70,6 +73,7 @@ def js_div(p: Any, q: Any, /, *, reduction: str = "mean") -> Any:
     return _reduce_divergence(0.5 * (left + right), reduction, "js_div")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def info_nce(

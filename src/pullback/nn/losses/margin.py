@@ -16,10 +16,12 @@ from ...ops.reduce import reductions
 from ...ops.reduce.distances import pairwise_distance
 from ...ops.reduce.scans import cumulative_sum
 from ...ops.shape import reshaping
+from ...ops.signatures import of_mixed_arrays
 from ..arguments import as_floats, match_target, reduce_losses, validate_labels
 from ..norm import cosine_similarity
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -33,6 +35,7 @@ def hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = 
     return reduce_losses(relu(margin - target * x), reduction, "hinge_loss")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -46,6 +49,7 @@ def squared_hinge_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction
     return reduce_losses(square(relu(margin - target * x)), reduction, "squared_hinge_loss")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reduction: str = "mean") -> Any:
@@ -59,6 +63,7 @@ def hinge_embedding_loss(x: Any, /, target: Any, margin: float = 1.0, *, reducti
     return reduce_losses(where(equal(target, 1), x, relu(margin - x)), reduction, "hinge_embedding_loss")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, reduction: str = "mean") -> Any:
@@ -73,6 +78,7 @@ def margin_ranking_loss(x: Any, y: Any, /, target: Any, margin: float = 0.0, *, 
     return reduce_losses(relu(margin - target * away), reduction, "margin_ranking_loss")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def cosine_embedding_loss(
@@ -89,6 +95,7 @@ def cosine_embedding_loss(
     return reduce_losses(losses, reduction, "cosine_embedding_loss")
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def triplet_margin_loss(
@@ -127,6 +134,7 @@ def _check_class_scores(x: Any, what: str) -> Any:
     return x
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def multi_margin_loss(
@@ -156,6 +164,7 @@ def multi_margin_loss(
     return reduce_losses(reductions.sum(where(others, each, 0.0), axis=-1) / max(classes, 1), reduction, what)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def multilabel_margin_loss(x: Any, /, labels: Any, *, reduction: str = "mean") -> Any:

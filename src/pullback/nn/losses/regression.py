@@ -26,9 +26,11 @@ from ...ops.elementwise.pointwise import (
 from ...ops.families import broadcast_shape
 from ...ops.fusion import fuse
 from ...ops.shape import reshaping
+from ...ops.signatures import of_mixed_arrays
 from ..arguments import match_target, reduce_losses
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -42,6 +44,7 @@ def mse_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "me
     return reduce_losses(square(x - target), reduction, "mse_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def l1_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -63,6 +66,7 @@ def _huber(away: Any, delta: float) -> Any:
     return where(near, 0.5 * square(inside), (size - 0.5 * delta) * delta)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -78,6 +82,7 @@ def huber_loss(x: Any, /, target: Any, delta: float = 1.0, *, weight: Any = None
     return reduce_losses(_huber(x - target, delta), reduction, "huber_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -95,6 +100,7 @@ def smooth_l1_loss(x: Any, /, target: Any, beta: float = 1.0, *, weight: Any = N
     return reduce_losses(_huber(x - target, beta) / beta, reduction, "smooth_l1_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -114,6 +120,7 @@ def log_cosh_loss(x: Any, /, target: Any, *, weight: Any = None, reduction: str 
     return reduce_losses(where(near, rounded, straight), reduction, "log_cosh_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, reduction: str = "mean") -> Any:
@@ -130,6 +137,7 @@ def quantile_loss(x: Any, /, target: Any, q: Any = 0.5, *, weight: Any = None, r
     return reduce_losses(q * relu(target - x) + (1.0 - q) * relu(x - target), reduction, "quantile_loss", weight)
 
 
+@of_mixed_arrays
 @fuse
 @attributed_to_caller
 def poisson_nll_loss(
@@ -165,6 +173,7 @@ def _stirling_term(n: Any) -> Any:
     return where(many, n * (log(n) - 1.0) + 0.5 * log(2 * math.pi * n), 0.0)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def gaussian_nll_loss(
     x: Any,

@@ -17,6 +17,7 @@ from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.reduce import reductions
 from ...ops.shape import reshaping
+from ...ops.signatures import of_array
 from ...ops.window import pooling
 from ...ops.window.patches import Sizes, find_empty_windows, window_counts
 from ..geometry import over_axes, padding_pairs, per_axes, per_axis
@@ -264,6 +265,7 @@ def max_unpool3d() -> None:
     """
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
@@ -276,6 +278,7 @@ def global_avg_pool(x: Any, *, keepdims: bool = False) -> Any:
     return reductions.mean(x, axis=_spatial_axes(x, "global_avg_pool"), keepdims=keepdims)
 
 
+@of_array
 @fuse
 @attributed_to_caller
 def global_max_pool(x: Any, *, keepdims: bool = False) -> Any:

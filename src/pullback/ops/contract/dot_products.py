@@ -12,10 +12,12 @@ from ..elementwise import pointwise
 from ..families import conjugate_if_complex
 from ..index import indexing
 from ..shape import arrange, reshaping
+from ..signatures import of_two_arrays
 from . import matrix_products
 from .einsum import contract_operands
 
 
+@of_two_arrays
 @attributed_to_caller
 def dot(x: Any, y: Any, /) -> Any:
     """The sum over the last axis of x and the last but one of y (its only one, for a vector); scalars multiply.
@@ -32,6 +34,7 @@ def dot(x: Any, y: Any, /) -> Any:
     return matrix_products.tensordot(x, y, axes=((-1,), (-2 if ndim(y) > 1 else -1,)))
 
 
+@of_two_arrays
 @attributed_to_caller
 def inner(x: Any, y: Any, /) -> Any:
     """The sum over the last axes of both; scalars multiply.
@@ -46,6 +49,7 @@ def inner(x: Any, y: Any, /) -> Any:
     return matrix_products.tensordot(x, y, axes=((-1,), (-1,)))
 
 
+@of_two_arrays
 @attributed_to_caller
 def vdot(x: Any, y: Any, /) -> Any:
     """The sum of conj(x) y over all elements of both, flattened.
@@ -58,6 +62,7 @@ def vdot(x: Any, y: Any, /) -> Any:
     return matrix_products.matmul(conjugate_if_complex(x), y)
 
 
+@of_two_arrays
 @attributed_to_caller
 def vecdot(x: Any, y: Any, /, *, axis: int = -1) -> Any:
     """The sum of conj(x) y along an axis; the other axes broadcast.
@@ -80,6 +85,7 @@ def vecdot(x: Any, y: Any, /, *, axis: int = -1) -> Any:
     return contract_operands([conjugate_if_complex(x), y], [of_x, of_y], max(of_x, of_y, key=len)[:-1])
 
 
+@of_two_arrays
 @attributed_to_caller
 def matvec(x: Any, y: Any, /) -> Any:
     """Matrices times vectors, the last axes of each; the other axes broadcast.
@@ -94,6 +100,7 @@ def matvec(x: Any, y: Any, /) -> Any:
     return reshaping.squeeze(matrix_products.matmul(x, reshaping.expand_dims(y, -1)), -1)
 
 
+@of_two_arrays
 @attributed_to_caller
 def vecmat(x: Any, y: Any, /) -> Any:
     """Conjugated vectors times matrices, the last axes of each; the other axes broadcast.
@@ -108,6 +115,7 @@ def vecmat(x: Any, y: Any, /) -> Any:
     return reshaping.squeeze(matrix_products.matmul(reshaping.expand_dims(conjugate_if_complex(x), -2), y), -2)
 
 
+@of_two_arrays
 @attributed_to_caller
 def kron(x: Any, y: Any, /) -> Any:
     """The Kronecker product: each element of x replaced by that element times y.
@@ -124,6 +132,7 @@ def kron(x: Any, y: Any, /) -> Any:
     return reshaping.reshape(pointwise.multiply(left, right), tuple(a * b for a, b in zip(of_x, of_y, strict=True)))
 
 
+@of_two_arrays
 @attributed_to_caller
 def cross(x: Any, y: Any, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
     """The cross product of vectors of three elements (two are taken to lie in a plane) along an axis.

@@ -20,6 +20,7 @@ from ..families import broadcast_shape, common_device, conjugate_if_complex, con
 from ..forms import Contract
 from ..remember import JoinedOutcomes
 from ..shape import reshaping
+from ..signatures import of_two_arrays
 from ..statics import LETTERS
 from .einsum import contract_operands
 
@@ -140,6 +141,7 @@ _matvec = contraction(
 )
 
 
+@of_two_arrays
 def matmul(x: Any, y: Any, /) -> Any:
     """The matrix product; a vector on the left is a row, on the right a column, other axes broadcast.
 
@@ -174,6 +176,7 @@ def _matmul_general(arrays: Sequence[Any]) -> Any:
 _product_outcomes = JoinedOutcomes(_matmul_general)
 
 
+@of_two_arrays
 @attributed_to_caller
 def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     """The sum of products over pairs of axes: the last `axes` of x with the first of y, or two lists of axes.
@@ -200,6 +203,7 @@ def tensordot(x: Any, y: Any, /, axes: Any = 2) -> Any:
     return contract_operands([x, y], ["".join(names_x), "".join(names_y)], "".join(kept))
 
 
+@of_two_arrays
 @attributed_to_caller
 def outer(x: Any, y: Any, /) -> Any:
     """The product of each element of x with each of y, both flattened.

@@ -16,6 +16,7 @@ from ..families import conjugate_if_complex, contraction, result_dtype
 from ..index import indexing
 from ..op import Op
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_two_arrays
 
 
 def _convolve_value(xp: Any, x: Any, y: Any) -> Any:
@@ -52,6 +53,7 @@ _convolve: Op = contraction(
 )  # fmt: skip
 
 
+@of_two_arrays
 @attributed_to_caller
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """The convolution of two vectors; mode "same" keeps the longer one's size, "valid" what overlaps in full.
@@ -66,6 +68,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     return _cut_overlap(apply(_convolve, a, v), shape(a)[0], shape(v)[0], mode, "convolve")
 
 
+@of_two_arrays
 @attributed_to_caller
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """The correlation of two vectors: sums of a_(n + k) conj(v_n) over n.
@@ -108,6 +111,7 @@ def polyval(p: Any, x: Any) -> Any:
     return total
 
 
+@of_array
 @attributed_to_caller
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The matrix of the powers of x, one row for each element.

@@ -11,6 +11,7 @@ from ..dispatch import as_value
 from ..families import elementwise_op
 from ..op_samples import reals_above, reals_away_from
 from ..shape import reshaping
+from ..signatures import of_three_arrays, of_two_arrays
 from . import pointwise
 from .pointwise import add, divide, equal, log, multiply, negative, power, sigmoid, where
 
@@ -132,6 +133,7 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2^x + 2^y), without overflow."""
 
 
+@of_two_arrays
 @attributed_to_caller
 def xlogy(x: Any, y: Any, /) -> Any:
     """x log(y), and zero where x is zero and y has no logarithm; the derivatives are zero there too.
@@ -145,6 +147,7 @@ def xlogy(x: Any, y: Any, /) -> Any:
     return where(nothing, 0.0, multiply(x, log(where(nothing, 1.0, y))))
 
 
+@of_three_arrays
 @attributed_to_caller
 def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y * z.
@@ -157,6 +160,7 @@ def addcmul(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     return add(x, product if type(value) is int and value == 1 else multiply(product, value))
 
 
+@of_three_arrays
 @attributed_to_caller
 def addcdiv(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     """x + value * y / z.
@@ -169,6 +173,7 @@ def addcdiv(x: Any, y: Any, z: Any, /, *, value: Any = 1) -> Any:
     return add(x, quotient if type(value) is int and value == 1 else multiply(quotient, value))
 
 
+@of_two_arrays
 @attributed_to_caller
 def float_power(x: Any, y: Any, /) -> Any:
     """x ** y in double precision.

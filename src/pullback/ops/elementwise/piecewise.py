@@ -15,6 +15,7 @@ from ..families import result_dtype
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_two_arrays
 from . import pointwise
 
 
@@ -103,6 +104,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     return reshaping.moveaxis(outs, places, tuple(range(axis, axis + len(inner))))
 
 
+@of_two_arrays
 def isin(x: Any, y: Any, /, *, invert: bool = False) -> Any:
     """For each element of x, whether y has it too.
 

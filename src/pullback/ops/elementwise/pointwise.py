@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..eager import function_at_depth, operator_function, public_function
 from ..families import elementwise, elementwise_op, is_complex
 from ..op import IDENTITY, Algebra, MaskedCotangent
 from ..op_samples import integers, reals_above, reals_away_from, reals_between
+from ..signatures import BinaryOp, Declarations, UnaryOp, of_array, of_three_arrays
 
 _SCALARS = (bool, int, float)
 #: From this many elements on, selection by bits is faster than `np.where`.
@@ -42,14 +42,16 @@ def mask_cotangent(mask: Any, bar: Any) -> MaskedCotangent:
 
 
 # 0 is not neutral: -0.0 + 0 is 0.0
-add: Any = elementwise("add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.", algebra=Algebra(weights=(1.0, 1.0)))
-subtract: Any = elementwise(
+add: BinaryOp = elementwise(
+    "add", {"x": lambda: 1.0, "y": lambda: 1.0}, doc="x + y.", algebra=Algebra(weights=(1.0, 1.0))
+)
+subtract: BinaryOp = elementwise(
     "subtract",
     {"x": lambda: 1.0, "y": lambda: -1.0},
     doc="x - y.",
     algebra=Algebra(weights=(1.0, -1.0), neutral={1: 0}),
 )
-multiply: Any = elementwise(
+multiply: BinaryOp = elementwise(
     "multiply",
     {"x": lambda y: y, "y": lambda x: x},
     doc="x * y.",
@@ -99,9 +101,9 @@ def power(x: Any, y: Any, /) -> Any:
     """x ** y."""
 
 
-negative: Any = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
-positive: Any = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.", algebra=IDENTITY)
-square: Any = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
+negative: UnaryOp = elementwise("negative", {"x": lambda: -1.0}, doc="-x.")
+positive: UnaryOp = elementwise("positive", {"x": lambda: 1.0}, doc="+x, the value itself.", algebra=IDENTITY)
+square: UnaryOp = elementwise("square", {"x": lambda x: multiply(x, 2)}, doc="x * x.")
 
 
 @elementwise_op({"x": lambda bar, out: divide(bar, multiply(out, 2))}, samples=reals_above(0))
@@ -109,9 +111,11 @@ def sqrt(x: Any, /) -> Any:
     """Square root; sqrt'(0) = inf."""
 
 
-exp: Any = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
-expm1: Any = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
-log: Any = elementwise("log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=reals_above(0))
+exp: UnaryOp = elementwise("exp", {"x": lambda out: out}, doc="e to the power x.")
+expm1: UnaryOp = elementwise("expm1", {"x": lambda out: add(out, 1)}, doc="exp(x) - 1, exact near zero.")
+log: UnaryOp = elementwise(
+    "log", {"x": lambda bar, x: divide(bar, x)}, doc="Natural logarithm.", samples=reals_above(0)
+)
 
 
 @elementwise_op({"x": lambda bar, x: divide(bar, add(x, 1))}, samples=reals_above(-0.9))
@@ -119,12 +123,14 @@ def log1p(x: Any, /) -> Any:
     """log(1 + x), exact near zero."""
 
 
-sin: Any = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
-cos: Any = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
-tan: Any = elementwise("tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=reals_between(-1.2, 1.2))
-sinh: Any = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
-cosh: Any = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
-tanh: Any = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
+sin: UnaryOp = elementwise("sin", {"x": lambda x: cos(x)}, doc="Sine.")
+cos: UnaryOp = elementwise("cos", {"x": lambda x: negative(sin(x))}, doc="Cosine.")
+tan: UnaryOp = elementwise(
+    "tan", {"x": lambda out: add(square(out), 1)}, doc="Tangent.", samples=reals_between(-1.2, 1.2)
+)
+sinh: UnaryOp = elementwise("sinh", {"x": lambda x: cosh(x)}, doc="Hyperbolic sine.")
+cosh: UnaryOp = elementwise("cosh", {"x": lambda x: sinh(x)}, doc="Hyperbolic cosine.")
+tanh: UnaryOp = elementwise("tanh", {"x": lambda out: subtract(1, multiply(out, out))}, doc="Hyperbolic tangent.")
 
 
 _caller_square, _caller_sqrt = function_at_depth(square.op, 2), function_at_depth(sqrt.op, 2)
@@ -266,7 +272,7 @@ def _gelu_kernel(k: Any, x: Any) -> Any:
     return k.multiply(k.multiply(x, k.constant(0.5)), k.add(t, k.constant(1)))
 
 
-gelu_by_tanh: Any = elementwise(
+gelu_by_tanh: UnaryOp = elementwise(
     "gelu_by_tanh", {"x": _gelu_slope}, value=_gelu_value, dtype="inexact", doc="", kernel=_gelu_kernel
 )
 
@@ -342,9 +348,10 @@ def abs(x: Any, /) -> Any:
     """|x|; abs'(0) = 0."""
 
 
-_sign: Any = elementwise("sign", {"x": None}, doc="", samples=reals_away_from(0))
+_sign: UnaryOp = elementwise("sign", {"x": None}, doc="", samples=reals_away_from(0))
 
 
+@of_array
 @attributed_to_caller
 def sign(x: Any, /) -> Any:
     """-1, 0 or 1 as x is negative, zero or positive, with derivative zero; for complex x the direction x / |x|.
@@ -356,7 +363,7 @@ def sign(x: Any, /) -> Any:
     return _direction(as_value(x))
 
 
-sign.op = _sign.op  # type: ignore[attr-defined]
+sign.op = _sign.op
 
 
 @elementwise_op(
@@ -475,6 +482,7 @@ _select: Any = elementwise(
 )
 
 
+@of_three_arrays
 def where(condition: Any, x: Any, y: Any, /) -> Any:
     """x where the condition holds, else y. The branch not taken gets no cotangent, so no NaN comes out of it.
 
@@ -487,7 +495,7 @@ def where(condition: Any, x: Any, y: Any, /) -> Any:
     return _select(condition, x, y)
 
 
-where.op = _select.op  # type: ignore[attr-defined]
+where.op = _select.op
 
 
 def _zero_unless_samples(rng: Any) -> Any:
@@ -496,7 +504,7 @@ def _zero_unless_samples(rng: Any) -> Any:
 
 # `where(condition, x, 0)` for conditions that choose whole examples. The cotangent is zero off the condition too, but
 # an ordinary one: a mask would be carried through every layer below, for numbers that are finite there anyway.
-zero_unless: Any = elementwise(
+zero_unless: BinaryOp = elementwise(
     "zero_unless",
     {"condition": None, "x": lambda bar, condition: where(condition, bar, 0)},
     value=lambda xp, condition, x: _where_value(xp, condition, x, 0),
@@ -544,21 +552,21 @@ def _comparison_op(name: str, doc: str) -> Any:
     return elementwise(name, {"x": None, "y": None}, dtype="bool", doc=doc)
 
 
-equal: Any = _comparison_op("equal", "x == y.")
-not_equal: Any = _comparison_op("not_equal", "x != y.")
-less: Any = _comparison_op("less", "x < y.")
-less_equal: Any = _comparison_op("less_equal", "x <= y.")
-greater: Any = _comparison_op("greater", "x > y.")
-greater_equal: Any = _comparison_op("greater_equal", "x >= y.")
-logical_and: Any = _comparison_op("logical_and", "Both x and y hold.")
-logical_or: Any = _comparison_op("logical_or", "x or y holds.")
-logical_not: Any = elementwise("logical_not", {"x": None}, dtype="bool", doc="x does not hold.")
-isnan: Any = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
-isinf: Any = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
-isfinite: Any = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
+equal: BinaryOp = _comparison_op("equal", "x == y.")
+not_equal: BinaryOp = _comparison_op("not_equal", "x != y.")
+less: BinaryOp = _comparison_op("less", "x < y.")
+less_equal: BinaryOp = _comparison_op("less_equal", "x <= y.")
+greater: BinaryOp = _comparison_op("greater", "x > y.")
+greater_equal: BinaryOp = _comparison_op("greater_equal", "x >= y.")
+logical_and: BinaryOp = _comparison_op("logical_and", "Both x and y hold.")
+logical_or: BinaryOp = _comparison_op("logical_or", "x or y holds.")
+logical_not: UnaryOp = elementwise("logical_not", {"x": None}, dtype="bool", doc="x does not hold.")
+isnan: UnaryOp = elementwise("isnan", {"x": None}, dtype="bool", doc="Whether x is not a number.")
+isinf: UnaryOp = elementwise("isinf", {"x": None}, dtype="bool", doc="Whether x is an infinity.")
+isfinite: UnaryOp = elementwise("isfinite", {"x": None}, dtype="bool", doc="Whether x is a finite number.")
 
 
-def bitwise_op(ufunc: str | None = None) -> Callable[[Any], Any]:
+def bitwise_op(ufunc: str | None = None) -> Declarations:
     """A decorator: an op on the bits of integers, by NumPy's ufunc of its own name or of another."""
 
     def define(declared: Any) -> Any:

@@ -12,6 +12,7 @@ from ..dispatch import apply, as_value, ndim, shape
 from ..families import general
 from ..op_samples import normal_samples
 from ..shape import reshaping
+from ..signatures import of_array
 from . import pointwise
 
 # The value is rounded, the derivative that of the identity: a step function's own is zero almost everywhere.
@@ -25,6 +26,7 @@ _straight_round = general(
 )
 
 
+@of_array
 @attributed_to_caller
 def fake_quantize(
     x: Any, /, scale: Any, zero_point: Any = 0, quant_min: int = -128, quant_max: int = 127, *, axis: int | None = None

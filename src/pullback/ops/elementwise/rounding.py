@@ -15,6 +15,7 @@ from ..dispatch import apply, as_value
 from ..families import elementwise, elementwise_op, general
 from ..op_samples import normal_samples
 from ..shape import reshaping
+from ..signatures import UnaryOp, of_array, of_two_arrays, to_pair
 from . import pointwise
 from .arithmetic import floor_divide
 from .pointwise import abs as size_of
@@ -25,12 +26,12 @@ def _rounding_op(name: str, doc: str) -> Any:
     return elementwise(name, {"x": None}, doc=f"{doc}; its derivative is zero.")
 
 
-floor: Any = _rounding_op("floor", "The largest integer not above x")
-ceil: Any = _rounding_op("ceil", "The smallest integer not below x")
-trunc: Any = _rounding_op("trunc", "The integer next to x towards zero")
-rint: Any = _rounding_op("rint", "The integer nearest to x, the even one at a tie")
+floor: UnaryOp = _rounding_op("floor", "The largest integer not above x")
+ceil: UnaryOp = _rounding_op("ceil", "The smallest integer not below x")
+trunc: UnaryOp = _rounding_op("trunc", "The integer next to x towards zero")
+rint: UnaryOp = _rounding_op("rint", "The integer nearest to x, the even one at a tie")
 fix = trunc
-signbit: Any = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
+signbit: UnaryOp = elementwise("signbit", {"x": None}, dtype="bool", doc="Whether x has a minus sign, as -0 has.")
 
 
 @elementwise_op(
@@ -40,6 +41,7 @@ def spacing(x: Any, /) -> Any:
     """The distance from x to the next number away from zero; its derivative is zero."""
 
 
+@of_array
 @attributed_to_caller
 def round(x: Any, /, decimals: int = 0) -> Any:
     """x rounded to some decimals, ties to even; its derivative is zero.
@@ -59,6 +61,7 @@ def round(x: Any, /, decimals: int = 0) -> Any:
     return reshaping.astype(multiply(rint(pointwise.divide(x, scale)), scale), spec_of(x).dtype)
 
 
+@to_pair
 @attributed_to_caller
 def modf(x: Any, /) -> tuple[Any, Any]:
     """The fractional and the integral part of x, both with the sign of x.
@@ -73,6 +76,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     return bounded, whole
 
 
+@to_pair
 @attributed_to_caller
 def frexp(x: Any, /) -> tuple[Any, Any]:
     """The fraction f and the integer e with x = f 2^e and |f| in [0.5, 1).
@@ -103,6 +107,7 @@ _power_of_two = general(
 )  # fmt: skip
 
 
+@of_two_arrays
 @attributed_to_caller
 def ldexp(x: Any, y: Any, /) -> Any:
     """x 2^y for integers y.
@@ -121,6 +126,7 @@ def ldexp(x: Any, y: Any, /) -> Any:
     return x
 
 
+@of_array
 def isposinf(x: Any, /) -> Any:
     """Whether x is infinity.
 
@@ -131,6 +137,7 @@ def isposinf(x: Any, /) -> Any:
     return equal(as_value(x), math.inf)
 
 
+@of_array
 def isneginf(x: Any, /) -> Any:
     """Whether x is minus infinity.
 
@@ -141,6 +148,7 @@ def isneginf(x: Any, /) -> Any:
     return equal(as_value(x), -math.inf)
 
 
+@of_array
 def isreal(x: Any, /) -> Any:
     """Whether the imaginary part of x is zero.
 
@@ -151,6 +159,7 @@ def isreal(x: Any, /) -> Any:
     return equal(pointwise.imag(as_value(x)), 0)
 
 
+@of_array
 def iscomplex(x: Any, /) -> Any:
     """Whether the imaginary part of x is not zero.
 
@@ -161,6 +170,7 @@ def iscomplex(x: Any, /) -> Any:
     return pointwise.not_equal(pointwise.imag(as_value(x)), 0)
 
 
+@of_two_arrays
 @attributed_to_caller
 def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """Whether |x - y| is at most atol + rtol |y|; infinities are close to themselves alone.
@@ -175,6 +185,7 @@ def isclose(x: Any, y: Any, /, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bo
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 
+@of_array
 @attributed_to_caller
 def nan_to_num(x: Any, /, *, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """x with NaN and the infinities replaced by finite numbers; replaced elements get no cotangent.

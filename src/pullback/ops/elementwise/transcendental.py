@@ -14,10 +14,11 @@ from ..dispatch import apply, as_value
 from ..families import elementwise, elementwise_op, general, is_complex
 from ..op import Op
 from ..op_samples import join_samples, normal_samples, reals_above, reals_away_from, reals_between
+from ..signatures import UnaryOp, of_array
 from .arithmetic import hypot
 from .pointwise import add, atan2, conj, divide, imag, multiply, real, sqrt, square, subtract
 
-exp2: Any = elementwise("exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.")
+exp2: UnaryOp = elementwise("exp2", {"x": lambda out: multiply(out, math.log(2))}, doc="2 to the power x.")
 
 
 @elementwise_op({"x": lambda bar, x: divide(multiply(bar, 1 / math.log(2)), x)}, samples=reals_above(0))
@@ -137,6 +138,7 @@ _sinc: Op = general(
 )
 
 
+@of_array
 @attributed_to_caller
 def sinc(x: Any, /) -> Any:
     """sin(pi x) / (pi x), 1 at zero, with every derivative correct there.
@@ -148,6 +150,7 @@ def sinc(x: Any, /) -> Any:
     return apply(_sinc, as_value(x), order=0)
 
 
+@of_array
 @attributed_to_caller
 def angle(x: Any, /, *, deg: bool = False) -> Any:
     """The angle of a complex number in the complex plane.

@@ -25,6 +25,7 @@ from ..forms import Gather, ScatterAdd, Write
 from ..op import Op
 from ..plans import learn, make_plan, new_table
 from ..shape import reshaping
+from ..signatures import of_mixed_arrays
 from ..statics import check_shape
 from . import normalize
 from .accumulate import add_into_zeros
@@ -221,6 +222,7 @@ _set: Op = linear(
 )
 
 
+@of_mixed_arrays
 def getitem(x: Any, index: Any, /) -> Any:
     """x[index] for every index NumPy knows: integers, slices, None, ..., integer arrays, boolean masks.
 
@@ -307,6 +309,7 @@ def _cast_to_dtype_of(x: Any, values: Any, what: str) -> Any:
     return reshaping.astype(values, wanted)
 
 
+@of_mixed_arrays
 def set_at(x: Any, index: Any, values: Any, /) -> Any:
     """A new array: x with `x[index] = values` written. Where an index repeats, the last value stays.
 
@@ -357,6 +360,7 @@ def _uniform_values(x: Any, axes: int, values: Any, what: str) -> Any:
     return values
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def add_at(x: Any, index: Any, values: Any, /) -> Any:
     """A new array: x with the values added at the index, repeated indices adding up.
@@ -387,6 +391,7 @@ def fit_indices(indices: Any, size: int, mode: str, what: str) -> Any:
     raise ArgumentError(f"{what}: mode must be raise, wrap or clip, got {mode!r}.")
 
 
+@of_mixed_arrays
 def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
     """The elements at integer indices along an axis; without `axis`, of the flattened array.
 
@@ -424,6 +429,7 @@ def _index_along_axis(x: Any, indices: Any, axis: int, what: str) -> tuple[int, 
     return axis, tuple(places)
 
 
+@of_mixed_arrays
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     """For each entry of `indices`, the element of x at that index along an axis.
 
@@ -437,6 +443,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     return getitem(x, _index_along_axis(x, indices, axis, "take_along_axis")[1])
 
 
+@of_mixed_arrays
 def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int = -1) -> Any:
     """A new array: x with the values written at the indices along an axis.
 

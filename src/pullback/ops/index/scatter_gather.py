@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from ..op import Op
 from ..order import sorting
 from ..reduce import scans
 from ..shape import arrange, reshaping
+from ..signatures import of_mixed_arrays
 from . import indexing
 from .normalize import SLOT, Index, fill_slots, index_static, namespace_for
+
+P = ParamSpec("P")
 
 
 def _is_extreme(x: Any, level: Any) -> Any:
@@ -199,14 +202,16 @@ def _at_least_1d(x: Any) -> Any:
     return x if ndim(x) else reshaping.reshape(x, (1,))
 
 
-def _along_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+def _along_axis(
+    function: Callable[Concatenate[Any, int, Any, P], Any],
+) -> Callable[Concatenate[Any, int, Any, P], Any]:
     """A function of (x, axis, index, ...) whose result is like x. It gets values, a normalized axis, and a vector of
     one element for each 0-d array.
     """
 
     @attributed_to_caller
     @functools.wraps(function)
-    def call(x: Any, axis: int, index: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def call(x: Any, axis: int, index: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         given = as_value(x)
         x = _at_least_1d(given)
         axis = normalize_axis(axis, ndim(x), function.__name__)
@@ -242,6 +247,7 @@ def _values_like_index(values: Any, index: Any, what: str) -> Any:
     return values if shape(values) == shape(index) else indexing.getitem(values, tuple(map(slice, shape(index))))
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def gather(x: Any, axis: int, index: Any, /) -> Any:
     """For each entry of `index` the element of x at that index along an axis, at the same position along the others.
@@ -258,6 +264,7 @@ def gather(x: Any, axis: int, index: Any, /) -> Any:
     return out if ndim(given) else reshaping.reshape(out, ())
 
 
+@of_mixed_arrays
 @_along_axis
 def scatter(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     """x with values written at an index along an axis; where an index repeats, the last value stays.
@@ -272,6 +279,7 @@ def scatter(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     return indexing.set_at(x, tuple(_index_grid(x, axis, index, "scatter")), values)
 
 
+@of_mixed_arrays
 def scatter_add(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     """x with values added at an index along an axis; repeated indices add up.
 
@@ -282,6 +290,7 @@ def scatter_add(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     return scatter_reduce(x, axis, index, values, reduce="sum")
 
 
+@of_mixed_arrays
 @_along_axis
 def scatter_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str, include_self: bool = True) -> Any:
     """x with values reduced into it at an index along an axis by sum, prod, mean, amax or amin.
@@ -314,6 +323,7 @@ def _index_at(axis: int, index: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, index)
 
 
+@of_mixed_arrays
 @_along_axis
 def index_add(x: Any, axis: int, index: Any, values: Any, /, *, alpha: Any = 1) -> Any:
     """x with slices of values, times alpha, added to the slices that an index names along an axis.
@@ -327,6 +337,7 @@ def index_add(x: Any, axis: int, index: Any, values: Any, /, *, alpha: Any = 1) 
     return indexing.add_at(x, _index_at(axis, index), values)
 
 
+@of_mixed_arrays
 @_along_axis
 def index_copy(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     """x with slices of values written to the slices that an index names along an axis.
@@ -338,6 +349,7 @@ def index_copy(x: Any, axis: int, index: Any, values: Any, /) -> Any:
     return indexing.set_at(x, _index_at(axis, index), _check_slices(x, axis, index, values, "index_copy"))
 
 
+@of_mixed_arrays
 @_along_axis
 def index_fill(x: Any, axis: int, index: Any, value: Any, /) -> Any:
     """x with one value in the slices that an index names along an axis.
@@ -349,6 +361,7 @@ def index_fill(x: Any, axis: int, index: Any, value: Any, /) -> Any:
     return indexing.set_at(x, _index_at(axis, index), value)
 
 
+@of_mixed_arrays
 @_along_axis
 def index_reduce(x: Any, axis: int, index: Any, values: Any, /, *, reduce: str, include_self: bool = True) -> Any:
     """x with slices of values reduced into the slices that an index names along an axis, as `scatter_reduce` does.

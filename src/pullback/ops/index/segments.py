@@ -13,6 +13,7 @@ from ..axes import as_integer
 from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..shape import reshaping
+from ..signatures import of_two_arrays
 from . import indexing, scatter_gather
 from .normalize import concrete_mask, namespace_for
 
@@ -40,6 +41,7 @@ def _fold_segments(x: Any, segments: Any, count: int | None, reduce: str, empty:
     return scatter_gather.index_reduce(board, 0, segments, x, reduce=reduce)
 
 
+@of_two_arrays
 @attributed_to_caller
 def segment_sum(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:
     """The sum of the rows of each segment; an empty segment has zeros.
@@ -52,6 +54,7 @@ def segment_sum(x: Any, segments: Any, /, num_segments: int | None = None) -> An
     return indexing.scatter_at(x, (segments,), (count, *shape(x)[1:]))
 
 
+@of_two_arrays
 @attributed_to_caller
 def segment_mean(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:
     """The mean of the rows of each segment; an empty segment has zeros.
@@ -67,6 +70,7 @@ def segment_mean(x: Any, segments: Any, /, num_segments: int | None = None) -> A
     return pointwise.divide(total, reshaping.reshape(rows, (count, *(1,) * (ndim(x) - 1))))
 
 
+@of_two_arrays
 @attributed_to_caller
 def segment_prod(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:
     """The product of the rows of each segment, with correct derivatives at zeros; an empty segment has ones.
@@ -78,6 +82,7 @@ def segment_prod(x: Any, segments: Any, /, num_segments: int | None = None) -> A
     return _fold_segments(x, segments, num_segments, "prod", 1, "segment_prod")
 
 
+@of_two_arrays
 @attributed_to_caller
 def segment_max(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:
     """The greatest of the rows of each segment, ties sharing evenly; an empty segment has -inf.
@@ -90,6 +95,7 @@ def segment_max(x: Any, segments: Any, /, num_segments: int | None = None) -> An
     return _fold_segments(x, segments, num_segments, "amax", worst, "segment_max")
 
 
+@of_two_arrays
 @attributed_to_caller
 def segment_min(x: Any, segments: Any, /, num_segments: int | None = None) -> Any:
     """The least of the rows of each segment, ties sharing evenly; an empty segment has inf.

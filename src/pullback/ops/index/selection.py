@@ -14,6 +14,7 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..families import broadcast_shape
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_mixed_arrays, of_two_arrays, to_tuple
 from . import indexing
 from .normalize import concrete_mask, namespace_for
 
@@ -25,6 +26,7 @@ def _check_mask(mask: Any, what: str) -> Any:
     return mask
 
 
+@of_two_arrays
 @attributed_to_caller
 def masked_select(x: Any, mask: Any, /) -> Any:
     """The elements of x where a mask holds, as a vector; the two broadcast.
@@ -39,6 +41,7 @@ def masked_select(x: Any, mask: Any, /) -> Any:
     return reshaping.reshape(indexing.getitem(reshaping.broadcast_to(x, wanted), known), (-1,))
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def masked_fill(x: Any, mask: Any, value: Any, /) -> Any:
     """x with one value where a mask holds.
@@ -53,6 +56,7 @@ def masked_fill(x: Any, mask: Any, value: Any, /) -> Any:
     return pointwise.where(_check_mask(mask, "masked_fill"), reshaping.astype(value, spec_of(x).dtype), x)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def masked_scatter(x: Any, mask: Any, values: Any, /) -> Any:
     """x with the values, in order, where a mask holds.
@@ -72,6 +76,7 @@ def masked_scatter(x: Any, mask: Any, values: Any, /) -> Any:
     return indexing.set_at(reshaping.broadcast_to(x, wanted), known, taken)
 
 
+@of_two_arrays
 @attributed_to_caller
 def compress(condition: Any, x: Any, /, axis: int | None = None) -> Any:
     """The slices of x along an axis where a condition holds; without `axis`, of the flattened array.
@@ -87,6 +92,7 @@ def compress(condition: Any, x: Any, /, axis: int | None = None) -> Any:
     return indexing.take(x, places, axis=axis)
 
 
+@of_two_arrays
 @attributed_to_caller
 def extract(condition: Any, x: Any, /) -> Any:
     """The elements of the flattened x where the flattened condition holds.
@@ -99,6 +105,7 @@ def extract(condition: Any, x: Any, /) -> Any:
     return compress(known.reshape(-1) != 0, x)
 
 
+@to_tuple
 def nonzero(x: Any, /) -> tuple[Any, ...]:
     """The indices of the elements that are not zero, one array for each axis.
 
@@ -112,6 +119,7 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
     return tuple(namespace_for(x).nonzero(concrete_mask(x)))
 
 
+@of_array
 def argwhere(x: Any, /) -> Any:
     """The indices of the elements that are not zero, one row for each.
 
@@ -123,6 +131,7 @@ def argwhere(x: Any, /) -> Any:
     return namespace_for(as_value(x)).argwhere(concrete_mask(as_value(x)))
 
 
+@of_array
 def flatnonzero(x: Any, /) -> Any:
     """The indices of the elements of the flattened x that are not zero.
 
@@ -133,6 +142,7 @@ def flatnonzero(x: Any, /) -> Any:
     return nonzero(reshaping.reshape(as_value(x), (-1,)))[0]
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def put(x: Any, indices: Any, values: Any, /, mode: str = "raise", *, accumulate: bool = False) -> Any:
     """A new array: x with values written (or added) at indices of the flattened array, repeated as needed.
@@ -160,6 +170,7 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise", *, accumulate
     )
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def place(x: Any, mask: Any, values: Any, /) -> Any:
     """A new array: x with values, repeated as needed, where a mask holds.
@@ -194,6 +205,7 @@ def choose(indices: Any, choices: Any, /, mode: str = "raise") -> Any:
     return reshaping.squeeze(picked, 0)
 
 
+@of_array
 def one_hot(x: Any, /, num_classes: int | None = None, *, axis: int = -1, dtype: Any = np.float64) -> Any:
     """For each integer a row of zeros with a one at that index; all zeros for one out of range.
 

@@ -1,5 +1,6 @@
 """Linear algebra under NumPy's names, and SciPy's where NumPy has none: `pb.linalg`."""
 
+from ...public_names import explain_missing_names
 from ..contract.matrix_products import matmul, tensordot
 from ..shape.reshaping import matrix_transpose
 from .determinants import Slogdet, det, matrix_power, slogdet
@@ -19,3 +20,4 @@ __all__ = [
     "solve_triangular", "sqrtm", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
     "triangular_solve", "vecdot", "vector_norm",
 ]  # fmt: skip
+explain_missing_names(__name__, "linalg")

@@ -19,6 +19,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import common
 from .common import adjoint, as_square, call_lapack, matrix_op, narrow_to, product, square_spec
 from .linear_systems import inv
@@ -150,6 +151,7 @@ _det: Op = matrix_op(
 )
 
 
+@of_array
 @attributed_to_caller
 def det(a: Any) -> Any:
     """The determinant of each square matrix. Its derivative, the adjugate, is correct for singular matrices too.
@@ -217,6 +219,7 @@ def slogdet(a: Any) -> Slogdet:
     return Slogdet(*apply(_slogdet, as_square(a, "slogdet")))
 
 
+@of_array
 @attributed_to_caller
 def matrix_power(a: Any, n: int) -> Any:
     """The n-th power of square matrices by repeated squaring; a negative one is that of the inverse.

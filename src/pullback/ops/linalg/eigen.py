@@ -19,6 +19,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import common, gauge
 from .common import adjoint, as_square, call_lapack, product, put_on_diagonal
 from .gauge import are_all_distinct, average_over_equal, divide_by_gaps, forbid_second_derivative, raise_where
@@ -128,6 +129,7 @@ def eigh(a: Any, UPLO: str | None = None) -> Eigh:
     return Eigh(*apply(_eigh, symmetrize_from(a, UPLO, "eigh"), vectors=True))
 
 
+@of_array
 @attributed_to_caller
 def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
     """The eigenvalues of Hermitian matrices, ascending, as in `eigh`.
@@ -246,6 +248,7 @@ def eig(a: Any) -> Eig:
     return Eig(*apply(_eig, as_square(a, "eig"), vectors=True))
 
 
+@of_array
 @attributed_to_caller
 def eigvals(a: Any) -> Any:
     """The eigenvalues of square matrices, always complex, in no order.

@@ -19,6 +19,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_two_arrays
 from . import common
 from .common import adjoint, call_lapack, product
 from .gauge import depends_on_gauge, raise_where
@@ -71,6 +72,7 @@ _cholesky: Op = common.matrix_op(
 )
 
 
+@of_array
 @attributed_to_caller
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """The triangle L with L L^H = a, or with `upper` the U with U^H U = a. Of a non-Hermitian matrix the
@@ -291,7 +293,7 @@ def _pull_qr(bar: Any, out: Any) -> Any:
     q, beyond, r = _thin_factors(out, "qr")
     n = shape(r)[-1]
     q_bar, r_bar = bar
-    m = None if r_bar is None else product(r_bar[..., :n, :], adjoint(r))
+    m: Any = None if r_bar is None else product(r_bar[..., :n, :], adjoint(r))
     inner = None if q_bar is None else q_bar[..., :n]
     if inner is not None:
         m = common.add_optional(m, pointwise.negative(product(adjoint(q), inner)))
@@ -382,6 +384,7 @@ def _householder_reflections(a: Any) -> tuple[Any, Any]:
     return h, (arrange.concat(factors, axis=-1) if factors else a[..., 0, :0])
 
 
+@of_two_arrays
 @attributed_to_caller
 def householder_product(h: Any, tau: Any) -> Any:
     """The first columns of H_1 H_2 ... H_k with H_i = 1 - tau_i v_i v_i^H, where v_i is the i-th column of h below a

@@ -18,6 +18,7 @@ from ..families import broadcast_shape, common_device, result_dtype
 from ..forms import Matrix
 from ..op import Op
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_two_arrays
 from . import common
 from .common import adjoint, as_column, product, swap_last_axes
 
@@ -72,6 +73,7 @@ _solve: Op = common.matrix_op(
 )
 
 
+@of_two_arrays
 @attributed_to_caller
 def solve(a: Any, b: Any) -> Any:
     """The x with a x = b; b is one vector, or holds columns over its last two axes.
@@ -141,6 +143,7 @@ _triangular: Op = common.matrix_op(
 )
 
 
+@of_two_arrays
 @attributed_to_caller
 def triangular_solve(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False) -> Any:
     """The x with a x = b, where only one triangle of a is read; `trans` 1 or "T" solves with the transpose, 2 or
@@ -188,6 +191,7 @@ _inv: Op = common.matrix_op(
 )
 
 
+@of_array
 @attributed_to_caller
 def inv(a: Any) -> Any:
     """The inverse of each square matrix; a singular one raises `SingularError`.
@@ -200,6 +204,7 @@ def inv(a: Any) -> Any:
     return apply(_inv, common.as_square(a, "inv"))
 
 
+@of_array
 @attributed_to_caller
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """The inverse of a as a map from its last axes to its first `ind` ones.
@@ -217,6 +222,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     return reshaping.reshape(inv(flat), right + left)
 
 
+@of_two_arrays
 @attributed_to_caller
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     """The x with a x = b, where a sums over its last axes, as many as x has; `axes` are moved there first.

@@ -20,6 +20,7 @@ from ..elementwise import pointwise
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange
+from ..signatures import of_array
 from . import common
 from .common import adjoint, as_square, call_lapack, float_dtype, scipy_linalg
 
@@ -126,6 +127,7 @@ _logm = _matrix_function("logm", _scipy_value("logm"), 3.0)
 _sqrtm = _matrix_function("sqrtm", _scipy_value("sqrtm"), 3.0)
 
 
+@of_array
 @attributed_to_caller
 def expm(a: Any, /) -> Any:
     """The matrix exponential 1 + a + a^2 / 2 + ...
@@ -138,6 +140,7 @@ def expm(a: Any, /) -> Any:
     return apply(_expm, as_square(a, "expm"))
 
 
+@of_array
 @attributed_to_caller
 def logm(a: Any, /) -> Any:
     """The principal logarithm of matrices without eigenvalues on the negative axis (for complex ones, at zero).
@@ -149,6 +152,7 @@ def logm(a: Any, /) -> Any:
     return apply(_logm, as_square(a, "logm"))
 
 
+@of_array
 @attributed_to_caller
 def sqrtm(a: Any, /) -> Any:
     """The principal square root of matrices without eigenvalues on the negative axis (for complex ones, at zero).

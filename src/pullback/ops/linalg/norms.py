@@ -14,6 +14,7 @@ from ..elementwise import pointwise
 from ..families import is_complex
 from ..reduce import reductions
 from ..shape import reshaping
+from ..signatures import of_array
 from .common import as_matrix, float_dtype, real_dtype
 from .linear_systems import inv
 from .singular import svdvals
@@ -24,6 +25,7 @@ def _as_float(x: Any) -> Any:
     return reshaping.astype(x, float_dtype(spec_of(x).dtype))
 
 
+@of_array
 @attributed_to_caller
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     """(sum |x|^ord)^(1/ord) over some axes, or over all; ord 0 counts nonzeros, inf and -inf are the largest
@@ -74,6 +76,7 @@ def _power_of_total(total: Any, exponent: float) -> Any:
     return pointwise.where(fixed, reshaping.astype(limit, spec_of(root).dtype), root)
 
 
+@of_array
 @attributed_to_caller
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     """The norm of each matrix over the last two axes: "fro" of all elements, "nuc" the sum of the singular values, 2
@@ -108,6 +111,7 @@ def _matrix_norm_over(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool, w
     raise ArgumentError(f"{what}: ord {ord!r} is no norm of a matrix; wants 'fro', 'nuc', 1, -1, 2, -2, inf or -inf.")
 
 
+@of_array
 @attributed_to_caller
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """The norm of a vector (one axis), of matrices (two), or without `ord` and `axis` of all elements, as in NumPy.
@@ -129,6 +133,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return _matrix_norm_over(x, ord, (axes[0], axes[1]), keepdims, "norm")
 
 
+@of_array
 @attributed_to_caller
 def cond(x: Any, p: Any = None) -> Any:
     """How much a matrix magnifies errors: the largest singular value over the smallest, or |x| |x^-1| in another norm.

@@ -12,9 +12,11 @@ from ..contract import dot_products, matrix_products
 from ..dispatch import as_value, ndim, shape
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_sequence, of_two_arrays
 from .common import as_matrix
 
 
+@of_two_arrays
 @attributed_to_caller
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The sum of conj(x1) * x2 along an axis.
@@ -33,6 +35,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return dot_products.vecdot(x1, x2, axis=axis)
 
 
+@of_two_arrays
 @attributed_to_caller
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """The cross product of vectors with three elements along an axis.
@@ -48,6 +51,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return dot_products.cross(x1, x2, axis=axis)
 
 
+@of_two_arrays
 @attributed_to_caller
 def outer(x1: Any, x2: Any, /) -> Any:
     """The product of each element of one vector with each of another.
@@ -63,6 +67,7 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return matrix_products.outer(x1, x2)
 
 
+@of_array
 @attributed_to_caller
 def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     """The diagonal over the last two axes.
@@ -74,6 +79,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
     return arrange.diagonal(as_matrix(x, "diagonal"), offset=offset, axis1=-2, axis2=-1)
 
 
+@of_array
 @attributed_to_caller
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """The sum of the diagonal over the last two axes.
@@ -85,6 +91,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return reductions.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
+@of_sequence
 @attributed_to_caller
 def multi_dot(arrays: Sequence[Any]) -> Any:
     """The product of many matrices in the cheapest order; the first and the last may be vectors.

@@ -17,12 +17,14 @@ from ..elementwise import pointwise
 from ..op import Op
 from ..reduce import reductions
 from ..shape import reshaping
+from ..signatures import of_array
 from . import common
 from .common import adjoint, as_matrix, eps, float_dtype, product
 from .eigen import eigvalsh, symmetrize_from
 from .singular import svdvals
 
 
+@of_array
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """How many singular values lie above `tol`, or above `rtol` times the largest. It has no derivative.
 
@@ -112,6 +114,7 @@ _pinv: Op = common.matrix_op(
 )
 
 
+@of_array
 @attributed_to_caller
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero. Its derivative is the one

@@ -19,6 +19,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import common, gauge
 from .common import adjoint, antihermitian_part, product
 from .eigen import symmetrize_from
@@ -255,6 +256,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     return SVD(*apply(_svd, a, full=bool(full_matrices), vectors=True)) if compute_uv else svdvals(a)
 
 
+@of_array
 @attributed_to_caller
 def svdvals(a: Any) -> Any:
     """The singular values, descending.

@@ -19,6 +19,7 @@ from ..families import general
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import sorting
 
 PlaceFunction = Callable[[Any, Any], Any]
@@ -179,6 +180,7 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, what: str,
     return reshaping.reshape(found, (*shape(q), *inner))
 
 
+@of_array
 @attributed_to_caller
 def quantile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
@@ -194,6 +196,7 @@ def quantile(
     return _quantile(x, q, axis, method, keepdims, "quantile", weights)
 
 
+@of_array
 @attributed_to_caller
 def percentile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
@@ -207,6 +210,7 @@ def percentile(
     return _quantile(x, q, axis, method, keepdims, "percentile", weights)
 
 
+@of_array
 @attributed_to_caller
 def nanquantile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
@@ -220,6 +224,7 @@ def nanquantile(
     return _quantile(x, q, axis, method, keepdims, "nanquantile", weights)
 
 
+@of_array
 @attributed_to_caller
 def nanpercentile(
     x: Any, q: Any, /, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
@@ -233,6 +238,7 @@ def nanpercentile(
     return _quantile(x, q, axis, method, keepdims, "nanpercentile", weights)
 
 
+@of_array
 @attributed_to_caller
 def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The middle element over some axes, or over all; the mean of the two in the middle of an even number.
@@ -244,6 +250,7 @@ def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _quantile(x, 0.5, axis, "linear", keepdims, "median")
 
 
+@of_array
 @attributed_to_caller
 def nanmedian(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The median of the elements that are not NaN; NaN where there are none.

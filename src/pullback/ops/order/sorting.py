@@ -20,6 +20,7 @@ from ..index import indexing
 from ..op_samples import normal_samples
 from ..reduce import reductions
 from ..shape import reshaping
+from ..signatures import of_array, of_two_arrays, to_pair
 
 
 def _argsort_value(xp: Any, x: Any, axis: int, descending: bool, kth: tuple[int, ...]) -> Any:
@@ -70,6 +71,7 @@ def _check_options(what: str, kind: Any, order: Any) -> None:
         raise ArgumentError(f"{what}: kind must be quicksort, mergesort, heapsort or stable, got {kind!r}.")
 
 
+@of_array
 @attributed_to_caller
 def argsort(
     x: Any,
@@ -92,6 +94,7 @@ def argsort(
     return apply(_argsort, x, axis=axis, descending=bool(descending), kth=())
 
 
+@of_array
 @attributed_to_caller
 def sort(
     x: Any,
@@ -114,6 +117,7 @@ def sort(
     return indexing.take_along_axis(x, apply(_argsort, x, axis=axis, descending=bool(descending), kth=()), axis=axis)
 
 
+@of_array
 def msort(x: Any, /) -> Any:
     """x sorted along its first axis.
 
@@ -134,6 +138,7 @@ def _check_kth(kth: Any, size: int, what: str) -> tuple[int, ...]:
     return tuple(k % size for k in places)
 
 
+@of_array
 @attributed_to_caller
 def argpartition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
     """The indices that put the kth elements in their sorted positions, the lesser before and the greater after them.
@@ -146,6 +151,7 @@ def argpartition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
     return apply(_argsort, x, axis=axis, descending=False, kth=_check_kth(kth, shape(x)[axis], "argpartition"))
 
 
+@of_array
 @attributed_to_caller
 def partition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
     """x with the kth elements in their sorted positions, the lesser before and the greater after them.
@@ -158,6 +164,7 @@ def partition(x: Any, /, kth: Any, axis: int | None = -1) -> Any:
     return indexing.take_along_axis(x, argpartition(x, kth, axis), axis=axis)
 
 
+@to_pair
 def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
     """The k greatest (or least) elements along an axis and their indices; of equal ones the first.
 
@@ -175,6 +182,7 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True, sorted: boo
     return indexing.take_along_axis(x, indices, axis=axis), indices
 
 
+@to_pair
 def kthvalue(x: Any, k: int, /, *, axis: int = -1, keepdims: bool = False) -> tuple[Any, Any]:
     """The k-th least element along an axis, counted from one, and its index.
 
@@ -251,6 +259,7 @@ _searchsorted = general(
 )
 
 
+@of_two_arrays
 def searchsorted(x: Any, values: Any, /, side: str = "left", sorter: Any = None) -> Any:
     """Where each value would go in the sorted array x: before its equals (left) or after them (right).
 
@@ -277,6 +286,7 @@ def _concrete_values(x: Any, what: str) -> Any:
     return x
 
 
+@of_array
 @attributed_to_caller
 def unique(
     x: Any,
@@ -309,6 +319,7 @@ def unique(
     return (values, *more) if more else values
 
 
+@of_array
 def unique_values(x: Any, /) -> Any:
     """The distinct elements of x, each NaN counting as distinct.
 

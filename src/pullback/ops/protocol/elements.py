@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError, UnsupportedFunction
@@ -58,8 +59,15 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return x
 
 
+@attributed_to_caller
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    """Counts have no derivative; with weights, their sums have one in the weights."""
+    """How many numbers lie in each bin, and the edges of the bins; or the sums of their weights. Counts have no
+    derivative, sums have one in the weights.
+
+    >>> import numpy as np, pullback as pb
+    >>> pb.histogram(np.array([0.5, 1.5, 1.7, 3.0]), bins=3, range=(0, 3))
+    (array([1, 2, 1]), array([0., 1., 2., 3.]))
+    """
     edges = np.histogram_bin_edges(a, bins, range, weights)
     if weights is None:
         return np.histogram(as_bare_array(a, "histogram"), edges, density=density)

@@ -6,6 +6,7 @@
 array([-0.20584214, -0.78476578])
 """
 
-from ...public_names import import_public_names
+from ...public_names import explain_missing_names, import_public_names
 
 import_public_names(__name__)
+explain_missing_names(__name__, "random")

@@ -16,6 +16,7 @@ from ..functions import softmax
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import reshaping
+from ..signatures import of_mixed_arrays
 from . import draw_ops
 from .keys import key_on_device, refuse_key
 from .samplers import DrawRequest, gumbel
@@ -92,6 +93,7 @@ def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None) -> Any:
     return apply(draw_ops.binomial_draw, draw.unit(), *draw.parameters)
 
 
+@of_mixed_arrays
 def categorical(logits: Any, size: Any = None, *, axis: int = -1, key: Any = None) -> Any:
     """Indices along an axis, with the probabilities softmax(logits); `size` prepends axes of further draws.
 
@@ -112,6 +114,7 @@ def _gumbel_like(logits: Any, shape: tuple[int, ...], key: Any) -> Any:
     return gumbel(size=shape, key=device_key, dtype=found.dtype if found.inexact else np.float64)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def gumbel_softmax(logits: Any, temperature: Any = 1.0, *, axis: int = -1, hard: bool = False, key: Any = None) -> Any:
     """A relaxed one-hot choice: softmax((logits + gumbel) / temperature), differentiable in both.
@@ -132,6 +135,7 @@ def gumbel_softmax(logits: Any, temperature: Any = 1.0, *, axis: int = -1, hard:
     return stop_gradient(top) + subtract(soft, stop_gradient(soft))
 
 
+@of_mixed_arrays
 def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     """The integers below x in random order, or an array with its slices along an axis in random order.
 

@@ -19,6 +19,7 @@ from ..elementwise.pointwise import add, divide, multiply, subtract, where
 from ..index import indexing
 from ..order.sorting import searchsorted
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import scans
 
 
@@ -27,6 +28,7 @@ def _lay_along(x: Any, axis: int, rank: int) -> Any:
     return reshaping.reshape(x, (1,) * axis + (-1,) + (1,) * (rank - axis - 1))
 
 
+@of_array
 @attributed_to_caller
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbors along an axis, n times over.
@@ -54,6 +56,7 @@ def _edge_array(edge: Any, x: Any, axis: int) -> Any:
     return reshaping.broadcast_to(edge, tuple(1 if i == axis else size for i, size in enumerate(shape(x))))
 
 
+@of_array
 @attributed_to_caller
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """Differences of neighbors in the flattened array, with optional values before and after them.
@@ -166,6 +169,7 @@ def _unroll_period(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any
     return x, xp, arrange.concat([fp[-1:], fp, fp[:1]])
 
 
+@of_array
 @attributed_to_caller
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Any:
     """Angles along an axis with whole periods added, so that no step is more than half a period (or `discont`).

@@ -14,6 +14,7 @@ from ..dispatch import as_value, ndim, shape
 from ..elementwise import pointwise
 from ..index import indexing
 from ..shape import reshaping
+from ..signatures import of_array, of_two_arrays
 from . import reductions
 
 
@@ -59,6 +60,7 @@ def _general_p_norm(sizes: Any, p: float, keepdims: bool) -> Any:
     return out if keepdims else reshaping.squeeze(out, -1)
 
 
+@of_two_arrays
 @attributed_to_caller
 def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
     """The distance by a p-norm from each row of x to each row of y; other axes broadcast.
@@ -74,6 +76,7 @@ def cdist(x: Any, y: Any, /, p: float = 2.0) -> Any:
     return _p_norm(differences, float(p))
 
 
+@of_array
 @attributed_to_caller
 def pdist(x: Any, /, p: float = 2.0) -> Any:
     """The distance by a p-norm between each two rows of a matrix, in one vector.
@@ -89,6 +92,7 @@ def pdist(x: Any, /, p: float = 2.0) -> Any:
     return _p_norm(pointwise.subtract(indexing.take(x, first, axis=0), indexing.take(x, second, axis=0)), float(p))
 
 
+@of_two_arrays
 @attributed_to_caller
 def pairwise_distance(x: Any, y: Any, /, p: float = 2.0, *, eps: float = 0.0, keepdims: bool = False) -> Any:
     """The distance by a p-norm between the rows of x and y one by one; `eps` is added to each difference.

@@ -25,6 +25,7 @@ from ..op import Op
 from ..op_samples import join_samples, normal_samples
 from ..remember import Outcomes
 from ..shape import arrange, reshaping
+from ..signatures import ArrayFunction, of_array, of_mixed_arrays
 from . import scans
 from .scans import cast_if_asked, is_safe_divisor, sum_dtype
 
@@ -74,6 +75,7 @@ _sum = linear(
 _sum_outcomes = Outcomes()
 
 
+@of_array
 @_sum_outcomes.of
 def sum(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
@@ -105,6 +107,7 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
     return pointwise.where(where, x, neutral)
 
 
+@of_array
 def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
@@ -154,6 +157,7 @@ def _match_total(count: Any, total: Any, axis: Any, keepdims: bool) -> Any:
     return count if keepdims else reshaping.reshape(count, found.shape)
 
 
+@of_array
 @attributed_to_caller
 def var(
     x: Any,
@@ -190,6 +194,7 @@ def var(
 _mean = mean
 
 
+@of_array
 @attributed_to_caller
 def std(
     x: Any,
@@ -284,6 +289,7 @@ _prod = _reduction_op(
 _prod_outcomes = Outcomes()
 
 
+@of_array
 @_prod_outcomes.of
 def prod(
     x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
@@ -363,6 +369,7 @@ _max, _min = _extreme_op("max"), _extreme_op("min")
 _max_outcomes = Outcomes()
 
 
+@of_array
 @_max_outcomes.of
 def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
@@ -379,6 +386,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = N
 _min_outcomes = Outcomes()
 
 
+@of_array
 @_min_outcomes.of
 def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
@@ -421,6 +429,7 @@ def as_constant(x: Any) -> Any:
     return x.detach() if type(x) is Tensor else x
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False, b: Any = None, where: Any = None) -> Any:
     """log(sum(b exp(x))) over some axes, or over all, without overflow; b is 1 where it is not given.
@@ -481,7 +490,8 @@ def _position_function(name: str) -> Any:
     return position
 
 
-argmax, argmin = _position_function("argmax"), _position_function("argmin")
+argmax: ArrayFunction[...] = _position_function("argmax")
+argmin: ArrayFunction[...] = _position_function("argmin")
 
 
 def _truth_op(name: str) -> Any:
@@ -497,6 +507,7 @@ def _truth_op(name: str) -> Any:
 _any, _all = _truth_op("any"), _truth_op("all")
 
 
+@of_array
 def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether any element is not zero.
 
@@ -508,6 +519,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = Non
     return apply(_any, x, axis=normalize_axes(axis, ndim(x), "any"), keepdims=bool(keepdims))
 
 
+@of_array
 def all(x: Any, /, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     """Whether every element is not zero.
 

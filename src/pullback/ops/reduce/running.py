@@ -16,9 +16,11 @@ from ..families import general
 from ..index import indexing
 from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from . import scans
 
 
+@of_array
 @attributed_to_caller
 def nancumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
     """Running sums that count a NaN as zero.
@@ -31,6 +33,7 @@ def nancumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
     return scans.cumulative_sum(pointwise.where(pointwise.isnan(x), 0, x), axis, dtype)
 
 
+@of_array
 @attributed_to_caller
 def nancumprod(x: Any, /, axis: int | None = None, dtype: Any = None) -> Any:
     """Running products that count a NaN as one.
@@ -88,6 +91,7 @@ _logcumsumexp = general(
 )
 
 
+@of_array
 def logcumsumexp(x: Any, /, axis: int | None = None) -> Any:
     """log(cumulative_sum(exp(x))) along an axis, without overflow.
 
@@ -126,6 +130,7 @@ _running_index = general(
 )
 
 
+@of_array
 @attributed_to_caller
 def cummax(x: Any, /, axis: int | None = None) -> Any:
     """The greatest element so far along an axis; of equal ones the latest gets the cotangent.
@@ -138,6 +143,7 @@ def cummax(x: Any, /, axis: int | None = None) -> Any:
     return indexing.take_along_axis(x, apply(_running_index, x, axis=axis, least=False), axis=axis)
 
 
+@of_array
 @attributed_to_caller
 def cummin(x: Any, /, axis: int | None = None) -> Any:
     """The least element so far along an axis; of equal ones the latest gets the cotangent.

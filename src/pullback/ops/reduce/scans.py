@@ -20,6 +20,7 @@ from ..index import indexing
 from ..op import Op
 from ..op_samples import normal_samples
 from ..shape import arrange, reshaping
+from ..signatures import of_array, of_two_arrays
 
 #: Elements per block, so that a block stays in the processor's cache.
 _IN_CACHE = 1 << 14
@@ -105,6 +106,7 @@ def _prepend_initial(out: Any, axis: int, number: int, include_initial: bool) ->
     return arrange.concat([ones(thin) if number else zeros(thin), out], axis=axis)
 
 
+@of_array
 @attributed_to_caller
 def cumulative_sum(x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False) -> Any:
     """Running sums along an axis (of the flattened array by default); `include_initial` starts with 0.
@@ -207,6 +209,7 @@ recurrence: Op = general(
 )
 
 
+@of_two_arrays
 def linear_recurrence(a: Any, b: Any, /, *, axis: int = -1) -> Any:
     """y[i] = a[i] y[i-1] + b[i] along an axis, starting from zero: an average that forgets, a filter.
 
@@ -249,6 +252,7 @@ _cumprod: Op = general(
 )
 
 
+@of_array
 @attributed_to_caller
 def cumulative_prod(x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False) -> Any:
     """Running products along an axis (of the flattened array by default), with correct derivatives at zeros.

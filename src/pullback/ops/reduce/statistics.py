@@ -15,9 +15,11 @@ from ..elementwise import pointwise
 from ..index import indexing
 from ..index.normalize import concrete_mask
 from ..shape import reshaping
+from ..signatures import ArrayFunction, of_array, of_mixed_arrays
 from . import reductions, scans
 
 
+@of_array
 @attributed_to_caller
 def average(x: Any, /, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     """The weighted mean over some axes, or over all; with `returned`, the sum of the weights too.
@@ -54,6 +56,7 @@ def _broadcast_weights(weights: Any, x: Any, axes: tuple[int, ...]) -> Any:
     )
 
 
+@of_array
 @attributed_to_caller
 def ptp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """The greatest element less the least one.
@@ -65,6 +68,7 @@ def ptp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return pointwise.subtract(reductions.max(x, axis, keepdims=keepdims), reductions.min(x, axis, keepdims=keepdims))
 
 
+@of_array
 def count_nonzero(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """How many elements are not zero.
 
@@ -98,19 +102,19 @@ def _make_nan_function(name: str, fold: Any, doc: str, example: str) -> Any:
     return function
 
 
-nansum: Any = _make_nan_function(
+nansum: ArrayFunction[...] = _make_nan_function(
     "nansum", reductions.sum, "The sum of the elements that are not NaN; options as of `sum`.", "array(4.)"
 )
-nanprod: Any = _make_nan_function(
+nanprod: ArrayFunction[...] = _make_nan_function(
     "nanprod", reductions.prod, "The product of the elements that are not NaN; options as of `prod`.", "array(3.)"
 )
-nanmean: Any = _make_nan_function(
+nanmean: ArrayFunction[...] = _make_nan_function(
     "nanmean", reductions.mean, "The mean of the elements that are not NaN; NaN where there are none.", "array(2.)"
 )
-nanvar: Any = _make_nan_function(
+nanvar: ArrayFunction[...] = _make_nan_function(
     "nanvar", reductions.var, "The variance of the elements that are not NaN; options as of `var`.", "array(1.)"
 )
-nanstd: Any = _make_nan_function(
+nanstd: ArrayFunction[...] = _make_nan_function(
     "nanstd",
     reductions.std,
     "The standard deviation of the elements that are not NaN; options as of `std`.",
@@ -131,6 +135,7 @@ def _nan_extreme(x: Any, axis: Any, keepdims: bool, initial: Any, where: Any, si
     return pointwise.where(reductions.any(there, axis, keepdims=keepdims), found, np.nan)
 
 
+@of_array
 @attributed_to_caller
 def nanmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The greatest element that is not NaN; NaN where there is none.
@@ -142,6 +147,7 @@ def nanmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any 
     return _nan_extreme(x, axis, keepdims, initial, where, 1)
 
 
+@of_array
 @attributed_to_caller
 def nanmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """The least element that is not NaN; NaN where there is none.
@@ -153,6 +159,7 @@ def nanmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any 
     return _nan_extreme(x, axis, keepdims, initial, where, -1)
 
 
+@of_array
 def nanargmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """The index of the greatest element that is not NaN.
 
@@ -164,6 +171,7 @@ def nanargmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> 
     return reductions.argmax(pointwise.where(pointwise.isnan(x), -np.inf, x), axis, keepdims=keepdims)
 
 
+@of_array
 def nanargmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """The index of the least element that is not NaN.
 
@@ -192,6 +200,7 @@ def _trapezoid_areas(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, int]:
     return pointwise.divide(pointwise.multiply(width, heights), 2.0), axis
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The area under y along an axis by the trapezoidal rule, with coordinates x or steps dx.
@@ -207,6 +216,7 @@ def trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 trapz = trapezoid
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def cumulative_trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The running area under y along an axis; one element shorter than y.
@@ -219,6 +229,7 @@ def cumulative_trapezoid(y: Any, /, x: Any = None, dx: Any = 1.0, axis: int = -1
     return scans.cumulative_sum(areas, axis=axis)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     """How often each integer occurs in x, or the sum of the weights of its occurrences.

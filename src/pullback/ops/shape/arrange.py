@@ -22,6 +22,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..op_samples import normal_samples
 from ..remember import JoinedOutcomes
+from ..signatures import of_array, of_sequence, to_list
 from . import reshaping
 
 
@@ -73,6 +74,7 @@ def _as_values(arrays: Any, what: str, axis: Any = None) -> list[Any]:
     return [as_value(x) for x in arrays]
 
 
+@of_sequence
 def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Arrays joined along an axis; with `axis=None`, all flattened first.
 
@@ -100,6 +102,7 @@ def _concat_general(arrays: Any, axis: int | None, dtype: Any) -> Any:
 _concat_outcomes = JoinedOutcomes(_concat_general)
 
 
+@of_sequence
 @attributed_to_caller
 def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
     """Arrays of one shape joined along a new axis.
@@ -138,6 +141,7 @@ _split: Op = linear(
 )
 
 
+@to_list
 @attributed_to_caller
 def split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """x cut along an axis, into equal sections or before the given indices, as a list.
@@ -170,6 +174,7 @@ _flip = linear(
 )
 
 
+@of_array
 def flip(x: Any, /, axis: Any = None) -> Any:
     """The elements in reverse order along some axes, or along all.
 
@@ -190,6 +195,7 @@ _roll: Op = linear(
 )
 
 
+@of_array
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     """The elements shifted cyclically along axes; without `axis`, flattened.
 
@@ -209,6 +215,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     return apply(_roll, x, shift=shifts, axis=axes)
 
 
+@of_array
 def tile(x: Any, repetitions: Any, /) -> Any:
     """x as a whole repeated along each axis.
 
@@ -229,6 +236,7 @@ def tile(x: Any, repetitions: Any, /) -> Any:
     return reshaping.reshape(spread, tuple(t * n for t, n in zip(times, sizes, strict=True)))
 
 
+@of_array
 @attributed_to_caller
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """Each element repeated along an axis: one count for all, or one for each.
@@ -255,6 +263,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     return reshaping.reshape(spread, (*before, size * times, *after))
 
 
+@of_array
 @attributed_to_caller
 def pad(
     x: Any, pad_width: Any, /, mode: str = "constant", *, constant_values: Any = 0, reflect_type: str = "even"
@@ -338,6 +347,7 @@ def _mask_triangle(x: Any, keep: Any, what: str) -> Any:
     return pointwise.where(keep(xp.arange(columns) - xp.arange(rows)[:, None]), x, 0)
 
 
+@of_array
 def tril(x: Any, /, k: int = 0) -> Any:
     """The lower triangle of each matrix, up to the k-th diagonal; zeros above.
 
@@ -350,6 +360,7 @@ def tril(x: Any, /, k: int = 0) -> Any:
     return _mask_triangle(as_value(x), lambda offset: offset <= k, "tril")
 
 
+@of_array
 def triu(x: Any, /, k: int = 0) -> Any:
     """The upper triangle of each matrix, from the k-th diagonal; zeros below.
 
@@ -362,6 +373,7 @@ def triu(x: Any, /, k: int = 0) -> Any:
     return _mask_triangle(as_value(x), lambda offset: offset >= k, "triu")
 
 
+@of_array
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The diagonal over two axes, as a new last axis.
 

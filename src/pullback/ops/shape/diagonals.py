@@ -17,6 +17,7 @@ from ..families import result_dtype
 from ..index import indexing
 from ..index.normalize import namespace_for
 from ..reduce import reductions
+from ..signatures import of_array, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import ravel
 
@@ -33,6 +34,7 @@ def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float
     return np.tri(rows, columns, k, dtype)
 
 
+@of_array
 @attributed_to_caller
 def diag(x: Any, /, k: int = 0) -> Any:
     """The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.
@@ -50,6 +52,7 @@ def diag(x: Any, /, k: int = 0) -> Any:
     return diag_embed(x, k)
 
 
+@of_array
 def diagflat(x: Any, /, k: int = 0) -> Any:
     """A matrix with the flattened x on its k-th diagonal.
 
@@ -61,6 +64,7 @@ def diagflat(x: Any, /, k: int = 0) -> Any:
     return diag_embed(ravel(x), k)
 
 
+@of_array
 @attributed_to_caller
 def diag_embed(x: Any, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
     """Matrices with the last axis of x on a diagonal over two new axes.
@@ -83,6 +87,7 @@ def diag_embed(x: Any, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> 
     return reshaping.moveaxis(square, (rank - 2, rank - 1), (first, second))
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> Any:
     """A new array: x with a number, or numbers in order, on its main diagonal.
@@ -103,6 +108,7 @@ def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> Any:
     return reshaping.reshape(indexing.set_at(ravel(x), (places,), values), sizes)
 
 
+@of_array
 @attributed_to_caller
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     """The sum of a diagonal over two axes.

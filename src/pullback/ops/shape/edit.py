@@ -14,10 +14,12 @@ from ..axes import as_integer, as_shape, normalize_axes, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..index import indexing
 from ..index.normalize import concrete_mask, namespace_for
+from ..signatures import of_array, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import meshgrid, ravel
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def append(x: Any, values: Any, /, axis: int | None = None) -> Any:
     """Values joined to the end of x along an axis; without `axis`, both flattened.
@@ -31,6 +33,7 @@ def append(x: Any, values: Any, /, axis: int | None = None) -> Any:
     return arrange.concat([x, values], axis=axis)
 
 
+@of_array
 @attributed_to_caller
 def delete(x: Any, which: Any, /, axis: int | None = None) -> Any:
     """x without the slices that an index, a slice or a mask names along an axis.
@@ -51,6 +54,7 @@ def delete(x: Any, which: Any, /, axis: int | None = None) -> Any:
     return indexing.take(x, left, axis=axis)
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
     """x with values inserted before the given indices along an axis; without `axis`, flattened.
@@ -84,6 +88,7 @@ def insert(x: Any, before: Any, values: Any, /, axis: int | None = None) -> Any:
     return indexing.set_at(indexing.set_at(blank, at, x), new, values)
 
 
+@of_array
 @attributed_to_caller
 def resize(x: Any, new_shape: Any, /) -> Any:
     """The elements in another shape, repeated where it is larger, truncated where it is smaller.
@@ -102,6 +107,7 @@ def resize(x: Any, new_shape: Any, /) -> Any:
     return reshaping.reshape(indexing.take(x, np.arange(math.prod(wanted)) % shape(x)[0]), wanted)
 
 
+@of_array
 @attributed_to_caller
 def trim_zeros(x: Any, /, trim: str = "fb", axis: Any = None) -> Any:
     """x without the zeros around it, at the front ("f"), the back ("b") or both ("fb"), along some axes or all.
@@ -139,6 +145,7 @@ def cartesian_prod(*vectors: Any) -> Any:
     return arrange.stack([ravel(g) for g in grids], axis=1)
 
 
+@of_array
 @attributed_to_caller
 def combinations(x: Any, /, r: int = 2, with_replacement: bool = False) -> Any:
     """Every choice of r elements of a vector in its order, one row for each.

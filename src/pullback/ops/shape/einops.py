@@ -160,7 +160,7 @@ def rearrange(x: Any, pattern: str, /, **sizes: int) -> Any:
     return _join_axes(opened, names, right, known)
 
 
-_FOLDS = {
+_FOLDS: dict[str, Any] = {
     "sum": reductions.sum, "mean": reductions.mean, "max": reductions.max, "min": reductions.min,
     "prod": reductions.prod,
     "any": reductions.any, "all": reductions.all, "logsumexp": reductions.logsumexp,

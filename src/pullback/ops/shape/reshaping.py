@@ -25,6 +25,7 @@ from ..families import broadcast_shape, linear
 from ..forms import Cast, View
 from ..op_samples import normal_samples
 from ..remember import Outcomes
+from ..signatures import of_array
 
 _astype = linear(
     "astype",
@@ -66,6 +67,7 @@ reshape_op = linear(
 _reshape_outcomes = Outcomes()
 
 
+@of_array
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The same elements, in the same order, in another shape; one size may be -1. `order="F"` counts columns first.
 
@@ -148,6 +150,7 @@ def writable_copy(x: Any) -> Any:
 _permute_dims_outcomes = Outcomes()
 
 
+@of_array
 def permute_dims(x: Any, /, axes: Sequence[int] | None = None) -> Any:
     """The axes in another order; without `axes`, reversed.
 
@@ -171,6 +174,7 @@ _permute_dims_outcomes.of(permute_dims)
 _matrix_transpose_outcomes = Outcomes()
 
 
+@of_array
 @_matrix_transpose_outcomes.of
 def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged.
@@ -196,6 +200,7 @@ def swap_last_axes(x: Any) -> Any:
 _moveaxis_outcomes = Outcomes()
 
 
+@of_array
 @_moveaxis_outcomes.of
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     """Some axes moved to other positions, the rest in order.
@@ -219,6 +224,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
 _expand_dims_outcomes = Outcomes()
 
 
+@of_array
 @_expand_dims_outcomes.of
 def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     """A new axis of size one at each given position.
@@ -239,6 +245,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
 _squeeze_outcomes = Outcomes()
 
 
+@of_array
 @_squeeze_outcomes.of
 def squeeze(x: Any, /, axis: Any = None) -> Any:
     """Without the named axes of size one; without `axis`, without any of them.
@@ -312,6 +319,7 @@ broadcast_op = linear(
 _broadcast_to_outcomes = Outcomes()
 
 
+@of_array
 @_broadcast_to_outcomes.of
 def broadcast_to(x: Any, /, shape: Any) -> Any:
     """x repeated along new axes and axes of size one until it has the shape.

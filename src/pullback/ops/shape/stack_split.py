@@ -13,9 +13,11 @@ from ...errors import ArgumentError, ShapeError
 from ..axes import as_integer, as_shape, normalize_axis
 from ..dispatch import as_value, ndim, shape
 from ..index import indexing
+from ..signatures import ArrayFunction, ListFunction, of_array, of_sequence, to_list, to_tuple
 from . import arrange, reshaping
 
 
+@of_array
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Any:
     """Two axes exchanged.
 
@@ -30,6 +32,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Any:
     return reshaping.permute_dims(x, tuple(order))
 
 
+@of_array
 def rollaxis(x: Any, axis: int, start: int = 0, /) -> Any:
     """One axis moved back until it lies before another.
 
@@ -46,6 +49,7 @@ def rollaxis(x: Any, axis: int, start: int = 0, /) -> Any:
     return reshaping.moveaxis(x, axis, start - 1 if axis < start else start)
 
 
+@of_array
 def ravel(x: Any, /, order: str = "C") -> Any:
     """The elements as a vector, row by row.
 
@@ -59,6 +63,7 @@ def ravel(x: Any, /, order: str = "C") -> Any:
     return reshaping.reshape(reshaping.permute_dims(x) if order == "F" else x, (-1,))
 
 
+@of_array
 def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
     """A range of axes merged into one.
 
@@ -76,6 +81,7 @@ def flatten(x: Any, /, start_axis: int = 0, end_axis: int = -1) -> Any:
     return reshaping.reshape(x, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
 
 
+@of_array
 def unflatten(x: Any, axis: int, sizes: Any, /) -> Any:
     """One axis split into several; one of their sizes may be -1.
 
@@ -117,11 +123,11 @@ def _to_three_axes(x: Any) -> Any:
     return reshaping.reshape(x, wanted)
 
 
-atleast_1d: Any = _make_atleast("atleast_1d", lambda x: reshaping.reshape(x, shape(x) or (1,)), "(3,)")
-atleast_2d: Any = _make_atleast(
+atleast_1d: ArrayFunction[...] = _make_atleast("atleast_1d", lambda x: reshaping.reshape(x, shape(x) or (1,)), "(3,)")
+atleast_2d: ArrayFunction[...] = _make_atleast(
     "atleast_2d", lambda x: reshaping.reshape(x, (1,) * max(0, 2 - ndim(x)) + shape(x)), "(1, 3)"
 )
-atleast_3d: Any = _make_atleast("atleast_3d", _to_three_axes, "(1, 3, 1)")
+atleast_3d: ArrayFunction[...] = _make_atleast("atleast_3d", _to_three_axes, "(1, 3, 1)")
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
@@ -156,6 +162,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     return tuple(grids) if sparse or not grids else broadcast_arrays(*grids)
 
 
+@to_tuple
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     """The slices along an axis, as a tuple.
 
@@ -171,6 +178,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(reshaping.squeeze(part, axis) for part in arrange.split(x, size, axis=axis))
 
 
+@to_list
 @attributed_to_caller
 def tensor_split(x: Any, /, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """x cut along an axis before the given indices, or into sections whose sizes differ by one at most.
@@ -222,9 +230,11 @@ def _make_split(name: str, axis_of: Any, least: int, what: str) -> Any:
     return function
 
 
-hsplit: Any = _make_split("hsplit", lambda rank: 0 if rank == 1 else 1, 1, "second axis (of a vector, its only one)")
-vsplit: Any = _make_split("vsplit", lambda rank: 0, 2, "first axis")
-dsplit: Any = _make_split("dsplit", lambda rank: 2, 3, "third axis")
+hsplit: ListFunction[...] = _make_split(
+    "hsplit", lambda rank: 0 if rank == 1 else 1, 1, "second axis (of a vector, its only one)"
+)
+vsplit: ListFunction[...] = _make_split("vsplit", lambda rank: 0, 2, "first axis")
+dsplit: ListFunction[...] = _make_split("dsplit", lambda rank: 2, 3, "third axis")
 
 
 def _grow_all(arrays: Any, grow: Any) -> list[Any]:
@@ -232,6 +242,7 @@ def _grow_all(arrays: Any, grow: Any) -> list[Any]:
     return [found] if len(arrays) == 1 else list(found)
 
 
+@of_sequence
 @attributed_to_caller
 def vstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     """Arrays stacked vertically, vectors as rows.
@@ -244,6 +255,7 @@ def vstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     return arrange.concat(_grow_all(arrays, atleast_2d), axis=0, dtype=dtype)
 
 
+@of_sequence
 @attributed_to_caller
 def hstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     """Arrays stacked horizontally, vectors end to end.
@@ -256,6 +268,7 @@ def hstack(arrays: Any, /, *, dtype: Any = None) -> Any:
     return arrange.concat(xs, axis=0 if ndim(xs[0]) == 1 else 1, dtype=dtype)
 
 
+@of_sequence
 @attributed_to_caller
 def dstack(arrays: Any, /) -> Any:
     """Arrays stacked along a third axis.
@@ -267,6 +280,7 @@ def dstack(arrays: Any, /) -> Any:
     return arrange.concat(_grow_all(arrays, atleast_3d), axis=2)
 
 
+@of_sequence
 @attributed_to_caller
 def column_stack(arrays: Any, /) -> Any:
     """Arrays stacked horizontally, vectors as columns.
@@ -280,6 +294,7 @@ def column_stack(arrays: Any, /) -> Any:
     return arrange.concat([reshaping.reshape(x, (-1, 1)) if ndim(x) < 2 else x for x in xs], axis=1)
 
 
+@of_sequence
 @attributed_to_caller
 def block(arrays: Any, /) -> Any:
     """Nested lists of arrays joined: the innermost along the last axis, each list outside of them along the one before.
@@ -316,6 +331,7 @@ def _nested_leaves(item: Any) -> list[Any]:
     return [x for part in item for x in _nested_leaves(part)] if isinstance(item, list) else [item]
 
 
+@of_array
 def fliplr(x: Any, /) -> Any:
     """The elements in reverse order along the second axis.
 
@@ -327,6 +343,7 @@ def fliplr(x: Any, /) -> Any:
     return arrange.flip(x, axis=1)
 
 
+@of_array
 def flipud(x: Any, /) -> Any:
     """The elements in reverse order along the first axis.
 
@@ -337,6 +354,7 @@ def flipud(x: Any, /) -> Any:
     return arrange.flip(x, axis=0)
 
 
+@of_array
 @attributed_to_caller
 def rot90(x: Any, /, k: int = 1, axes: Any = (0, 1)) -> Any:
     """x rotated by k quarter turns in the plane of two axes, from the first towards the second.

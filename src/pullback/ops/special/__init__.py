@@ -5,6 +5,7 @@
 array(-0.57721566)
 """
 
-from ...public_names import import_public_names
+from ...public_names import explain_missing_names, import_public_names
 
 import_public_names(__name__)
+explain_missing_names(__name__, "special")

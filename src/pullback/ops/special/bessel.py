@@ -6,13 +6,13 @@ functions have derivatives of their own, of every order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import comb, prod
 from typing import Any
 
 import numpy as np
 
 from ..elementwise.pointwise import add, divide, exp, maximum, multiply, negative, subtract
+from ..signatures import Declarations, UnaryOp
 from . import definition
 from .definition import library_function, shift_order, special, special_op
 
@@ -216,7 +216,7 @@ def k1e(x: Any, /) -> Any:
 jn, yn, kn = jv, yv, kv
 
 
-def _spherical_function(above: float, below: float) -> Callable[[Any], Any]:
+def _spherical_function(above: float, below: float) -> Declarations:
     """A decorator: (2n + 1) f_n' = below n f_{n-1} + above (n + 1) f_{n+1}, which is regular at zero."""
 
     def define(declared: Any) -> Any:
@@ -277,10 +277,10 @@ def _airy_op(name: str, place: int, partial: Any) -> Any:
     )
 
 
-airy_ai: Any = _airy_op("airy_ai", 0, lambda x: airy_ai_prime(x))
-airy_ai_prime: Any = _airy_op("airy_ai_prime", 1, lambda x: multiply(x, airy_ai(x)))
-airy_bi: Any = _airy_op("airy_bi", 2, lambda x: airy_bi_prime(x))
-airy_bi_prime: Any = _airy_op("airy_bi_prime", 3, lambda x: multiply(x, airy_bi(x)))
+airy_ai: UnaryOp = _airy_op("airy_ai", 0, lambda x: airy_ai_prime(x))
+airy_ai_prime: UnaryOp = _airy_op("airy_ai_prime", 1, lambda x: multiply(x, airy_ai(x)))
+airy_bi: UnaryOp = _airy_op("airy_bi", 2, lambda x: airy_bi_prime(x))
+airy_bi_prime: UnaryOp = _airy_op("airy_bi_prime", 3, lambda x: multiply(x, airy_bi(x)))
 
 
 def airy(x: Any, /) -> tuple[Any, Any, Any, Any]:

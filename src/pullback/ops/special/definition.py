@@ -15,6 +15,7 @@ from ...errors import DeviceError, DtypeError, UnsupportedFunction
 from ..elementwise.pointwise import add
 from ..families import elementwise, no_kernel, result_dtype
 from ..op import Formula
+from ..signatures import Declarations
 
 FormulaFunction = Callable[..., Any]
 Domain = tuple[float, float] | range
@@ -34,7 +35,7 @@ def special(
     domains: Sequence[Domain],
     value: str | FormulaFunction | None = None,
     plane: bool = False,
-) -> Callable[[FormulaFunction], Any]:
+) -> Declarations:
     """A decorator of a declaration, which gives a special function its name, its arguments and its docstring. An
     argument without a partial has no known derivative: there it raises. The rest is as in `special_op`.
     """

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..elementwise.pointwise import add, cos, divide, erf, exp, less, multiply, negative, sin, square, where
+from ..signatures import to_pair
 from .definition import derivative_ops, library_function, special, special_op
 from .densities import integrate_half_line
 
@@ -193,6 +194,7 @@ fresnel_c: Any = special_op(
 )
 
 
+@to_pair
 def fresnel(x: Any, /) -> tuple[Any, Any]:
     """The integrals of sin(pi t^2 / 2) and cos(pi t^2 / 2) from 0 to x.
 

@@ -12,6 +12,7 @@ from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value
 from ..elementwise import pointwise
 from ..elementwise.pointwise import add, cos, less, multiply, negative, sin, subtract, where
+from ..signatures import of_array, of_two_arrays
 from .definition import library_function, refuse_partial, shift_order, special, special_op
 
 
@@ -227,6 +228,7 @@ def zeta(s: Any, q: Any, /) -> Any:
 gammaln, psi = lgamma, digamma
 
 
+@of_array
 @attributed_to_caller
 def factorial(x: Any, /) -> Any:
     """gamma(x + 1), for reals.
@@ -238,6 +240,7 @@ def factorial(x: Any, /) -> Any:
     return gamma(add(as_value(x), 1))
 
 
+@of_two_arrays
 @attributed_to_caller
 def comb(n: Any, k: Any, /) -> Any:
     """In how many ways k can be chosen from n: `binom`, and zero where k is negative or above n.
@@ -251,6 +254,7 @@ def comb(n: Any, k: Any, /) -> Any:
     return where(none, 0.0, binom(where(none, 1.0, n), where(none, 1.0, k)))
 
 
+@of_array
 @attributed_to_caller
 def multigammaln(a: Any, d: int, /) -> Any:
     """The log of the gamma function of d x d matrices: d(d-1)/4 log(pi) plus lgamma(a - j/2) for j below d.

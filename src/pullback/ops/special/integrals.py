@@ -11,6 +11,7 @@ from ...arrays.node import attributed_to_caller
 from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where
+from ..signatures import UnaryOp, of_array, to_pair
 from .bessel import spherical_in, spherical_jn
 from .definition import derivative_ops, library_function, special, special_op
 from .hypergeometric import hyp2f1
@@ -60,12 +61,13 @@ def _component_op(name: str, function: str, place: int, partial: Any) -> Any:
 
 
 # sin(x) / x and sinh(x) / x are spherical Bessel functions of order 0, whose derivatives are correct at zero.
-sine_integral: Any = _component_op("sine_integral", "sici", 0, lambda x: spherical_jn(0, x))
-cosine_integral: Any = _component_op("cosine_integral", "sici", 1, lambda bar, x: divide(multiply(bar, cos(x)), x))
-sinh_integral: Any = _component_op("sinh_integral", "shichi", 0, lambda x: spherical_in(0, x))
-cosh_integral: Any = _component_op("cosh_integral", "shichi", 1, lambda bar, x: divide(multiply(bar, cosh(x)), x))
+sine_integral: UnaryOp = _component_op("sine_integral", "sici", 0, lambda x: spherical_jn(0, x))
+cosine_integral: UnaryOp = _component_op("cosine_integral", "sici", 1, lambda bar, x: divide(multiply(bar, cos(x)), x))
+sinh_integral: UnaryOp = _component_op("sinh_integral", "shichi", 0, lambda x: spherical_in(0, x))
+cosh_integral: UnaryOp = _component_op("cosh_integral", "shichi", 1, lambda bar, x: divide(multiply(bar, cosh(x)), x))
 
 
+@to_pair
 def sici(x: Any, /) -> tuple[Any, Any]:
     """The sine and the cosine integral, Si(x) and Ci(x).
 
@@ -76,6 +78,7 @@ def sici(x: Any, /) -> tuple[Any, Any]:
     return sine_integral(x), cosine_integral(x)
 
 
+@to_pair
 def shichi(x: Any, /) -> tuple[Any, Any]:
     """The hyperbolic sine and cosine integrals, Shi(x) and Chi(x).
 
@@ -137,6 +140,7 @@ _BRANCHES = {
 }
 
 
+@of_array
 @attributed_to_caller
 def lambertw(x: Any, /, k: int = 0) -> Any:
     """The w with w exp(w) = x: the branch k = 0 (w >= -1) or k = -1 (w <= -1, for x below zero), both real.

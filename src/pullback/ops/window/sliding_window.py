@@ -19,6 +19,7 @@ from ..index.normalize import namespace_for
 from ..op import Op
 from ..op_samples import join_samples, normal_samples
 from ..shape import arrange, reshaping
+from ..signatures import of_array
 from .patches import strided_view
 
 #: Windows of more elements are added up by NumPy, also in compiled programs.
@@ -148,6 +149,7 @@ def _check_positive(number: Any, what: str) -> int:
     return found
 
 
+@of_array
 def unfold(x: Any, axis: int, size: int, step: int = 1, /, *, dilation: int = 1) -> Any:
     """Windows of a size along an axis, `step` apart, as a new last axis.
 
@@ -166,6 +168,7 @@ def unfold(x: Any, axis: int, size: int, step: int = 1, /, *, dilation: int = 1)
     return apply(_windows, x, axis=axis, size=size, step=step, dilation=dilation)
 
 
+@of_array
 @attributed_to_caller
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     """Every window of a shape, over all axes or those named; the windows' own axes come last.
@@ -193,6 +196,7 @@ def _empty_windows(x: Any, axis: int) -> Any:
     return namespace_for(x).zeros((*sizes[:axis], sizes[axis] + 1, *sizes[axis + 1 :], 0), spec_of(x).dtype)
 
 
+@of_array
 @attributed_to_caller
 def as_strided(x: Any, shape: Any, strides: Any, offset: int = 0, /) -> Any:
     """The flattened x read in a shape with a stride, counted in elements, for each axis; places may overlap.
@@ -224,6 +228,7 @@ def _per_axis(number: Any, count: int, what: str) -> tuple[int, ...]:
     return given * count if len(given) == 1 else given
 
 
+@of_array
 @attributed_to_caller
 def im2col(x: Any, kernel: Any, /, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:
     """The patches a convolution sees: (n, channels, *sizes) to (n, channels * kernel elements, patches).

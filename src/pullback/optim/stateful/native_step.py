@@ -46,14 +46,22 @@ def is_native(rule: Rule, tensors: Sequence[Any], params: Any) -> bool:
 
 
 def make_native_step(
-    maker: Maker, rule: Rule, settings: Mapping[str, Any], tensors: list[Any], params: Any, state: Any
+    maker: Maker,
+    rule: Rule,
+    settings: Mapping[str, Any],
+    tensors: list[Any],
+    params: Any,
+    state: Any,
+    frozen: Sequence[int] = (),
 ) -> NativeStep | None:
-    """The native step of a group; None where its rule turns out not to be what native code can do."""
+    """The native step of a group without its `frozen` parameters; None where its rule turns out not to be what native
+    code can do.
+    """
     if not is_native(rule, tensors, params):
         return None
     for chosen in candidate_settings(settings):
         try:
-            return NativeStep(maker, rule, chosen, tensors, params, state)
+            return NativeStep(maker, rule, chosen, tensors, params, state, frozen)
         except NotRowsError:
             return None
         except (PullbackError, KeyError, *UNTYPED):  # the rule, or what makes it, looks at a number that is an argument
@@ -99,17 +107,25 @@ class NativeStep:
     """The parameters of a group in tables, which hold the state of the group as long as this object is used."""
 
     def __init__(
-        self, maker: Maker, rule: Rule, settings: Settings, tensors: list[Any], params: Any, state: Any
+        self,
+        maker: Maker,
+        rule: Rule,
+        settings: Settings,
+        tensors: list[Any],
+        params: Any,
+        state: Any,
+        frozen: Sequence[int] = (),
     ) -> None:
         #: The group's own list, in which tensors may be replaced.
         self.tensors = tensors
         self.places = range(len(tensors))
+        self.skips_some = bool(frozen)
         self.settings = settings
         functions = _functions_of(rule)
         _refuse_arrays(functions)
         self.closure = snapshot_closure(*functions, maker, *settings.fixed.values())
         self.state_leaves, self.state_structure = flatten(state)
-        self.parts = _group_alike(rule, tensors, params, state)
+        self.parts = _group_alike(rule, tensors, params, state, frozen)
         numbers = settings.read_numbers(settings.known) or []
         for part in self.parts:
             choose = functools.partial(_rule_alone, maker, settings, params, state, part.places[0])
@@ -166,7 +182,8 @@ class NativeStep:
             if updates is not None:
                 self.run(updates)
             return updates is not None
-        update = Update(self.parts[0], self.tensors, gradients)
+        part = self.parts[0]
+        update = Update(part, self._tensors_of(part) if self.skips_some else self.tensors, gradients)
         if not update.step(True):
             return False
         update.rebind_copies()
@@ -269,8 +286,10 @@ def _run_jointly(updates: Sequence[Update]) -> None:
             table.select_phase(None)
 
 
-def _group_alike(rule: Rule, tensors: Sequence[Any], params: Any, state: Any) -> list[_Part]:
-    """The parameters by the rule that each has alone, its dtype and the numbers in its state."""
+def _group_alike(
+    rule: Rule, tensors: Sequence[Any], params: Any, state: Any, frozen: Sequence[int]
+) -> list[_Part]:  # fmt: skip
+    """The parameters by the rule that each has alone, its dtype and the numbers in its state; not the frozen ones."""
     assert rule.split is not None
     layouts: dict[Any, StateLayout] = {}
     alike: dict[Any, list[int]] = {}
@@ -283,7 +302,8 @@ def _group_alike(rule: Rule, tensors: Sequence[Any], params: Any, state: Any) ->
         if structure != layout.structure or not _fits(leaves, layout, tensors[i]):
             raise NotRowsError("the state is not that of a row.")
         numbers = b"".join(x.tobytes() for n, x in enumerate(leaves) if not layout.is_row(n))
-        alike.setdefault((alone, dtype, numbers), []).append(i)
+        if i not in frozen:
+            alike.setdefault((alone, dtype, numbers), []).append(i)
     return [_Part(layouts[key[:2]], places, tensors, states) for key, places in alike.items()]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
+from ...arrays.argument_checks import short_repr
+from ...arrays.spec import zeros
 from ...arrays.tensor import Tensor
 from ...arrays.trees import unflatten
 from ...errors import ArgumentError, GraphError
+from ...public_names import explain_missing_attributes
 from ...settings import enable_grad, modes, uses_native_code
 from ..rule import Rule
 from .parameter_groups import ParameterGroup, make_groups, untracked_value
@@ -39,11 +43,8 @@ class Optimizer:
         self, rule: Rule | Callable[..., Rule], params: Any, /, *, jit: bool | None = None, **settings: Any
     ) -> None:
         self.groups: list[ParameterGroup] = make_groups(rule, params, settings, jit)
-        seen: dict[int, str] = {}
-        for name, p in self._named_parameters():
-            if id(p) in seen:
-                raise ArgumentError(f"optimizer: {name} is {seen[id(p)]} again; a parameter is stepped once.")
-            seen[id(p)] = name
+        self._make_group = functools.partial(make_groups, rule, settings=dict(settings), compiled=jit)
+        _refuse_repeated(self.groups)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{g.rule.name} of {len(g.tensors)} tensors" for g in self.groups)
@@ -53,8 +54,48 @@ class Optimizer:
         """Each parameter with its name for messages."""
         return [(name, p) for group in self.groups for name, p in zip(group.names, group.tensors, strict=True)]
 
-    def zero_grad(self) -> None:
-        """Clear the gradients of all parameters."""
+    @property
+    def param_groups(self) -> list[ParameterGroup]:
+        """The groups, as PyTorch calls them: `opt.param_groups[0]["lr"] = 0.01` changes a setting.
+
+        >>> import pullback as pb
+        >>> opt = pb.optim.Adam([pb.tensor([1.0], requires_grad=True)])
+        >>> opt.param_groups[0]["lr"], opt.param_groups[0]["betas"]
+        (0.001, (0.9, 0.999))
+        """
+        return self.groups
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Step more tensors: a dict with `params` and settings of their own, else those of the constructor.
+
+        >>> import pullback as pb
+        >>> opt = pb.optim.SGD([pb.tensor([1.0], requires_grad=True)], lr=0.1)
+        >>> opt.add_param_group({"params": [pb.tensor([2.0], requires_grad=True)], "lr": 0.01})
+        >>> opt.get_last_lr()
+        [0.1, 0.01]
+        """
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise ArgumentError("add_param_group: wants a dict with params, and settings.")
+        (added,) = self._make_group([dict(group)], first=len(self.groups))
+        _refuse_repeated([*self.groups, added])
+        self.groups.append(added)
+
+    def get_last_lr(self) -> list[Any]:
+        """The learning rate of each group in its next step; of a schedule, what it returns for that step.
+
+        >>> import pullback as pb
+        >>> opt = pb.optim.SGD([pb.tensor([1.0], requires_grad=True)], lr=pb.optim.schedules.exponential(0.1, 0.5))
+        >>> opt.get_last_lr()
+        [0.1]
+        """
+        return [group.current_rate() for group in self.groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters; or, unless `set_to_none`, make them zeros."""
+        if not set_to_none:
+            for _, p in self._named_parameters():
+                p.grad = None if p.grad is None else zeros(p.spec)
+            return
         watched = modes().instruments is not None
         for group in self.groups:
             for p in group.tensors:
@@ -78,7 +119,8 @@ class Optimizer:
         return loss
 
     def apply_gradients(self, pairs: Iterable[tuple[Tensor, Any]], **extra: Any) -> None:
-        """Step by given gradients: a pair (parameter, gradient) for each parameter, in any order.
+        """Step by given gradients: a pair (parameter, gradient), or (gradient, parameter) as in TensorFlow, for each
+        parameter that is not frozen, in any order.
 
         >>> import pullback as pb
         >>> w = pb.tensor([1.0], requires_grad=True)
@@ -91,36 +133,40 @@ class Optimizer:
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ArgumentError(f"apply_gradients: wants pairs of (parameter, gradient), got {pair!r}.")
-            if id(pair[0]) not in known:
+            p, gradient = pair if id(pair[0]) in known else pair[::-1]
+            if id(p) not in known:
                 raise ArgumentError(
-                    f"apply_gradients: a {type(pair[0]).__name__} is no parameter of this optimizer.\n"
-                    "  Pairs are (parameter, gradient)"
-                    + (", not the other way round." if id(pair[1]) in known else ".")
+                    f"apply_gradients: {short_repr(pair[0])} is no parameter of this optimizer.\n"
+                    "  Pairs are (parameter, gradient), with the very tensors that the optimizer was given."
                 )
-            if id(pair[0]) in given:
-                name = next(n for n, p in self._named_parameters() if p is pair[0])
-                raise ArgumentError(f"apply_gradients: {name} is given twice.\n  Add its gradients up.")
-            given[id(pair[0])] = pair[1]
-        missing = [name for name, p in self._named_parameters() if given.get(id(p)) is None]
+            if id(p) in given:
+                raise ArgumentError(f"apply_gradients: {short_repr(p)} is given twice.")
+            given[id(p)] = gradient
+        missing = [n for n, p in self._named_parameters() if given.get(id(p)) is None and p.requires_grad]
         if missing:
             raise ArgumentError(f"apply_gradients: no gradient for {', '.join(missing)}.")
-        self._apply([[untracked_value(given[id(p)]) for p in group.tensors] for group in self.groups], extra)
+        self._apply([[_gradient_value(given.get(id(p))) for p in group.tensors] for group in self.groups], extra)
 
     def _gradients(self, group: ParameterGroup) -> list[Any]:
-        missing = [name for name, p in zip(group.names, group.tensors, strict=True) if p.grad is None]
+        """The gradients of a group's parameters, None for those that are frozen."""
+        pairs = zip(group.names, group.tensors, strict=True)
+        missing = [name for name, p in pairs if p.grad is None and p.requires_grad]
         if missing:
             raise GraphError(
                 f"step: {', '.join(missing)} {'have' if len(missing) > 1 else 'has'} no gradient: backward has not "
                 f"reached {'them' if len(missing) > 1 else 'it'}.\n"
                 "  Call backward first; leave what the loss does not depend on out of the optimizer."
             )
-        return [untracked_value(p.grad) for p in group.tensors]
+        return [_gradient_value(p.grad) for p in group.tensors]
 
     def _apply(self, grads: Sequence[list[Any]] | None, extra: Mapping[str, Any]) -> None:
         """Step by given gradients, or by those of the parameters. All groups are computed, or checked, before any
         tensor changes, so that an error leaves everything as it was.
         """
         may_be_native = uses_native_code() is not False and modes().tracing is None
+        if grads is not None:
+            for group, listed in zip(self.groups, grads, strict=True):
+                group.freeze([number for number, g in enumerate(listed) if g is None])
         if may_be_native and len(self.groups) == 1:
             native = self.groups[0].native_step()
             if native is not None and native.step_alone(None if grads is None else grads[0]):
@@ -131,8 +177,13 @@ class Optimizer:
             native = group.native_step() if may_be_native else None
             updates: Any = None if native is None else native.prepare(given)
             if updates is None:
-                native, given = None, self._gradients(group) if given is None else given
-                updates = group.compute_step(given, extra)
+                given = self._gradients(group) if given is None else given
+                # a parameter was frozen since the last step: native code leaves it out from now on
+                is_new = group.freeze([number for number, g in enumerate(given) if g is None])
+                native = group.native_step() if may_be_native and is_new else None
+                updates = None if native is None else native.prepare(given)
+            if updates is None:
+                native, updates = None, group.compute_step(given or [], extra)
             found.append((native, updates))
         for group, (native, updates) in zip(self.groups, found, strict=True):
             if native is not None:
@@ -152,7 +203,7 @@ class Optimizer:
                 group.assign_values(values)
                 with enable_grad():
                     loss = closure()
-                return untracked_value(loss), unflatten(group.structure, self._gradients(group))
+                return untracked_value(loss), unflatten(group.structure, group.fill_frozen(self._gradients(group)))
             finally:
                 group.assign_values(before)
 
@@ -179,3 +230,25 @@ class Optimizer:
         for group, (settings, state) in zip(self.groups, loaded, strict=True):
             group.settings.update(settings)
             group.state = state
+
+
+def _refuse_repeated(groups: Sequence[ParameterGroup]) -> None:
+    seen: dict[int, str] = {}
+    for group in groups:
+        for name, p in zip(group.names, group.tensors, strict=True):
+            if id(p) in seen:
+                raise ArgumentError(f"optimizer: {name} is {seen[id(p)]} again; a parameter is stepped once.")
+            seen[id(p)] = name
+
+
+def _gradient_value(gradient: Any) -> Any:
+    return None if gradient is None else untracked_value(gradient)
+
+
+explain_missing_attributes(
+    Optimizer,
+    "Optimizer",
+    """
+    defaults state register_step_post_hook init update learning_rate minimize variables get_weights
+    """,
+)

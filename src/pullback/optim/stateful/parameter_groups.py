@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from ...arrays.spec import spec_of
+from ...arrays.spec import spec_of, zeros
 from ...arrays.tensor import Tensor, wrap
 from ...arrays.trees import flatten, leaf_paths, map_tree, unflatten
 from ...compile.jit import jit
@@ -16,19 +17,19 @@ from ...graph.builder_lines import GraphValue
 from ...ops.dispatch import as_value
 from ...settings import no_grad
 from ..leaves import check_setting
-from ..rule import Rule, apply_updates
+from ..rule import Rule, State, apply_updates
 from .native_step import NativeStep, make_native_step
 
 
 def make_groups(
-    rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool | None
+    rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], compiled: bool | None, first: int = 0
 ) -> list[ParameterGroup]:
-    """The groups of an optimizer."""
+    """The groups of an optimizer, counted from `first`."""
     is_list = isinstance(params, (list, tuple)) and len(params) > 0
     if not is_list or not all(isinstance(p, dict) and "params" in p for p in params):
         return [ParameterGroup(rule, params if _is_tree(params) else list(params), settings, "params", compiled)]
     found = []
-    for i, given in enumerate(params):
+    for i, given in enumerate(params, first):
         own = {**settings, **{name: value for name, value in given.items() if name != "params"}}
         tree = given["params"] if _is_tree(given["params"]) else list(given["params"])
         found.append(ParameterGroup(rule, tree, own, f"groups[{i}].params", compiled))
@@ -49,7 +50,9 @@ def untracked_value(x: Any) -> Any:
 
 @final
 class ParameterGroup:
-    """Tensors that share settings. `settings` may be changed between steps: `opt.groups[0].settings["lr"] = 0.01`."""
+    """Tensors that share settings. These may be changed between steps: `opt.groups[0].settings["lr"] = 0.01`, or, as in
+    PyTorch, `opt.param_groups[0]["lr"] = 0.01`.
+    """
 
     def __init__(
         self, rule: Rule | Callable[..., Rule], params: Any, settings: dict[str, Any], name: str, compiled: bool | None
@@ -65,7 +68,67 @@ class ParameterGroup:
         self._native: NativeStep | None = None
         #: The rule that native code cannot run.
         self._refused: Rule | None = None
+        #: The numbers of the parameters that are skipped, since they do not require gradients and have none.
+        self._frozen: list[int] = []
         self._state = self.rule.init(self._values())
+
+    def keys(self) -> list[str]:
+        """The names of the settings, and "params"."""
+        return ["params", *self._all_settings()]
+
+    def _all_settings(self) -> dict[str, Any]:
+        """The settings, and the defaults of those that were not given."""
+        if isinstance(self.rule_factory, Rule):
+            return self.settings
+        parameters = inspect.signature(self.rule_factory).parameters.values()
+        return {**{p.name: p.default for p in parameters if p.default is not p.empty}, **self.settings}
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "params":
+            return list(self.tensors)
+        if name not in self.keys():
+            raise ArgumentError(f"{self.rule.name}: there is no setting {name!r}; there are {self._known()}.")
+        return self._all_settings()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "params" or name not in self.keys():
+            raise ArgumentError(f"{self.rule.name}: {name!r} cannot be set; there are {self._known()}.")
+        self.settings[name] = value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def _known(self) -> str:
+        return ", ".join(n for n in self.keys() if n != "params") or "none, its rule has them already"
+
+    def current_rate(self) -> Any:
+        """The learning rate of the next step."""
+        if "lr" not in self:
+            raise ArgumentError(f"get_last_lr: {self.rule.name} has no setting lr.")
+        rate = self["lr"]
+        if not callable(rate):
+            return rate
+        state = self._state if self._native is None else self._native.release_state()
+        return float(untracked_value(rate(_step_count(state))))
+
+    def freeze(self, numbers: list[int]) -> bool:
+        """Skip these parameters from now on; whether they are other ones than before."""
+        if numbers == self._frozen:
+            return False
+        self._state, self._native, self._refused = self.state, None, None
+        self._frozen = numbers
+        return True
+
+    def _is_frozen(self, number: int) -> bool:
+        p = self.tensors[number]
+        return p.node is None and p.grad is None
+
+    def fill_frozen(self, grads: Sequence[Any]) -> list[Any]:
+        """The gradients, zeros for those of parameters that are skipped."""
+        return [zeros(spec_of(p)) if g is None else g for g, p in zip(grads, self.tensors, strict=True)]
 
     def _check(self) -> None:
         if not isinstance(self.rule_factory, Rule) and not callable(self.rule_factory):
@@ -113,20 +176,25 @@ class ParameterGroup:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies have tables of their own."""
-        return {**vars(self), "_state": self.state, "_native": None}
+        return {**vars(self), "_state": self.state, "_native": None, "_cached_step": None}
 
     def native_step(self) -> NativeStep | None:
         """The native step of the settings as they are now; None if the group steps op by op or by `jit`."""
         native = self._native
+        if self._frozen and not all(map(self._is_frozen, self._frozen)):
+            self.freeze([i for i in self._frozen if self._is_frozen(i)])
+            native = None
         if native is not None:
             if native.is_current(self.settings):
                 return native
             if self.rule is not None and native.change_settings(self.settings):  # the rule checks its settings
                 return native
         rule = self.rule
-        if self._is_compiled is not None or rule is self._refused:
+        if self._is_compiled is not None or rule is self._refused or len(self._frozen) == len(self.tensors):
             return None
-        native = make_native_step(self.rule_factory, rule, self.settings, self.tensors, self._values(), self.state)
+        native = make_native_step(
+            self.rule_factory, rule, self.settings, self.tensors, self._values(), self.state, self._frozen
+        )
         self._native, self._refused = native, rule if native is None else None
         return native
 
@@ -135,7 +203,9 @@ class ParameterGroup:
 
     def compute_step(self, grads: Sequence[Any], extra: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """The parameters and the state after a step; nothing has changed yet."""
-        values, given = self._values(), unflatten(self.structure, grads)
+        if len(self._frozen) == len(self.tensors):
+            return [p.value for p in self.tensors], self.state
+        values, given = self._values(), unflatten(self.structure, self.fill_frozen(grads))
         if self._is_compiled and not extra:
             rate = {n: v for n, v in self.settings.items() if n == "lr" and isinstance(v, float)}
             check_setting(rate.get("lr", 0), f"{self.rule.name}: lr")
@@ -144,7 +214,24 @@ class ParameterGroup:
             with no_grad():
                 updates, state = self.rule.update(given, self.state, values, **extra)
                 new = apply_updates(values, updates)
-        return [untracked_value(x) for x in flatten(new)[0]], state
+        found = [untracked_value(x) for x in flatten(new)[0]]
+        if self._frozen:
+            state = self._keep_frozen_state(values, state)
+            for i in self._frozen:
+                found[i] = self.tensors[i].value
+        return found, state
+
+    def _keep_frozen_state(self, values: Any, new: Any) -> Any:
+        """The new state with the old arrays of parameters that are skipped, where the rule can tell which these are."""
+        if self.rule.split is None:
+            return new
+        owners: dict[int, list[int]] = {}
+        for i, (_, own) in enumerate(self.rule.split(values, self.state)):
+            for x in flatten(own)[0]:
+                owners.setdefault(id(x), []).append(i)
+        old, (leaves, structure) = flatten(self.state)[0], flatten(new)
+        is_kept = [id(x) in owners and all(i in self._frozen for i in owners[id(x)]) for x in old]
+        return unflatten(structure, [a if k else b for a, b, k in zip(old, leaves, is_kept, strict=True)])
 
     def _compile_step(self, rate: Mapping[str, Any]) -> Any:
         """A step as one native call. A constant rate is an argument, so that changing it does not recompile."""
@@ -190,6 +277,19 @@ class ParameterGroup:
             if was.dtype != found.dtype:
                 raise DtypeError(f"load_state_dict: state{path} is {found.dtype}, {was.dtype} here.")
         return dict(saved["settings"]), unflatten(structure, [as_value(x).copy() for x in given])
+
+
+def _step_count(state: Any) -> Any:
+    """The number of steps taken, as the rule of the learning rate counts it."""
+    waiting = [state]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, State):
+            if not isinstance(thing.steps, tuple):
+                return thing.steps
+        elif isinstance(thing, (tuple, list)):
+            waiting += thing
+    return 0
 
 
 def _is_plain(value: Any) -> bool:

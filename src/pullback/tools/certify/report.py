@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...arrays.html_text import html_block, html_folded, html_table
 from ...arrays.text import text_table
 
 #: Marks the start and end of the table in a page.
@@ -80,6 +81,11 @@ class Certificate:
     def __str__(self) -> str:
         lines = self._table_by_role() if len(self.rows) <= 1 else self._table_by_subject()
         return "\n".join([text_table(lines), *self.verdict_lines()])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._table_by_role() if len(self.rows) <= 1 else self._table_by_subject()
+        title, *more = self.verdict_lines()
+        return html_block(title, html_table(head, rows, range(1, len(head))), html_folded("findings", "\n".join(more)))
 
     def verdict_lines(self) -> list[str]:
         """The verdict, and the first failure of each role that failed."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.html_text import MOST_ROWS, html_block, html_table
 from ...arrays.text import text_table
 from ..render.html_page import Page, write_by_suffix
 from ..render.svg_plots import COLORS, Bar, draw_bars
@@ -75,6 +76,13 @@ class GradientReport:
         if self.activations:
             tables.append(rich_table("activations", _ACTIVATIONS, [r.cells() for r in self.activations]))
         return Group(*tables)
+
+    def _repr_html_(self) -> str:
+        shown = GradientReport(self.parameters[:MOST_ROWS], self.activations[:MOST_ROWS])
+        parts = [shown.svg(), html_table(_PARAMETERS, [r.cells() for r in self.parameters], numbers=(2, 3, 4))]
+        if self.activations:
+            parts += [html_table(_ACTIVATIONS, [r.cells() for r in self.activations], numbers=(2, 3, 4))]
+        return html_block(self._summary(), *parts)
 
     def json(self) -> str:
         """Everything as JSON text."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from ...arrays.html_text import html_report
 from ...arrays.text import format_bytes, text_table
 from .event_log import MemoryRow
 from .profile import Profile
@@ -51,6 +52,9 @@ class Difference:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        return html_report(self.table())
 
 
 def format_signed_bytes(nbytes: int) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...arrays.html_text import html_block, html_table
 from ...arrays.memory_ledger import owner_of
 from ...arrays.node import Node
 from ...arrays.tensor import Tensor
@@ -91,6 +92,10 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        rows = html_table(_HEAD, self._table_rows(len(self.values)), numbers=(0, 1))
+        return html_block(self.table(0).partition("\n")[0], rows)
 
 
 def _keeper_names(value: KeptValue) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array
+from ...arrays.html_text import html_report
 from ...arrays.memory_ledger import Ledger, owner_of
 from ...arrays.node import leaf_node
 from ...arrays.scope import Scope
@@ -49,6 +50,9 @@ class Prediction:
             f"(forward {format_bytes(self.forward)}, backward {format_bytes(self.backward)}); "
             f"arguments {format_bytes(self.arguments)}, kept in between {format_bytes(self.kept)}"
         )
+
+    def _repr_html_(self) -> str:
+        return html_report(str(self))
 
 
 class _ByteCounter(SizeLedger):

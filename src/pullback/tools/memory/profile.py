@@ -15,6 +15,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from ...arrays import process_memory
+from ...arrays.html_text import escape, html_block, html_table
 from ...arrays.memory_ledger import Block, Ledger
 from ...arrays.node import Node, format_line, user_line
 from ...arrays.tensor import Tensor
@@ -228,6 +229,11 @@ class Profile(Instrument):
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        title, held, *_ = self.table(0).split("\n")
+        table = html_table(_HEAD, self._table_rows(len(self.at_peak)), numbers=(0, 1))
+        return html_block(title, f"<div>{escape(held)}</div>", self.svg(), table)
 
     def svg(self) -> str:
         """The timeline as an SVG picture: live bytes by holder, the backward pass shaded."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from ...arrays.html_text import html_table
 from ...errors import ArgumentError
 
 _STYLE = """
@@ -51,16 +52,7 @@ class Page:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
         """A table; columns in `numbers` are right-aligned."""
-
-        def cells(kind: str, row: Sequence[str]) -> str:
-            marks = (' class="number"' if i in numbers else "" for i in range(len(row)))
-            return "".join(f"<{kind}{mark}>{escape(cell)}</{kind}>" for mark, cell in zip(marks, row, strict=True))
-
-        lines = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-        self.parts.append(
-            f'<div class="wide"><table><thead><tr>{cells("th", head)}</tr></thead>\n'
-            f"<tbody>{lines}</tbody></table></div>"
-        )
+        self.parts.append(html_table(head, rows, numbers, most=None))
 
     def html(self) -> str:
         """The page as text."""

@@ -11,6 +11,8 @@ from .axis_scale import AxisScale, fit_scale, format_short
 
 #: Colors that most people can tell apart, also in gray.
 COLORS = ("#3566a5", "#d9822b", "#4b9e63", "#b8434a", "#7b5ea7", "#8a6d52", "#d174ab", "#6f7379", "#a6a032", "#2fa3b5")
+#: Grays and `currentColor` suit a light and a dark page, and no styles leak into what else the page shows.
+_GRID = 'stroke="gray" stroke-opacity=".3"'
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 44
 #: A curve has no more points than this; of each interval the lowest and the highest stay.
@@ -42,13 +44,12 @@ def draw_curves(
     parts = [*_draw_frame(xs, ys, title, x_label, y_label)]
     for i, (name, (x, y)) in enumerate(series.items()):
         color = COLORS[i % len(COLORS)]
-        dashed = (
-            ' stroke-dasharray="6 5"' if i and len(series) == 2 else ""
-        )  # the first is seen where both are the same
+        # earlier curves are wide and pale, so that they are seen below later ones that coincide with them
+        below = len(series) - 1 - i
+        width, opacity = 1.6 + min(3.0 * below, 6.0), 0.45 if below else 1.0
         parts.append(
-            f'<path d="{_curve_path(x, y, xs, ys)}" fill="none" '
-            f'stroke="{color}" stroke-width="1.6" '
-            f'stroke-linejoin="round"{dashed}><title>{escape(name)}</title></path>'
+            f'<path d="{_curve_path(x, y, xs, ys)}" fill="none" stroke="{color}" stroke-width="{width:.1f}" '
+            f'stroke-opacity="{opacity}" stroke-linejoin="round"><title>{escape(name)}</title></path>'
         )
     if len(series) > 1:
         parts += _draw_legend(list(series))
@@ -64,11 +65,11 @@ def draw_areas(
     places = _places_of_extremes(totals)
     xs, ys = AxisScale(0, max(len(places) - 1, 1)), AxisScale(0, max(totals, default=0.0) or 1.0)
     marks = [(number, text(number)) for number in (0.0, ys.high / 2, ys.high)]
-    parts = [f'<text x="{_LEFT}" y="20" class="title">{escape(title)}</text>']
+    parts = [_title(_LEFT, title)]
     step = _x_pixel(xs, 1) - _x_pixel(xs, 0)
     parts += [
         f'<rect x="{_x_pixel(xs, i) - step / 2:.1f}" y="{_TOP}" width="{step:.2f}" '
-        f'height="{_HEIGHT - _TOP - _BOTTOM}" fill="#f0f0e4"/>'
+        f'height="{_HEIGHT - _TOP - _BOTTOM}" fill="gray" fill-opacity=".16"/>'
         for i, place in enumerate(places)
         if shaded[place]
     ]
@@ -93,7 +94,7 @@ def draw_bars(rows: Sequence[Bar], *, title: str = "", log: bool = False) -> str
         scale = AxisScale(scale.low / 3, scale.high, log=True)
     left = 20 + 6.6 * max((len(row.label) for row in rows), default=0)
     room = _WIDTH - left - 110
-    parts = [f'<text x="12" y="20" class="title">{escape(title)}</text>'] if title else []
+    parts = [_title(12, title)] if title else []
     for i, row in enumerate(rows):
         top = _TOP + 24 * i
         length = room * scale.position(row.number) if scale.can_show(row.number) else 0.0
@@ -109,7 +110,7 @@ def draw_images(
 ) -> str:
     """Small gray images of values from 0 (white) to 1 (black) in rows, captions below them; marked ones stand out."""
     size, step, across = 48, 60, 12
-    parts = [f'<text x="12" y="20" class="title">{escape(title)}</text>'] if title else []
+    parts = [_title(12, title)] if title else []
     for i, (image, caption, mark) in enumerate(zip(images, captions, marked, strict=True)):
         left, top = 12 + step * (i % across), 30 + (step + 18) * (i // across)
         cell = size / max(len(image), 1)
@@ -119,7 +120,7 @@ def draw_images(
             for c, dark in enumerate(row)
             if dark > 0
         )
-        edge, ink = (COLORS[3], COLORS[3]) if mark else ("#ccc", "#333")
+        edge, ink = (COLORS[3], COLORS[3]) if mark else ("gray", "currentColor")
         parts.append(f'<g transform="translate({left} {top})"><title>{escape(caption)}</title>{dots}')
         parts.append(f'<rect width="{size}" height="{size}" fill="none" stroke="{edge}" stroke-width="{1 + mark}"/>')
         place = f'x="{size / 2}" y="{size + 13}" text-anchor="middle"'
@@ -131,10 +132,14 @@ def draw_images(
 def _wrap_svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'role="img" aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="12" fill="#333">'
-        "<style>.title{font-weight:600;font-size:14px}</style>"
+        f'role="img" aria-label="{escape(title)}" '
+        'font-family="system-ui, sans-serif" font-size="12" fill="currentColor">'
     )
     return "\n".join([head, *parts, "</svg>"])
+
+
+def _title(left: float, text: str) -> str:
+    return f'<text x="{left}" y="20" font-size="14" font-weight="600">{escape(text)}</text>'
 
 
 def _x_pixel(scale: AxisScale, number: float) -> float:
@@ -148,14 +153,14 @@ def _y_pixel(scale: AxisScale, number: float) -> float:
 def _draw_frame(xs: AxisScale, ys: AxisScale, title: str, x_label: str, y_label: str) -> list[str]:
     """Title, labels, grid lines and their ticks."""
     right, floor = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    parts = [f'<text x="{_LEFT}" y="20" class="title">{escape(title)}</text>']
+    parts = [_title(_LEFT, title)]
     for number, text in ys.ticks():
         y = _y_pixel(ys, number)
-        parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e4e4e0"/>')
+        parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" {_GRID}/>')
         parts.append(_y_mark(ys, number, text))
     for number, text in xs.ticks():
         parts.append(f'<text x="{_x_pixel(xs, number):.1f}" y="{floor + 16}" text-anchor="middle">{text}</text>')
-    parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="#777"/>')
+    parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{floor}" y2="{floor}" stroke="gray"/>')
     parts.append(f'<text x="{(_LEFT + right) / 2}" y="{floor + 34}" text-anchor="middle">{escape(x_label)}</text>')
     parts.append(
         f'<text transform="translate(14 {_HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'

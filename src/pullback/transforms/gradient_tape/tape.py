@@ -17,6 +17,7 @@ from ...arrays.scope import current_scope
 from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.trees import flatten, unflatten
 from ...errors import ArgumentError, GraphError
+from ...public_names import explain_missing_attributes
 from ...settings import modes, no_grad, override_modes
 from ...tape.sweep import replay_decision
 from .listing import format_table, live_steps
@@ -372,3 +373,6 @@ class GradientTape:
         steps = self._live_steps()
         kept, lines = format_table(steps)
         return "\n".join([f"{self!r}: {len(steps)} ops keep {kept} bytes", *(lines if steps else ())])
+
+
+explain_missing_attributes(GradientTape, "GradientTape", "watched_variables jacobians record")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 from ...arrays.argument_checks import check_argnums, check_functions
 from ...arrays.node import attributed_to_caller
@@ -14,12 +14,14 @@ from ..flat_call import FlatCall
 from .directions import check_real, compute_jacobian, with_aux
 from .planner import HESSIANS, JACOBIANS, DerivativePlanner, parse_memory_budget
 
+P = ParamSpec("P")
+
 
 @picklable
 @attributed_to_caller
 def jacfwd(
-    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
-) -> Callable[..., Any]:
+    f: Callable[P, Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
+) -> Callable[P, Any]:
     """The Jacobian by forward mode: one direction for each input, all of them in one batch. For few inputs.
 
     >>> import numpy as np, pullback as pb
@@ -33,8 +35,8 @@ def jacfwd(
 @picklable
 @attributed_to_caller
 def jacrev(
-    f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
-) -> Callable[..., Any]:
+    f: Callable[P, Any], argnums: Any = 0, *, has_aux: bool = False, memory_budget: int | str | None = None
+) -> Callable[P, Any]:
     """The Jacobian by reverse mode: f runs once, then one direction for each output, in one batch. For few outputs.
 
     >>> import numpy as np, pullback as pb
@@ -48,14 +50,14 @@ def jacrev(
 @picklable
 @attributed_to_caller
 def jacobian(
-    f: Callable[..., Any],
+    f: Callable[P, Any],
     argnums: Any = 0,
     *,
     mode: str = "auto",
     has_aux: bool = False,
     memory_budget: int | str | None = None,
     explain: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """All first derivatives of f: the tree of its result with, at each leaf, the tree of the argument with arrays of
     shape `out.shape + in.shape` in the dtype of the result. Several `argnums` give a tuple at each leaf.
 
@@ -74,14 +76,14 @@ def jacobian(
 @picklable
 @attributed_to_caller
 def hessian(
-    f: Callable[..., Any],
+    f: Callable[P, Any],
     argnums: Any = 0,
     *,
     mode: str = "auto",
     has_aux: bool = False,
     memory_budget: int | str | None = None,
     explain: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """All second derivatives of f: the tree of its result with, at each leaf, the tree of the argument, and there that
     tree again, with arrays of shape `out.shape + in.shape + in.shape`.
 
@@ -98,13 +100,13 @@ def hessian(
 
 def _make_derivative(
     what: str,
-    f: Callable[..., Any],
+    f: Callable[P, Any],
     argnums: Any,
     mode: str,
     has_aux: bool,
     memory_budget: int | str | None,
     explain: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The derivative of f in a mode such as "forward" or "reverse-over-forward", which is planned if it is "auto"."""
     check_functions(what, f)
     check_argnums(what, argnums)
@@ -115,7 +117,7 @@ def _make_derivative(
     planner = DerivativePlanner(order, f, mode, parse_memory_budget(memory_budget, what))
 
     @functools.wraps(f)
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> Any:
         flat = check_real(FlatCall(what, f, args, argnums, kwargs, has_aux))
         chosen, chunk, inner_chunk = mode, None, None
         # A plan traces the function, so it is only made where there is something to decide.

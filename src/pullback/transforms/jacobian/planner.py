@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.spec import spec_of
-from ...arrays.text import format_bytes, parse_bytes
+from ...arrays.text import format_bytes, format_seconds, parse_bytes
 from ...arrays.trees import flatten
 from .cost_model import FunctionOutline, Surroundings, estimate_nanoseconds, sketch_function
 
@@ -51,7 +51,7 @@ class Alternative:
         runs = f"{_format_count(self.chunks, 'chunk')} of {self.chunk:,}"
         inside = "" if self.inner is None else f", inside {self.inner:,}"
         return (
-            f"{self.mode:20s}  {self.directions:>8,} directions  {_format_time(self.nanoseconds):>9s}  "
+            f"{self.mode:20s}  {self.directions:>8,} directions  {format_seconds(1e-9 * self.nanoseconds):>9s}  "
             f"{format_bytes(self.nbytes):>9s}  {runs}{inside}"
         )
 
@@ -82,11 +82,6 @@ class DerivativePlan:
 
 def _format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + "s" * (number != 1)
-
-
-def _format_time(nanoseconds: float) -> str:
-    unit, scale = next((u, s) for u, s in (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 0)) if nanoseconds >= s)
-    return f"{nanoseconds / (scale or 1):.3g} {unit}"
 
 
 _plans: weakref.WeakKeyDictionary[Callable[..., Any], dict[Any, DerivativePlan]] = weakref.WeakKeyDictionary()

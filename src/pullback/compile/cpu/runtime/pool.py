@@ -16,10 +16,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ....arrays.process_memory import is_portable
 from ....errors import ArgumentError
 from ..program.parallel_call import PARALLEL, PRODUCTS
 from .blas import blas_thread_functions
-from .pool_code import MAX_BLOCKS, render_pool
+from .pool_code import MAX_BLOCKS, render_pool, render_serial_pool
 
 #: The functions that the pool's code calls, and those that start and stop its threads.
 _SYSTEM = {
@@ -39,7 +40,7 @@ VARIABLE = "PULLBACK_NUM_THREADS"
 
 def has_threads() -> bool:
     """Whether the system has POSIX threads, which the pool uses."""
-    return os.name == "posix"
+    return os.name == "posix" and not is_portable()
 
 
 def check_thread_count(count: Any, where: str) -> int:
@@ -105,7 +106,9 @@ class Pool:
     def entries(self, link: Callable[[str, list[str]], Any]) -> dict[str, int]:
         """The addresses of the functions that programs call; the pool's code is compiled once."""
         with self.lock:
-            if self.code is None:
+            if self.code is None and not has_threads():
+                self.code = link(render_serial_pool((PARALLEL, PRODUCTS)), [PARALLEL, PRODUCTS])
+            elif self.code is None:
                 code = link(render_pool(), [PARALLEL, PRODUCTS, "pb_worker"])
                 # looked up now: in a child of fork LLVM's lock may be held by a thread that does not exist there
                 self.places = {name: code.engine.get_global_value_address(name) for name in _VARIABLES}

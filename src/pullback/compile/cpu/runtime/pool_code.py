@@ -11,6 +11,7 @@ another caller meanwhile runs its blocks alone.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 
 #: Kernels have no more blocks than this, so more threads would be idle.
 MAX_BLOCKS = 32
@@ -307,6 +308,22 @@ yield:
 }
 """
 
+# Without threads of the system the caller runs every block, in order: the same bits.
+_SERIAL = """
+define void @NAME(ptr %function, ptr %arguments, i64 %blocks) nounwind {
+entry:
+  br label %next
+next:
+  %b = phi i64 [ 0, %entry ], [ %b.next, %next ]
+  call void %function(ptr %arguments, i64 %b, i64 0)
+  %b.next = add i64 %b, 1
+  %more = icmp ult i64 %b.next, %blocks
+  br i1 %more, label %next, label %end
+end:
+  ret void
+}
+"""
+
 _HINTS = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "  call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32 immarg)", "  call void @llvm.aarch64.hint(i32 1)"),
@@ -321,3 +338,8 @@ def render_pool() -> str:
     functions = functions.replace("TURNS", str(SPINS + YIELDS)).replace("SPINS", str(SPINS))
     state = _STATE.replace("TICKETS", str(8 * MAX_BLOCKS))
     return f"{state}\n{declared}\n{functions}"
+
+
+def render_serial_pool(names: Sequence[str]) -> str:
+    """The functions for programs where the system has no threads for them; nothing of the system is called."""
+    return "".join(_SERIAL.replace("NAME", name) for name in names)

@@ -1,0 +1,177 @@
+"""Names that people bring from elsewhere: each exists here, or its error says what it is called."""
+
+import functools
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from newcomer_names import TYPED
+
+import pullback as pb
+from pullback.foreign_names import SPACES, load_table
+from pullback.public_names import MissingAttribute
+
+#: `pb.jit` is a function, and reading an attribute of a function cannot be explained.
+SILENT = {"pb.jit.script"}
+CLASSES = {
+    "Tensor": pb.Tensor, "Module": pb.nn.Module, "Optimizer": pb.optim.Optimizer, "GradientTape": pb.GradientTape,
+    "Jitted": type(pb.jit(abs)),
+}  # fmt: skip
+
+
+@functools.cache
+def things():
+    x = pb.tensor(np.ones((2, 2)), requires_grad=True)
+    return {
+        "pb": pb, "x": x, "m": pb.nn.Linear(2, 2), "opt": pb.optim.Adam([x], lr=0.1), "tape": pb.GradientTape(),
+        "f": pb.jit(abs), "np": np, "out": x * 2, "module": pb.nn.Linear(1, 1), "loss": x.sum(),
+    }  # fmt: skip
+
+
+def outcome(name):
+    """Whether a name "exists", has a "message" that names ours, or "nothing"."""
+    try:
+        eval(name, dict(things()))
+    except AttributeError as error:
+        return "message" if re.search(r"\bhere\b", str(error)) else "nothing"
+    return "exists"
+
+
+@pytest.mark.parametrize("background", TYPED)
+def test_every_name_that_people_type_exists_or_is_explained(background):
+    found = {name: outcome(name) for name in TYPED[background].split()}
+    assert {name for name, what in found.items() if what == "nothing"} <= SILENT
+    print(background, dict(Counter(found.values())))  # shown by pytest -rP
+
+
+def test_names_of_ours_in_explanations_exist():
+    known = things()
+    for name in load_table().values():
+        for called in re.findall(r"\b((?:pb|x|m|opt|tape|f|out|module)(?:\.[A-Za-z_]\w*)+)", name.meaning):
+            if not called.endswith(".name"):  # an attribute to be set
+                eval(called, dict(known))
+
+
+def test_explained_attributes_are_those_of_the_table_and_no_real_ones():
+    for place, kind in CLASSES.items():
+        names = {path.removeprefix(f"{place}.") for path in load_table() if path.startswith(f"{place}.")}
+        for name in names:
+            owner = next((k for k in kind.__mro__ if name in vars(k)), None)
+            assert owner is not None, f"{place}.{name} is in the table, and the class does not know it"
+            assert type(vars(owner)[name]) is MissingAttribute, f"{place}.{name} exists"
+
+
+def test_no_name_in_the_table_exists():
+    for path in load_table():
+        place, _, name = path.removesuffix(".*").rpartition(".")
+        if place.split(".")[0] not in CLASSES and place in SPACES:
+            assert name not in dir(eval(f"pb.{place}".rstrip("."))), path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pb.cat", "pullback has no 'cat': that is PyTorch's name; here it is pb.concat(arrays, axis=0, dtype=None)"),
+        ("pb.lax.scan(f)", "pullback has no 'lax': pb.lax.scan is JAX's name; here it is pb.scan("),
+        ("pb.numpy.sin", "pullback has no 'numpy': pb.numpy.sin is JAX's name; here it is pb.sin(x)"),
+        ("pb.numpy", "pullback has no 'numpy': that is JAX's namespace; here its names are in pb"),
+        ("pb.keras.layers.Dense(3)", "pb.keras.layers.Dense is TensorFlow's name; here it is pb.nn.Linear("),
+        ("pb.nn.functional.relu", "pullback.nn has no 'functional': pb.nn.functional.relu is PyTorch's name; here it"),
+        ("pb.nn.logsumexp", "pullback.nn has no 'logsumexp': here it is pb.logsumexp("),
+        ("pb.Linear", "pullback has no 'Linear': here it is pb.nn.Linear"),
+        ("pb.norm", "that is PyTorch's and TensorFlow's name; here it is pb.linalg.norm("),
+        ("pb.onnx.export", "which has no counterpart here: a program is exported as JSON"),
+        ("x.floor()", "a tensor has no 'floor': here it is pb.floor(x)"),
+        ("x.at[0]", "a tensor has no 'at': that is JAX's name; here it is pb.set_at(x, index, values)"),
+        ("m.half", 'a module has no \'half\': that is PyTorch\'s name; here it is m.to(pb.float16)'),
+    ],
+)  # fmt: skip
+def test_an_error_says_whose_name_it_is_and_gives_the_call(text, message):
+    with pytest.raises(AttributeError) as raised:
+        eval(text, dict(things()))
+    assert message in str(raised.value)
+    assert raised.value.obj is None, "Python would add a guess of its own"
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"), [("pb.hesian", "hessian"), ("pb.nn.Linaer", "Linear"), ("x.reshpe", "reshape")]
+)
+def test_misspelled_names_keep_the_guess_of_python(text, guess):
+    with pytest.raises(AttributeError) as raised:
+        eval(text, dict(things()))
+    assert raised.value.name == text.rpartition(".")[2]
+    assert guess in dir(raised.value.obj)
+
+
+def test_missing_names_are_missing():
+    made = things()
+    assert not any(hasattr(pb, name) for name in ("cat", "lax", "compile", "keras", "nothing"))
+    assert not hasattr(made["x"], "data")
+    assert getattr(made["x"], "name", 3) == 3
+    assert not hasattr(pb.Tensor, "data")
+    assert not {"data", "add_", "name"} & set(dir(made["x"]))
+    assert not {"half", "fit"} & set(dir(made["m"]))
+    assert {"reshape", "grad"} <= set(dir(made["x"]))
+    assert {"weight", "forward"} <= set(dir(made["m"]))
+
+
+def test_a_module_may_have_attributes_of_these_names():
+    class Net(pb.nn.Module):
+        weights: pb.Tensor
+        fit: int = 3
+
+    net = Net(pb.tensor([1.0]))
+    net.half = pb.tensor([2.0])
+    assert net.fit == 3
+    assert net.half.tolist() == [2.0]
+    assert "half" in dir(net)
+    assert {name for name, _ in net.named_parameters()} == {"weights", "half"}
+
+
+def test_an_import_statement_is_explained_too():
+    with pytest.raises(ImportError, match=r"has no 'cat': that is PyTorch's name; here it is pb.concat"):
+        exec("from pullback import cat")
+    with pytest.raises(ImportError, match=r"here its names are in pb.nn"):
+        exec("from pullback.nn import functional")
+
+
+def run(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_table_is_read_when_a_name_is_missing_and_not_before():
+    program = (
+        "import sys, pullback as pb; import pullback.nn, pullback.optim\n"
+        "print('pullback.foreign_names' in sys.modules, hasattr(pb, 'cat'), 'pullback.foreign_names' in sys.modules)"
+    )
+    assert run(program) == ["False", "False", "True"]
+
+
+def test_the_compiler_is_no_attribute_of_the_package():
+    program = (
+        "import numpy as np, pullback as pb; print(hasattr(pb, 'compile'))\n"
+        "pb.jit(lambda x: x + 1)(np.ones(3)); pb.nn.gelu(np.ones(3)); print(hasattr(pb, 'compile'))\n"
+        "import pullback.compile.jit as j; print(j.jit is pb.jit)"
+    )
+    assert run(program) == ["False", "False", "True"]
+
+
+@pytest.mark.parametrize("space", ["nn", "optim", "random", "special", "linalg", "fft", "tree", "debug", "nn.init"])
+def test_namespaces_list_their_public_names_alone(space):
+    module = eval(f"pb.{space}")
+    assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__)
+
+
+def test_methods_under_names_of_pytorch_are_loaded_at_their_first_use():
+    program = (
+        "import sys, numpy as np, pullback as pb; from pullback.ops.operators import _ALIASES\n"
+        "x = pb.tensor(np.ones((2, 3))); print('pullback.ops.method_aliases' in sys.modules)\n"
+        "print(x.view(3, 2).shape == (3, 2), all(callable(getattr(x, name)) for name in _ALIASES.split()))\n"
+        "from pullback.ops.method_aliases import _ALIASES as a, _PLAIN as p\n"
+        "print(sorted(_ALIASES.split()) == sorted([*a, *p, 'clone']))"
+    )
+    assert run(program) == ["False", "True", "True", "True"]
