@@ -741,7 +741,7 @@ def test_a_changed_op_is_named_with_both_lines():
     switch[0] = False
     with pytest.raises(RecomputeError) as caught:
         y.backward()
-    text = str(caught.value)
+    text = str(caught.value).replace("at tests/", "at ")  # as seen from the working directory
     assert "first run: exp saves its result, float64[3, 4], at test_checkpoint.py:" in text
     assert "recomputed: tanh saves its result, float64[3, 4], at test_checkpoint.py:" in text
     assert text.count("h = pb.exp(h) if switch[0] else pb.tanh(h)") == 2

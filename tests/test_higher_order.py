@@ -248,7 +248,7 @@ def test_freed_gradient_graph_names_the_line_that_asked_for_it():
     x = leaf(2.0)
     (g,) = pb.gradients(x * x * x, x, create_graph=True)
     g.backward()
-    with pytest.raises(errors.GraphError, match=r"made at test_higher_order\.py"):
+    with pytest.raises(errors.GraphError, match=r"made at (tests/)?test_higher_order\.py"):
         g.backward()
 
 

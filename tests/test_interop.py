@@ -1,6 +1,7 @@
 """Tensors among NumPy arrays, numbers and other libraries: what comes out, and what refuses to lose a derivative."""
 
 import copy
+import math
 import operator
 import pickle
 
@@ -62,9 +63,7 @@ REFUSED = {
     "np.array": np.array,
     "numpy()": lambda x: x.numpy(),
     "DLPack": np.from_dlpack,
-    "float": float,
-    "int": int,
-    "complex": complex,
+    "math": lambda x: math.sin(x),
     "pb.tensor": pb.tensor,
     "list of tensors": lambda x: np.array([x, x]),
     "pb.tensor of a list": lambda x: pb.tensor([x, x]),
@@ -110,6 +109,8 @@ def test_looking_at_a_tracked_tensor_is_allowed():
         repr(x),
     )
     assert bool(x)
+    assert (float(x), int(x), complex(x)) == (2.0, 2, 2 + 0j)
+    assert "%.1f" % x == "2.0"  # noqa: UP031 - Python's oldest way to print a loss
 
 
 @pytest.mark.parametrize(

@@ -119,5 +119,15 @@ class AnomalyError(PullbackError, FloatingPointError):
     """A NaN or an infinity appeared in the backward pass under `detect_anomaly`."""
 
 
+def raise_masked(error: object) -> None:
+    """Raise the conversion error that C code replaced by one of its own, as NumPy does in `array[i] = tensor`, if an
+    error is one of those.
+    """
+    if isinstance(error, SystemError) or str(error).startswith("setting an array element with a sequence"):
+        cause = getattr(error, "__cause__", None) or getattr(error, "__context__", None)
+        if isinstance(cause, ConversionError):
+            raise cause from None
+
+
 class UnsupportedFunction(PullbackError, TypeError):  # noqa: N818 - the name users see in the docs
     """A NumPy function without a rule here; there is no silent fallback to a detached array."""

@@ -64,7 +64,10 @@ def device_count(what: str) -> int:
     try:
         cupy = importlib.import_module("cupy")
     except ImportError:
-        raise DeviceError(f"{what} needs CuPy, which is not installed.\n  pip install pullback[cuda12].") from None
+        raise DeviceError(
+            f"{what} needs CuPy, which is not installed.\n"
+            '  Install it: pip install "pullback[cuda12]" (or cuda13), by the version of CUDA; see `pullback doctor`.'
+        ) from None
     return int(cupy.cuda.runtime.getDeviceCount()) if cupy.is_available() else 0
 
 
@@ -99,10 +102,26 @@ def as_array(x: Any) -> Any:
     except (ConversionError, GraphError):
         raise
     except Exception as error:
-        raise DtypeError(f"cannot make an array of a {type(x).__name__}: {error}.") from None
+        if "inhomogeneous" in str(error):
+            raise DtypeError(
+                f"cannot make an array of a {type(x).__name__} whose parts have different lengths.\n"
+                "  Pad them to one length, or pass a list of arrays where a tree is taken."
+            ) from None
+        raise DtypeError(f"cannot make an array of a {type(x).__name__}: {str(error).rstrip('.')}.") from None
     if array.dtype == object:
-        raise DtypeError(
-            f"expected an array, got {type(x).__name__}, which NumPy would store as Python objects.\n"
-            "  Pass numbers, an array or a tensor; join tensors with pb.stack or pb.concat."
-        )
+        raise DtypeError(f"expected an array of numbers, got a {type(x).__name__}.\n  {_advise_on_class(x)}")
     return array
+
+
+def _advise_on_class(x: Any) -> str:
+    if isinstance(x, (list, tuple)):
+        return "Pass numbers, an array or a tensor; join tensors with pb.stack or pb.concat."
+    if x is None:
+        return "Pass numbers, an array or a tensor; is a `return` missing in the function that made it?"
+    if isinstance(x, np.random.Generator):
+        return "Keys are made by pb.random.key(seed)."
+    if isinstance(x, (str, bytes, np.ndarray)) or callable(x):
+        return "Pass numbers, an array or a tensor."
+    return (
+        "Pass numbers, an array or a tensor; a class of your own that holds arrays is made a tree by pb.register_tree."
+    )

@@ -1,48 +1,128 @@
-"""Advice for a failed conversion to a bare number or array: what to write instead, judged by the user's line."""
+"""Conversions of tracked tensors to bare numbers and arrays: which lose a derivative, and what to write instead."""
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
-from types import FrameType
+from dis import opmap
+from types import FrameType, ModuleType
+from typing import Any
 
-from .node import is_package_code
+from ..public_names import read_stub
+from .node import is_installed_code, is_library_code, is_package_code, user_frame
 
 _STACK = "To join tensors, write np.stack([a, b]) or pb.stack([a, b]) in place of np.array([a, b])."
-_LIKE = "To write tensors into an array, make it with np.zeros(n, like=x) or np.zeros_like(x) in place of np.zeros(n)."
+_LIKE = (
+    "A NumPy array cannot hold a derivative. To write tensors into an array, make it with np.zeros(n, like=x) or "
+    "np.zeros_like(x) in place of np.zeros(n)."
+)
 _NUMPY = "For mathematics, call NumPy's function or pullback's (np.sin, pb.sin) in place of math's."
+_CUSTOM = "wrap the function with pb.custom_op"
 
-_WRITES = r"\]\s*[-+*/]?=(?!=)"
-_JOINS = r"\bnp\.\w+\(\s*[\[(]|\bnumpy\.\w+\(\s*[\[(]"
-_MATH = r"\bmath\.\w+\("
+#: Functions of SciPy that are called something else here.
+_INSTEAD = {
+    "brentq": "pb.root", "bisect": "pb.root", "newton": "pb.root", "fsolve": "pb.root", "root_scalar": "pb.root",
+    "minimize": "pb.interop.scipy.minimize or pb.argmin", "curve_fit": "pb.least_squares",
+    "interp1d": "pb.interp", "quad": "pb.trapezoid on a grid", "solve_ivp": "pb.scan over the steps",
+    "odeint": "pb.scan over the steps",
+}  # fmt: skip
 
 
-def advise_on_conversion(frame: FrameType | None) -> str:
-    """The lines of advice, the one that fits the calling line first."""
-    while frame is not None and (is_package_code(frame.f_code) or _package_of(frame) == "numpy"):
+def loses_derivative(frame: FrameType) -> bool:
+    """Whether a line computes with the number of a tensor, in place of reading it: where a package asks for it, where
+    it is written into an array, where a function of `math` takes it.
+    """
+    code = frame.f_code
+    if is_package_code(code) or is_installed_code(code) or _is_item_assignment(frame):
+        return True
+    return getattr(_called_function(frame)[1], "__module__", None) in ("math", "cmath")
+
+
+def advise_on_conversion(frame: FrameType | None, *, is_array: bool = False) -> str:
+    """The lines of advice that fit the calling line; with `is_array` an array is wanted, not a number."""
+    while frame is not None and is_package_code(frame.f_code):
         frame = frame.f_back
     if frame is None:
         return _format_lines(_STACK, _LIKE)
-    package = _package_of(frame)
-    if package == "scipy":
-        return _format_lines(
-            "SciPy's functions work on bare arrays: use pb.special, pb.linalg, pb.fft, pb.interop.scipy or pb.root, or "
-            "wrap the function with pb.custom_op."
-        )
-    if "site-packages" in frame.f_code.co_filename:
-        return _format_lines(f"{package} works on bare arrays: wrap its function with pb.custom_op.")
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    if re.search(_WRITES, line):
-        return _format_lines(_LIKE)
-    if re.search(_JOINS, line):
+    outside = user_frame(frame)
+    if re.match(r"(np|numpy)\.\w+\(\s*[\[(]", _call_text(outside)):
         return _format_lines(_STACK)
-    if re.search(_MATH, line):
+    if is_installed_code(frame.f_code):
+        return _format_lines(_advise_on_library(outside, _outermost_library_frame(frame)))
+    if _is_item_assignment(outside):
+        return _format_lines(_LIKE)
+    text, function = _called_function(outside)
+    module = str(getattr(function, "__module__", None) or "")
+    if module in ("math", "cmath"):
         return _format_lines(_NUMPY)
-    return _format_lines(_STACK, _LIKE)
+    if not module.startswith("numpy"):
+        return _format_lines(_STACK, _LIKE) if is_array and not module.startswith("pullback") else ""
+    return _format_lines(f"{text} works on bare arrays: {_suggest('numpy', text) or _CUSTOM}.")
 
 
-def _package_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+def _advise_on_library(outside: FrameType, frame: FrameType) -> str:
+    """What to use in place of a function of another package."""
+    module = str(frame.f_globals.get("__name__", ""))
+    package = module.partition(".")[0]
+    name = _called_function(outside)[0] or frame.f_code.co_name
+    instead = _suggest(module, name)
+    if package != "scipy":
+        return f"{name} works on bare arrays: {instead or _CUSTOM}."
+    other = "use pb.special, pb.linalg, pb.fft, pb.interop.scipy or pb.root"
+    return (
+        f"{name} works on bare arrays: {instead or other}, or {_CUSTOM}. Some functions of SciPy take tensors if "
+        "SCIPY_ARRAY_API=1 is set before it is imported."
+    )
+
+
+def _suggest(module: str, name: str) -> str:
+    """The function of this package that has the name of another package's."""
+    last = name.rpartition(".")[2]
+    if last in _INSTEAD:
+        return f"use {_INSTEAD[last]}"
+    homes = read_stub("pullback")
+    namespace = next((n for n in ("special", "linalg", "fft") if n in module.split(".")), None)
+    if namespace is not None and hasattr(homes[namespace].load("pullback"), last):
+        return f"use pb.{namespace}.{last}"
+    return f"use pb.{last}" if last in homes else ""
+
+
+def _outermost_library_frame(frame: FrameType) -> FrameType:
+    """The frame of what the user's code called."""
+    while frame.f_back is not None and is_library_code(frame.f_back.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def _is_item_assignment(frame: FrameType) -> bool:
+    """Whether a frame is at `x[i] = v`."""
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == opmap["STORE_SUBSCR"]
+
+
+def _called_function(frame: FrameType) -> tuple[str, Any]:
+    """What a frame calls at its instruction: as its line writes it, and the function itself; ("", None) if unknown."""
+    found = re.match(r"(\w+(?:\.\w+)*)\(", _call_text(frame))
+    return (found[1], _look_up(found[1], frame)) if found else ("", None)
+
+
+def _call_text(frame: FrameType) -> str:
+    """The line that a frame is at, from where its instruction begins."""
+    position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    line, _, start, _ = position
+    if line is None or start is None:
+        return ""
+    return linecache.getline(frame.f_code.co_filename, line).encode()[start:].decode(errors="replace")
+
+
+def _look_up(name: str, frame: FrameType) -> Any:
+    """A dotted name as a frame sees it; attributes of modules alone are read, which runs no one's code."""
+    first, *others = name.split(".")
+    found = frame.f_globals.get(first)
+    found = frame.f_locals.get(first) if found is None else found
+    for other in others:
+        found = getattr(found, other, None) if isinstance(found, ModuleType) else None
+    return found
 
 
 def _format_lines(*advice: str) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ConversionError, ShapeError
+from ..errors import ConversionError, DtypeError, ShapeError
 from .backends import device_of, is_array, to_host
-from .conversion_advice import advise_on_conversion
+from .conversion_advice import advise_on_conversion, loses_derivative
 from .node import Node, depends_on_running_call
 from .protect import read_only_view
 from .value import Value
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: Conversions that Python and NumPy invoke implicitly, for a line that means something else.
 _IMPLICIT_CONVERSIONS = frozenset(("np.asarray", "float()", "int()", "complex()"))
+_NUMBERS = frozenset(("float()", "int()", "complex()", "item()"))
 
 
 class ConvertibleValue(Value):
@@ -34,10 +35,14 @@ class ConvertibleValue(Value):
 
     def _require_untracked(self, what: str) -> None:
         if self.node is not None:
-            advice = advise_on_conversion(sys._getframe(1)) if what in _IMPLICIT_CONVERSIONS else ""
+            is_array = what == "np.asarray"
+            advice = advise_on_conversion(sys._getframe(1), is_array=is_array) if what in _IMPLICIT_CONVERSIONS else ""
+            if what in _NUMBERS and not advice:
+                advice = "\n  Use the tensor itself in place of the number."
             raise ConversionError(
-                f"{what}: this tensor carries derivatives, a bare array would lose them.\n"
-                f"  made at {self.node.where()}{advice}\n  Only if the derivative is to be dropped: x.detach()."
+                f"{what}: this tensor carries derivatives, a bare {'number' if what in _NUMBERS else 'array'} would "
+                f"lose them.\n  made at {self.node.where()}{advice}\n"
+                "  Only if the derivative is to be dropped: x.detach()."
             )
 
     def _readable_array(self, what: str) -> Any:
@@ -106,9 +111,12 @@ class ConvertibleValue(Value):
         return self._readable_array("tolist()").tolist()
 
     def _single_element(self, what: str) -> Any:
+        """As `item()`, which is explicit; Python also calls these for a line that would lose the derivative."""
         if self.size != 1:
             raise ShapeError(f"{what}(): the tensor has shape {self.shape}, a number has one element.")
-        return self._bare_array(f"{what}()").item()
+        if self.node is not None and loses_derivative(sys._getframe(2)):
+            self._require_untracked(f"{what}()")
+        return self._readable_array(f"{what}()").item()
 
     def __float__(self) -> float:
         return float(self._single_element("float"))
@@ -120,6 +128,8 @@ class ConvertibleValue(Value):
         return complex(self._single_element("complex"))
 
     def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DtypeError(f"a size, count or index must be an integer, got a {self.spec} tensor.\n  Use int(x).")
         return int(self._single_element("index").__index__())
 
     def __bool__(self) -> bool:

@@ -33,4 +33,4 @@ def as_dtype(given: Any) -> Any:
     try:
         return np.dtype(given)
     except TypeError:
-        raise DtypeError(f"{given!r} is not a dtype.") from None
+        raise DtypeError(f"{given!r} is not a dtype.\n  Dtypes are {', '.join(sorted(NAMES))}.") from None

@@ -6,13 +6,15 @@ import functools
 import itertools
 import linecache
 import os
+import re
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
-from ..errors import ArgumentError, ArgumentTypeError, IndexingError
+from ..errors import ArgumentError, ArgumentTypeError, AxisError, IndexingError, raise_masked
 from ..settings import installed
 
 P = ParamSpec("P")
@@ -118,9 +120,11 @@ class DifferentiatedCall:
         self._now_running.add(id(self))
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.running = False
         self._now_running.discard(id(self))
+        if error is not None:
+            raise_masked(error)
 
     @classmethod
     def is_any_running(cls) -> bool:
@@ -216,7 +220,20 @@ class Node:
         """The user's line that made this node, as `file.py:12: y = x * 2`."""
         if self.code is None:
             return "an unknown line"
-        return format_line(self.code, self.lasti)
+        if not is_library_code(self.code) or (maker := self._user_ancestor()) is None:
+            return format_line(self.code, self.lasti)
+        # the fast path stores its caller's line without checking whose it is
+        return f"{format_line(maker.code, maker.lasti)}, then by {format_line(self.code, self.lasti)}"
+
+    def _user_ancestor(self) -> Any:
+        """The nearest node that a line of the user's made."""
+        seen, found = {self}, [self]
+        for node in found:  # grows as it goes
+            if node.code is not None and not is_library_code(node.code):
+                return node
+            found += [parent for parent in dict.fromkeys(node.parents) if parent not in seen]
+            seen.update(node.parents)
+        return None
 
     def __repr__(self) -> str:
         return f"<node {self.name} {self.spec} made at {self.where()}>"
@@ -256,27 +273,64 @@ def _nodes_with_derivative(start: Node) -> Iterator[Node]:
                 found.append(parent)
 
 
-#: For each file whether its lines belong to this package.
+#: For each file whether its lines are not the user's: of this package, of an installed one, of the standard library.
 known_files: dict[str, bool] = {}
+_package_files: dict[str, bool] = {}
+_INSTALLED_FILE = re.compile(r"[/\\](site|dist)-packages[/\\]|<__array_function__")
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def is_package_code(code: CodeType | None) -> bool:
     """Whether a line belongs to this package, and not to its user."""
     if code is None:
         return False
-    known = known_files.get(code.co_filename)
+    known = _package_files.get(code.co_filename)
     if known is None:
         inside = code.co_filename.startswith((_PACKAGE, "<pullback"))
-        known = known_files[code.co_filename] = inside and not code.co_filename.startswith(_DEMO)
+        known = _package_files[code.co_filename] = inside and not code.co_filename.startswith(_DEMO)
     return known
 
 
-def user_line(frame: FrameType) -> tuple[CodeType, int]:
-    """The innermost line outside this package, as code and instruction."""
+def is_library_code(code: CodeType) -> bool:
+    """Whether a line belongs to this package, to an installed one or to the standard library: not to the user."""
+    name = code.co_filename
+    known = known_files.get(name)
+    if known is None:
+        is_standard = name.startswith((_STANDARD_LIBRARY, "<frozen ")) and not name.startswith(_DEMO)
+        known = known_files[name] = is_package_code(code) or is_standard or is_installed_code(code)
+    return known
+
+
+def is_installed_code(code: CodeType) -> bool:
+    """Whether a line belongs to another package, which pip or the system installed."""
+    name = code.co_filename
+    return _INSTALLED_FILE.search(name) is not None and not name.startswith(_PACKAGE)
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The innermost frame of the user's code; if there is none, the innermost outside this package."""
+    found: FrameType | None = frame
     # a stack may be deep inside the package, so files that are known cost no call
-    while (known_files.get(frame.f_code.co_filename) or is_package_code(frame.f_code)) and frame.f_back is not None:
+    while found is not None and (known_files.get(found.f_code.co_filename) or is_library_code(found.f_code)):
+        found = found.f_back
+    if found is not None:
+        return found
+    while is_package_code(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def user_line(frame: FrameType) -> tuple[CodeType, int]:
+    """The innermost line of the user's code, as code and instruction."""
+    frame = user_frame(frame)
     return frame.f_code, frame.f_lasti
+
+
+def warn_at_user_line(message: str) -> None:
+    """A RuntimeWarning that shows the user's line, however deep in the package it is found out."""
+    frame = user_frame(sys._getframe(1))
+    name = str(frame.f_globals.get("__name__", ""))
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, name)
 
 
 def set_call_site(node: Node, frame: FrameType) -> None:
@@ -302,6 +356,8 @@ UNTYPED = (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError,
 
 def as_typed_error(what: str, error: Exception) -> Exception:
     """A built-in error raised inside the package as one of our classes; a user's function keeps its own errors."""
+    if isinstance(error, AxisError) and error.args:
+        error.args = (f"{what}:{str(error).partition(':')[2]}",)  # the axis was passed on to an op of another name
     own = type(error).__module__ not in ("builtins", "numpy._core._exceptions", "numpy.exceptions")
     if own or not _is_raised_by_package(error.__traceback__):
         return error
@@ -342,8 +398,19 @@ def attributed_to_caller(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def format_line(code: CodeType, lasti: int) -> str:
+    """A line as `folder/file.py:12: y = x * 2`."""
     number = next((line for start, end, line in code.co_lines() if start <= lasti < end and line), None)
     if number is None:
-        return os.path.basename(code.co_filename)
+        return _format_path(code.co_filename)
     text = linecache.getline(code.co_filename, number).strip()
-    return f"{os.path.basename(code.co_filename)}:{number}" + (f": {text}" if text else "")
+    return f"{_format_path(code.co_filename)}:{number}" + (f": {text}" if text else "")
+
+
+def _format_path(name: str) -> str:
+    """A file as seen from the working directory where that is shorter; of the package's own programs, the name."""
+    if name.startswith((_DEMO, "<")):
+        return os.path.basename(name)
+    try:
+        return min(os.path.relpath(name), name, key=len)
+    except (OSError, ValueError):  # the directory is gone, or on another drive
+        return name

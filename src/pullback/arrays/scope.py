@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..errors import LeakError
+from ..errors import LeakError, raise_masked
 
 _levels = itertools.count(2, 2)
 
@@ -62,7 +62,7 @@ class Scope:
         _running.set(self)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.open = False
         if _running.get() is self:  # a generator may leave a scope while another one runs
             _running.set(self._before)
@@ -70,6 +70,8 @@ class Scope:
             leaf = reference()
             if leaf is not None:
                 leaf.leave_scope(self)
+        if error is not None:
+            raise_masked(error)
 
     def and_enclosing(self) -> Iterator[Scope]:
         """This scope and the scopes it started in, innermost first."""

@@ -89,7 +89,15 @@ def leaf_paths(structure: Any) -> list[str]:
     """The path of each leaf, as written after the name of the tree: "", "[0]['w']"."""
     if structure is LEAF:
         return [""]
-    return [accessor.codify("") for accessor in structure.accessors()]
+    return ["".join(map(_format_entry, accessor)) for accessor in structure.accessors()]
+
+
+def _format_entry(entry: Any) -> str:
+    """One step of a path; children that a registered class names are attributes, or items if the name is a number."""
+    name = entry.entry
+    if not isinstance(name, str) or type(entry) is not _optree().FlattenedEntry:
+        return str(entry.codify(""))
+    return f".{name}" if name.isidentifier() else f"[{name}]"
 
 
 def broadcast_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:

@@ -112,7 +112,8 @@ class Value(MethodNames):
         )
 
     def _conversion_error_with_advice(self, what: str) -> ConversionError:
-        return ConversionError(f"{self.conversion_error(what)}{advise_on_conversion(sys._getframe(1))}")
+        advice = advise_on_conversion(sys._getframe(1), is_array=what == "np.asarray")
+        return ConversionError(f"{self.conversion_error(what)}{advice}")
 
     def __format__(self, form: str) -> str:
         """A printable form: the concrete values where there are some, without derivatives."""

@@ -16,10 +16,11 @@ from ..arrays.text import format_seconds, parse_bytes
 from ..arrays.trees import dict_key_order, flatten, unflatten
 from ..arrays.value import Value
 from ..errors import ArgumentError, ArgumentTypeError
-from ..ops.dispatch import as_value
 from ..public_names import explain_missing_attributes
 from ..settings import modes
-from .specialization import Specialization, ambient_memory_limit, function_name
+from .recompilation import STORM, ArgumentKind, warn_of_storm
+from .specialization import Specialization, ambient_memory_limit
+from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import flatten_into, plan_arguments, static_key
 from .stage.captures import native_spec
 from .target import Runner
@@ -144,6 +145,7 @@ class Jitted(Generic[P, R]):
         self.entries: dict[Any, list[Specialization]] = {}
         self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
+        self.traces = 0
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
@@ -188,7 +190,7 @@ class Jitted(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        values = [_as_argument(x, self.f) for x in leaves]
+        values = [as_argument(x, self, args, kwargs) for x in leaves]
         if not values or modes().tracing is not None or any(map(_needs_op_by_op, values)):
             return self.f(*args, **kwargs)  # as part of another program
         entry = self._find_specialization(args, kwargs, static, structure, values, donated)
@@ -202,14 +204,14 @@ class Jitted(Generic[P, R]):
     def find(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form that a call with these arguments runs, made at most once."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        values = [_as_argument(x, self.f) for x in leaves]
+        values = [as_argument(x, self, args, kwargs) for x in leaves]
         return self._find_specialization(args, kwargs, static, structure, values, donated)
 
     def _find_specialization(
         self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
     ) -> Specialization:  # fmt: skip
         """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
-        key = (
+        key = ArgumentKind(
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
@@ -223,11 +225,19 @@ class Jitted(Generic[P, R]):
             changed = [e for e in known if e.after is not e.closure and e.after.is_unchanged()]
             entry = Specialization(self, static, structure, values, donated)
             entry.check_self_changes(changed)
+            self._count_trace(entry, key)
         self.entries.pop(key, None)  # keep the most recently used last
         self.entries[key] = [entry, *(e for e in known if e is not entry)][:_VARIANTS]
         if len(self.entries) > _KINDS:
             del self.entries[next(iter(self.entries))]
         return entry
+
+    def _count_trace(self, entry: Specialization, key: ArgumentKind) -> None:
+        """Tell of a trace, and warn where there are too many."""
+        self.traces += 1
+        _LOG.info("jit: %s is traced for %s: %d times so far", entry.name, ", ".join(map(str, key.specs)), self.traces)
+        if self.traces == STORM:
+            warn_of_storm(entry.name, [*self.entries, key])
 
     def _split_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -239,7 +249,7 @@ class Jitted(Generic[P, R]):
         try:
             hash(static)
         except TypeError:
-            raise ArgumentError(f"jit: static arguments must be hashable, got {static!r}.") from None
+            raise ArgumentError(describe_unhashable(self, static)) from None
         dynamic = [a for i, a in enumerate(args) if i not in places]
         named = {n: v for n, v in kwargs.items() if n not in self.names}
         leaves, structure = flatten((dynamic, named))
@@ -270,7 +280,7 @@ class Jitted(Generic[P, R]):
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Specialization:
         """The compiled form for these arguments, to inspect: `.graph`, `.explain()`, `.memory()`, `.llvm`."""
         static, leaves, structure, donated = self._split_arguments(args, kwargs)
-        return Specialization(self, static, structure, [_as_argument(x, self.f) for x in leaves], donated)
+        return Specialization(self, static, structure, [as_argument(x, self, args, kwargs) for x in leaves], donated)
 
 
 explain_missing_attributes(Jitted, "Jitted", "clear_cache eval_shape trace")
@@ -282,16 +292,6 @@ def _from_the_front(positions: Sequence[int], count: int, what: str) -> list[int
         if i < -count:
             raise ArgumentError(f"jit: {what} names argument {i}, the call has {count} positional ones.")
     return [i + count if i < 0 else i for i in positions]
-
-
-def _as_argument(x: Any, f: Any) -> Any:
-    try:
-        return as_value(x)
-    except Exception:
-        raise ArgumentError(
-            f"jit: arguments of {function_name(f)} are trees of arrays, got a {type(x).__name__}.\n"
-            "  Name it in static_argnums (or static_argnames) if it is a setting."
-        ) from None
 
 
 def _needs_op_by_op(x: Any) -> bool:

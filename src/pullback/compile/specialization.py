@@ -43,7 +43,7 @@ from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import COMPILER, Compilation, Options, Runner
-from .targets import make_runner
+from .targets import explain_fallback, make_runner
 
 if TYPE_CHECKING:
     from .jit import Jitted
@@ -245,7 +245,14 @@ class Specialization:
         finally:
             cache.LABEL.reset(label)
         self.seconds += time.perf_counter() - start
-        if (c := runner.compilation) is not None:
+        if (c := runner.compilation) is None:
+            _LOG.info(
+                "jit: %s(%s) runs on NumPy, op by op: %s",
+                self.name,
+                ", ".join(map(str, self.specs)),
+                explain_fallback(),
+            )
+        else:
             # what takes long is news
             level = logging.INFO if c.source == COMPILER else logging.DEBUG
             specs, milliseconds = ", ".join(map(str, self.specs)), 1e3 * (time.perf_counter() - start)
@@ -335,7 +342,9 @@ class Specialization:
 
     def _compilation(self) -> Compilation:
         if self.code.compilation is None:
-            raise ArgumentError("jit: this program runs on NumPy; there is no native code to show.")
+            raise ArgumentError(
+                f"jit: {self.name} runs on NumPy, and there is no native code to show: {explain_fallback()}."
+            )
         return self.code.compilation
 
 

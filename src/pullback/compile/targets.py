@@ -8,6 +8,7 @@ from typing import Any
 from ..arrays.spec import Spec
 from ..errors import MemoryBudgetError
 from ..program.ir import Program
+from .cpu.runtime.link import has_llvm
 from .cpu.target import DTYPES, find_cpu_target
 from .numpy_runner import NumpyRunner
 from .pipeline import compile_program
@@ -30,6 +31,13 @@ def find_target(program: Program) -> Target | None:
     kinds = {s.spec.device.partition(":")[0] for s in program.inputs} or {"cpu"}
     find = TARGETS.get(kinds.pop())
     return None if kinds or find is None else find(program)  # arrays of two devices are left to ops, which raise
+
+
+def explain_fallback() -> str:
+    """Why NumPy runs what no target takes."""
+    if not has_llvm():
+        return 'llvmlite is not installed (pip install "pullback[jit]")'
+    return "no target takes its devices or the layout of its arrays"
 
 
 def make_runner(program: Program, options: Options, lines: dict[int, Any] | None = None) -> Runner:

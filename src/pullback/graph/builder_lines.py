@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..arrays.node import format_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.size import Size, evaluate, has_unknowns
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import SymbolicValue
-from ..errors import ShapeError
+from ..errors import ConversionError, ShapeError
 from ..ops.dispatch import apply
 from ..ops.op import Op
 from ..tape.backward import gradients
@@ -56,6 +58,14 @@ class GraphValue(SymbolicValue):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+    def conversion_error(self, what: str) -> ConversionError:
+        """A graph is computed when it runs: building it, there is no value to look at."""
+        return ConversionError(
+            f"{what}: {self!r} has no value while the graph is built.\n"
+            f"  at {format_line(*user_line(sys._getframe(1)))}\n"
+            "  Compute it: g.run(value, feeds); to choose by it inside the graph, use pb.where or pb.cond."
+        )
 
     def __repr__(self) -> str:
         shape = ", ".join("None" if n is None else str(n) for n in self.shape)

@@ -128,7 +128,9 @@ def _check_label_range(labels: Any, count: int, what: str, ignored: int | None) 
     if ignored is not None:
         bad &= labels != ignored
     if bad.any():
+        noun, counted = ("index", f"{count} rows") if what.startswith("embedding") else ("label", f"{count} classes")
         place = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
         raise IndexingError(
-            f"{what}: label {int(labels[place])} at {list(place)} is out of range: {count} run from 0 to {count - 1}."
+            f"{what}: {noun} {int(labels[place])} at {list(place)} is out of range: {counted} run from 0 to "
+            f"{count - 1}."
         )

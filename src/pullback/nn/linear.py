@@ -28,7 +28,10 @@ def linear(x: Any, /, weight: Any, bias: Any = None) -> Any:
     """
     x, weight = as_floats(x, "linear"), as_value(weight)
     if ndim(weight) not in (1, 2) or not ndim(x) or shape(x)[-1] != shape(weight)[-1]:
-        raise ShapeError(f"linear: x of shape {shape(x)} does not match a weight of shape {shape(weight)}.")
+        raise ShapeError(
+            f"linear: x of shape {shape(x)} does not match a weight of shape {shape(weight)}: the last axis of x must "
+            f"have {shape(weight)[-1] if ndim(weight) else 'the'} elements, as that of the weight."
+        )
     y = matmul(x, reshaping.matrix_transpose(weight) if ndim(weight) == 2 else weight)
     if bias is None:
         return y

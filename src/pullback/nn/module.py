@@ -41,6 +41,8 @@ from .summary import module_repr, summary_html, summary_table
 #: slots hold (the booleans of a mask, axes).
 _SHAPE = "_shape"
 _HOOKS = "_hooks"
+#: On an error, the innermost module that it was raised in, and the note that says so.
+_RAISED_IN = "_raised_in_module"
 _HIDDEN = frozenset((_SHAPE, LEVEL))
 
 
@@ -108,16 +110,20 @@ class Module:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             hooks = vars(self).get(_HOOKS)
-            if hooks is None or not hooks.entries:
-                return self.forward(*args, **kwargs)
-            for kind, hook in list(hooks.entries.values()):
-                if kind == "pre" and (changed := hook(self, args)) is not None:
-                    args = changed if isinstance(changed, tuple) else (changed,)
-            out = self.forward(*args, **kwargs)
-            for kind, hook in list(hooks.entries.values()):
-                if kind == "post" and (changed := hook(self, args, out)) is not None:
-                    out = changed
-            return out
+            try:
+                if hooks is None or not hooks.entries:
+                    return self.forward(*args, **kwargs)
+                for kind, hook in list(hooks.entries.values()):
+                    if kind == "pre" and (changed := hook(self, args)) is not None:
+                        args = changed if isinstance(changed, tuple) else (changed,)
+                out = self.forward(*args, **kwargs)
+                for kind, hook in list(hooks.entries.values()):
+                    if kind == "post" and (changed := hook(self, args, out)) is not None:
+                        out = changed
+                return out
+            except Exception as error:
+                _note_place(error, self)
+                raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Value) and (scope := foreign_scope(self, value)) is not None:
@@ -398,6 +404,18 @@ explain_missing_attributes(
     register_module register_parameter trainable_variables trainable_weights weights variables fit build init
     """,
 )
+
+
+def _note_place(error: Exception, module: Module) -> None:
+    """Note on an error which layer of a module it was raised in; each module on the way out has a longer path to it."""
+    inner, note = vars(error).get(_RAISED_IN, (module, None))
+    path = next((path for path, m in module.named_modules() if m is inner), "")
+    if path:
+        if note in (notes := getattr(error, "__notes__", [])):
+            notes.remove(note)
+        note = f"  in {type(module).__name__} at {path!r}, a {type(inner).__name__}"
+        error.add_note(note)
+    vars(error)[_RAISED_IN] = inner, note
 
 
 def _visible_attributes(module: Module) -> dict[str, Any]:

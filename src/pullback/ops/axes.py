@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ..arrays.size import Size
-from ..errors import ArgumentError, AxisError, DtypeError, ShapeError
+from ..errors import ArgumentError, AxisError, ConversionError, DtypeError, ShapeError
 
 
 def as_integer(number: Any, what: str) -> int:
@@ -17,6 +17,8 @@ def as_integer(number: Any, what: str) -> int:
         return cast("int", number)
     try:
         return operator.index(number)
+    except ConversionError as error:  # its values are not known, and what to do is in it
+        raise ConversionError(f"{what} cannot depend on a value of a transform.\n  {error}") from None
     except TypeError:
         raise DtypeError(f"{what} must be an integer, got {number!r}.") from None
 

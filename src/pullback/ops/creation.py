@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, ArgumentTypeError, DtypeError, GraphError, PullbackError
 from .axes import as_integer, as_shape
 from .dispatch import as_value
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _make_tensor(what: str, device: Any, make: Callable[[Any], Any], requires_grad: bool = False) -> Tensor:
@@ -45,6 +49,21 @@ def _check_sizes(shape: Any, what: str) -> tuple[int, ...]:
     return sizes
 
 
+def _with_one_shape(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse sizes that are passed one by one, with how to pass them."""
+
+    @functools.wraps(function)
+    def create(*args: P.args, **options: P.kwargs) -> R:
+        if len(args) > 1:
+            name = function.__name__
+            shown = ", ".join(map(str, args))
+            raise ArgumentTypeError(f"{name}: a shape is one tuple.\n  Write pb.{name}(({shown})).")
+        return function(*args, **options)
+
+    return create
+
+
+@_with_one_shape
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of zeros.
 
@@ -56,6 +75,7 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     return _make_tensor("zeros", device, lambda xp: xp.zeros(sizes, wanted), requires_grad)
 
 
+@_with_one_shape
 def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of ones.
 
@@ -67,6 +87,7 @@ def ones(shape: Any, *, dtype: Any = None, device: Any = None, requires_grad: bo
     return _make_tensor("ones", device, lambda xp: xp.ones(sizes, wanted), requires_grad)
 
 
+@_with_one_shape
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor to be overwritten. It holds zeros: values on a tape are never undefined.
 

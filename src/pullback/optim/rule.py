@@ -68,8 +68,16 @@ class Rule:
         `value_and_grad=` (a function of parameters), `batch=` (what a model is called with).
         """
         leaves, structure = flatten(params)
-        values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
-        given = _matching_values(structure, grads, values, f"{self.name}: gradients and parameters", "gradient")
+        try:
+            values = [_check_parameter(x, self.name, structure, i) for i, x in enumerate(leaves)]
+            given = _matching_values(structure, grads, values, f"{self.name}: gradients and parameters", "gradient")
+        except (ArgumentError, DtypeError):
+            if structure != (own := flatten(grads)[1]) and flatten(state)[1] == own:
+                raise ArgumentError(
+                    f"{self.name}: update got the parameters in place of the state.\n"
+                    "  The order is update(gradients, state, params)."
+                ) from None
+            raise
         updates, after = self.advance(unflatten(structure, given), state, unflatten(structure, values), extra)
         return _zero_buffer_updates(params, updates), after
 

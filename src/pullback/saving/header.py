@@ -45,6 +45,16 @@ _MAX_AXES = 64
 MAX_CONTAINERS, MAX_VALUES = 1 << 20, 1 << 23
 
 
+#: How files begin that are loaded by mistake.
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip archive, as torch.save and np.savez write.\n  Read it with torch.load or np.load",
+    b"\x93NUMPY": "an array of np.save.\n  Read it with np.load",
+    b"\x80": "a pickle.\n  Read it with pickle.load or torch.load",
+    b"\x89HDF": "an HDF5 file, as Keras writes.\n  Read it with h5py",
+    b"{": "JSON.\n  Read it with json.load",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
     """One array of a file: its name, the format's code for its dtype, shape, and byte range after the header."""
@@ -103,6 +113,8 @@ def read_header(file: BinaryIO, size: int, what: str) -> Header:
         raise FormatError(f"{what}: the file has {size} bytes, not even a length.")
     length = int.from_bytes(first, "little")
     if length > min(_MAX_HEADER_BYTES, size - 8):
+        if length > _MAX_HEADER_BYTES and (other := _other_format(first)) is not None:
+            raise FormatError(f"{what}: this is not a safetensors file, it begins like {other}, then pb.save.")
         raise FormatError(f"{what}: the header should have {length} bytes, the file has {size}: damaged or cut off.")
     data = _parse_header(file.read(length), what)
     metadata = data.pop(METADATA, None)
@@ -112,6 +124,11 @@ def read_header(file: BinaryIO, size: int, what: str) -> Header:
     entries = [_parse_entry(name, entry, what) for name, entry in data.items()]
     _check_contiguous(entries, size - 8 - length, what)
     return Header({e.name: e for e in entries}, metadata, 8 + length)
+
+
+def _other_format(first: bytes) -> str | None:
+    """What a file is by its first bytes, and what reads it."""
+    return next((text for start, text in _OTHER_FORMATS.items() if first.startswith(start)), None)
 
 
 def check_json_size(text: str | bytes, what: str) -> None:

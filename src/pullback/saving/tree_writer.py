@@ -82,7 +82,8 @@ class TreeWriter:
         raise ArgumentError(
             f"save: {_describe_location(path)} is a {kind.__name__}, which cannot be written as data.\n"
             "  Trees are made of dicts, lists, tuples, named tuples, None, scalars, strings, arrays, and classes "
-            "given to pb.register_tree."
+            "given to pb.register_tree.\n"
+            "  Of a module, save its numbers: pb.save(path, net.state_dict())."
         )
 
     def _store_array(self, owner: Any, array: Any, path: str) -> Any:

@@ -350,7 +350,11 @@ def _default_seed(tensor: Tensor, create_graph: bool) -> Any:
             f"  Pass a seed of shape {spec.shape}, or reduce the output to a scalar first."
         )
     if spec.dtype.kind == "c":
-        raise DtypeError(f"backward: the output is {spec.dtype}; only a real one has a default seed.\n  Pass a seed.")
+        raise DtypeError(
+            f"backward: the output is {spec.dtype}; only a real one has a default seed.\n"
+            f"  output made at {node.where()}\n"
+            "  Differentiate a real number of it, such as pb.real(out), or pass a seed: backward(1 + 0j)."
+        )
     if create_graph and tensor.level == 1:
         return wrap(ones(spec), spec)
     return np.array(1, spec.dtype) if spec.plain is not None and not spec.shape else ones(spec)

@@ -56,7 +56,11 @@ class FlatCall:
             chosen, filled = filled, list(self._args)
             for i, value in zip(self._chosen, chosen, strict=True):
                 filled[i] = value
-        out = self._f(*filled, **self._kwargs)
+        try:
+            out = self._f(*filled, **self._kwargs)
+        except TypeError as error:
+            _note_lists(error, filled)
+            raise
         if self.has_aux:
             out, self.aux = split_aux(out, self.what)
         return out
@@ -74,6 +78,13 @@ class FlatCall:
         """One entry for each of `xs` in the place of its array: a tree for one of `argnums`, a tuple for several."""
         trees = by_argument(self.structure, row)
         return trees if self._argnums is None or isinstance(self._argnums, (tuple, list)) else trees[0]
+
+
+def _note_lists(error: TypeError, args: Sequence[Any]) -> None:
+    """A list is a tree of arrays, where a user of NumPy may mean a vector."""
+    for i, x in enumerate(args):
+        if type(x) is list and "'list'" in str(error):
+            error.add_note(f"  argument {i} is a list, which is a tree of arrays; a vector is np.array([...]).")
 
 
 def by_argument(structure: Any, row: Sequence[Any]) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 X = TypeVar("X")
 Aux = TypeVar("Aux")
+_GRADIENTS = "\n  For tensors that are computed already: pb.gradients(outputs, inputs)."
 
 
 @overload
@@ -54,7 +55,7 @@ def grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False) -> C
     >>> pb.grad(lambda x: x * pb.grad(lambda y: x + y)(2.0))(1.0)
     array(1.)
     """
-    check_functions("grad", f)
+    check_functions("grad", f, hint=_GRADIENTS)
     check_argnums("grad", argnums)
 
     @functools.wraps(f)
@@ -87,7 +88,7 @@ def value_and_grad(f: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = F
     >>> pb.value_and_grad(lambda x: pb.sum(x * x))(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
     """
-    check_functions("value_and_grad", f)
+    check_functions("value_and_grad", f, hint=_GRADIENTS)
     check_argnums("value_and_grad", argnums)
 
     @functools.wraps(f)
@@ -170,6 +171,8 @@ def _differentiate(
 def _check_scalar(out: Any, what: str) -> Any:
     """The one real number that a gradient is of."""
     leaves, structure = flatten(out)
+    if out is None:
+        raise ArgumentError(f"{what}: the function returned None, wanted a scalar.\n  Is a `return` missing?")
     if structure is not LEAF:
         shown = f"a {type(out).__name__} of {len(leaves)}"
         raise ArgumentError(
@@ -183,7 +186,10 @@ def _check_scalar(out: Any, what: str) -> Any:
             "  Reduce it (pb.sum), or use pb.jacobian, pb.vjp or pb.elementwise_grad."
         )
     if not spec.inexact or spec.dtype.kind == "c":
-        raise DtypeError(f"{what}: the function returned {spec}, wanted a real floating-point number.")
+        raise DtypeError(
+            f"{what}: the function returned {spec}, wanted a real floating-point number.\n"
+            "  Return a real number of it, such as pb.real(out) or pb.abs(out), or convert it: out.astype(pb.float64)."
+        )
     return value
 
 

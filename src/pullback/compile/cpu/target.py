@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 
+from ...arrays.node import warn_at_user_line
 from ...arrays.spec import Spec, spec_of
 from ...program.ir import Program
 from ..loop_ir import Host, Kernel, Routine
@@ -106,9 +106,7 @@ def find_cpu_target(program: Program) -> Target | None:
 @functools.cache
 def warn_without_llvm() -> None:
     """Warn once that there is no compiler: the results are the same, the speed is not."""
-    warnings.warn(
+    warn_at_user_line(
         "jit: llvmlite is not installed, so compiled functions run on NumPy, op by op, and slower than the functions "
-        'themselves.\n  Install it: pip install "pullback[jit]".',
-        RuntimeWarning,
-        stacklevel=2,
+        'themselves.\n  Install it: pip install "pullback[jit]".'
     )

@@ -6,12 +6,14 @@ arrays here, where their values are known.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
+from ...arrays.node import format_line, user_line
 from ...arrays.size import Size, has_unknowns
 from ...arrays.spec import Spec, spec_of
 from ...arrays.value import Value
@@ -268,7 +270,8 @@ def concrete_mask(mask: Any) -> Any:
     if not is_array(mask):
         if isinstance(mask, Value):
             raise ConversionError(
-                "a boolean mask inside a transform selects an unknown number of elements.\n"
+                "the number of elements that are selected depends on values, which are not known inside a transform.\n"
+                f"  at {format_line(*user_line(sys._getframe(1)))}\n"
                 "  Use pb.where(mask, x, 0), whose shape does not depend on values; x[mask] = v works as it is."
             )
         mask = np.asarray(mask)

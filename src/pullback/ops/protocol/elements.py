@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor
-from ...errors import ArgumentError
+from ...errors import ArgumentError, UnsupportedFunction
 from .. import functions
 from ..concrete import as_bare_array
 from ..dispatch import as_value, ndim, shape
@@ -20,7 +20,7 @@ from ..elementwise.pointwise import divide, multiply, subtract
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from .unsupported import NOT_GIVEN, package_function, refuse, unsupported_error
+from .unsupported import NOT_GIVEN, package_function, refuse
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
@@ -166,7 +166,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def write_in_place(target: Any, found: Any, name: str) -> Any:
     """An in-place function of NumPy: rebinds a tensor to the result."""
     if not isinstance(target, Tensor):
-        raise unsupported_error(f"{name} into a bare array")
+        raise UnsupportedFunction(
+            f"np.{name} writes into a bare array, which cannot hold a derivative.\n"
+            "  Make the array a tensor, x = pb.tensor(x), or use what returns a new one: pb.set_at, pb.where."
+        )
     return target.rebind(found, f"np.{name}")
 
 

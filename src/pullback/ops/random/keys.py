@@ -79,6 +79,11 @@ def key(seed: int, /) -> Any:
 
 def check_key(key: Any, what: str) -> Any:
     """Check that an argument is a key."""
+    if isinstance(key, (np.random.Generator, np.random.RandomState)):
+        raise ArgumentTypeError(
+            f"random.{what}: key is a {type(key).__name__} of NumPy.\n"
+            "  Keys are made by pb.random.key(seed); without key= the default generator is used (pb.random.seed)."
+        )
     key = as_value(key)
     key_batch_shape(spec_of(key), f"random.{what}")
     return key

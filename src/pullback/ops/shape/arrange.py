@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
-from ...errors import ArgumentError, ShapeError
+from ...errors import ArgumentError, ArgumentTypeError, ShapeError
 from .. import statics
 from ..axes import as_integer, as_shape, axes_tuple, normalize_axes, normalize_axis
 from ..dispatch import apply, as_value, ndim, shape
@@ -64,7 +64,9 @@ _concat = linear(
 )  # fmt: skip
 
 
-def _as_values(arrays: Any, what: str) -> list[Any]:
+def _as_values(arrays: Any, what: str, axis: Any = None) -> list[Any]:
+    if getattr(axis, "ndim", 0):
+        raise ArgumentTypeError(f"{what}: takes one sequence of arrays.\n  Write pb.{what}([a, b]).")
     if not isinstance(arrays, (list, tuple)):
         arrays = list(arrays)
     if not arrays:
@@ -88,7 +90,7 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
 
 @attributed_to_caller
 def _concat_general(arrays: Any, axis: int | None, dtype: Any) -> Any:
-    xs = _as_values(arrays, "concat")
+    xs = _as_values(arrays, "concat", axis)
     if axis is None:
         xs, axis = [reshaping.reshape(x, (-1,)) for x in xs], 0
     if ndim(xs[0]) == 0:
@@ -110,7 +112,7 @@ def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> Any:
     array([[1, 3],
            [2, 4]])
     """
-    xs = _as_values(arrays, "stack")
+    xs = _as_values(arrays, "stack", axis)
     axis = normalize_axis(axis, ndim(xs[0]) + 1, "stack")
     for x in xs:
         if shape(x) != shape(xs[0]):

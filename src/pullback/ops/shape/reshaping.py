@@ -15,7 +15,7 @@ from ...arrays.size import is_same_shape
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, alias, tensor
 from ...arrays.value import Value
-from ...errors import ArgumentError, ShapeError
+from ...errors import ArgumentError, ArgumentTypeError, ShapeError
 from ...settings import modes
 from .. import batching, statics
 from ..axes import as_shape, axes_tuple, normalize_axes, resolve_shape
@@ -87,6 +87,8 @@ def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
             pass
     x = as_value(x)
     spec = spec_of(x)
+    if isinstance(order, (int, np.integer)):
+        raise ArgumentTypeError(f"reshape: a shape is one tuple.\n  Write pb.reshape(x, ({shape}, {order})).")
     wanted = resolve_shape(as_shape(shape, "reshape"), spec.size, "reshape")
     if order != "C":
         return _reshape_columns_first(x, wanted, order)
@@ -111,7 +113,9 @@ def _copy_if_asked(x: Any, found: Any, copy: bool) -> Any:
 
 def _reshape_columns_first(x: Any, wanted: tuple[int, ...], order: str) -> Any:
     if order not in ("F", "A"):
-        raise ArgumentError(f"reshape: order must be C or F, got {order!r}.")
+        raise ArgumentError(
+            f"reshape: order must be C or F, got {order!r}.\n  A shape is one tuple: pb.reshape(x, (3, 1))."
+        )
     return permute_dims(reshape(permute_dims(x), wanted[::-1])) if order == "F" else reshape(x, wanted)
 
 

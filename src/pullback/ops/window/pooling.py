@@ -147,6 +147,8 @@ def sum_windows(x: Any, **how: Any) -> Any:
 def spread_windows(y: Any, sizes: Sizes, **how: Any) -> Any:
     """Zeros of some sizes, with each window's y added at all its places."""
     mirrored = _mirrored_padding(**how)
+    if math.prod(sizes) > 2 * math.prod(shape(y)[2:]):  # few windows, so most elements of a mirrored one are padding
+        mirrored = None
     # windows at every place: an element of the grid is the sum over the windows that see it, which is a window too
     return apply(_spread, y, sizes=sizes, **how) if mirrored is None else apply(_sum, y, **how | {"padding": mirrored})
 

@@ -153,7 +153,8 @@ class Optimizer:
         missing = [name for name, p in pairs if p.grad is None and p.requires_grad]
         if missing:
             raise GraphError(
-                f"step: {', '.join(missing)} has no gradient: backward has not reached it.\n"
+                f"step: {', '.join(missing)} {'have' if len(missing) > 1 else 'has'} no gradient: backward has not "
+                f"reached {'them' if len(missing) > 1 else 'it'}.\n"
                 "  Call backward first; leave what the loss does not depend on out of the optimizer."
             )
         return [_gradient_value(p.grad) for p in group.tensors]
