@@ -62,7 +62,8 @@ def spread_windows(y: Any, sizes: Sizes, window: Sizes, **how: Any) -> Any:
     """`window_spread` in native code: the transpose of that convolution, or window by window."""
     if not _is_native(y) or 0 in sizes:
         return None
-    if how["stride"][-1] == 1 and sizes[-1] * y.itemsize >= vector_bytes():
+    has_many = math.prod(sizes) <= 2 * math.prod(y.shape[2:])  # else most of what the convolution reads is padding
+    if has_many and how["stride"][-1] == 1 and sizes[-1] * y.itemsize >= vector_bytes():
         return convolve_back(y, _ones(y.dtype, y.shape[1], window), sizes, **how, groups=y.shape[1])
     plan = _plan_scatter("spread", y.dtype, y.shape, y.shape, sizes, window=window, **how, threads=POOL.wanted)
     return _run(plan, y.dtype, y, y)
