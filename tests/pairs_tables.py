@@ -127,6 +127,13 @@ REASONS = [
         "a branch on numbers that are not there",
     ),
     Reason(
+        "no_numbers",
+        errors.ConversionError,
+        "has no value while the graph is built",
+        (BUILDERS, "cond|switch|while_loop"),
+        "a branch on numbers that are not there",
+    ),
+    Reason(
         "bare_array",
         errors.ConversionError,
         "np.asarray:",
@@ -195,6 +202,7 @@ NOT_YET = ("autocast",)
 #: Public names that are no ops and no features, and why.
 NO_FEATURES = {
     "Certificate": "what certify returns",
+    "interop.einops": "teaches another package to take tensors; what it calls are ops",
     "CheckReport": "what gradcheck returns",
     "Checkpoints": "files of a training in a directory; what save and load do to a value is in the matrix",
     "Spec": "a shape and a dtype",

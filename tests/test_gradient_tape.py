@@ -1,6 +1,7 @@
 """The explicit tape: what TensorFlow's documentation says of one, other front ends around it, what it leaves behind."""
 
 import gc
+import re
 import threading
 import weakref
 
@@ -1036,9 +1037,9 @@ def test_the_printed_tape():
     assert lines[0] == "<GradientTape persistent, recording, 1 watched>: 3 ops keep 16 bytes"
     assert lines[1].split() == ["op", "result", "bytes", "line"]
     assert [line.split()[0] for line in lines[2:]] == ["exp", "multiply", "sum"]
-    assert lines[2].startswith("  exp       float64[1, 2]     16  test_gradient_tape.py:")
-    assert lines[4].startswith("  sum       float64[]          0  test_gradient_tape.py:")
-    assert " 32  test_gradient_tape.py:" in lines[3]
+    assert re.match(r"  exp       float64\[1, 2\]     16  \S*test_gradient_tape.py:", lines[2])
+    assert re.match(r"  sum       float64\[\]          0  \S*test_gradient_tape.py:", lines[4])
+    assert re.search(r" 32  \S*test_gradient_tape.py:", lines[3])
     assert lines[4].endswith("z = pb.sum(y * y)  # a line of the user")
     tape.gradient(z, x)
     assert repr(GradientTape()) == "<GradientTape recording, 0 watched>"

@@ -444,7 +444,7 @@ def test_a_storm_of_traces_warns_once_and_names_the_argument(monkeypatch):
     monkeypatch.setattr(recompilation, "STORM", 4)
     f = pb.jit(lambda x, p: x * 2.0 + p["w"])
     with pytest.warns(RuntimeWarning, match=r"<lambda> was traced 4 times.*argument\[1\]\['w'\]") as caught:
-        [f(np.ones(()), {"w": np.ones(n)}) for n in range(1, 8)]
+        [f(np.ones(()), {"w": np.ones((2,) * n)}) for n in range(1, 8)]
     assert len(caught) == 1
     assert "Pad it to a few sizes" in str(caught[0].message)
     assert caught[0].filename == __file__

@@ -6,7 +6,7 @@ import itertools
 import linecache
 import re
 from dis import opmap
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ..public_names import read_stub
@@ -29,13 +29,27 @@ _INSTEAD = {
 }  # fmt: skip
 
 
+#: The code of functions that call a user's function on bare arrays, whose derivative is given by a rule.
+_RULED_CALLS: set[CodeType] = set()
+
+
+def mark_ruled_call(function: Any) -> None:
+    """Declare that what the functions it calls read of tracked tensors is lost: a rule stands for their derivative."""
+    _RULED_CALLS.add(function.__code__)
+
+
 def loses_derivative(frame: FrameType) -> bool:
     """Whether a line computes with the number of a tensor, in place of reading it: where a package asks for it, where
-    it is written into an array, where a function of `math` takes it.
+    it is written into an array, where a function of `math` takes it, in the function of a custom op.
     """
     code = frame.f_code
     if is_package_code(code) or is_installed_code(code) or _is_item_assignment(frame):
         return True
+    outer: FrameType | None = frame
+    while outer is not None:
+        if outer.f_code in _RULED_CALLS:
+            return True
+        outer = outer.f_back
     return getattr(_called_function(frame)[1], "__module__", None) in ("math", "cmath")
 
 

@@ -146,6 +146,7 @@ class Jitted(Generic[P, R]):
         self.codes: dict[Any, Runner] = {}
         self.last: Specialization | None = None
         self.traces = 0
+        self.is_storm_told = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # hot path: no tree package and no specs; native code checks the arguments, `closure` what f reads besides
@@ -233,10 +234,12 @@ class Jitted(Generic[P, R]):
         return entry
 
     def _count_trace(self, entry: Specialization, key: ArgumentKind) -> None:
-        """Tell of a trace, and warn where there are too many."""
+        """Tell of a trace, and warn where there are too many. Sizes that share machine code cost little."""
         self.traces += 1
-        _LOG.info("jit: %s is traced for %s: %d times so far", entry.name, ", ".join(map(str, key.specs)), self.traces)
-        if self.traces == STORM:
+        _LOG.debug("jit: %s is traced for %s: %d times so far", entry.name, ", ".join(map(str, key.specs)), self.traces)
+        sharing = sum(form.shares_code for forms in self.entries.values() for form in forms)
+        if self.traces - sharing >= STORM and not self.is_storm_told:
+            self.is_storm_told = True
             warn_of_storm(entry.name, [*self.entries, key])
 
     def _split_arguments(

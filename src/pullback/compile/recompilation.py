@@ -28,7 +28,7 @@ def warn_of_storm(name: str, kinds: Sequence[ArgumentKind]) -> None:
     what, advice = _describe_change(kinds)
     warn_at_user_line(
         f"jit: {name} was traced {STORM} times, each time for other arguments: {what}.\n  {advice}\n"
-        '  logging.getLogger("pullback") tells of each at level INFO.'
+        '  logging.getLogger("pullback") tells of each at level DEBUG.'
     )
 
 

@@ -42,7 +42,7 @@ from .stage.closure import ClosureSnapshot
 from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
-from .target import COMPILER, Compilation, Options, Runner
+from .target import ANOTHER_SIZE, COMPILER, Compilation, Options, Runner
 from .targets import explain_fallback, make_runner
 
 if TYPE_CHECKING:
@@ -236,6 +236,12 @@ class Specialization:
                 self.codes.clear()
             self.codes[whole] = self._make_runner(options)
         return self.codes[whole]
+
+    @property
+    def shares_code(self) -> bool:
+        """Whether it runs machine code that was compiled for another size."""
+        runner = vars(self).get("code")
+        return runner is not None and runner.compilation is not None and runner.compilation.source == ANOTHER_SIZE
 
     def _make_runner(self, options: Options) -> Runner:
         start = time.perf_counter()

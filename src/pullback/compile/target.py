@@ -122,6 +122,8 @@ def _supports(target: Target, op: Op, args: tuple[Spec, ...], out: Spec) -> bool
 
 #: The source of machine code that was not known before.
 COMPILER = "the compiler"
+#: That of code which serves several sizes.
+ANOTHER_SIZE = "another size"
 
 
 class Code(Protocol):

@@ -37,7 +37,7 @@ def save(path: Any, tree: Any, metadata: Mapping[str, str] | None = None) -> Non
     if not isinstance(path, (str, bytes, os.PathLike)):
         swapped = isinstance(tree, (str, os.PathLike))
         advice = "The path comes first: pb.save(path, tree)." if swapped else "Call it as pb.save(path, tree)."
-        raise ArgumentTypeError(f"save: the path is a {type(path).__name__}.\n  {advice}")
+        raise ArgumentTypeError(f"save: a path must be text, bytes or a Path, got a {type(path).__name__}.\n  {advice}")
     writer = TreeWriter()
     try:
         structure = writer.encode(tree, "")

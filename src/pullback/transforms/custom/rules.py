@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
+from ...arrays.conversion_advice import mark_ruled_call
 from ...arrays.node import Node
 from ...arrays.protect import as_immutable, read_only_view
 from ...arrays.scope import outside_transforms
@@ -55,6 +56,8 @@ def make_custom_record(
         # The function sees bare arrays: tensors that it makes belong to no transform around the op.
         with outside_transforms():
             return value(xp, *arrays, **static)
+
+    mark_ruled_call(compute)
 
     def push(tangents: Sequence[Any], out: Any, primals: Sequence[Any], static: dict[str, Any]) -> Any:
         outs = [spec_of(x) for x in (out if type(out) is tuple else (out,))]

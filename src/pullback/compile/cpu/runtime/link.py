@@ -14,7 +14,7 @@ import numpy as np
 
 from ....errors import ArgumentError
 from ... import cache
-from ...target import COMPILER
+from ...target import ANOTHER_SIZE, COMPILER
 from ..linalg.matrix_text import LAPACK_PREFIX
 from ..matmul.gemm import SYMBOLS
 from ..program.operands import TABLE
@@ -119,7 +119,7 @@ def link(text: str, names: list[str], numbers: Sequence[int] = (), effort: Any =
     key = cache.key_of(text, repr(effort or EFFORT), *code_environment())
     source, code = "the disk cache", cache.fetch(key)
     if numbers and key in _SHARED:
-        source, code = "another size", _SHARED[key]
+        source, code = ANOTHER_SIZE, _SHARED[key]
     if code is None:
         source, code = COMPILER, compile_object(text) if effort is None else compile_object(text, effort)
         cache.store(key, code)
