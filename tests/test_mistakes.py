@@ -438,7 +438,14 @@ def test_missing_cupy_names_its_extra():
     assert "pullback doctor" in found
 
 
-@pytest.mark.usefixtures("quick_code")
+@pytest.fixture
+def no_shared_code(monkeypatch):
+    """What other tests compiled for other sizes is not found."""
+    link = pytest.importorskip("pullback.compile.cpu.runtime.link", reason="llvmlite is not installed")
+    monkeypatch.setattr(link, "_SHARED", {})
+
+
+@pytest.mark.usefixtures("quick_code", "no_shared_code")
 def test_a_storm_of_traces_warns_once_and_names_the_argument(monkeypatch):
     monkeypatch.setattr(compiled, "STORM", 4)
     monkeypatch.setattr(recompilation, "STORM", 4)
@@ -460,7 +467,7 @@ STORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("quick_code")
+@pytest.mark.usefixtures("quick_code", "no_shared_code")
 @pytest.mark.parametrize("name", STORMS)
 def test_a_storm_says_what_changes(name, monkeypatch):
     monkeypatch.setattr(compiled, "STORM", 4)
