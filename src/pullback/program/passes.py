@@ -236,7 +236,7 @@ def replace_full_scatters(program: Program) -> Program:
 
 
 def replace_by_taps(program: Program) -> Program:
-    """Replace products with sparse constants, and scatters to known places, by sums over taps."""
+    """Replace scatters to known places by sums over what arrives at each."""
     return _expand_by(program, find_taps)
 
 

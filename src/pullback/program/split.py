@@ -9,10 +9,7 @@ recomputed in the backward pass, if that saves no more bytes than saving them wo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
 
 from ..ops.shape.reshaping import reshape_op
 from .ir import Equation, Program, Symbol
@@ -38,12 +35,7 @@ def split_forward_backward(
     `carries` arguments and results are gone when the backward pass runs (a loop has overwritten them): they are saved
     like any other value.
     """
-    for run in (
-        _own_constants,
-        fold_constants,
-        merge_equal,
-        drop_unused,
-    ):  # these passes keep what a derivative would see
+    for run in (fold_constants, merge_equal, drop_unused):  # these passes keep what a derivative would see
         whole = run(whole)
     xs, bars = whole.inputs[:arguments], whole.inputs[arguments:]
     outs, shares = whole.outputs[:results], whole.outputs[results:]
@@ -63,23 +55,6 @@ def split_forward_backward(
     residuals = tuple(crossing.values())
     backward = Program((*residuals, *bars), (*recomputed, *late), shares)
     return ForwardBackward(forward, backward, tuple(places[id(s)] for s in residuals))
-
-
-def _own_constants(program: Program) -> Program:
-    """Constants that are parts or transposes of others become arrays of their own, which certainly never change."""
-    owned: dict[int, np.ndarray] = {}
-
-    def own(x: Any) -> Any:
-        whole = x.base if isinstance(x, np.ndarray) else None
-        if not isinstance(whole, np.ndarray) or x.flags.writeable or x.size > whole.size:
-            return x
-        if id(x) not in owned:
-            owned[id(x)] = x.copy()
-            owned[id(x)].flags.writeable = False
-        return owned[id(x)]
-
-    equations = tuple(Equation(e.results, e.op, tuple(map(own, e.args)), e.static) for e in program.equations)
-    return replace(program, equations=equations) if owned else program
 
 
 def _split_by_cotangent(equations: Sequence[Equation], bars: Sequence[Symbol]) -> tuple[list[Equation], list[Equation]]:

@@ -1,7 +1,7 @@
-"""Sums over taps: products with a constant matrix of few nonzeros, and scatters to places that are known.
+"""Scatters to places that are known, as sums over taps: what arrives at each place.
 
-Interpolation is such a product, and its transpose another. A tap is a place along an axis, with a weight, for each
-element of the result: the elements of a row are independent, and the sum joins the loop of what uses it.
+Interpolation reads by such places, and its transpose scatters to them. The elements of a row of the sum are
+independent, and it joins the loop of what uses it.
 """
 
 from __future__ import annotations
@@ -11,86 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.spec import spec_of
-from ..ops.elementwise.pointwise import add, multiply, where
-from ..ops.forms import Contract, ScatterAdd
+from ..ops.elementwise.pointwise import add, where
+from ..ops.forms import ScatterAdd
 from ..ops.index.indexing import take
 from ..ops.index.normalize import SLOT
-from .ir import Equation, Symbol
+from .ir import Equation
 
-#: More taps are read element by element more slowly than a matrix product or a scatter runs.
+#: More taps are read element by element more slowly than a scatter runs.
 _MOST_TAPS = 4
-#: A product is replaced where it has so many times as many multiplications.
-_LEAST_GAIN = 8
-#: Of fewer elements any way is quick; a longer constant would take long to inspect.
-_LEAST_SIZE, _LARGEST_MATRIX = 1 << 12, 1 << 20
+#: Of fewer elements any way is quick; more places would take long to inspect.
+_LEAST_SIZE, _MOST_PLACES = 1 << 12, 1 << 20
 
 
 def has_taps(x: Any) -> bool:
-    """Whether an array that no call changes may be taps: places along an axis, or a matrix of few nonzeros."""
-    if not isinstance(x, np.ndarray) or not 1 < x.size <= _LARGEST_MATRIX:
-        return False
-    if x.dtype.kind in "iu":
-        return x.ndim == 1
-    return x.ndim == 2 and x.dtype.kind in "fc" and (_tap_table(x) is not None or _tap_table(x.T) is not None)
+    """Whether an array that no call changes may be places along an axis."""
+    return isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim == 1 and 1 < x.size <= _MOST_PLACES
 
 
 def find_taps(e: Equation) -> Callable[..., Any] | None:
-    """A function that computes an equation as a sum over taps; None where it is no such sum."""
-    if isinstance(e.op.form, Contract):
-        return _taps_of_product(e, e.op.form)
-    return _taps_of_scatter(e) if isinstance(e.op.form, ScatterAdd) else None
-
-
-def _taps_of_product(e: Equation, form: Contract) -> Callable[..., Any] | None:
-    out = e.results[0].spec
-    if len(e.args) != 2 or out.size < _LEAST_SIZE:
+    """A function that computes zeros with slices of a value added at known places along one axis; None where an
+    equation is no such scatter.
+    """
+    if not isinstance(e.op.form, ScatterAdd):
         return None
-    labels, result = form.equation([spec_of(a) for a in e.args], e.static)
-    for at in (0, 1):
-        matrix, x, pair, own = e.args[at], e.args[1 - at], labels[at], labels[1 - at]
-        if not isinstance(x, Symbol) or not isinstance(matrix, np.ndarray) or not 1 < matrix.size <= _LARGEST_MATRIX:
-            continue
-        if matrix.ndim != 2 or not matrix.dtype == x.spec.dtype == out.dtype:
-            continue
-        free, summed = (pair[0], pair[1]) if pair[0] in result else (pair[1], pair[0])
-        # the same axes, with another size along one
-        if summed in result or own.count(summed) != 1 or own.replace(summed, free) != result:
-            continue
-        table = _tap_table(matrix if pair[0] == free else matrix.T)
-        if table is not None:
-            return _weighted_sum(1 - at, own.index(summed), *table)
-    return None
-
-
-def _tap_table(matrix: Any) -> tuple[Any, Any] | None:
-    """For each row the places of its nonzeros, and these, filled up with zeros; None if they are not few."""
-    counts = np.count_nonzero(matrix, axis=1)
-    taps = int(counts.max(initial=0))
-    if not 0 < taps <= _MOST_TAPS or taps * _LEAST_GAIN > matrix.shape[1]:
-        return None
-    # a row with fewer takes its first place again, so that nothing foreign meets a weight of zero
-    places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
-    places = np.where(np.arange(taps) < counts[:, None], places, places[:, :1])
-    weights = np.take_along_axis(matrix, places, axis=1)
-    return places, np.where(np.arange(taps) < np.maximum(counts, 1)[:, None], weights, 0)
-
-
-def _weighted_sum(number: int, axis: int, places: Any, weights: Any) -> Callable[..., Any]:
-    def compute_sum(*args: Any) -> Any:
-        x, total = args[number], None
-        column = (-1,) + (1,) * (spec_of(x).ndim - axis - 1)
-        for k in range(places.shape[1]):
-            weight = np.ascontiguousarray(weights[:, k], spec_of(x).dtype).reshape(column)
-            term = multiply(take(x, places[:, k].copy(), axis=axis), weight)
-            total = term if total is None else add(total, term)
-        return total
-
-    return compute_sum
-
-
-def _taps_of_scatter(e: Equation) -> Callable[..., Any] | None:
-    """Zeros with slices of a value added at known places along one axis, as what arrives at each place."""
     index, indices = e.static["index"], e.args[1:]
     slots = [i for i, entry in enumerate(index) if entry is SLOT]
     plain = all(entry is SLOT or entry == slice(None) for entry in index)

@@ -23,6 +23,7 @@ from ...ops.index import indexing
 from ...ops.index.normalize import namespace_for
 from ...ops.shape import reshaping
 from ...ops.signatures import of_array
+from ...settings import modes
 from ..arguments import as_floats
 from ..geometry import broadcast_to_axes, per_axis
 
@@ -31,6 +32,8 @@ _RANKS = {
     "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3,
 }  # fmt: skip
 Taps = tuple[Any, Any]
+#: As many taps are read one by one in compiled loops.
+_FEW_TAPS = 4
 
 
 def _sample_centers(size: int, out: int, scale: float, align_corners: bool) -> Any:
@@ -174,12 +177,14 @@ def _output_sizes_and_scales(sizes: tuple[int, ...], size: Any, factor: Any) -> 
 
 
 def resample_axis(x: Any, axis: int, places: Any, weights: Any) -> Any:
-    """The sum over taps; along an axis that is not long as one matrix product, which is quicker than it looks."""
+    """The sum over taps; where NumPy runs it, along an axis that is not long as one matrix product, which is quicker
+    than it looks. In a program few taps are part of the loop around them.
+    """
     xp, dtype, size = namespace_for(x), spec_of(x).dtype, shape(x)[axis]
     out, count = places.shape
     if count == 1:
         return indexing.take(x, xp.asarray(places[:, 0]), axis=axis)
-    if size <= 32 * count:
+    if size <= 32 * count and (count > _FEW_TAPS or modes().tracing is None):
         matrix = np.zeros((size, out))
         np.add.at(matrix, (places, np.arange(out)[:, None]), weights)
         return _multiply_along(x, axis, xp.asarray(matrix, dtype))
