@@ -55,7 +55,7 @@ CASES = {
     "no rows": (lambda x, y: (x @ y).T, (0, 4), (4, 5)),
     "twice": (lambda x, y: ((x @ y).T * 2.0).T, (3, 4), (4, 5)),
     "used as it is too": (lambda x, y: ((x @ y).T, x @ y), (3, 4), (4, 5)),
-    "transposed in two places": (lambda x, y: (pb.sin((x @ y).T), (x @ y).T), (3, 4), (4, 5)),
+    "transposed in two places": (lambda x, y: (pb.square((x @ y).T), (x @ y).T), (3, 4), (4, 5)),
 }
 
 
@@ -63,8 +63,6 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_transposed_products(name, dtype):
     f, a, b = CASES[name]
-    if "int" in dtype and "two" in name:
-        pytest.skip("sin")
     x, y = (3 * normal(*a, seed=1)).astype(dtype), (3 * normal(*b, seed=2)).astype(dtype)
     found, wanted = pb.jit(f)(x, y), f(x, y)
     for one, other in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, wanted)), strict=True):
