@@ -10,7 +10,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from ..public_names import read_stub
-from .node import is_installed_code, is_library_code, is_package_code, user_frame
+from .call_site import is_installed_code, is_library_code, is_package_code, user_frame
 
 _STACK = "To join tensors, write np.stack([a, b]) or pb.stack([a, b]) in place of np.array([a, b])."
 _LIKE = (

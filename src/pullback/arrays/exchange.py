@@ -9,9 +9,9 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError, DeviceError, PullbackError
 from .backends import as_array, device_of, is_array, move_array, to_host
+from .call_site import attributed_to_caller
 from .dtypes import as_dtype
 from .namespace import normalize_device
-from .node import attributed_to_caller
 from .protect import as_shared_view
 from .spec import spec_of
 from .tensor import Tensor, tensor, wrap

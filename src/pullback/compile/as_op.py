@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..arrays.node import UNTYPED
+from ..arrays.call_site import UNTYPED
 from ..arrays.spec import Spec, spec_of, zeros
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value

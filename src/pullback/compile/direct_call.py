@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import Node, known_files, user_line
+from ..arrays.call_site import known_files, user_line
+from ..arrays.node import Node
 from ..arrays.protect import as_immutable
 from ..arrays.spec import make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..arrays.backends import is_array
-from ..arrays.node import UNTYPED, is_package_code
+from ..arrays.call_site import UNTYPED, is_package_code
 from ..arrays.spec import spec_of
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..arrays.node import warn_at_user_line
+from ..arrays.call_site import warn_at_user_line
 from ..arrays.spec import Spec
 from ..arrays.trees import leaf_paths
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.node import format_line, user_line
+from ..arrays.call_site import format_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.size import Size, evaluate, has_unknowns
 from ..arrays.spec import Spec, ones, spec_of, zeros

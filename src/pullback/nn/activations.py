@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
 from ..ops import functions
 from ..ops.axes import normalize_axis

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..ops import random
 from ..ops.axes import normalize_axes
 from ..ops.dispatch import ndim, shape

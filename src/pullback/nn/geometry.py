@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..errors import ArgumentError, ShapeError
 from ..ops.axes import as_integer
 from ..ops.dispatch import as_value, ndim, shape

@@ -11,7 +11,7 @@ import math
 import operator
 from typing import Any
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
 from ..ops import random

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import ArgumentError, ShapeError
 from ..ops import functions, random

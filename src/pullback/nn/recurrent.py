@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.spec import make_spec, spec_of, zeros
 from ..arrays.trees import flatten, map_tree
 from ..errors import ArgumentError, ShapeError

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_of
-from ..arrays.node import UNTYPED, as_typed_error
+from ..arrays.call_site import UNTYPED, as_typed_error
 from ..arrays.size import has_unknowns, recorder_of
 from ..arrays.spec import Spec, spec_of
 from ..arrays.value import Value

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import device_context, namespace_on
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.dtypes import as_dtype
 from ..arrays.namespace import normalize_device
-from ..arrays.node import attributed_to_caller
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor, wrap
 from ..errors import ArgumentError, DtypeError, ShapeError

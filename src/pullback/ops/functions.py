@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.namespace import normalize_device
-from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..errors import DeviceError
 from .dispatch import as_value

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.dtypes import NAMES, as_dtype
 from ..arrays.namespace import normalize_device
-from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.namespace import VERSIONS
-from ..arrays.node import attributed_to_caller
 from ..arrays.spec import spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import Value

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.node import Node, PlannedCall, known_files, user_line
+from ..arrays.call_site import known_files, user_line
+from ..arrays.node import Node, PlannedCall
 from ..arrays.protect import as_immutable
 from ..arrays.spec import Spec, make_spec, spec_of
 from ..arrays.tensor import Tensor

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.node import Node, NodeCall, set_call_site
+from ..arrays.call_site import set_call_site
+from ..arrays.node import Node, NodeCall
 from ..arrays.protect import as_immutable, lock_array
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor, wrap

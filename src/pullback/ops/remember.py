@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..arrays.node import UNTYPED
+from ..arrays.call_site import UNTYPED
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
 from ..arrays.value import SymbolicValue

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..arrays.node import format_line, user_line
+from ..arrays.call_site import format_line, user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
 from ..arrays.trees import flatten, leaf_paths, unflatten

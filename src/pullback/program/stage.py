@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ..arrays.node import user_line
+from ..arrays.call_site import user_line
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, spec_of
 from ..ops import basis

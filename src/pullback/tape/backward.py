@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import as_array, namespace_on
-from ..arrays.node import DifferentiatedCall, Hooks, Node, PlannedCall, propagate_call_site, user_line
+from ..arrays.call_site import propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Hooks, Node, PlannedCall
 from ..arrays.spec import Spec, ones, spec_of, zeros
 from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value

@@ -11,16 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..arrays.node import (
-    DifferentiatedCall,
-    Hooks,
-    Node,
-    NodeCall,
-    PlannedCall,
-    depends_on_running_call,
-    propagate_call_site,
-    user_line,
-)
+from ..arrays.call_site import propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Hooks, Node, NodeCall, PlannedCall, depends_on_running_call
 from ..arrays.tensor import Tensor
 from ..errors import ArgumentError
 from ..ops.lazy import lazy_function

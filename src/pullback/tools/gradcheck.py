@@ -11,9 +11,9 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions, check_number
 from ..arrays.backends import as_array, is_array
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.exchange import to_numpy
 from ..arrays.html_text import html_report
-from ..arrays.node import attributed_to_caller
 from ..arrays.spec import is_inexact
 from ..arrays.tensor import Tensor, tensor
 from ..arrays.value import Value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.backends import is_array, to_host
-from ..arrays.node import attributed_to_caller
+from ..arrays.call_site import attributed_to_caller
 from ..arrays.spec import Spec
 from ..arrays.trees import flatten, unflatten
 from ..arrays.value import Value

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays.argument_checks import check_functions
 from ..arrays.backends import is_array
-from ..arrays.node import format_line, user_line
+from ..arrays.call_site import format_line, user_line
 from ..arrays.picklable import Bound
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, ones, spec_of, zeros

@@ -9,7 +9,8 @@ from contextlib import nullcontext
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from ..arrays.argument_checks import check_argnums, check_functions
-from ..arrays.node import DifferentiatedCall, Node, is_package_code, propagate_call_site, user_line
+from ..arrays.call_site import is_package_code, propagate_call_site, user_line
+from ..arrays.node import DifferentiatedCall, Node
 from ..arrays.picklable import Bound, picklable
 from ..arrays.protect import as_immutable
 from ..arrays.scope import Scope, current_scope

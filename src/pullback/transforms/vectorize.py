@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..arrays.argument_checks import check_functions
-from ..arrays.node import format_line, user_line
+from ..arrays.call_site import format_line, user_line
 from ..arrays.picklable import picklable
 from ..arrays.scope import Scope
 from ..arrays.spec import Spec, make_spec, spec_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...arrays.call_site import format_line
 from ...arrays.html_text import html_block, html_table
 from ...arrays.memory_ledger import Block
-from ...arrays.node import format_line
 from ...arrays.text import format_bytes
 
 

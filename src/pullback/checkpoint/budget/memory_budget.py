@@ -17,8 +17,9 @@ import numpy as np
 
 from ...arrays import process_memory
 from ...arrays.backends import is_array
+from ...arrays.call_site import user_line
 from ...arrays.memory_ledger import Ledger
-from ...arrays.node import Node, user_line
+from ...arrays.node import Node
 from ...arrays.text import format_bytes, parse_bytes
 from ...errors import MemoryBudgetError
 from ...instrument import Instrument, OpCall, SavedSlot

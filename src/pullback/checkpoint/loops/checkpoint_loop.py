@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of, zeros
 from ...arrays.tensor import Tensor
 from ...arrays.trees import flatten, unflatten

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...arrays.node import user_line
+from ...arrays.call_site import user_line
 from ...arrays.scope import reopen_scopes
 from ...arrays.trees import flatten
 from ...instrument import Instruments, OpCall

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...arrays.node import format_line
+from ...arrays.call_site import format_line
 from ...arrays.scope import new_level
 from ...arrays.spec import Spec, spec_of
 from ...arrays.tensor import Tensor

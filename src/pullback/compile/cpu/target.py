@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...arrays.node import warn_at_user_line
+from ...arrays.call_site import warn_at_user_line
 from ...arrays.spec import Spec, spec_of
 from ...program.ir import Program
 from ..loop_ir import Host, Kernel, Routine

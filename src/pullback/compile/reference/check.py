@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import format_line
+from ...arrays.call_site import format_line
 from ...arrays.spec import Spec, spec_of
 from ...errors import GraphError, MiscompiledError, PullbackError
 from ...ops.dispatch import compute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...errors import ShapeError
 from ...ops.axes import as_integer
 from ...ops.dispatch import as_value, ndim, shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
 from ...ops.contract.matrix_products import matmul
 from ...ops.dispatch import as_value, ndim, shape

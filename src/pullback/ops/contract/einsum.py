@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ShapeError
 from .. import batching, statics

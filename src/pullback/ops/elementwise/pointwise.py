@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array, special_namespace_of
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import is_inexact
 from ...errors import DtypeError
 from ..dispatch import as_value

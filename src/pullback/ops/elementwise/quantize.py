@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_integer, normalize_axis

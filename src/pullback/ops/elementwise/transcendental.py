@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import is_inexact, make_spec
 from .. import batching, statics
 from ..dispatch import apply, as_value

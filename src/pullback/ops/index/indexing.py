@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import namespace_on
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.size import Size
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...arrays.tensor import Tensor

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import is_array, namespace_on
-from ...arrays.node import format_line, user_line
+from ...arrays.call_site import format_line, user_line
 from ...arrays.size import Size, has_unknowns
 from ...arrays.spec import Spec, spec_of
 from ...arrays.value import Value

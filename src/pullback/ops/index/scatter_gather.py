@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import ones, spec_of, zeros
 from ...errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from .. import statics

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, IndexingError, ShapeError
 from ..axes import as_integer

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.backends import is_array
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import Spec, make_spec
 from ...errors import ArgumentError
 from .. import statics

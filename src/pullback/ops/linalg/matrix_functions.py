@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of, zeros
 from ...errors import ArgumentError, SingularError
 from ..dispatch import apply, shape

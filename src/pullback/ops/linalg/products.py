@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
 from ..axes import normalize_axis
 from ..contract import dot_products, matrix_products

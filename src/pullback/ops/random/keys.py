@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.argument_checks import short_repr
-from ...arrays.node import format_line, user_line
+from ...arrays.call_site import format_line, user_line
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ArgumentTypeError, DtypeError

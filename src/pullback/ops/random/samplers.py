@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.backends import namespace_on
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
-from ...arrays.node import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_shape

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
-from ...arrays.node import attributed_to_caller
 from ...arrays.size import Size
 from ...arrays.spec import Spec, is_inexact, make_spec, spec_of
 from ...arrays.tensor import Tensor

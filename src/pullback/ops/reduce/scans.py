@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.dtypes import as_dtype
-from ...arrays.node import attributed_to_caller
 from ...arrays.spec import Spec, make_spec, ones, spec_of, zeros
 from ...errors import ShapeError
 from .. import statics

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..axes import as_integer

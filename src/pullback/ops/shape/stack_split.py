@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...errors import ArgumentError, ShapeError
 from ..axes import as_integer, as_shape, normalize_axis
 from ..dispatch import as_value, ndim, shape

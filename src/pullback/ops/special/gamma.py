@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...arrays.backends import special_namespace_of
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...errors import ArgumentError, DtypeError
 from ..dispatch import as_value

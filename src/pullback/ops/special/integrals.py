@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...errors import ArgumentError
 from ..dispatch import as_value
 from ..elementwise.pointwise import add, cos, cosh, divide, exp, greater, multiply, negative, subtract, where

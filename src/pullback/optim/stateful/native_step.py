@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ...arrays.backends import is_array
+from ...arrays.call_site import UNTYPED
 from ...arrays.closures import content_of, is_library
-from ...arrays.node import UNTYPED
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...arrays.tensor import Tensor, wrap

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.call_site import is_package_code
 from ...arrays.exchange import to_numpy
-from ...arrays.node import Node, is_package_code
+from ...arrays.node import Node
 from ...arrays.spec import Spec, ones
 from ...ops.dispatch import apply
 from ...ops.op import OUT, Op

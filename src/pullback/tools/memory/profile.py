@@ -15,9 +15,10 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from ...arrays import process_memory
+from ...arrays.call_site import format_line, user_line
 from ...arrays.html_text import escape, html_block, html_table
 from ...arrays.memory_ledger import Block, Ledger
-from ...arrays.node import Node, format_line, user_line
+from ...arrays.node import Node
 from ...arrays.tensor import Tensor
 from ...arrays.text import format_bytes, text_table
 from ...errors import ArgumentError, GraphError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import spec_of
 from ...arrays.tensor import Tensor, alias
 from ...arrays.trees import flatten, leaf_paths, leaves_matching, map_tree, unflatten

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...arrays.argument_checks import check_functions
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.picklable import picklable
 from ...arrays.protect import as_immutable
 from ...arrays.spec import Spec, spec_of

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any, Literal
 
-from ...arrays.node import Node, format_line, set_call_site, user_line
+from ...arrays.call_site import format_line, set_call_site, user_line
+from ...arrays.node import Node
 from ...arrays.scope import current_scope
 from ...arrays.tensor import Tensor, tensor, wrap
 from ...arrays.trees import flatten, unflatten

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec
 
 from ...arrays.argument_checks import check_argnums, check_functions
-from ...arrays.node import attributed_to_caller
+from ...arrays.call_site import attributed_to_caller
 from ...arrays.picklable import picklable
 from ...errors import ArgumentError
 from ..flat_call import FlatCall
