@@ -1,0 +1,72 @@
+"""What the GPU's target renders: the text of a module, and what is to be launched in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..loop_ir import Buffer, Host, Loop, Product
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a function of the module. Its parameters are pointers to `buffers`, each moved by so many elements
+    (`shifts`, in the buffer's dtype).
+    """
+
+    function: str
+    buffers: tuple[Buffer, ...]
+    shifts: tuple[int, ...]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProduct:
+    """A matrix product by the vendor's library; buffers in `shifts` are moved by so many elements."""
+
+    product: Product
+    shifts: dict[Buffer, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Ways to do the same, of which the fastest is found by trying: each is a tuple of launches and library calls."""
+
+    ways: tuple[tuple[Launch | LibraryProduct, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """An op that the array library executes between launches."""
+
+    step: Host
+
+
+@dataclass(frozen=True, slots=True)
+class NestedPlans:
+    """A loop or branch: one plan for each of its programs."""
+
+    loop: Loop
+    plans: tuple[LaunchPlan, ...]
+
+
+Action = Launch | LibraryProduct | Choice | HostCall | NestedPlans
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What is to be done for the steps of a program, in order. Buffers of the kind "scratch" lie behind the arena, each
+    at its offset: `scratch_bytes` in all, free again after the action that uses them.
+    """
+
+    actions: tuple[Action, ...]
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCode:
+    """The module's text, for all programs nested in each other, and the plan of the outermost."""
+
+    text: str
+    plan: LaunchPlan
