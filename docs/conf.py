@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 project = "pullback"
 version = release = pullback.__version__
 copyright = "the pullback authors"
-extensions = ["myst_parser", "reference", "charts", "foreign", "fast_search", "page_checks"]
+extensions = ["myst_parser", "reference", "charts", "foreign", "gallery", "fast_search", "page_checks"]
 exclude_patterns = ["_extensions", "_templates"]
 nitpicky = True
 python_maximum_signature_line_length = 88
