@@ -6,6 +6,7 @@ is mypy's code for it.
 
 import builtins
 import importlib.util
+import json
 import os
 import re
 import runpy
@@ -156,6 +157,10 @@ def test_every_public_name_and_tensor_attribute_has_a_type(listed, found):
 
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
-def test_pyright_accepts_the_programs():
-    run = subprocess.run(["pyright", *map(str, PROGRAMS)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout
+def test_pyright_finds_the_mistakes_and_no_others():
+    mistakes = TYPED / "mistakes.py"
+    command = ["pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, [*PROGRAMS, mistakes])]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    errors = [said for said in json.loads(run.stdout)["generalDiagnostics"] if said["severity"] == "error"]
+    places = {(Path(said["file"]).name, said["range"]["start"]["line"] + 1): said["message"] for said in errors}
+    assert set(places) == {(mistakes.name, number) for number in comments(mistakes)}, places
