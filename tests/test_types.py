@@ -26,13 +26,11 @@ PROGRAMS = sorted(path for path in TYPED.glob("*.py") if path.name not in ("conf
 PARTS = ("", "nn", "optim", "linalg", "fft", "special", "random")
 #: The result is a number or a container that depends on an argument, or what users' functions return.
 UNTYPED = {
-    "pb.apply_along_axis", "pb.choose", "pb.gradient", "pb.histogram", "pb.piecewise", "pb.register_numpy",
-    "pb.result_type", "pb.select", "pb.tri", "pb.nn.alibi_bias", "pb.nn.sinusoidal_positions", "pb.linalg.lu",
-    "pb.linalg.qr", "pb.linalg.svd",
+    "pb.apply_along_axis", "pb.register_numpy", "pb.result_type",
     "x.alias", "x.dtype", "x.interpret", "x.item", "x.tolist", "x.value",
 }  # fmt: skip
-#: What is in these layers mostly is so; draws are tensors only where a parameter is one.
-UNTYPED_MODULES = ("implicit", "transforms", "checkpoint", "saving", "graph", "random", "tools", "arrays", "optim")
+#: What is in these layers mostly is so.
+UNTYPED_MODULES = ("implicit", "transforms", "checkpoint", "saving", "graph", "tools", "arrays", "optim")
 
 pytestmark = [
     pytest.mark.slow,
