@@ -64,7 +64,7 @@ reveal_type(pb.select([x > 1, x > 0], [x, x * 2]))  # Tensor
 reveal_type(pb.select([a > 1, a > 0], [a, a * 2], default=1.0))  # ndarray
 reveal_type(pb.piecewise(x, [x > 0], [pb.sqrt, 0.0]))  # Tensor
 reveal_type(pb.choose(np.array([0, 1]), [x[0], x[1]]))  # Tensor
-reveal_type(pb.choose(np.array([0, 1]), [np.ones(2), np.zeros(2)]))  # ndarray
+reveal_type(pb.choose(np.arange(2), [np.ones(2), np.zeros(2)]))  # ndarray
 reveal_type(pb.histogram(a, bins=3))  # tuple[ndarray, ndarray]
 reveal_type(pb.histogram(a, weights=x)[0])  # Tensor
 reveal_type(pb.tri(3))  # ndarray
