@@ -76,7 +76,7 @@ class _RowWriter:
         rank = len(grid.kernel.extents)
         row = range(rank - grid.kernel.inner, rank)
         self.row = frozenset(axis for axis in row if grid.kernel.extents[axis] != 1)
-        self.phases = 1 + max(x.phase for x in (*grid.lines, *self.stores))
+        self.phases = 1 + max([x.phase for x in grid.lines] + [s.phase for s in self.stores])
         self.kept = self._choose_kept()
         self.fetched: set[int] = set()
 
