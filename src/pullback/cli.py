@@ -30,6 +30,7 @@ from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
 from pullback.tools.certify import DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
+from pullback.tools.gpu_check import check_gpu
 
 
 class Component(NamedTuple):
@@ -100,7 +101,29 @@ def run_doctor(console: Console, _: argparse.Namespace) -> int:
     for part in COMPONENTS:
         table.add_row(part.name, describe_component(part), part.enables)
     console.print(table)
-    return 0
+    return print_gpu_findings(console)
+
+
+def print_gpu_findings(console: Console) -> int:
+    """Where there is a GPU, what runs on it; fails if something does not."""
+    if not count_gpus():
+        console.print("No NVIDIA GPU that CuPy can use: everything runs on the CPU.", highlight=False)
+        return 0
+    table, failed = Table("on the GPU", "found", title="one kernel, one product, one graph"), False
+    for finding in check_gpu():
+        color = "green" if finding.ok else "red"
+        table.add_row(finding.name, f"[{color}]{escape(finding.found)}[/{color}]")
+        failed |= not finding.ok
+    console.print(table)
+    return int(failed)
+
+
+def count_gpus() -> int:
+    """How many GPUs there are; none where CuPy, the driver or the device is missing."""
+    try:
+        return int(import_module("cupy").cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy is not installed, or raises an error of its own without a driver
+        return 0
 
 
 def describe_component(part: Component) -> str:
