@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pages import read_picture
 
-from pullback.cli import count_gpus
+from pullback.tools.gpu_check import count_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -30,7 +30,7 @@ from pullback.errors import ArgumentError, DeviceError, PullbackError
 from pullback.ops import load_all_ops
 from pullback.tools.certify import DTYPES, ROLES, certify_ops, device_roles
 from pullback.tools.compile_stages import STAGES, passes_text, stage_text
-from pullback.tools.gpu_check import check_gpu
+from pullback.tools.gpu_check import check_gpu, count_gpus
 
 
 class Component(NamedTuple):
@@ -116,14 +116,6 @@ def print_gpu_findings(console: Console) -> int:
         failed |= not finding.ok
     console.print(table)
     return int(failed)
-
-
-def count_gpus() -> int:
-    """How many GPUs there are; none where CuPy, the driver or the device is missing."""
-    try:
-        return int(import_module("cupy").cuda.runtime.getDeviceCount())
-    except Exception:  # CuPy is not installed, or raises an error of its own without a driver
-        return 0
 
 
 def describe_component(part: Component) -> str:

@@ -37,6 +37,14 @@ class Finding(NamedTuple):
     ok: bool = True
 
 
+def count_gpus() -> int:
+    """How many GPUs there are; none where CuPy, the driver or the device is missing."""
+    try:
+        return int(import_module("cupy").cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy is not installed, or raises an error of its own without a driver
+        return 0
+
+
 def check_gpu() -> Iterator[Finding]:
     """Findings on the first GPU; one that raises is a finding as well, and the others follow."""
     for name, check in (("versions", describe_versions), *CHECKS.items()):
