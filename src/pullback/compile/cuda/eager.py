@@ -6,13 +6,10 @@ single numbers; the array library runs the program op by op where they are not.
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from ...arrays.backends import namespace_on
 from ...arrays.spec import Spec, spec_of
 from ...ops.forms import Cast
 from ...ops.op import Op
@@ -22,7 +19,7 @@ from ...program.stage import stage
 from ..vocabulary import computation_dtype
 from .preamble import PREAMBLE
 from .runtime.eager_launch import make_launch
-from .target import cuda_target
+from .runtime.link import cuda_target
 from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
@@ -45,9 +42,10 @@ def bind_program(program: Program) -> Function | None:
     if shape is None or not all(_is_elementwise(e) for e in program.equations):
         return None
     specs = [s.spec for s in program.inputs]
-    outs = [spec_of(o) for o in program.outputs]
-    whole = tuple(s.shape == shape for s in specs)
-    launch = make_launch(_render_text(program, whole), _FUNCTION, [(shape, s.dtype) for s in outs], whole)
+    text = _render_text(program, [s.shape == shape for s in specs])
+    results = [(shape, spec_of(o).dtype) for o in program.outputs]
+    device = int(specs[0].device.partition(":")[2])
+    launch = make_launch(text, _FUNCTION, device, math.prod(shape), len(specs), results)
 
     def call(*arrays: Any) -> Any:
         found = launch(arrays)
@@ -64,7 +62,7 @@ def _common_shape(program: Program) -> tuple[int, ...] | None:
     shape = max((s.shape for s in results), key=len)
     outs = {spec_of(o).shape for o in program.outputs}
     others = {s.shape for s in (*results, *(s.spec for s in program.inputs))}
-    return shape if outs == {shape} and others <= {shape, ()} and np.prod(shape) else None
+    return shape if outs == {shape} and others <= {shape, ()} and math.prod(shape) else None
 
 
 def _is_elementwise(e: Equation) -> bool:
@@ -97,8 +95,9 @@ def _render_text(program: Program, whole: Sequence[bool]) -> str:
         given.append(f"{c_type(out.spec.dtype)}* r{i}")
         stores.append(f"r{i}[i] = {known[id(out)].name};")
     body = "\n    ".join([*words.lines, *stores])
+    parameters = ", ".join([*given, "long long n"])
     return (
-        f'{PREAMBLE}\nextern "C" __global__ void __launch_bounds__(256) {_FUNCTION}({", ".join(given)}, long long n) {{\n'
+        f'{PREAMBLE}\nextern "C" __global__ void __launch_bounds__(256) {_FUNCTION}({parameters}) {{\n'
         "  const long long step = (long long)gridDim.x * blockDim.x;\n"
         "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {\n"
         f"    {body}\n  }}\n}}\n"
