@@ -231,3 +231,27 @@ template <class T> static T __ldcs(const T* p) { return *p; }
 template <class T> static void __stcs(T* p, T x) { *p = x; }
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
+
+// Tensor cores: lane 4g + q holds a[g + 8 (e % 2)][q + 4 (e / 2)], b[q + 4 e][g] and c[g + 8 (e / 2)][2 q + e % 2]
+
+static inline unsigned tf32_(float x) {  // to the nearest number of ten bits, ties away from zero
+  const unsigned bits = __float_as_uint(x);
+  return (bits >> 23 & 255) == 255 ? bits : (bits + 0x1000u) & ~0x1fffu;
+}
+static inline void mma_(float* c, const unsigned* a, const unsigned* b) {
+  const int g = fibers[running].lane / 4, q = fibers[running].lane % 4, first = fibers[running].warp * 32;
+  memcpy(exchanged_[running], a, 16);
+  memcpy(exchanged_[running] + 16, b, 8);
+  wait_(1, ~0u);
+  for (int e = 0; e < 4; ++e) {
+    double sum = c[e];
+    for (int k = 0; k < 8; ++k) {
+      float x, y;
+      memcpy(&x, exchanged_[first + g * 4 + k % 4] + 4 * (e / 2 + k / 4 * 2), 4);
+      memcpy(&y, exchanged_[first + (q * 2 + e % 2) * 4 + k % 4] + 16 + 4 * (k / 4), 4);
+      sum += (double)x * y;
+    }
+    c[e] = (float)sum;
+  }
+  wait_(1, ~0u);
+}

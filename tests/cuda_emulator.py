@@ -15,12 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
-from pullback.compile.cuda.launch_plan import Choice, HostCall, Launch, LibraryProduct, NestedPlans
+from pullback.compile.cuda.launch_plan import (
+    Choice,
+    CudaCode,
+    HostCall,
+    Launch,
+    LaunchPlan,
+    LibraryProduct,
+    NestedPlans,
+)
 from pullback.compile.cuda.target import make_cuda_target
 from pullback.compile.reference.interpreter import product_operands
 from pullback.errors import IndexingError
 
-__all__ = ["EMULATED", "EmulatedRunner", "has_compiler", "run_code"]
+__all__ = ["EMULATED", "EmulatedRunner", "has_compiler", "run_actions", "run_code"]
 
 HEADER = Path(__file__).with_name("cuda_emulator.hpp")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
@@ -212,6 +220,12 @@ def run_code(code, steps, arrays, outputs):
     memory = dict(zip((*steps.inputs, *steps.new_outputs), (*arrays, *outputs), strict=True))
     run.plan(code.plan, memory, arena, steps.nested)
     return int(run.status[0])
+
+
+def run_actions(text, actions, memory):
+    """Run actions of a module's text on flat arrays by buffer."""
+    run = _Run(CudaCode(text, LaunchPlan(tuple(actions))))
+    run.plan(LaunchPlan(tuple(actions)), memory, None, 0)
 
 
 class EmulatedRunner:

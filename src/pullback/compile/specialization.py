@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays.backends import device_of, namespace_of
+from ..arrays.backends import device_of, is_device_array, namespace_of
 from ..arrays.html_text import escape, html_folded
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
@@ -188,7 +188,8 @@ class Specialization:
     def is_prepared(self) -> bool:
         """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
         arrays = [c for c in self.captured if type(c) is not Tensor]
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
+        known = all(type(c) is _ndarray or is_device_array(c) for c in arrays)
+        prepared = known and all(as_native_contiguous(c, spec_of(c)) is c for c in arrays)
         return prepared and self.ambient_limit is None and all(s.weak is None for s in self.specs)
 
     @lazy

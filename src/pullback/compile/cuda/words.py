@@ -62,7 +62,8 @@ def number_text(number: Any, dtype: np.dtype[Any]) -> str:
         text = f"{whole}ull" if dtype.kind == "u" else f"{whole}ll" if whole > -(2**63) else f"({whole + 1}ll - 1)"
         return f"({c_type(dtype)}){text}" if whole >= 0 or text[0] == "(" else f"({c_type(dtype)})({text})"
     if np.isfinite(value):
-        text = float(value).hex() + ("f" if dtype.itemsize == 4 else "")
+        # the shortest decimals that are read back as this number
+        text = str(value) + ("f" if dtype.itemsize == 4 else "")
         return f"({text})" if text[0] == "-" else text
     bits = int(value.view(f"u{dtype.itemsize}"))
     return f"__int_as_float(0x{bits:x})" if dtype.itemsize == 4 else f"__longlong_as_double(0x{bits:x}ll)"

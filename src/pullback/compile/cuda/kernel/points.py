@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ..words import c_type
@@ -48,16 +49,21 @@ def write_vector(
     stores: Sequence[Store],
     known: Known,
     folds: Sequence[tuple[str, KernelLine | Store, KernelLine]] = (),
+    held: Mapping[int, tuple[str, bool]] = MappingProxyType({}),
 ) -> list[str]:
     """Statements for `width` points along a group: loads, values, stores, and folds (the name of a total, what folds,
-    and the line that is folded).
+    and the line that is folded). Loads that are `held` have a vector, and maybe were loaded before.
     """
     grid = writer.grid
     head: list[str] = []
     tail: list[str] = []
     loaded: dict[int, str] = {}
     for line in writer.needed_lines(targets, known):
-        if line.kind == "load" and width > 1 and grid.stride(line, group) == 1:
+        if id(line) in held:
+            vector, is_loaded = held[id(line)]
+            loaded[id(line)] = f"{vector}.v[{'u' if width > 1 else 0}]"
+            head += [] if is_loaded else [f"{vector} = {writer.vector_at(line, at, width)};"]
+        elif line.kind == "load" and width > 1 and grid.stride(line, group) == 1:
             name = writer.name("a")
             head.append(f"const Vec<{c_type(line.dtype)}, {width}> {name} = {writer.vector_at(line, at, width)};")
             loaded[id(line)] = f"{name}.v[u]"

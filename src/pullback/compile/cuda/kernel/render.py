@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...loop_ir import Buffer, Kernel, Store
 from .points import render_points
-from .rewrites import cast_folds, separate_windows, unfold_rows
+from .rewrites import cast_folds, separate_windows, sum_after_rows, unfold_rows
+from .rows import render_rows
 from .scatters import render_scatter
 from .sums import render_sums
 from .writer import FunctionLaunch
+
+#: Rows so few and long are divided among blocks, each phase a launch.
+MANY_ROWS = 64
+LONG_ROW = 1 << 15
 
 
 def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
@@ -19,7 +25,7 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
         return []
     kernel = cast_folds(kernel)
     if any(line.kind == "fold" for line in kernel.live_lines()):
-        return [x for part in unfold_rows(kernel) for x in render_kernel(part, alignments)]
+        return _render_rows(kernel, alignments)
     plain = [s for s in kernel.stores if not s.word and not s.args]
     # what is read may be overwritten by plain stores alone, so they come last
     found = [render_scatter(_with_stores(kernel, [s]), alignments) for s in kernel.stores if s.args]
@@ -33,6 +39,18 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
     if plain and not sums:
         found.append(render_points(_with_stores(kernel, plain), alignments))
     return found
+
+
+def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    outer = len(kernel.extents) - kernel.inner
+    count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
+    if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and length >= LONG_ROW):
+        parts = unfold_rows(kernel)
+    elif any(s.word for s in kernel.stores):
+        parts = sum_after_rows(kernel)
+    else:
+        return [render_rows(kernel, alignments)]
+    return [x for part in parts for x in render_kernel(part, alignments)]
 
 
 def _with_stores(kernel: Kernel, stores: Sequence[Store]) -> Kernel:

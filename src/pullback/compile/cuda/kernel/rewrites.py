@@ -28,40 +28,50 @@ def change_lines(kernel: Kernel, change: Callable[[KernelLine], KernelLine]) -> 
 
 
 def cast_folds(kernel: Kernel) -> Kernel:
-    """A kernel whose folding stores take values of their own dtype."""
-    return replace(kernel, stores=[_cast_fold(s) if s.word else s for s in kernel.stores])
+    """A kernel whose folds and folding stores take values of their own dtype."""
+    known = change_lines(kernel, _cast_fold)
+    return replace(
+        known, stores=[replace(s, line=_cast(s.line, s.buffer.dtype)) if s.word else s for s in known.stores]
+    )
 
 
-def _cast_fold(store: Store) -> Store:
-    line, dtype = store.line, store.buffer.dtype
-    return store if line.dtype == dtype else replace(store, line=cast_line(line, dtype))
+def _cast_fold(line: KernelLine) -> KernelLine:
+    return replace(line, args=(_cast(line.args[0], line.dtype),)) if line.kind == "fold" else line
 
 
-def cast_line(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
+def _cast(line: KernelLine, dtype: np.dtype[Any]) -> KernelLine:
+    if line.dtype == dtype:
+        return line
     return KernelLine("cast", dtype, line.axes, phase_after((line,)), (line,), weight=0)
 
 
 def unfold_rows(kernel: Kernel) -> list[Kernel]:
-    """The kernel without rows: each fold is a kernel that leaves its result in memory, where others load it."""
-    rank = len(kernel.extents)
-    outer = rank - kernel.inner
+    """The kernel without rows: the folds of a phase are a kernel that leaves their results in memory, where others load
+    them; what is stored along the row in that phase is stored there.
+    """
+    outer = len(kernel.extents) - kernel.inner
     strides = (*row_major_strides(kernel.extents[:outer]), *[0] * kernel.inner)
-    folded: list[Kernel] = []
+    folded: dict[int, list[Store]] = {}
 
     def change(line: KernelLine) -> KernelLine:
         if line.kind != "fold":
             return replace(line, phase=0) if line.phase else line
-        (value,) = line.args
-        value = value if value.dtype == line.dtype else cast_line(value, line.dtype)
         buffer = Buffer("scratch", math.prod(kernel.extents[:outer]), line.dtype)
-        store = Store(value, buffer, strides, word=line.word, points=math.prod(kernel.extents))
-        folded.append(Kernel(kernel.extents, 0, [value], [store]))
+        store = Store(line.args[0], buffer, strides, word=line.word, points=math.prod(kernel.extents))
+        folded.setdefault(line.phase, []).append(store)
         return load_line(buffer, strides)
 
     rest = replace(change_lines(kernel, change), inner=0)
-    by_row = [s for s in rest.stores if not s.word and not s.args and not any(s.strides[outer:])]
-    others = [s for s in rest.stores if s not in by_row]
-    found = [*folded, *([_drop_row(rest, by_row, outer)] if by_row else [])]
+    by_row: list[Store] = []
+    others: list[Store] = []
+    for before, store in zip(kernel.stores, rest.stores, strict=True):
+        is_plain = not store.word and not store.args
+        if is_plain and not any(store.strides[outer:]):
+            by_row.append(store)
+        else:
+            (folded[before.phase] if is_plain and before.phase in folded else others).append(store)
+    found = [replace(rest, lines=[], stores=stores) for stores in folded.values()]
+    found += [_drop_row(rest, by_row, outer)] if by_row else []
     return [*found, replace(rest, stores=others)] if others else found
 
 
@@ -74,6 +84,20 @@ def _drop_row(kernel: Kernel, stores: Sequence[Store], outer: int) -> Kernel:
 
     rows = change_lines(rows, change)
     return replace(rows, stores=[replace(s, strides=s.strides[:outer]) for s in rows.stores])
+
+
+def sum_after_rows(kernel: Kernel) -> list[Kernel]:
+    """A kernel whose values that are folded over rows go through memory, and the kernels that fold them."""
+    strides = row_major_strides(kernel.extents)
+    plain = [s for s in kernel.stores if not s.word]
+    values: dict[int, Store] = {}
+    sums = []
+    for store in (s for s in kernel.stores if s.word):
+        buffer = Buffer("scratch", math.prod(kernel.extents), store.line.dtype)
+        value = values.setdefault(id(store.line), Store(store.line, buffer, strides))
+        sums.append(replace(store, line=load_line(value.buffer, strides)))
+    rows = replace(kernel, stores=[*plain, *values.values()])
+    return [rows, Kernel(kernel.extents, 0, [s.line for s in sums], sums)]
 
 
 def fix_axes(kernel: Kernel, axes: Sequence[int], point: Sequence[int]) -> Kernel:

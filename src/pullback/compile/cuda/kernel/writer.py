@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,19 @@ Known = dict[int, CudaValue]
 
 @dataclass(frozen=True, slots=True)
 class FunctionLaunch:
-    """A function's text (`NAME` stands for its name), the buffers of its parameters, and its sizes."""
+    """A function's parameters and body, the buffers that its parameters point to, and its sizes."""
 
-    text: str
+    parameters: tuple[str, ...]
+    body: str
     buffers: tuple[Buffer, ...]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+
+    @property
+    def text(self) -> str:
+        """The function; `NAME` stands for its name."""
+        bounds = f"__launch_bounds__({math.prod(self.block)})"
+        return f'extern "C" __global__ void {bounds} NAME({", ".join(self.parameters)}) {{\n  {self.body}\n}}\n'
 
 
 class FunctionWriter:
@@ -166,9 +174,8 @@ class FunctionWriter:
         if self.notes_faults:
             given.append("int* status")
             buffers += (STATUS,)
-        head = f'extern "C" __global__ void __launch_bounds__({block[0] * block[1]}) NAME({", ".join(given)}) {{'
-        text = "\n  ".join([head, f"using I = {self.grid.index_type};", *body]) + "\n}\n"
-        return FunctionLaunch(text, buffers, (*grid, 1), (*block, 1))
+        text = "\n  ".join([f"using I = {self.grid.index_type};", *body])
+        return FunctionLaunch(tuple(given), text, buffers, (*grid, 1), (*block, 1))
 
 
 def accumulator_type(store_or_fold: Store | KernelLine) -> str:

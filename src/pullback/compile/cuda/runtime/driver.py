@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -12,8 +13,11 @@ import numpy as np
 
 from ....errors import PullbackError
 from ..launch_plan import LibraryProduct
+from ..products.library import WORKSPACE_BYTES, LibraryPlan
 from .nvrtc import compile_cubin
 
+#: The file of CUDA's driver.
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 #: What CUDA returns in a thread that has used no device yet.
 _NO_CONTEXT = 201
 #: Other threads may allocate memory meanwhile.
@@ -73,6 +77,9 @@ class Driver(Protocol):
     def flat_array(self, address: int, size: int, dtype: np.dtype[Any]) -> Any:
         """Memory of the device as an array of the array library, which does not own it."""
 
+    def workspace_of(self, stream: int) -> int:
+        """The address of memory that the library's products of one stream work in."""
+
     def time(self, run: Callable[[], None], stream: int) -> float:
         """Microseconds from when the device starts what `run` asks of a stream until it is done."""
 
@@ -93,7 +100,7 @@ class CudaDriver:
 
         self.cupy, self.device = cupy, device
         # calls that only put work in a queue keep the GIL: they are over sooner than it could be taken again
-        self.quick, self.slow = ctypes.PyDLL(_LIBRARY), ctypes.CDLL(_LIBRARY)
+        self.quick, self.slow = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY)
         with cupy.cuda.Device(device):
             cupy.cuda.runtime.free(0)  # makes the device's context
             facts = cupy.cuda.runtime.getDeviceProperties(device)
@@ -108,6 +115,7 @@ class CudaDriver:
             ctypes.c_void_p, *([ctypes.c_uint] * 7), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
         ]  # fmt: skip
         self.workspaces: dict[int, Any] = {}
+        self.capturing = threading.Lock()
 
     def _check(self, status: int) -> None:
         if status:
@@ -156,18 +164,17 @@ class CudaDriver:
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
-        from ..products.library import LibraryPlan
-
         return LibraryPlan(action.product, alignments=alignments).launch
 
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""
         graph, stream = ctypes.c_void_p(), ctypes.c_void_p(self.capture_stream)
-        self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
-        try:
-            issue(self.capture_stream)
-        finally:
-            status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
+        with self.capturing:
+            self._check(self.slow.cuStreamBeginCapture_v2(stream, _RELAXED_CAPTURE))
+            try:
+                issue(self.capture_stream)
+            finally:
+                status = self.slow.cuStreamEndCapture(stream, ctypes.byref(graph))
         self._check(status)
         return graph
 
@@ -220,6 +227,11 @@ class CudaDriver:
         memory = cupy.cuda.UnownedMemory(address, size * dtype.itemsize, None, self.device)
         return cupy.ndarray((size,), dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
+    def workspace_of(self, stream: int) -> int:
+        if stream not in self.workspaces:
+            self.workspaces[stream] = self.cupy.ndarray((WORKSPACE_BYTES,), "uint8")
+        return int(self.workspaces[stream].data.ptr)
+
     def time(self, run: Callable[[], None], stream: int) -> float:
         cuda = self.cupy.cuda
         start, end = cuda.Event(), cuda.Event()
@@ -229,9 +241,6 @@ class CudaDriver:
             end.record(current)
         end.synchronize()
         return 1e3 * float(cuda.get_elapsed_time(start, end))
-
-
-_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 @functools.cache

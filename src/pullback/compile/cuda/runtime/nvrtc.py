@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from ....errors import PullbackError
 from ... import cache
 from ...target import COMPILER
 
-_DISK = "the cache on disk"
+_DISK = "the disk cache"
 
 
 class CudaCompileError(PullbackError, RuntimeError):
     """NVRTC refused the text of a module."""
+
+
+def load_nvrtc() -> Any:
+    """CuPy's own binding: it finds the library wherever CuPy does."""
+    return importlib.import_module("cupy_backends.cuda.libs.nvrtc")
 
 
 def compile_options(architecture: str, fast: bool) -> tuple[str, ...]:
@@ -21,8 +29,7 @@ def compile_options(architecture: str, fast: bool) -> tuple[str, ...]:
 
 def compile_cubin(text: str, architecture: str, fast: bool) -> tuple[bytes, str]:
     """The machine code of a text, and where it came from."""
-    from cupy_backends.cuda.libs import nvrtc
-
+    nvrtc = load_nvrtc()
     options = compile_options(architecture, fast)
     key = cache.key_of("cuda", text, repr(nvrtc.getVersion()), *options)
     known = cache.fetch(key)
