@@ -11,7 +11,7 @@ import cuda_emulator
 import fake_cupy
 import numpy as np
 
-from pullback.compile.cuda.runtime import link, runner
+from pullback.compile.cuda.runtime import eager_launch, link, runner
 from pullback.compile.reference.interpreter import product_operands
 
 __all__ = ["FakeDriver", "installed"]
@@ -63,6 +63,10 @@ class FakeDriver:
         assert all(isinstance(p, int) for p in pointers), pointers
         given, sizes = tuple(pointers), (*grid, *block)
         self.do(stream, lambda: self._run(function, given, sizes))
+
+    def launch_packed(self, function, blocks, threads, places, stream):
+        given = [ctypes.c_uint64.from_address(place).value for place in places]
+        self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
 
     def _run(self, function, pointers, sizes):
         self.log["launches"] += 1
@@ -156,6 +160,7 @@ def installed():
     with (
         fake_cupy.installed() as cupy,
         mock.patch.object(runner, "find_driver", return_value=driver),
+        mock.patch.object(eager_launch, "find_driver", return_value=driver),
         mock.patch.object(link, "why_unavailable", return_value=""),
     ):
         yield cupy, driver

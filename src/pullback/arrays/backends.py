@@ -31,6 +31,12 @@ def is_device_array(x: Any) -> bool:
     return cupy is not None and type(x) is cupy.ndarray
 
 
+def array_class_of_gpus() -> type | None:
+    """The class of arrays on GPUs, if there can be any yet."""
+    cupy = sys.modules.get("cupy")
+    return None if cupy is None else cupy.ndarray  # type: ignore[no-any-return]
+
+
 def is_array(x: Any) -> bool:
     """Whether x is a NumPy or CuPy array."""
     return isinstance(x, np.ndarray) or _is_cupy(x)

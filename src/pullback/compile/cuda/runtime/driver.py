@@ -54,6 +54,9 @@ class Driver(Protocol):
         stream: int,
     ) -> None: ...
 
+    def launch_packed(self, function: Any, blocks: int, threads: int, places: Any, stream: int) -> None:
+        """The same for parameters that lie in memory already: `places` has the address of each."""
+
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
@@ -159,6 +162,13 @@ class CudaDriver:
         if status == _NO_CONTEXT:
             self.use_device()
             status = self.quick.cuLaunchKernel(function, *grid, *block, shared_bytes, stream, places, None)
+        self._check(status)
+
+    def launch_packed(self, function: Any, blocks: int, threads: int, places: Any, stream: int) -> None:
+        status = self.quick.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, None)
+        if status == _NO_CONTEXT:
+            self.use_device()
+            status = self.quick.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, None)
         self._check(status)
 
     def make_product(
