@@ -34,7 +34,7 @@ def is_device_array(x: Any) -> bool:
 def array_class_of_gpus() -> type | None:
     """The class of arrays on GPUs, if there can be any yet."""
     cupy = sys.modules.get("cupy")
-    return None if cupy is None else cupy.ndarray  # type: ignore[no-any-return]
+    return None if cupy is None else cupy.ndarray
 
 
 def is_array(x: Any) -> bool:

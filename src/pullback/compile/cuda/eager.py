@@ -63,7 +63,7 @@ def _common_shape(program: Program) -> tuple[int, ...] | None:
     shape = max((s.shape for s in results), key=len)
     outs = {spec_of(o).shape for o in program.outputs}
     others = {s.shape for s in (*results, *(s.spec for s in program.inputs))}
-    return shape if outs == {shape} and others <= {shape, ()} and math.prod(shape) else None
+    return shape if outs == {shape} and others <= {shape, ()} and 0 not in shape else None
 
 
 def _is_elementwise(e: Equation) -> bool:
