@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def bits(
-    size: Any = (), *, width: int = 32, key: Any = None, device: Any = None
-) -> NDArray[Any]:
+def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None) -> NDArray[Any]:
     """Random words of 32 or 64 bits, as unsigned integers.
 
     >>> import pullback as pb

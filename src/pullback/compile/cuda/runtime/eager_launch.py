@@ -37,7 +37,7 @@ def make_launch(
     blocks = min(-(-size // _THREADS), _MAX_BLOCKS)
     of_thread = _OfThread(inputs + len(results) + 1)
     launch, new = driver.launch_line, cupy.ndarray
-    current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.device.get_device_id
+    current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
 
     def call(arrays: Sequence[Any]) -> list[Any] | None:
         if current_device() != device:
