@@ -28,7 +28,7 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
         return _render_rows(kernel, alignments)
     plain = [s for s in kernel.stores if not s.word and not s.args]
     # what is read may be overwritten by plain stores alone, so they come last
-    found = [render_scatter(_with_stores(kernel, [s]), alignments) for s in kernel.stores if s.args]
+    found = [x for s in kernel.stores if s.args for x in render_scatter(_with_stores(kernel, [s]), alignments)]
     for store in (s for s in kernel.stores if s.word and s.accumulates and not s.args):
         for part in separate_windows(_with_stores(kernel, [store])):
             found += _render_folds(part, part.stores, alignments)
