@@ -212,7 +212,8 @@ def visits_once(kernel: Kernel, strides: tuple[int, ...]) -> bool:
 class Product:
     """out = alpha * left @ right + beta * out, a matrix product for each element of the batch.
 
-    Layouts are (batch, rows, columns); a stride of zero along the batch repeats a matrix. The batch may be cut into
+    Layouts are (*batch, rows, columns), with one axis for the batch or a few, as many as the target takes; a stride of
+    zero along one repeats a matrix. The columns of `out` are contiguous. The first axis of the batch may be cut into
     `blocks` that run at the same time.
     """
 
@@ -222,6 +223,11 @@ class Product:
     alpha: float = 1.0
     beta: float = 0.0
     blocks: int = 1
+
+    @property
+    def count(self) -> int:
+        """The number of matrix products."""
+        return math.prod(self.out.shape[:-2])
 
     def reads(self) -> list[Buffer]:
         return [self.left.buffer, self.right.buffer, *([self.out.buffer] if self.beta else [])]

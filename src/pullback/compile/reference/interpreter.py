@@ -133,9 +133,9 @@ def product_operands(step: Product) -> tuple[Layout, Layout]:
     """The left and right matrices of a product, sized by its result and depth: inside of blocks a layout may be that of
     the whole, of which each block takes the first rows after its offset.
     """
-    batch, rows, columns = step.out.shape
-    depth = step.left.shape[2]
-    return replace(step.left, shape=(batch, rows, depth)), replace(step.right, shape=(batch, depth, columns))
+    *batch, rows, columns = step.out.shape
+    depth = step.left.shape[-1]
+    return replace(step.left, shape=(*batch, rows, depth)), replace(step.right, shape=(*batch, depth, columns))
 
 
 def _run_product(step: Product, regions: Regions) -> None:
