@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import namespace_of
 from ..program.ir import Symbol
 
 
@@ -236,6 +237,15 @@ class Product:
         return [self.out.buffer]
 
 
+def product_operands(step: Product) -> tuple[Layout, Layout]:
+    """The left and right matrices of a product, sized by its result and depth: inside of blocks a layout may be that of
+    the whole, of which each block takes the first rows after its offset.
+    """
+    *batch, rows, columns = step.out.shape
+    depth = step.left.shape[-1]
+    return replace(step.left, shape=(*batch, rows, depth)), replace(step.right, shape=(*batch, depth, columns))
+
+
 @dataclass(eq=False, slots=True)
 class Loop:
     """Nested programs: a body for a number of rounds ("iterate"), a condition and a body ("repeat"), or several of
@@ -302,15 +312,14 @@ class Host:
         """Run the op, on flat arrays of its buffers."""
 
         def as_array(layout: Layout) -> Any:
-            dtype = layout.buffer.dtype
-            if not layout.size:
-                return np.empty(layout.shape, dtype)
-            if layout.is_whole:
+            flat = flat_array(layout.buffer)
+            if layout.is_whole or not layout.size:
                 # a row of a stack has the other rows behind it
-                return flat_array(layout.buffer)[: layout.size].reshape(layout.shape)
+                return flat[: layout.size].reshape(layout.shape)
             # a layout may be any strided part of its buffer
-            strides = tuple(s * dtype.itemsize for s in layout.strides)
-            return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
+            strides = tuple(s * flat.itemsize for s in layout.strides)
+            tricks = namespace_of([flat]).lib.stride_tricks
+            return tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
         found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
         for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):

@@ -1,0 +1,245 @@
+"""Matrix products by cuBLASLt, called through ctypes so that a stream's capture may record them.
+
+The library thinks in columns: of a result that lies by rows, the transposed product is asked for. A matrix must lie by
+rows or by columns with neighbours adjacent (`matrix_order`); products of others are left to tiles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ... import cache
+from ...loop_ir import Layout, Product, product_operands
+
+#: Bytes that an algorithm may work in; one piece of memory serves all products of a stream, one after the other.
+WORKSPACE_BYTES = 32 << 20
+#: How many algorithms are proposed, best first by the library's own estimate.
+_CANDIDATES = 16
+
+_DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+_COMPUTE_FLOAT32, _COMPUTE_FLOAT64, _COMPUTE_TF32 = 68, 70, 77
+_TRANSPOSE_A, _TRANSPOSE_B = 3, 4
+_BATCH_COUNT, _BATCH_STRIDE = 5, 6
+_MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENT_OF_A = 1, 3, 5
+#: Where K is split, parts go through the workspace and are added in a fixed order, in the computation's precision.
+_REDUCE_IN_COMPUTE_TYPE = 2
+
+
+class LibraryError(RuntimeError):
+    """cuBLASLt refused a call."""
+
+
+class _Heuristic(ctypes.Structure):
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOrder:
+    """How a matrix lies in memory: by rows or by columns, and the elements from one to the next."""
+
+    by_rows: bool
+    leading: int
+
+
+def matrix_order(matrix: Layout) -> MatrixOrder | None:
+    """The order of a matrix (batch, rows, columns) if the library can take it: an axis of one element has any stride"""
+    (batch, rows, columns), (step, by_row, by_column) = matrix.shape, matrix.strides
+    if batch > 1 and step < 0:
+        return None
+    if (columns == 1 or by_column == 1) and (rows == 1 or by_row >= columns):
+        return MatrixOrder(True, by_row if rows > 1 else columns)
+    if (rows == 1 or by_row == 1) and (columns == 1 or by_column >= rows):
+        return MatrixOrder(False, by_column if columns > 1 else rows)
+    return None
+
+
+def _order_of(matrix: Layout) -> MatrixOrder:
+    order = matrix_order(matrix)
+    assert order is not None, "the library cannot take these strides"
+    return order
+
+
+def can_take(product: Product) -> bool:
+    """Whether the library can do a product."""
+    matrices = (product.out, *product_operands(product))
+    name = product.out.buffer.dtype.name
+    return (
+        name in _DATA_TYPES
+        and all(m.buffer.dtype.name == name and m.size and matrix_order(m) is not None for m in matrices)
+        and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
+    )
+
+
+@functools.cache
+def _library() -> tuple[Any, ctypes.c_void_p]:
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+    library.cublasLtMatmul.argtypes = [ctypes.c_void_p] * 14 + [ctypes.c_size_t, ctypes.c_void_p]
+    library.cublasLtGetVersion.restype = ctypes.c_size_t
+    handle = ctypes.c_void_p()
+    _check(library.cublasLtCreate(ctypes.byref(handle)))
+    return library, handle
+
+
+def library_path() -> str:
+    """The file that products come from."""
+    return str(_library()[0]._name)
+
+
+def library_version() -> int:
+    return int(_library()[0].cublasLtGetVersion())
+
+
+def _check(status: int) -> None:
+    if status:
+        raise LibraryError(f"cuBLASLt returned status {status}")
+
+
+def _set(setter: Any, target: ctypes.c_void_p, attribute: int, value: Any) -> None:
+    _check(setter(target, attribute, ctypes.byref(value), ctypes.sizeof(value)))
+
+
+class LibraryPlan:
+    """A product prepared for any addresses of its buffers that are aligned to `alignments` bytes (of the result, the
+    left and the right matrix). It does not change once its `algorithm` is chosen, so threads may share it.
+    """
+
+    def __init__(self, product: Product, tf32: bool = False, alignments: Sequence[int] = (16, 16, 16)) -> None:
+        dtype = product.out.buffer.dtype.name
+        self.product = product
+        self.kind = _kind_of(product, tf32, alignments)
+        scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
+        self._alpha, self._beta = scalar(product.alpha), scalar(product.beta)
+        # in columns, out = left right; in rows, what is by columns there is out^T = right^T left^T
+        self._swaps = _order_of(product.out).by_rows
+        left, right = product_operands(product)
+        first, second = (right, left) if self._swaps else (left, right)
+        transposes = [_order_of(m).by_rows != self._swaps for m in (first, second)]
+        self._description = _describe(dtype, tf32, transposes)
+        self._layouts = tuple(_make_layout(m, dtype) for m in (first, second, product.out))
+        of_out, of_left, of_right = alignments
+        sides = (of_right, of_left) if self._swaps else (of_left, of_right)
+        self.candidates = self._propose((*sides, of_out, of_out))
+        self.algorithm = self.candidates[0]
+
+    def _propose(self, alignments: Sequence[int]) -> list[bytes]:
+        """Algorithms, the library's best guess first. All of them return the same bits on every run."""
+        library, handle = _library()
+        preference, count = ctypes.c_void_p(), ctypes.c_int()
+        _check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
+        setter = library.cublasLtMatmulPreferenceSetAttribute
+        _set(setter, preference, _MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+        _set(setter, preference, _REDUCTIONS, ctypes.c_uint32(_REDUCE_IN_COMPUTE_TYPE))
+        for i, alignment in enumerate(alignments):
+            _set(setter, preference, _ALIGNMENT_OF_A + i, ctypes.c_uint32(alignment))
+        found = (_Heuristic * _CANDIDATES)()
+        a, b, d = self._layouts
+        status = library.cublasLtMatmulAlgoGetHeuristic(
+            handle, self._description, a, b, d, d, preference, _CANDIDATES, ctypes.byref(found), ctypes.byref(count)
+        )
+        library.cublasLtMatmulPreferenceDestroy(preference)
+        usable = [bytes(found[i].algorithm) for i in range(count.value) if found[i].state == 0]
+        if status or not usable:
+            raise LibraryError(f"cuBLASLt has no algorithm for {self.kind} (status {status})")
+        return usable
+
+    def launch(self, out: int, left: int, right: int, workspace: int, stream: int) -> None:
+        """Run on a stream: addresses of the matrices' first elements, and of `WORKSPACE_BYTES` that nothing else on
+        other streams uses meanwhile.
+        """
+        library, handle = _library()
+        a, b, d = self._layouts
+        first, second = (right, left) if self._swaps else (left, right)
+        algorithm = (ctypes.c_char * 64).from_buffer_copy(self.algorithm)
+        _check(
+            library.cublasLtMatmul(
+                handle, self._description, ctypes.byref(self._alpha), first, a, second, b, ctypes.byref(self._beta),
+                out, d, out, d, ctypes.byref(algorithm), workspace, WORKSPACE_BYTES, stream,
+            )
+        )  # fmt: skip
+
+    def __del__(self) -> None:
+        library, _ = _library()
+        for layout in getattr(self, "_layouts", ()):
+            library.cublasLtMatrixLayoutDestroy(layout)
+        if hasattr(self, "_description"):
+            library.cublasLtMatmulDescDestroy(self._description)
+
+
+def _describe(dtype: str, tf32: bool, transposes: Sequence[bool]) -> ctypes.c_void_p:
+    library, _ = _library()
+    compute = _COMPUTE_FLOAT64 if dtype == "float64" else _COMPUTE_FLOAT32
+    if tf32 and dtype == "float32":
+        compute = _COMPUTE_TF32
+    scale = _DATA_TYPES["float64" if dtype == "float64" else "float32"]
+    description = ctypes.c_void_p()
+    _check(library.cublasLtMatmulDescCreate(ctypes.byref(description), compute, scale))
+    for attribute, transpose in zip((_TRANSPOSE_A, _TRANSPOSE_B), transposes, strict=True):
+        _set(library.cublasLtMatmulDescSetAttribute, description, attribute, ctypes.c_int32(transpose))
+    return description
+
+
+def _make_layout(matrix: Layout, dtype: str) -> ctypes.c_void_p:
+    """A matrix as the library sees it: what lies by rows is a transposed matrix by columns."""
+    library, _ = _library()
+    order = _order_of(matrix)
+    batch, rows, columns = matrix.shape
+    sizes = (columns, rows) if order.by_rows else (rows, columns)
+    layout = ctypes.c_void_p()
+    _check(
+        library.cublasLtMatrixLayoutCreate(
+            ctypes.byref(layout), _DATA_TYPES[dtype], *map(ctypes.c_uint64, sizes), ctypes.c_int64(order.leading)
+        )
+    )
+    if batch > 1:
+        setter = library.cublasLtMatrixLayoutSetAttribute
+        _set(setter, layout, _BATCH_COUNT, ctypes.c_int32(batch))
+        _set(setter, layout, _BATCH_STRIDE, ctypes.c_int64(matrix.strides[0]))
+    return layout
+
+
+def alignment_of(address: int, itemsize: int) -> int:
+    """What a plan may assume of an address: few classes, so that plans are shared."""
+    return next((n for n in (256, 16) if address % n == 0), itemsize)
+
+
+def _kind_of(product: Product, tf32: bool, alignments: Sequence[int]) -> str:
+    """All that the speed of an algorithm depends on."""
+    matrices = [(m.shape, m.strides) for m in (product.out, *product_operands(product))]
+    scaled = product.alpha != 1, product.beta != 0
+    return json.dumps([product.out.buffer.dtype.name, tf32, matrices, scaled, list(alignments)])
+
+
+def choose_algorithm(plan: LibraryPlan, machine: str, time: Callable[[], float]) -> None:
+    """Give a plan the fastest of its algorithms: as remembered on disk for this `machine` and version of the library,
+    or by trying: `time` runs the plan in scratch memory and returns microseconds.
+    """
+    key = cache.key_of("cuBLASLt", machine, str(library_version()), plan.kind)
+    known = cache.fetch(key)
+    if known in plan.candidates:  # only what the library proposes itself is run
+        plan.algorithm = known
+        return
+    best = float("inf")
+    fastest = plan.candidates[0]
+    for algorithm in plan.candidates:
+        plan.algorithm = algorithm
+        try:
+            took = time()
+        except LibraryError:
+            continue
+        if took < best:
+            best, fastest = took, algorithm
+    plan.algorithm = fastest
+    cache.store(key, fastest)
