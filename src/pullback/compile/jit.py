@@ -19,7 +19,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..public_names import explain_missing_attributes
 from ..settings import modes
 from .recompilation import STORM, ArgumentKind, warn_of_storm
-from .specialization import Specialization, ambient_memory_limit
+from .specialization import Specialization, ambient_memory_limit, matmul_precision_on
 from .stage.argument_errors import as_argument, describe_unhashable
 from .stage.arguments import flatten_into, plan_arguments, static_key
 from .stage.captures import native_spec
@@ -212,12 +212,14 @@ class Jitted(Generic[P, R]):
         self, args: Any, kwargs: Any, static: Any, structure: Any, values: Sequence[Any], donated: tuple[int, ...]
     ) -> Specialization:  # fmt: skip
         """The compiled form for arguments of a kind and the current closure of f: a cached one if nothing changed."""
+        specs = tuple(map(native_spec, values))
         key = ArgumentKind(
             static_key(static),
             structure,
             dict_key_order((args, kwargs)),
-            tuple(map(native_spec, values)),
+            specs,
             ambient_memory_limit(),
+            matmul_precision_on(specs),
         )
         known = self.entries.get(key, [])
         entry = next((e for e in known if e.is_current()), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...loop_ir import Product
-from .library import can_take
+from .library import CANDIDATES, can_take
 from .tile import PlainShape, TensorShape, TileShape
 
 #: Up to so many multiplications a tile of our own wins in any case: a library's call costs more than the arithmetic.
@@ -52,16 +52,20 @@ def tile_shapes(product: Product) -> list[TileShape]:
     if not uses_tensor_cores(product):
         return [first]
     _, rows, columns = product.out.shape
-    staged = [s for s in _STAGED if s.rows < 2 * rows and s.columns < 2 * columns]
-    return [first, *staged] if staged else [first]
+    return [first, *(s for s in _STAGED if s.rows < 2 * rows and s.columns < 2 * columns)]
 
 
-def tries_library(product: Product) -> bool:
-    return can_take(product) and count_multiplications(product) > SMALL_PRODUCT
+def offered_shapes(product: Product) -> list[TileShape]:
+    """The shapes of tiles that a program has code for: it takes longer to compile one than to try many."""
+    count = count_multiplications(product)
+    if not can_take(product) or count <= SMALL_PRODUCT:
+        return [choose_shape(product)]
+    return [] if count > LARGE_PRODUCT else tile_shapes(product)[1:2] or [choose_shape(product)]
 
 
-def tries_tiles(product: Product) -> bool:
-    return not can_take(product) or count_multiplications(product) <= LARGE_PRODUCT
+def offered_algorithms(product: Product) -> list[int]:
+    """The numbers of the library's algorithms that are tried."""
+    return list(range(CANDIDATES)) if can_take(product) and count_multiplications(product) > SMALL_PRODUCT else []
 
 
 def _count_blocks(product: Product, rows: int, columns: int) -> int:
