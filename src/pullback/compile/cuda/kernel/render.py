@@ -46,10 +46,11 @@ def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Funct
     count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
     if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and length >= LONG_ROW):
         parts = unfold_rows(kernel)
-    elif any(s.word for s in kernel.stores):
-        parts = sum_after_rows(kernel)
     else:
-        return [render_rows(kernel, alignments)]
+        found = render_rows(kernel, alignments)
+        if found is not None:
+            return found
+        parts = sum_after_rows(kernel)
     return [x for part in parts for x in render_kernel(part, alignments)]
 
 
