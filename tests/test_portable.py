@@ -118,6 +118,6 @@ def test_extras_bring_what_is_imported():
         *(line for name in extras if name not in ("all", "dev") for line in extras[name]),
     ]
     for line in users:
-        package = line.partition(">")[0].strip()
+        package = line.partition(">")[0].partition("[")[0].strip()
         module = modules.get(package, package)
         assert any(word in source for word in (f"import {module}", f"from {module}", f'"{module}')), line

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import namespace_of
 from ..program.ir import Symbol
 
 
@@ -305,15 +306,14 @@ class Host:
         """Run the op, on flat arrays of its buffers."""
 
         def as_array(layout: Layout) -> Any:
-            dtype = layout.buffer.dtype
-            if not layout.size:
-                return np.empty(layout.shape, dtype)
-            if layout.is_whole:
+            flat = flat_array(layout.buffer)
+            if layout.is_whole or not layout.size:
                 # a row of a stack has the other rows behind it
-                return flat_array(layout.buffer)[: layout.size].reshape(layout.shape)
+                return flat[: layout.size].reshape(layout.shape)
             # a layout may be any strided part of its buffer
-            strides = tuple(s * dtype.itemsize for s in layout.strides)
-            return np.lib.stride_tricks.as_strided(flat_array(layout.buffer)[layout.offset :], layout.shape, strides)
+            strides = tuple(s * flat.itemsize for s in layout.strides)
+            tricks = namespace_of([flat]).lib.stride_tricks
+            return tricks.as_strided(flat[layout.offset :], layout.shape, strides)
 
         found = self.call(*(as_array(a) if isinstance(a, Layout) else a for a in self.args))
         for value, layout in zip(found if type(found) is tuple else (found,), self.outs, strict=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.backends import device_of, is_device_array, namespace_of
 from ..arrays.html_text import escape, html_folded
 from ..arrays.spec import Spec, spec_of
 from ..arrays.tensor import Tensor
@@ -187,7 +188,8 @@ class Specialization:
     def is_prepared(self) -> bool:
         """Whether native code takes the inputs as they are: captured arrays, and arguments that fit."""
         arrays = [c for c in self.captured if type(c) is not Tensor]
-        prepared = all(type(c) is _ndarray and as_native_contiguous(c, spec_of(c)) is c for c in arrays)
+        known = all(type(c) is _ndarray or is_device_array(c) for c in arrays)
+        prepared = known and all(as_native_contiguous(c, spec_of(c)) is c for c in arrays)
         return prepared and self.ambient_limit is None and all(s.weak is None for s in self.specs)
 
     @lazy
@@ -296,9 +298,10 @@ class Specialization:
         arrays = [as_native_contiguous(v, s) for v, s in zip(values, self.specs, strict=True)]
         taken: set[int] = set()
         for number in self.donated.values():
-            shared = any(np.may_share_memory(arrays[number], a) for i, a in enumerate(arrays) if i != number)
-            if keep or shared or id(arrays[number]) in taken or not arrays[number].flags.writeable:
-                arrays[number] = arrays[number].copy()
+            array = arrays[number]
+            shared = any(_may_share_memory(array, a) for i, a in enumerate(arrays) if i != number)
+            if keep or shared or id(array) in taken or not getattr(array.flags, "writeable", True):
+                arrays[number] = array.copy()
             taken.add(id(arrays[number]))
         call = ProgramCall(f"jit {self.name}", arrays, lambda: self.code.workspace)
         return installed().run_program(call, functools.partial(self._run_code, arrays))
@@ -368,6 +371,11 @@ def ambient_memory_limit() -> int | None:
 
 def function_name(f: Any) -> str:
     return getattr(f, "__name__", type(f).__name__)
+
+
+def _may_share_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays may overlap; on different devices they do not."""
+    return device_of(a) == device_of(b) and bool(namespace_of([a]).may_share_memory(a, b))
 
 
 def _call_never(leaves: Sequence[Any]) -> None:

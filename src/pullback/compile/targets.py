@@ -7,6 +7,7 @@ from typing import Any
 
 from ..arrays.spec import Spec
 from ..errors import MemoryBudgetError
+from ..ops.lazy import lazy_function
 from ..program.ir import Program
 from .cpu.runtime.link import has_llvm
 from .cpu.target import DTYPES, find_cpu_target
@@ -16,7 +17,10 @@ from .reference.checked_runner import CheckedRunner
 from .target import Options, Runner, Target
 
 #: By the kind of device: the target of a program whose arguments are there; None if it cannot take this program.
-TARGETS: dict[str, Callable[[Program], Target | None]] = {"cpu": find_cpu_target}
+TARGETS: dict[str, Callable[[Program], Target | None]] = {
+    "cpu": find_cpu_target,
+    "cuda": lazy_function("cuda.runtime.link", "find_cuda_target", "compile"),
+}
 
 #: By the kind of device, the dtypes of arrays that native code takes.
 NATIVE_DTYPES: dict[str, Collection[str]] = {"cpu": DTYPES}
@@ -29,6 +33,8 @@ def takes_arrays_of(spec: Spec) -> bool:
 
 def find_target(program: Program) -> Target | None:
     kinds = {s.spec.device.partition(":")[0] for s in program.inputs} or {"cpu"}
+    if len(kinds) > 1:  # single numbers go where the arrays are
+        kinds -= {"cpu"} - {s.spec.device for s in program.inputs if s.spec.shape}
     find = TARGETS.get(kinds.pop())
     return None if kinds or find is None else find(program)  # arrays of two devices are left to ops, which raise
 

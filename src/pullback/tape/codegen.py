@@ -32,6 +32,7 @@ import numpy as np
 
 from ..arrays.node import PlannedCall
 from ..arrays.spec import PLAIN_KINDS, Spec, make_spec, spec_of
+from ..ops.lazy import lazy_function
 from ..ops.op import OUT, PullRule
 from ..ops.plans import bind_function
 from ..ops.reduce.reductions import fit_to_spec
@@ -41,6 +42,8 @@ from .cotangent_masks import fit_share
 
 BackwardStep = Callable[[tuple[Any, ...], tuple[Any, ...], Any, Any], None]
 Accumulate = Callable[[Any, Any], Any]
+#: A program of elementwise ops as one kernel of a GPU: a function of arrays; None if it cannot be one.
+_bind_program = lazy_function("cuda.eager", "bind_program", "compile")
 #: Families of ops whose rules depend on specs and static parameters alone, and not on the values.
 _RENDERED = frozenset(("elementwise", "linear", "contraction"))
 
@@ -56,8 +59,25 @@ def planned_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep:
     """The same for a planned call, whose specs and static parameters are known."""
     rendered = None
     if call.rule.op.family in _RENDERED and all(s.weak is None for s in call.specs):
-        rendered = _render_step(call, accumulate)
+        render = _render_step if call.out.device == "cpu" else _kernel_step
+        rendered = render(call, accumulate)
     return rendered or _interpreted_step(call, accumulate)
+
+
+def _kernel_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+    """On a GPU a rule is one kernel, if all its ops are elementwise."""
+    program, fed = _stage_shares(call)
+    kernel = _bind_program(program)
+    if kernel is None:
+        return None
+
+    def step(kept: tuple[Any, ...], parents: tuple[Any, ...], bar: Any, waiting: Any) -> None:
+        for i, share in zip(fed, kernel(bar, *kept), strict=True):
+            parent = parents[i]
+            held = parent.bar
+            parent.bar = share if held is waiting else accumulate(held, share)
+
+    return step
 
 
 def _interpreted_step(call: PlannedCall, accumulate: Accumulate, fits: bool = False) -> BackwardStep:
@@ -93,7 +113,8 @@ def _unpack_kept(rule: PullRule, kept: Sequence[Any], specs: Sequence[Any]) -> t
     return out, args
 
 
-def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+def _stage_shares(call: PlannedCall) -> tuple[Program, list[int]]:
+    """The rule as a program of the cotangent and the saved values, and which parents its results are for."""
     rule, specs = call.rule, call.specs
     fed: list[int] = []
 
@@ -104,6 +125,12 @@ def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | No
         return tuple(_fit_to_argument(shares[n], specs[rule.needs[n]]) for n in fed)
 
     program = stage(compute_shares, call.out, *(call.out if k == OUT else specs[k] for k in rule.keeps))
+    return program, fed
+
+
+def _render_step(call: PlannedCall, accumulate: Accumulate) -> BackwardStep | None:
+    rule = call.rule
+    program, fed = _stage_shares(call)
     if not all(map(_can_render, program.equations)) or not all(isinstance(o, Symbol) for o in program.outputs):
         return None
     names = {
