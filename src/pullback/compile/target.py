@@ -69,6 +69,8 @@ class Limits:
     max_batch_product_ns: float
     #: A program that takes longer lets other Python threads run meanwhile.
     gil_release_ns: float
+    #: The axes, each with its own stride, that the batch of a product may have.
+    max_batch_axes: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
