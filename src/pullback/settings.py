@@ -258,6 +258,8 @@ class native:
 
 
 _matmul_precision = "float32"
+#: Called when the precision changes: what was compiled for the other one is not the next call's.
+precision_listeners: list[Callable[[], None]] = []
 
 
 def get_matmul_precision() -> str:
@@ -286,3 +288,5 @@ def set_matmul_precision(precision: str) -> None:
     if precision not in ("float32", "tf32"):
         raise ArgumentError(f'set_matmul_precision: the precision is "float32" or "tf32", got {precision!r}.')
     _matmul_precision = precision
+    for listener in precision_listeners:
+        listener()

@@ -16,6 +16,7 @@ from .launch_plan import Action, Choice, CudaCode, HostCall, Launch, LaunchPlan,
 from .preamble import PREAMBLE
 from .products.choose import offered_algorithms, offered_shapes
 from .products.join import Unit, split_stages
+from .products.library import split_batch
 from .products.tile import INSTRUCTIONS, render_tile, store_product, tiles_text
 from .side_by_side import merge_launches
 
@@ -102,7 +103,8 @@ class _Module:
         ways: list[list[FunctionLaunch | LibraryProduct]]
         ways = [[render_tile(product, tail, shape, digits)] for shape in offered_shapes(product)]
         for number in offered_algorithms(product):
-            ways += [[LibraryProduct(product, dict(shifts), self.tf32, number), *after]]
+            calls = [LibraryProduct(part, dict(shifts), self.tf32, number) for part in split_batch(product)]
+            ways.append([*calls, *after])
         return ways
 
     def _loop(self, step: Loop, alignments: Mapping[Buffer, int]) -> NestedPlans:

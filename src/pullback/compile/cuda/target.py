@@ -38,6 +38,7 @@ LIMITS = Limits(
     product_part_multiple=1,
     max_batch_product_ns=math.inf,
     gil_release_ns=math.inf,
+    max_batch_axes=4,
 )
 
 

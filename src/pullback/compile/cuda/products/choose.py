@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ...loop_ir import Product
 from .library import CANDIDATES, can_take
 from .tile import PlainShape, TensorShape, TileShape
@@ -23,7 +21,7 @@ _STAGED = (
 
 
 def count_multiplications(product: Product) -> int:
-    return product.out.size * product.left.shape[2]
+    return product.out.size * product.left.shape[-1]
 
 
 def uses_tensor_cores(product: Product) -> bool:
@@ -34,9 +32,9 @@ def choose_shape(product: Product) -> TileShape:
     """The shape for a small product, by rule. K is shared by as many warps as keep the machine busy, each with some
     steps to do; fragments beside each other read less, as long as there are blocks for all multiprocessors.
     """
-    (batch, rows, columns), depth = product.out.shape, product.left.shape[2]
+    columns, depth = product.out.shape[-1], product.left.shape[-1]
     if not uses_tensor_cores(product):
-        return PlainShape(1, 1) if batch * rows * columns <= 256 * 2 * _MULTIPROCESSORS else PlainShape(4, 4)
+        return PlainShape(1, 1) if product.out.size <= 256 * 2 * _MULTIPROCESSORS else PlainShape(4, 4)
     wide = 1
     while wide < 4 and 8 * wide < columns and _count_blocks(product, 16, 16 * wide) >= 2 * _MULTIPROCESSORS:
         wide *= 2
@@ -51,7 +49,7 @@ def tile_shapes(product: Product) -> list[TileShape]:
     first = choose_shape(product)
     if not uses_tensor_cores(product):
         return [first]
-    _, rows, columns = product.out.shape
+    rows, columns = product.out.shape[-2:]
     return [first, *(s for s in _STAGED if s.rows < 2 * rows and s.columns < 2 * columns)]
 
 
@@ -69,5 +67,5 @@ def offered_algorithms(product: Product) -> list[int]:
 
 
 def _count_blocks(product: Product, rows: int, columns: int) -> int:
-    batch, m, n = product.out.shape
-    return math.prod((batch, -(-m // rows), -(-n // columns)))
+    m, n = product.out.shape[-2:]
+    return product.count * -(-m // rows) * -(-n // columns)

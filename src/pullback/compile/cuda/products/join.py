@@ -98,7 +98,7 @@ def find_tail(product: Product, kernel: Step, unread: bool) -> Tail | None:
     changed = change_lines(kernel, lambda line: value if line is load else line)
     if not unread:
         changed.stores.append(Store(value, out.buffer, load.strides, load.offset))
-    return Tail(Kernel(kernel.extents, 0, changed.lines, changed.stores), source)
+    return Tail(Kernel(kernel.extents, 0, changed.lines, changed.stores), source, out.strides)
 
 
 def _join_tails(steps: list[Step]) -> list[list[Step]]:

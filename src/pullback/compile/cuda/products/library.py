@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Layout, Product, product_operands
@@ -20,6 +22,8 @@ WORKSPACE_BYTES = 32 << 20
 #: How many algorithms the library proposes.
 CANDIDATES = 8
 _ALGORITHM_BYTES = 64
+#: A batch of several axes is done by at most so many calls.
+_MAX_CALLS = 32
 
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 _COMPUTE_FLOAT32, _COMPUTE_FLOAT64, _COMPUTE_TF32 = 68, 70, 77
@@ -53,7 +57,9 @@ class MatrixOrder:
 
 
 def matrix_order(matrix: Layout) -> MatrixOrder | None:
-    """The order of a matrix (batch, rows, columns) if the library can take it: an axis of one element has any stride"""
+    """The order of a matrix (batch, rows, columns) if the library can take it; an axis of one element may have any
+    stride.
+    """
     (batch, rows, columns), (step, by_row, by_column) = matrix.shape, matrix.strides
     if batch > 1 and step < 0:
         return None
@@ -70,15 +76,44 @@ def _order_of(matrix: Layout) -> MatrixOrder:
     return order
 
 
-def can_take(product: Product) -> bool:
-    """Whether the library can do a product."""
-    matrices = (product.out, *product_operands(product))
+def split_batch(product: Product) -> list[Product]:
+    """Products that the library can do, one after the other: of several axes of the batch it takes the longest. None
+    if it cannot, or it would take too many calls.
+    """
+    batch = product.out.shape[:-2]
+    longest = max(range(len(batch)), key=lambda axis: batch[axis])
+    others = [axis for axis in range(len(batch)) if axis != longest]
+    if math.prod(batch[axis] for axis in others) > _MAX_CALLS:
+        return []
+    kept = [longest, len(batch), len(batch) + 1]
+    found = []
+    for point in itertools.product(*(range(batch[axis]) for axis in others)):
+        out, left, right = (
+            Layout(
+                x.buffer,
+                tuple(x.shape[i] for i in kept),
+                tuple(x.strides[i] for i in kept),
+                x.offset + sum(x.strides[axis] * i for axis, i in zip(others, point, strict=True)),
+            )
+            for x in (product.out, *product_operands(product))
+        )
+        found.append(replace(product, out=out, left=left, right=right))
+    return found if all(map(_can_take, found)) else []
+
+
+def _can_take(product: Product) -> bool:
+    matrices = (product.out, product.left, product.right)
     name = product.out.buffer.dtype.name
     return (
         name in _DATA_TYPES
         and all(m.buffer.dtype.name == name and m.size and matrix_order(m) is not None for m in matrices)
         and (product.out.shape[0] == 1 or product.out.strides[0] > 0)
     )
+
+
+def can_take(product: Product) -> bool:
+    """Whether the library can do a product."""
+    return bool(split_batch(product))
 
 
 @functools.cache
