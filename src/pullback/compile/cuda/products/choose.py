@@ -40,7 +40,7 @@ def choose_shape(product: Product) -> TileShape:
         wide *= 2
     steps = max(1, -(-depth // 8))
     room = max(1, _MULTIPROCESSORS * _BUSY_WARPS // _count_blocks(product, 16, 8 * wide))
-    warps = min(16, room, -(-steps // 4))
+    warps = min(16, room, -(-steps // 2))
     return TensorShape(1, wide, (1, 1, -(-steps // -(-steps // warps))))
 
 
