@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays.spec import Spec
 from ..ops.op import Op
 from ..program.ir import Program
-from .loop_ir import Host, Kernel, Product, Routine, Steps
+from .loop_ir import Host, Kernel, Product, Routine, Step, Steps
 from .vocabulary import VOCABULARY, computation_dtype, words_of
 
 
@@ -98,6 +98,8 @@ class Target:
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
     can_divide_batches: Callable[[], bool] = lambda: False
+    #: Steps with those that it can do at once in groups (`Blocks` that run once), before memory is planned.
+    group: Callable[[Sequence[Step]], list[Step]] = list
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 

@@ -183,7 +183,7 @@ class CudaDriver:
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
-        return LibraryPlan(action.product, alignments=alignments).launch
+        return LibraryPlan(action.product, action.tf32, alignments, action.algorithm).launch
 
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""
