@@ -31,28 +31,36 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
     """An elementwise op as a function of arrays that launches one kernel; None if it has none for these specs."""
     if op.kernel is None or static or any(s.weak is not None for s in specs):
         return None
-    bound = bind_program(stage(lambda *args: apply(op, *args), *specs))
-    return None if bound is None else lambda *arrays: bound(*arrays)[0]
+    program = stage(lambda *args: apply(op, *args), *specs)
+    launch = _find_launch(program)
+    if launch is None:
+        return None
+
+    def compute(*arrays: Any) -> Any:
+        return (launch(arrays) or run(program, arrays))[0]
+
+    return compute
 
 
 def bind_program(program: Program) -> Function | None:
-    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results; None if
-    it is more than that.
+    """A program of elementwise ops as a function of arrays that launches one kernel and returns its results, the first
+    in memory that may be given as `out`; None if it is more than that.
     """
+    launch = _find_launch(program)
+    if launch is None:
+        return None
+    return lambda arrays, out=None: launch(arrays, out) or run(program, arrays)
+
+
+def _find_launch(program: Program) -> Function | None:
     shape = _common_shape(program)
-    if shape is None or link.why_unavailable() or not all(_is_elementwise(e) for e in program.equations):
+    if shape is None or link.why_unavailable() or not all(map(_is_elementwise, program.equations)):
         return None
     specs = [s.spec for s in program.inputs]
     text = _render_text(program, [s.shape == shape for s in specs])
     results = [(shape, spec_of(o).dtype) for o in program.outputs]
     device = int(specs[0].device.partition(":")[2])
-    launch = make_launch(text, _FUNCTION, device, math.prod(shape), len(specs), results)
-
-    def call(*arrays: Any) -> Any:
-        found = launch(arrays)
-        return run(program, arrays) if found is None else found
-
-    return call
+    return make_launch(text, _FUNCTION, device, math.prod(shape), len(specs), results)
 
 
 def _common_shape(program: Program) -> tuple[int, ...] | None:
