@@ -73,13 +73,27 @@ _sum = linear(
 )
 
 
+def _refuse_out(out: Any, what: str) -> None:
+    """`out` is there for callers that pass NumPy's parameters in order, as `cupy.sum(x)` does."""
+    if out is not None:
+        raise ArgumentError(f"{what}: out= would overwrite a value, and values never change.\n  Use the result.")
+
+
 _sum_outcomes = Outcomes()
 
 
 @of_array
 @_sum_outcomes.of
 def sum(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
 ) -> Any:
     """The sum over some axes, or over all; of the elements where `where` holds, and with `initial` added.
 
@@ -87,15 +101,16 @@ def sum(
     >>> pb.sum(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     array([4., 6.])
     """
-    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _sum_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "sum")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 0)
-    out = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.add(out, initial)
+    found = cast_if_asked(apply(_sum, x, axis=normalize_axes(axis, ndim(x), "sum"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.add(found, initial)
 
 
 def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
@@ -109,17 +124,25 @@ def _fill_masked(x: Any, where: Any, neutral: Any) -> Any:
 
 
 @of_array
-def mean(x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
+def mean(
+    x: Any, /, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
     """The mean over some axes, or over all; of the elements where `where` holds.
 
     >>> import numpy as np, pullback as pb
     >>> pb.mean(np.array([1.0, 2.0, 6.0]))
     array(3.)
     """
-    if type(x) is Tensor and x.spec.plain is not None and x.spec.dtype is not _FLOAT16 and dtype is where is None:
+    if (
+        type(x) is Tensor
+        and x.spec.plain is not None
+        and x.spec.dtype is not _FLOAT16
+        and dtype is where is out is None
+    ):
         total = sum(x, axis=axis, keepdims=keepdims)
         if total.spec.plain is not None and total.value.size:
             return _caller_divide(total, x.value.size // total.value.size)
+    _refuse_out(out, "mean")
     return _mean_general(x, axis, dtype, keepdims, where)
 
 
@@ -293,7 +316,15 @@ _prod_outcomes = Outcomes()
 @of_array
 @_prod_outcomes.of
 def prod(
-    x: Any, /, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any,
+    /,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = None,
 ) -> Any:
     """The product over some axes, or over all; every derivative is correct at zeros too.
 
@@ -301,15 +332,16 @@ def prod(
     >>> pb.prod(np.array([2.0, 3.0, 4.0]))
     array(24.)
     """
-    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _prod_outcomes.find(x, axis, dtype, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "prod")
     x = as_value(x)
     if dtype is not None:
         x = reshaping.astype(x, dtype)
     if where is not None:
         x = _fill_masked(x, where, 1)
-    out = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
-    return out if initial is None else pointwise.multiply(out, initial)
+    found = cast_if_asked(apply(_prod, x, axis=normalize_axes(axis, ndim(x), "prod"), keepdims=bool(keepdims)), dtype)
+    return found if initial is None else pointwise.multiply(found, initial)
 
 
 def _extreme_mask(x: Any, out: Any, axis: tuple[int, ...]) -> Any:
@@ -372,15 +404,18 @@ _max_outcomes = Outcomes()
 
 @of_array
 @_max_outcomes.of
-def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def max(
+    x: Any, /, axis: Any = None, out: None = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Any:
     """The greatest element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
     >>> pb.max(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([5., 7.])
     """
-    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _max_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "max")
     return _extreme(_max, pointwise.maximum, x, axis, keepdims, initial, where)
 
 
@@ -389,15 +424,18 @@ _min_outcomes = Outcomes()
 
 @of_array
 @_min_outcomes.of
-def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def min(
+    x: Any, /, axis: Any = None, out: None = None, keepdims: bool = False, *, initial: Any = None, where: Any = None
+) -> Any:
     """The least element over some axes, or over all; ties share the cotangent evenly.
 
     >>> import numpy as np, pullback as pb
     >>> pb.min(np.array([3.0, 1.0]))
     array(1.)
     """
-    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, keepdims, initial, where)) is not None:
+    if type(x) is Tensor and (run := _min_outcomes.find(x, axis, out, keepdims, initial, where)) is not None:
         return run(x)
+    _refuse_out(out, "min")
     return _extreme(_min, pointwise.minimum, x, axis, keepdims, initial, where)
 
 
