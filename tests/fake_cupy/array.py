@@ -104,6 +104,10 @@ class ndarray:
         return _Flags(self._memory.flags)
 
     @property
+    def _c_contiguous(self) -> bool:
+        return bool(self._memory.flags.c_contiguous)
+
+    @property
     def data(self) -> Any:
         pointer = self._memory.__array_interface__["data"][0]
         return types.SimpleNamespace(ptr=pointer, device_id=self.device.id, device=self.device, mem=self._memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,9 +18,25 @@ _PROCESS = os.getpid()
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
+#: What is called when the host has waited for a device: errors that its work met are raised then.
+after_synchronization: list[Callable[[], None]] = []
+
+
 def _is_cupy(x: Any) -> bool:
     cupy = sys.modules.get("cupy")  # no CuPy array exists before CuPy is imported
     return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def is_device_array(x: Any) -> bool:
+    """Whether x is an array of CuPy's own class."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and type(x) is cupy.ndarray
+
+
+def array_class_of_gpus() -> type | None:
+    """The class of arrays on GPUs, if there can be any yet."""
+    cupy = sys.modules.get("cupy")
+    return None if cupy is None else cupy.ndarray
 
 
 def is_array(x: Any) -> bool:
@@ -35,7 +51,12 @@ def device_of(x: Any) -> str:
 
 def to_host(x: Any) -> Any:
     """An array as a NumPy array: one on a GPU is copied, any other shared."""
-    return x.get() if _is_cupy(x) else np.asarray(x)
+    if not _is_cupy(x):
+        return np.asarray(x)
+    found = x.get()
+    for check in after_synchronization:
+        check()
+    return found
 
 
 def namespace_of(arrays: Sequence[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from ..functions import softmax
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import reshaping
-from ..signatures import of_mixed_arrays
+from ..signatures import of_array, of_mixed_arrays
 from . import draw_ops
 from .keys import key_on_device, refuse_key
 from .samplers import DrawRequest, gumbel
+from .signatures import of_bounds, of_count_and_probability, of_pool, of_probability, of_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None) -> Any:
+def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None) -> NDArray[Any]:
     """Random words of 32 or 64 bits, as unsigned integers.
 
     >>> import pullback as pb
@@ -33,9 +37,11 @@ def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None
         raise ArgumentError(f"random.bits: width must be 32 or 64, got {width}.")
     refuse_key(size, "bits", "size")
     found = key_on_device(key, device, "bits")
-    return apply(draw_ops.random_bits, found, shape=as_shape(size, "random.bits"), width=width)
+    words: NDArray[Any] = apply(draw_ops.random_bits, found, shape=as_shape(size, "random.bits"), width=width)
+    return words
 
 
+@of_bounds
 def integers(
     low: Any, high: Any = None, size: Any = None, *, key: Any = None, dtype: Any = np.int64, device: Any = None
 ) -> Any:
@@ -62,6 +68,7 @@ def _check_range(low: Any, high: Any) -> None:
         raise ArgumentError(f"random.integers: low must be below high, got {low!r} and {high!r}.")
 
 
+@of_probability
 def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """True with probability p.
 
@@ -73,6 +80,7 @@ def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None, device: Any = 
     return less(draw.unit(), draw.parameters[0])
 
 
+@of_rate
 def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """Poisson counts of events at a rate, by inverting the distribution function.
 
@@ -84,6 +92,7 @@ def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None, device: Any = 
     return apply(draw_ops.poisson_draw, draw.unit(), draw.parameters[0])
 
 
+@of_count_and_probability
 def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """How many of n events of probability p occur, by inverting the distribution function.
 
@@ -95,7 +104,7 @@ def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None, device: Any =
     return apply(draw_ops.binomial_draw, draw.unit(), *draw.parameters)
 
 
-@of_mixed_arrays
+@of_array
 def categorical(logits: Any, size: Any = None, *, axis: int = -1, key: Any = None) -> Any:
     """Indices along an axis, with the probabilities softmax(logits); `size` prepends axes of further draws.
 
@@ -137,7 +146,7 @@ def gumbel_softmax(logits: Any, temperature: Any = 1.0, *, axis: int = -1, hard:
     return stop_gradient(top) + subtract(soft, stop_gradient(soft))
 
 
-@of_mixed_arrays
+@of_array
 def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     """The integers below x in random order, or an array with its slices along an axis in random order.
 
@@ -157,6 +166,7 @@ def _random_order(count: int, key: Any, device: Any = None) -> Any:
     return apply(draw_ops.order_draw, bits(count, width=64, key=key, device=device))
 
 
+@of_pool
 def choice(a: Any, size: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0, key: Any = None) -> Any:
     """Slices of an array (or integers below a) at random, with probabilities p, with or without replacement.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,12 @@ from ..forms import Expand
 from ..placement import move
 from ..replay import default_stream
 from ..replay.default_stream import State
+from ..signatures import of_array
 from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
 from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, sample_key, threefry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _UINT32 = np.dtype("uint32")
 
@@ -66,7 +70,7 @@ _fold_in = general(
 )
 
 
-def key(seed: int, /) -> Any:
+def key(seed: int, /) -> NDArray[np.uint32]:
     """A key, from which numbers and further keys are derived: an array of two words.
 
     >>> import pullback as pb
@@ -103,6 +107,7 @@ def refuse_key(x: Any, what: str, place: str) -> Any:
     return x
 
 
+@of_array
 def split(key: Any, num: int = 2) -> Any:
     """Independent new keys, one per row. A key that was split, or used to draw, should not be used again.
 
@@ -117,6 +122,7 @@ def split(key: Any, num: int = 2) -> Any:
     return apply(_split, check_key(key, "split"), count=count)
 
 
+@of_array
 def fold_in(key: Any, data: Any) -> Any:
     """A new key from a key and an integer, such as a step or an index; one for each element of an array.
 

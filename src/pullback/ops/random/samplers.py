@@ -28,6 +28,20 @@ from ..special.entropy import logit
 from ..special.error_functions import log_ndtr, ndtri, ndtri_exp
 from . import draw_ops
 from .keys import fold_in, key_on_device, refuse_key
+from .signatures import (
+    of_exponent,
+    of_freedom,
+    of_freedom_location_scale,
+    of_interval,
+    of_interval_location_scale,
+    of_location_scale,
+    of_mean_and_factor,
+    of_mean_and_sigma,
+    of_scale,
+    of_shape_and_scale,
+    of_shares,
+    of_two_exponents,
+)
 
 
 class DrawRequest:
@@ -86,6 +100,7 @@ def _draw_dtype(specs: Any) -> Any:
     return result_dtype(strong) if strong else np.dtype("float64")
 
 
+@of_interval
 @attributed_to_caller
 def uniform(
     low: Any = 0.0, high: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -109,6 +124,7 @@ def _location_scale(what: str, noise: Any, loc: Any, scale: Any, size: Any, key:
     return draw.cast(add(loc, multiply(scale, noise(draw))))
 
 
+@of_location_scale
 @attributed_to_caller
 def normal(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -123,6 +139,7 @@ def normal(
     return _location_scale("normal", DrawRequest.normal, loc, scale, size, key, dtype, device)
 
 
+@of_mean_and_sigma
 @attributed_to_caller
 def lognormal(
     mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -136,6 +153,7 @@ def lognormal(
     return exp(_location_scale("lognormal", DrawRequest.normal, mean, sigma, size, key, dtype, device))
 
 
+@of_location_scale
 @attributed_to_caller
 def laplace(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -154,6 +172,7 @@ def laplace(
     return _location_scale("laplace", noise, loc, scale, size, key, dtype, device)
 
 
+@of_location_scale
 @attributed_to_caller
 def gumbel(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -169,6 +188,7 @@ def gumbel(
     )
 
 
+@of_location_scale
 @attributed_to_caller
 def logistic(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -182,6 +202,7 @@ def logistic(
     return _location_scale("logistic", lambda d: logit(d.unit()), loc, scale, size, key, dtype, device)
 
 
+@of_location_scale
 @attributed_to_caller
 def cauchy(
     loc: Any = 0.0, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -196,6 +217,7 @@ def cauchy(
     return _location_scale("cauchy", turn, loc, scale, size, key, dtype, device)
 
 
+@of_scale
 @attributed_to_caller
 def exponential(scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Exponential samples of mean scale.
@@ -208,6 +230,7 @@ def exponential(scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: A
     return draw.cast(multiply(negative(log(draw.unit())), draw.parameters[0]))
 
 
+@of_exponent
 @attributed_to_caller
 def weibull(a: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Weibull samples of shape a and scale one: exponential samples to the power 1 / a.
@@ -220,6 +243,7 @@ def weibull(a: Any, size: Any = None, *, key: Any = None, dtype: Any = None, dev
     return draw.cast(power(negative(log(draw.unit())), divide(1.0, draw.parameters[0])))
 
 
+@of_exponent
 @attributed_to_caller
 def pareto(a: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Pareto samples of the second kind (Lomax), which start at zero, as in NumPy.
@@ -232,6 +256,7 @@ def pareto(a: Any, size: Any = None, *, key: Any = None, dtype: Any = None, devi
     return draw.cast(pointwise.expm1(divide(negative(log(draw.unit())), draw.parameters[0])))
 
 
+@of_interval_location_scale
 @attributed_to_caller
 def truncated_normal(
     low: Any,
@@ -276,6 +301,7 @@ def _safe_log_ndtr(z: Any) -> Any:
     return where(finite, log_ndtr(where(finite, z, 0.0)), where(pointwise.less(z, 0), -math.inf, 0.0))
 
 
+@of_shape_and_scale
 @attributed_to_caller
 def gamma(
     shape: Any, scale: Any = 1.0, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
@@ -291,6 +317,7 @@ def gamma(
     return draw.cast(multiply(draw.parameters[1], exp(draw.log_gamma(draw.parameters[0]))))
 
 
+@of_freedom
 @attributed_to_caller
 def chi2(df: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Chi-square samples: sums of df squared standard normals; df need not be an integer.
@@ -308,6 +335,7 @@ def _second_draw(draw: DrawRequest, what: str, parameters: Any) -> DrawRequest:
     return DrawRequest(what, parameters, draw.shape, fold_in(draw.key, 1), draw.dtype)
 
 
+@of_two_exponents
 @attributed_to_caller
 def beta(a: Any, b: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Beta samples between 0 and 1: the share of one gamma sample in the sum of two.
@@ -321,6 +349,7 @@ def beta(a: Any, b: Any, size: Any = None, *, key: Any = None, dtype: Any = None
     return draw.cast(pointwise.sigmoid(subtract(draw.log_gamma(a), _second_draw(draw, "beta", (a, b)).log_gamma(b))))
 
 
+@of_shares
 @attributed_to_caller
 def dirichlet(alpha: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None) -> Any:
     """Shares that sum to one along the last axis: gamma samples over their sum. `size` counts vectors.
@@ -339,6 +368,7 @@ def dirichlet(alpha: Any, size: Any = None, *, key: Any = None, dtype: Any = Non
     return draw.cast(softmax(draw.log_gamma(alpha), axis=-1))
 
 
+@of_freedom_location_scale
 @attributed_to_caller
 def student_t(
     df: Any,
@@ -365,6 +395,7 @@ def student_t(
     return draw.cast(add(loc, multiply(scale, multiply(draw.normal(), spread))))
 
 
+@of_mean_and_factor
 @attributed_to_caller
 def multivariate_normal(
     mean: Any, factor: Any, size: Any = None, *, key: Any = None, dtype: Any = None, device: Any = None
