@@ -329,12 +329,13 @@ class Host:
 @dataclass(eq=False, slots=True)
 class Blocks:
     """Steps that run `count` times, advancing in some buffers by `moves` elements each time. What one of them writes
-    for the next then stays in a near cache.
+    for the next then stays in a near cache, or in registers: what is `unread` after them need not be written.
     """
 
     count: int
     steps: list[Kernel | Product]
     moves: dict[Buffer, int]
+    unread: frozenset[Buffer] = frozenset()
 
     def reads(self) -> list[Buffer]:
         return [b for step in self.steps for b in step.reads()]
