@@ -254,3 +254,43 @@ def test_indices_out_of_range_raise_where_the_gather_moved():
             f(x, np.array([0, wrong]))
     with pytest.raises(IndexError):
         pb.jit(pb.grad(picked))(LOGITS, np.where(LABELS == 17, CLASSES, LABELS))
+
+
+FILLS = {
+    "one number": (lambda: np.full((8, 6), 0.125), []),
+    "minus zero": (lambda: np.full((8, 6), -0.0), []),
+    "rows": (lambda: np.repeat(rng.normal(size=(1, 6)), 8, axis=0), [6]),
+    "columns": (lambda: np.repeat(rng.normal(size=(8, 1)), 6, axis=1), [8]),
+    "planes": (lambda: np.repeat(rng.normal(size=(3, 1, 1)), 8, axis=1) + np.zeros((8, 6)), [3]),
+    "all different": (lambda: rng.normal(size=(8, 6)), [48]),
+    "signs of zero": (lambda: np.where(np.arange(48).reshape(8, 6) == 47, -0.0, 0.0), [48]),
+    "not numbers": (lambda: np.full((8, 6), np.nan), []),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_captured_constants_are_as_small_as_what_they_repeat(name):
+    """What a function makes itself, such as the share of each element in a mean, is not read as a whole."""
+    make, sizes = FILLS[name]
+    value = make()
+    x = rng.normal(size=value.shape)
+    f = pb.jit(lambda x: pb.copysign(x, value.copy()) + value.copy())
+    assert sum((s.size for s in f.lower(x)._compilation().specs[1:]), 0) == sum(sizes) * (2 if sizes else 1)
+    np.testing.assert_array_equal(f(x), np.copysign(x, value) + value)
+
+
+def test_arrays_that_repeat_in_memory_are_read_once_and_seen_when_they_change():
+    row, column, x = rng.normal(size=6), rng.normal(size=8), rng.normal(size=(8, 6))
+    wide, tall = np.broadcast_to(row, (8, 6)), np.broadcast_to(column[:, None], (8, 6))
+    f = pb.jit(lambda x: x * wide + tall)
+    assert sorted(s.size for s in f.lower(x)._compilation().specs[1:]) == [6, 8]
+    np.testing.assert_allclose(f(x), x * row + column[:, None], rtol=1e-14)
+    row[2], column[3] = 7.0, -5.0
+    np.testing.assert_allclose(f(x), x * row + column[:, None], rtol=1e-14)
+
+
+def test_the_cotangent_of_a_mean_over_an_axis_is_a_number():
+    x = rng.normal(size=(40, 30))
+    f = pb.grad(lambda x: pb.sum(pb.mean(pb.sin(x), axis=1)))
+    assert len(pb.jit(f).lower(x)._compilation().specs) == 1
+    np.testing.assert_allclose(pb.jit(f)(x), np.cos(x) / 30, rtol=1e-13)
