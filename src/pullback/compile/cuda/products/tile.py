@@ -214,11 +214,11 @@ def _tail_coordinates(writer: FunctionWriter, tail: Tail, out: Layout) -> tuple[
 
 def is_dense_load(load: KernelLine, extents: tuple[int, ...], out: Layout) -> bool:
     """Whether a load visits each element of a product once, and both lie without gaps, in any order of axes."""
-    ends = (_dense_size(load.strides, extents), _dense_size(out.strides, out.shape))
+    ends = (dense_size(load.strides, extents), dense_size(out.strides, out.shape))
     return load.kind == "load" and ends == (out.size, out.size) and load.offset == out.offset
 
 
-def _dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
+def dense_size(strides: tuple[int, ...], shape: tuple[int, ...]) -> int:
     """The number of elements of an array that lies without gaps or repetition; 0 if it does not."""
     size = 1
     for stride, n in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
