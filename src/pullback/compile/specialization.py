@@ -44,7 +44,7 @@ from .stage.closure_walk import snapshot_closure
 from .stage.fingerprint import fingerprint
 from .stage.trace import refuse_side_effects, trace_function
 from .target import ANOTHER_SIZE, COMPILER, Compilation, Options, Runner
-from .targets import explain_fallback, make_runner
+from .targets import library_of, make_runner
 
 if TYPE_CHECKING:
     from .jit import Jitted
@@ -125,7 +125,7 @@ class Specialization:
         runner = vars(self).get("code")
         if runner is None:
             return "only traced yet"
-        return "NumPy" if runner.compilation is None else "native code"
+        return library_of(self.staged) if runner.compilation is None else "native code"
 
     @lazy
     def graph(self) -> Program:
@@ -256,10 +256,11 @@ class Specialization:
         self.seconds += time.perf_counter() - start
         if (c := runner.compilation) is None:
             _LOG.info(
-                "jit: %s(%s) runs on NumPy, op by op: %s",
+                "jit: %s(%s) runs on %s, op by op: %s",
                 self.name,
                 ", ".join(map(str, self.specs)),
-                explain_fallback(),
+                library_of(self.staged),
+                runner.why_fallback,
             )
         else:
             # what takes long is news
@@ -340,6 +341,11 @@ class Specialization:
     @property
     def llvm(self) -> str:
         """The LLVM text before it is optimised."""
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What the target's compiler takes: LLVM text for a CPU, CUDA C for a GPU."""
         return self._compilation().runner.text  # type: ignore[no-any-return]
 
     @property
@@ -353,7 +359,8 @@ class Specialization:
     def _compilation(self) -> Compilation:
         if self.code.compilation is None:
             raise ArgumentError(
-                f"jit: {self.name} runs on NumPy, and there is no native code to show: {explain_fallback()}."
+                f"jit: {self.name} runs on {library_of(self.staged)}, and there is no native code to show: "
+                f"{self.code.why_fallback}."
             )
         return self.code.compilation
 

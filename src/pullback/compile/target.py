@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays.spec import Spec
+from ..errors import PullbackError
 from ..ops.op import Op
 from ..program.ir import Program
 from .loop_ir import Host, Kernel, Product, Routine, Step, Steps
@@ -130,6 +131,10 @@ COMPILER = "the compiler"
 ANOTHER_SIZE = "another size"
 
 
+class UnlinkableCodeError(PullbackError, RuntimeError):
+    """A target's compiler refused its code: ops then run one by one."""
+
+
 class Code(Protocol):
     """What a target renders: text, and whatever else its `link` needs."""
 
@@ -168,6 +173,10 @@ class Runner(Protocol):
     @property
     def compilation(self) -> Compilation | None:
         """How it was compiled: it then rejects arrays of other specs itself. None if ops run one by one."""
+
+    @property
+    def why_fallback(self) -> str:
+        """Why ops run one by one, if they do."""
 
     @property
     def workspace(self) -> list[Any]:
@@ -210,5 +219,7 @@ class Compilation:
     #: For which sizes there is code, and why; and where its machine code came from.
     scope: str = field(init=False, default="these sizes")
     source: str = field(init=False, default="")
+    #: How its code is launched, if there is something to say about it.
+    launch: str = field(init=False, default="")
     code: Any = field(init=False)
     runner: Any = field(init=False)

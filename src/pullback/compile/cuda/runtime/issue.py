@@ -189,6 +189,23 @@ def is_capturable(action: Action) -> bool:
     return action.loop.kind == "iterate" and inner and count_launches([action]) <= MAX_UNROLLED
 
 
+def describe_launches(plan: LaunchPlan) -> str:
+    """How a plan is launched, in a line."""
+    groups = list(_split_at_host(plan.actions))
+    graphs = [g for g in groups if is_capturable(g[0])]
+    count = sum(map(count_launches, graphs))
+    text = f"launched as {len(graphs)} graph{'s' * (len(graphs) != 1)} of {count} launches"
+    between = [_describe_on_host(g[0]) for g in groups if not is_capturable(g[0])]
+    return text + (f"; Python runs between them: {', '.join(between)}" if between else "")
+
+
+def _describe_on_host(action: Action) -> str:
+    if isinstance(action, HostCall):
+        return action.step.name
+    assert isinstance(action, NestedPlans)
+    return {"iterate": "a loop", "repeat": "a loop while a condition holds", "branch": "a branch"}[action.loop.kind]
+
+
 def _split_at_host(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
     """Actions in groups: as many as possible that fit into one graph, others alone."""
     group: list[Action] = []

@@ -16,7 +16,7 @@ from ...target import ARRAY, ARRAYS, CONSTANT, RECORDED, TRACKED, UNTRACKED, Com
 from ..launch_plan import LaunchPlan, LibraryProduct, NestedPlans
 from .addresses import FLAG_BYTES, Addresses
 from .driver import Driver, find_driver
-from .issue import Part, PlanIssuer, is_capturable, walk_actions
+from .issue import Part, PlanIssuer, describe_launches, is_capturable, walk_actions
 from .memory import ALIGNMENT, note_holder, overlap, take_memory, upload
 from .status import STATUSES
 from .tune import Tuner
@@ -31,6 +31,8 @@ _PER_THREAD = 2
 
 class CudaRunner:
     """A `Runner` on one device. It runs on CuPy's current stream, and returns before the device is done."""
+
+    why_fallback = ""
 
     def __init__(self, compilation: Compilation, driver: Driver | None = None) -> None:
         import cupy
@@ -51,6 +53,7 @@ class CudaRunner:
             self.issuer = PlanIssuer(self.driver, self.code, compilation.options.fast, tuner.choose)
             compilation.source = self.issuer.source
             tuner.decide_all(self.code.plan)
+        compilation.launch = describe_launches(self.code.plan)
         self.uses_library = any(isinstance(x, LibraryProduct) for x in walk_actions(self.code.plan))
         self.new_results = [(s.shape, s.dtype) for i, s in enumerate(outs) if i not in self.donated]
         self.result_bytes = sum(s.nbytes for i, s in enumerate(outs) if i not in self.donated)
