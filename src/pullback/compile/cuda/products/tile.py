@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...loop_ir import Kernel, KernelLine, Layout, Product, Store, load_line, product_operands, row_major_strides
@@ -158,7 +158,7 @@ def render_tile(product: Product, tail: Tail, shape: TileShape, digits: int) -> 
         f"{call}(blockIdx.x, shared, left, right, store);",
     ]
     blocks = product.count * -(-rows // shape.rows) * -(-columns // shape.columns)
-    return writer.finish(text, (blocks, 1), (shape.threads, 1))
+    return replace(writer.finish(text, (blocks, 1), (shape.threads, 1)), wide=True)
 
 
 def _reach(matrix: Layout) -> int:
