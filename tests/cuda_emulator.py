@@ -55,15 +55,18 @@ def _precompiled_header():
     header = _folder() / "cuda_emulator.hpp"
     done = _folder() / "cuda_emulator.hpp.gch"
     if not done.exists():
-        header.write_text(HEADER.read_text())
+        copy = header.with_name(f"{os.getpid()}.hpp")
+        copy.write_text(HEADER.read_text())
+        os.replace(copy, header)
         _compile(["-x", "c++-header", str(header)], done, [f for f in FLAGS if f != "-shared"])
     return header
 
 
-def _compile(source, target, flags):
+def _compile(source, target, flags, text=""):
     """Compile to a file that appears whole, or not at all: several processes may want the same one."""
     with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as made:
-        found = subprocess.run(["g++", *flags, *source, "-o", made.name], capture_output=True, text=True, check=False)
+        command = ["g++", *flags, *source, "-o", made.name]
+        found = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if found.returncode:
             raise AssertionError(f"g++ refuses the text:\n{found.stderr[:3000]}")
     os.replace(made.name, target)
@@ -82,9 +85,7 @@ def load_module(text):
     name = hashlib.sha256(cpp.encode()).hexdigest()[:24]
     library = _folder() / f"{name}.so"
     if not library.exists():
-        source = _folder() / f"{name}.cpp"
-        source.write_text(cpp)
-        _compile([str(source)], library, FLAGS)
+        _compile(["-x", "c++", "-"], library, FLAGS, cpp)
     found = ctypes.CDLL(str(library))
     found.emulate_launch.restype = ctypes.c_char_p
     bodies = text.split('extern "C" __global__')[1:]

@@ -81,8 +81,8 @@ class FakeDriver:
     def lock_of(self, stream):
         return self.locks.setdefault(stream, threading.RLock())
 
-    def launch_packed(self, function, blocks, threads, places, stream):
-        given = [ctypes.c_uint64.from_address(place).value for place in places]
+    def launch_line(self, function, blocks, threads, parameters, stream):
+        given = list(parameters.values)
         self.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, given, stream)
 
     def _run(self, function, pointers, sizes):

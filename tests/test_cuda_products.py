@@ -1,17 +1,22 @@
 """Matrix products of the GPU's target: tiles on the emulator, and how the library is asked, against NumPy."""
 
+import copy
 import ctypes
 import itertools
 
 import numpy as np
 import pytest
-from cuda_emulator import has_compiler, load_module, run_actions
+from cuda_emulator import EMULATED, has_compiler, load_module, run_actions
 
+import pullback as pb
+from pullback.arrays.trees import flatten
+from pullback.compile import targets
+from pullback.compile.cpu.target import find_cpu_target
 from pullback.compile.cuda.launch_plan import Launch
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products import library
 from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
-from pullback.compile.cuda.products.library import LibraryPlan, can_take, choose_algorithm
+from pullback.compile.cuda.products.library import LibraryPlan, can_take
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
     PlainShape,
@@ -235,21 +240,64 @@ def test_what_the_library_cannot_take():
     assert can_take(Case(rng, (1, 1, 5, 1), ("neither", "rows", "rows")).product)
 
 
-def test_algorithms_are_tried_once_and_then_remembered(fake, monkeypatch, tmp_path):
-    monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path))
+def test_an_algorithm_is_one_of_the_librarys_proposals(fake):
     case = Case(np.random.default_rng(6), (1, 4, 5, 6), ("rows",) * 3)
-    tried = []
+    for number in (0, 1, 2, 7):
+        launch(LibraryPlan(case.product, algorithm=number), case)
+    assert fake.runs == [1, 2, 3, 3]
 
-    def time():
-        launch(plan, case)
-        tried.append(fake.runs[-1])
-        return {1: 3.0, 2: 1.0, 3: 2.0}[fake.runs[-1]]
 
-    for _ in range(2):
-        plan = LibraryPlan(case.product)
-        choose_algorithm(plan, "a machine", time)
-        assert plan.algorithm[0] == 2
-    assert tried == [1, 2, 3]
-    plan = LibraryPlan(case.product)
-    choose_algorithm(plan, "another machine", time)
-    assert tried == [1, 2, 3, 1, 2, 3]
+def test_precisions_are_two_words():
+    assert pb.get_matmul_precision() == "float32"
+    with pytest.raises(pb.errors.ArgumentError, match="tf32"):
+        pb.set_matmul_precision("half")
+    assert pb.get_matmul_precision() == "float32"
+
+
+def gelu_step(params, x, y):
+    """A step of a small perceptron, its parameters donated."""
+
+    def loss(params):
+        h = x
+        for w, b in params[:-1]:
+            h = pb.nn.gelu(h @ w + b)
+        w, b = params[-1]
+        return pb.mean((h @ w + b - y) ** 2)
+
+    value, gradient = pb.value_and_grad(loss)(params)
+    return value, [(w - 0.1 * dw, b - 0.1 * db) for (w, b), (dw, db) in zip(params, gradient, strict=True)]
+
+
+def make_step(rng, sizes, batch):
+    params = [
+        (rng.standard_normal((a, b)).astype("f4") / 4, rng.standard_normal(b).astype("f4"))
+        for a, b in itertools.pairwise(sizes)
+    ]
+    return (
+        params,
+        rng.standard_normal((batch, sizes[0])).astype("f4"),
+        rng.standard_normal((batch, sizes[-1])).astype("f4"),
+    )
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+
+
+def launches(jitted, *args):
+    return [a for a in jitted.lower(*args).code.compilation.code.plan.actions if isinstance(a, Launch)]
+
+
+@needs_compiler
+def test_a_training_step_is_a_few_launches(emulated, monkeypatch):
+    args = make_step(np.random.default_rng(7), (20, 17, 9, 5), 19)
+    step = pb.jit(gelu_step, donate_argnums=(0,))
+    found = launches(step, *args)
+    assert len(found) <= 7
+    monkeypatch.setitem(targets.TARGETS, "cpu", find_cpu_target)
+    want = pb.jit(gelu_step)(*args)
+    monkeypatch.setitem(targets.TARGETS, "cpu", lambda program: EMULATED)
+    got = step(*copy.deepcopy(args))
+    for mine, wanted in zip(flatten(got)[0], flatten(want)[0], strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=2e-6)

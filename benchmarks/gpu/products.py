@@ -17,7 +17,7 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from pullback.compile.cuda.preamble import PREAMBLE
 from pullback.compile.cuda.products.choose import choose_shape, tile_shapes
-from pullback.compile.cuda.products.library import WORKSPACE_BYTES, LibraryPlan, can_take
+from pullback.compile.cuda.products.library import CANDIDATES, WORKSPACE_BYTES, LibraryPlan, can_take
 from pullback.compile.cuda.products.tile import (
     INSTRUCTIONS,
     PlainShape,
@@ -112,20 +112,18 @@ def time_in_graph(work: Callable[[Any], None], copies: int = 50, rounds: int = 5
 
 
 def time_library(case: Case, tf32: bool) -> tuple[float, float]:
-    plan = LibraryPlan(case.product, tf32, (256, 256, 256))
     workspace = cp.empty(WORKSPACE_BYTES, np.uint8)
     matrices = (case.product.out, case.product.left, case.product.right)
     addresses = [case.arrays[m.buffer].data.ptr for m in matrices]
-    found = {}
-    for algorithm in plan.candidates:
-        plan.algorithm = algorithm
-        found[algorithm] = time_in_graph(
-            lambda g: plan.launch(*addresses, workspace.data.ptr, int(g.stream.handle)), 20, 3
+    found = []
+    for algorithm in range(CANDIDATES):
+        plan = LibraryPlan(case.product, tf32, (256, 256, 256), algorithm)
+        case.result[...] = 0
+        took = time_in_graph(
+            lambda g, p=plan: p.launch(*addresses, workspace.data.ptr, int(g.stream.handle)), copies=30
         )
-    plan.algorithm = min(found, key=lambda a: found[a])
-    case.result[...] = 0
-    took = time_in_graph(lambda g: plan.launch(*addresses, workspace.data.ptr, int(g.stream.handle)))
-    return took, case.error()
+        found.append((took, case.error()))
+    return min(found)
 
 
 def time_tiles(case: Case, digits: int, shapes: list[TileShape]) -> Iterator[tuple[TileShape, float, float]]:

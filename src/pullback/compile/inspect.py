@@ -58,11 +58,11 @@ def _summarize_step(step: Step) -> tuple[str, int, str]:
         work = sum(line.weight for line in used)
         return _format_shape(step.extents), points * work, (", ".join(n for n in names if n) or "copy") + rows
     if isinstance(step, Product):
-        batch, rows_, columns = step.out.shape
-        depth = step.left.shape[2]
+        *_, rows_, columns = step.out.shape
+        depth = step.left.shape[-1]
         beta = " added to what is there" if step.beta else ""
         shape = f"{rows_}x{depth} by {depth}x{columns}"
-        return shape, 2 * batch * rows_ * columns * depth, f"matrix product{beta}"
+        return shape, 2 * step.out.size * depth, f"matrix product{beta}"
     if isinstance(step, Loop):
         work = sum(row for p in step.programs for row in (_summarize_step(s)[1] for s in p.steps))
         if step.kind == "iterate":

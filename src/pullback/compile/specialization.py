@@ -6,7 +6,7 @@ import functools
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..ops.op import Op
 from ..program.constants import is_unchanged
 from ..program.ir import Program, Symbol
 from ..program.passes import optimize
-from ..settings import installed, override_modes
+from ..settings import get_matmul_precision, installed, override_modes
 from ..transforms.boundary import unwrap_to_level
 from . import cache
 from .as_op import CompiledOp
@@ -232,7 +232,8 @@ class Specialization:
         key = fingerprint(self.graph)
         if key is None:
             return self._make_runner(options)
-        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None)
+        precision = matmul_precision_on(self.specs)
+        whole = (key, tuple(self.donated.items()), self.fast, self.limit, self.lines is None, precision)
         if whole not in self.codes:
             if len(self.codes) >= _CODES:
                 self.codes.clear()
@@ -362,6 +363,11 @@ class Specialization:
                 f"{self.code.why_fallback}."
             )
         return self.code.compilation
+
+
+def matmul_precision_on(specs: Iterable[Spec]) -> str | None:
+    """How matrix products are rounded where arrays of these specs are; None where that cannot be chosen."""
+    return get_matmul_precision() if any(s.device != "cpu" for s in specs) else None
 
 
 def ambient_memory_limit() -> int | None:

@@ -17,7 +17,7 @@ from ..arrays.spec import Spec
 from ..errors import PullbackError
 from ..ops.op import Op
 from ..program.ir import Program
-from .loop_ir import Host, Kernel, Product, Routine, Steps
+from .loop_ir import Host, Kernel, Product, Routine, Step, Steps
 from .vocabulary import VOCABULARY, computation_dtype, words_of
 
 
@@ -70,6 +70,8 @@ class Limits:
     max_batch_product_ns: float
     #: A program that takes longer lets other Python threads run meanwhile.
     gil_release_ns: float
+    #: The axes, each with its own stride, that the batch of a product may have.
+    max_batch_axes: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +99,8 @@ class Target:
     #: side by side.
     can_cut_product: Callable[[Product], bool] = lambda product: False
     can_divide_batches: Callable[[], bool] = lambda: False
+    #: Steps with those that it can do at once in groups (`Blocks` that run once), before memory is planned.
+    group: Callable[[Sequence[Step]], list[Step]] = list
     #: Whether its text can read numbers that vary with the sizes when it runs.
     takes_varying_sizes: bool = False
 

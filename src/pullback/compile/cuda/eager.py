@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arrays.spec import Spec, spec_of
+from ...ops.dispatch import apply
 from ...ops.forms import Cast
 from ...ops.op import Op
 from ...program.ir import Equation, Program, Symbol
@@ -30,7 +31,7 @@ def bind_kernel(op: Op, specs: Sequence[Spec], static: dict[str, Any]) -> Functi
     """An elementwise op as a function of arrays that launches one kernel; None if it has none for these specs."""
     if op.kernel is None or static or any(s.weak is not None for s in specs):
         return None
-    bound = bind_program(stage(lambda *args: op(*args), *specs))
+    bound = bind_program(stage(lambda *args: apply(op, *args), *specs))
     return None if bound is None else lambda *arrays: bound(*arrays)[0]
 
 
@@ -62,7 +63,7 @@ def _common_shape(program: Program) -> tuple[int, ...] | None:
     shape = max((s.shape for s in results), key=len)
     outs = {spec_of(o).shape for o in program.outputs}
     others = {s.shape for s in (*results, *(s.spec for s in program.inputs))}
-    return shape if outs == {shape} and others <= {shape, ()} and math.prod(shape) else None
+    return shape if outs == {shape} and others <= {shape, ()} and 0 not in shape else None
 
 
 def _is_elementwise(e: Equation) -> bool:

@@ -100,4 +100,57 @@ template <class T> __device__ long long place_(T index, long long size, int* sta
 }
 """
 
-PREAMBLE = (_WORDS + _FOLDS + _INDICES).lstrip()
+#: A stable sort of keys and their numbers by one block, eight bits in each pass: a warp takes one part of the keys in
+#: order, after others that have the same bits.
+_SORT = """
+template <int N, int PASSES>
+__device__ void block_sort_(unsigned* keys, unsigned* items, unsigned* keys2, unsigned* items2) {
+  __shared__ unsigned counts[256 * 32], sums[1024];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const int part = (N + 1023) / 1024 * 32, begin = warp * part, end = begin + part < N ? begin + part : N;
+  for (int pass = 0; pass < PASSES; ++pass) {
+    for (int i = t; i < 256 * 32; i += 1024) counts[i] = 0;
+    __syncthreads();
+    for (int i = begin + lane; i < end; i += 32) atomicAdd(&counts[(keys[i] >> 8 * pass & 255) * 32 + warp], 1u);
+    __syncthreads();
+    unsigned total = 0;
+    for (int i = 0; i < 8; ++i) total += counts[8 * t + i];
+    sums[t] = total;
+    __syncthreads();
+    for (int by = 1; by < 1024; by *= 2) {
+      const unsigned before = t >= by ? sums[t - by] : 0;
+      __syncthreads();
+      sums[t] += before;
+      __syncthreads();
+    }
+    unsigned at = sums[t] - total;
+    for (int i = 0; i < 8; ++i) {
+      const unsigned own = counts[8 * t + i];
+      counts[8 * t + i] = at;
+      at += own;
+    }
+    __syncthreads();
+    for (int first = begin; first < end; first += 32) {
+      const int i = first + lane;
+      const unsigned key = i < end ? keys[i] : 0, item = i < end ? pass ? items[i] : (unsigned)i : 0;
+      const unsigned digit = i < end ? key >> 8 * pass & 255 : 256;
+      const unsigned peers = __match_any_sync(~0u, digit), rank = __popc(peers & ((1u << lane) - 1));
+      if (i < end) {
+        const unsigned to = counts[digit * 32 + warp] + rank;
+        keys2[to] = key;
+        items2[to] = item;
+      }
+      __syncwarp();
+      if (i < end && rank == 0) counts[digit * 32 + warp] += __popc(peers);
+      __syncwarp();
+    }
+    __syncthreads();
+    unsigned* const sorted = keys2;
+    keys2 = keys, keys = sorted;
+    unsigned* const moved = items2;
+    items2 = items, items = moved;
+  }
+}
+"""
+
+PREAMBLE = (_WORDS + _FOLDS + _INDICES + _SORT).lstrip()

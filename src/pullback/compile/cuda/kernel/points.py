@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
@@ -14,6 +15,16 @@ from .writer import Coordinates, FunctionLaunch, FunctionWriter, Known, fold_tex
 MAX_VECTOR_LINES = 64
 #: The blocks from which on a GPU is busy.
 BUSY_BLOCKS = 264
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """A line that is folded into the total of a thread, where a condition holds."""
+
+    total: str
+    fold: KernelLine | Store
+    line: KernelLine
+    guard: str = ""
 
 
 def render_points(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
@@ -48,11 +59,11 @@ def write_vector(
     targets: Sequence[KernelLine],
     stores: Sequence[Store],
     known: Known,
-    folds: Sequence[tuple[str, KernelLine | Store, KernelLine]] = (),
+    folds: Sequence[Accumulation] = (),
     held: Mapping[int, tuple[str, bool]] = MappingProxyType({}),
 ) -> list[str]:
-    """Statements for `width` points along a group: loads, values, stores, and folds (the name of a total, what folds,
-    and the line that is folded). Loads that are `held` have a vector, and maybe were loaded before.
+    """Statements for `width` points along a group: loads, values, stores, and folds. Loads that are `held` have a
+    vector, and maybe were loaded before.
     """
     grid = writer.grid
     head: list[str] = []
@@ -78,7 +89,9 @@ def write_vector(
             tail.append(f"{writer.vector_at(store, at, width)} = {name};")
         else:
             body += writer.store(store, known, inside)
-    body += [f"{total} = {fold_text(fold, total, known[id(line)].name)};" for total, fold, line in folds]
+    for x in folds:
+        guard = f"if ({x.guard}) " if x.guard else ""
+        body.append(f"{guard}{x.total} = {fold_text(x.fold, x.total, known[id(x.line)].name)};")
     if width == 1:
         return [*head, *body, *tail]
     return [*head, "#pragma unroll", f"for (int u = 0; u < {width}; ++u) {{", *("  " + x for x in body), "}", *tail]

@@ -12,6 +12,7 @@ from .rewrites import cast_folds, separate_windows, sum_after_rows, unfold_rows
 from .rows import render_rows
 from .scatters import render_scatter
 from .sums import render_sums
+from .windows import render_windows
 from .writer import FunctionLaunch
 
 #: Rows so few and long are divided among blocks, each phase a launch.
@@ -28,10 +29,9 @@ def render_kernel(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Func
         return _render_rows(kernel, alignments)
     plain = [s for s in kernel.stores if not s.word and not s.args]
     # what is read may be overwritten by plain stores alone, so they come last
-    found = [render_scatter(_with_stores(kernel, [s]), alignments) for s in kernel.stores if s.args]
+    found = [x for s in kernel.stores if s.args for x in render_scatter(_with_stores(kernel, [s]), alignments)]
     for store in (s for s in kernel.stores if s.word and s.accumulates and not s.args):
-        for part in separate_windows(_with_stores(kernel, [store])):
-            found += _render_folds(part, part.stores, alignments)
+        found += _render_windows(_with_stores(kernel, [store]), alignments)
     sums = _group_sums(kernel)
     for number, stores in enumerate(sums):
         beside = plain if number == len(sums) - 1 else []
@@ -46,11 +46,19 @@ def _render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[Funct
     count, length = math.prod(kernel.extents[:outer]), math.prod(kernel.extents[outer:])
     if any(s.args or s.accumulates for s in kernel.stores) or (count < MANY_ROWS and length >= LONG_ROW):
         parts = unfold_rows(kernel)
-    elif any(s.word for s in kernel.stores):
-        parts = sum_after_rows(kernel)
     else:
-        return [render_rows(kernel, alignments)]
+        found = render_rows(kernel, alignments)
+        if found is not None:
+            return found
+        parts = sum_after_rows(kernel)
     return [x for part in parts for x in render_kernel(part, alignments)]
+
+
+def _render_windows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    found = render_windows(kernel, alignments)
+    if found is not None:
+        return [found]
+    return [x for part in separate_windows(kernel) for x in _render_folds(part, part.stores, alignments)]
 
 
 def _with_stores(kernel: Kernel, stores: Sequence[Store]) -> Kernel:

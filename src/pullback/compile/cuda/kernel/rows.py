@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ...loop_ir import Buffer, Kernel, KernelLine, Store
 from ..words import CudaValue, c_type, identity_number, number_text
-from .grid import Grid, count_blocks
-from .points import write_vector
+from .grid import Grid, count_blocks, is_injective
+from .points import Accumulation, write_vector
+from .sums import combine_partial_sums
 from .writer import FunctionLaunch, FunctionWriter, Known, accumulator_type, fold_word
 
 ROWS, ALONG = range(2)
@@ -22,8 +23,13 @@ WARPS_BLOCK = 128
 #: Bytes of registers in which a thread keeps what it loads; fewer where a block has all threads it may have.
 KEPT_BYTES = 256
 MAX_THREADS = 1024
+#: Bytes of registers for sums over the rows that a thread takes.
+MAX_SUMS_BYTES = 128
+MAX_SHARED_BYTES = 32 << 10
 #: Multiprocessors, about: so many blocks should have work.
 PROCESSORS = 132
+#: Blocks that share all rows, where they are also summed.
+SUMMING_BLOCKS = 2 * PROCESSORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +48,45 @@ class RowShape:
         return self.items * self.threads * self.width == self.length
 
 
-def render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
-    """All phases of a kernel in one launch."""
+def render_rows(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch] | None:
+    """All phases of a kernel in one launch, and others for what is folded over the rows too. None if registers cannot
+    hold that.
+    """
     rank = len(kernel.extents)
-    sides = [ROWS if axis < rank - kernel.inner else ALONG for axis in range(rank)]
-    grid = Grid(kernel, sides, alignments)
-    return _RowWriter(grid, choose_shape(grid)).render()
+    outer = rank - kernel.inner
+    grid = Grid(kernel, [ROWS if axis < outer else ALONG for axis in range(rank)], alignments)
+    sums = [s for s in kernel.stores if s.word]
+    shape = choose_shape(grid, summing=bool(sums))
+    row = [axis for axis in range(outer, rank) if kernel.extents[axis] != 1]
+    # each element of the row has a sum of its own
+    along = all(not any(s.strides[:outer]) and all(s.strides[a] for a in row) for s in sums)
+    size = shape.items * shape.width * sum(max(4, s.buffer.dtype.itemsize) for s in sums)
+    shared = shape.beside * shape.length * max((s.buffer.dtype.itemsize for s in sums), default=0)
+    fits = size <= MAX_SUMS_BYTES and shared <= MAX_SHARED_BYTES
+    if sums and (not along or not fits or is_repeating(kernel, row, sums)):
+        return None
+    writer = _RowWriter(grid, shape)
+    found = [writer.render()]
+    return found + (combine_partial_sums(kernel, row, sums, writer.partial, alignments) if writer.partial else [])
 
 
-def choose_shape(grid: Grid) -> RowShape:
+def is_repeating(kernel: Kernel, axes: Sequence[int], sums: Sequence[Store]) -> bool:
+    """Whether two elements of the row share a place of a sum."""
+    extents = [kernel.extents[a] for a in axes]
+    return not all(is_injective(extents, [s.strides[a] for a in axes]) for s in sums)
+
+
+def choose_shape(grid: Grid, summing: bool) -> RowShape:
+    """How rows are shared by threads. Where they are also summed, blocks are larger: they have fewer parts of sums."""
     along = grid.groups_on(ALONG)
     count, length = grid.size_of(grid.groups_on(ROWS)), grid.size_of(along)
     width = grid.vector_width(along[-1]) if along else 1
     vectors = count_blocks(length, width)
-    if length <= MAX_WARP_ROW:
+    if length <= (MAX_WARP_ROW // 2 if summing else MAX_WARP_ROW):
         threads = min(32, 1 << (vectors - 1).bit_length())
-        beside = WARPS_BLOCK // threads
+        beside = (2 * WARPS_BLOCK if summing else WARPS_BLOCK) // threads
         # few rows are spread over the machine, in whole warps
-        while beside > 32 // threads and count < beside * PROCESSORS:
+        while beside > 32 // threads and count < beside * (1 if summing else PROCESSORS):
             beside //= 2
     else:
         threads, beside = min(MAX_THREADS, count_blocks(vectors, 4 * 32) * 32), 1
@@ -79,17 +106,77 @@ class _RowWriter:
         self.phases = 1 + max([x.phase for x in grid.lines] + [s.phase for s in self.stores])
         self.kept = self._choose_kept()
         self.fetched: set[int] = set()
+        self.sums = {id(s): (s, self.writer.name("t")) for s in self.stores if s.word}
+        blocks = count_blocks(shape.count, shape.beside)
+        self.blocks = min(blocks, SUMMING_BLOCKS) if self.sums else blocks
+        size, several = self.blocks * shape.length, self.blocks > 1
+        self.partial = [Buffer("scratch", size, s.buffer.dtype) for s, _ in self.sums.values() if several]
 
     def render(self) -> FunctionLaunch:
         shape, writer = self.shape, self.writer
         split, at = writer.split_counter(self.grid.groups_on(ROWS), "row")
-        # threads beyond the last row repeat it: all of a warp take part in exchanges, and what they store is the same
-        body = [f"const I row = min((I)blockIdx.x * {shape.beside} + (I)threadIdx.y, (I){shape.count - 1});", *split]
-        body += [f"Vec<{c_type(x.dtype)}, {shape.width}> {name}[{shape.items}];" for x, name in self.kept.values()]
+        kept = [f"Vec<{c_type(x.dtype)}, {shape.width}> {name}[{shape.items}];" for x, name in self.kept.values()]
         known: Known = {}
-        for phase in range(self.phases):
-            body += self._phase(phase, known, at)
-        return writer.finish(body, (count_blocks(shape.count, shape.beside), 1), (shape.threads, shape.beside))
+        phases = [text for phase in range(self.phases) for text in self._phase(phase, known, at)]
+        # threads beyond the last row repeat it: all of a warp take part in exchanges, and what they store is the same
+        row = f"min({{}} + (I)threadIdx.y, (I){shape.count - 1})"
+        if not self.sums:
+            body = [f"const I row = {row.format(f'(I)blockIdx.x * {shape.beside}')};", *split, *kept, *phases]
+        else:
+            inner = [f"const I row = {row.format('first')};", *split, *kept, *phases]
+            body = self._loop_over_rows(inner)
+        return writer.finish(body, (self.blocks, 1), (shape.threads, shape.beside))
+
+    def _loop_over_rows(self, inner: Sequence[str]) -> list[str]:
+        """Rows that a thread takes one after the other, with the sums of its elements; then these are stored."""
+        shape, each = self.shape, self.shape.items * self.shape.width
+        widest = max(max(4, s.buffer.dtype.itemsize) for s, _ in self.sums.values())
+        body = [f"__shared__ double shared[{count_blocks(shape.beside * shape.length * widest, 8)}];"]
+        for store, name in self.sums.values():
+            start = number_text(identity_number(store.word, store.buffer.dtype), store.buffer.dtype)
+            body.append(f"{accumulator_type(store)} {name}[{each}] = {{{', '.join([start] * each)}}};")
+        count, beside = shape.count, shape.beside
+        body += [f"for (I first = (I)blockIdx.x * {beside}; first < {count}; first += {self.blocks * beside}) {{"]
+        body += [*("  " + x for x in inner), *(["  __syncthreads();"] if shape.threads > 32 else []), "}"]
+        return [*body, *(x for number in range(len(self.sums)) for x in self._store_sums(number))]
+
+    def _store_sums(self, number: int) -> list[str]:
+        """The sums of a block, one for each element of the row: those of its threads, folded through shared memory."""
+        shape, writer = self.shape, self.writer
+        store, name = list(self.sums.values())[number]
+        kind, total = accumulator_type(store), shape.threads * shape.beside
+        split, at = writer.split_counter(self.grid.groups_on(ALONG), "e")
+        if self.partial:
+            split, place = [], f"{writer.pointer(self.partial[number])}[(I)blockIdx.x * {shape.length} + e]"
+        else:
+            place = writer.address(store, at)
+        writer.written.append(self.partial[number] if self.partial else store.buffer)
+        return [
+            "__syncthreads();",
+            f"{kind}* {name}s = reinterpret_cast<{kind}*>(shared) + threadIdx.y * {shape.length};",
+            "#pragma unroll",
+            f"for (int n = 0; n < {shape.items * shape.width}; ++n) {{",
+            f"  const int e = (n / {shape.width} * {shape.threads} + threadIdx.x) * {shape.width} + n % {shape.width};",
+            f"  if (e < {shape.length}) {name}s[e] = {name}[n];",
+            "}",
+            "__syncthreads();",
+            f"for (int e = threadIdx.y * {shape.threads} + threadIdx.x; e < {shape.length}; e += {total}) {{",
+            f"  const {kind}* part = reinterpret_cast<{kind}*>(shared) + e;",
+            f"  {kind} sum = part[0];",
+            f"  for (int y = 1; y < {shape.beside}; ++y) sum = {fold_word(store)}_::of(sum, part[y * {shape.length}]);",
+            *("  " + x for x in split),
+            f"  {place} = sum;",
+            "}",
+        ]
+
+    def _element(self, item: int | str) -> str:
+        """The first element of a thread's vector."""
+        shape = self.shape
+        return (
+            f"((I){item} * {shape.threads} + threadIdx.x) * {shape.width}"
+            if item
+            else f"(I)threadIdx.x * {shape.width}"
+        )
 
     # What happens in a phase
 
@@ -101,7 +188,7 @@ class _RowWriter:
         return [x for x in self.grid.lines if x.kind == "fold" and x.phase == phase]
 
     def _stores(self, phase: int, along: bool) -> list[Store]:
-        return [s for s in self.stores if s.phase == phase and self._is_along(s) == along]
+        return [s for s in self.stores if s.phase == phase and (bool(s.word) or self._is_along(s)) == along]
 
     def _is_along(self, store: Store) -> bool:
         return any(store.strides[a] for a in self.row) or any(map(self.varies, (store.line, *store.args)))
@@ -140,12 +227,12 @@ class _RowWriter:
         targets = self._targets(phase)
         constant = [x for x in writer.needed_lines(targets, known) if not self.varies(x)]
         body = writer.compute([*constant, *(x for s in once for x in (s.line, *s.args))], known, at)
-        totals = [(writer.name("f"), fold, fold.args[0]) for fold in folds]
-        for total, fold, _ in totals:
+        totals = [(writer.name("f"), fold) for fold in folds]
+        for total, fold in totals:
             body.append(f"{accumulator_type(fold)} {total} = {_start_text(fold)};")
         if targets:
             body += self._loop(phase, targets, totals, known, at)
-        for total, fold, _ in totals:
+        for total, fold in totals:
             body += self._fold_threads(total, fold)
             known[id(fold)] = CudaValue(total, fold.dtype)
             if accumulator_type(fold) != c_type(fold.dtype):
@@ -158,7 +245,7 @@ class _RowWriter:
         self,
         phase: int,
         targets: Sequence[KernelLine],
-        totals: Sequence[tuple[str, KernelLine, KernelLine]],
+        totals: Sequence[tuple[str, KernelLine]],
         known: Known,
         at: Mapping[int, str],
     ) -> list[str]:
@@ -170,15 +257,22 @@ class _RowWriter:
         held = {key: (f"{name}[{item}]", key in self.fetched) for key, (_, name) in self.kept.items()}
         stores, inner = self._stores(phase, along=True), dict(known)
         group = along[-1] if along else 0
-        text = write_vector(writer, group, shape.width, {**at, **further}, targets, stores, inner, totals, held)
+        number = f"{item} * {shape.width} + u" if shape.width > 1 else item
+        # a row that is repeated counts once
+        guard = f"first + (I)threadIdx.y < {shape.count}" if shape.count % shape.beside else ""
+        own = [self.sums[id(s)] for s in stores if s.word]
+        folds = [Accumulation(total, fold, fold.args[0]) for total, fold in totals]
+        folds += [Accumulation(f"{name}[{number}]", s, s.line, guard) for s, name in own]
+        plain = [s for s in stores if not s.word]
+        text = write_vector(writer, group, shape.width, {**at, **further}, targets, plain, inner, folds, held)
         self.fetched |= needed & set(self.kept)
         guarded = text if shape.is_whole else [f"if (j < {shape.length}) {{", *("  " + x for x in text), "}"]
         if shape.items == 1:
-            return ["{", f"  const I j = (I)threadIdx.x * {shape.width};", *("  " + x for x in (*split, *guarded)), "}"]
+            return ["{", f"  const I j = {self._element(0)};", *("  " + x for x in (*split, *guarded)), "}"]
         return [
-            "#pragma unroll" if self.kept or shape.items <= 8 else "#pragma unroll 4",
+            "#pragma unroll" if self.kept or self.sums or shape.items <= 8 else "#pragma unroll 4",
             f"for (int item = 0; item < {shape.items}; ++item) {{",
-            f"  const I j = ((I)item * {shape.threads} + threadIdx.x) * {shape.width};",
+            f"  const I j = {self._element('item')};",
             *("  " + x for x in (*split, *guarded)),
             "}",
         ]

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ...loop_ir import Buffer, Kernel, Store
 from .grid import Grid, count_blocks
 from .points import choose_threads
+from .sorted_scatters import render_sorted_scatter
 from .writer import FunctionLaunch, FunctionWriter, Known
 
 APART, IN_ORDER = range(2)
+#: So many points are taken one after the other.
+MAX_ROUNDS = 32
 
 
-def render_scatter(kernel: Kernel, alignments: Mapping[Buffer, int]) -> FunctionLaunch:
-    """A kernel with one store at indices: a thread for each point along axes that keep places apart."""
+def render_scatter(kernel: Kernel, alignments: Mapping[Buffer, int]) -> list[FunctionLaunch]:
+    """A kernel with one store at indices: points that may share a place are in order, or sorted by their places."""
     (store,) = kernel.stores
     apart = find_separating_axes(kernel, store)
+    rounds = math.prod(n for axis, n in enumerate(kernel.extents) if axis not in apart)
+    if rounds > MAX_ROUNDS:
+        found = render_sorted_scatter(kernel, apart, alignments)
+        if found is not None:
+            return found
+    return [_render_in_order(kernel, apart, alignments)]
+
+
+def _render_in_order(kernel: Kernel, apart: frozenset[int], alignments: Mapping[Buffer, int]) -> FunctionLaunch:
+    """A thread for each point along axes that keep places apart, which takes the others in order."""
+    (store,) = kernel.stores
     grid = Grid(kernel, [APART if i in apart else IN_ORDER for i in range(len(kernel.extents))], alignments)
     writer = FunctionWriter(grid)
     count, rounds = (grid.size_of(grid.groups_on(side)) for side in (APART, IN_ORDER))

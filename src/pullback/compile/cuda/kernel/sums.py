@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...loop_ir import Buffer, Kernel, Store, load_line, row_major_strides
 from ..words import identity_number, number_text
 from .grid import Grid, count_blocks
-from .points import write_vector
+from .points import Accumulation, write_vector
 from .writer import FunctionLaunch, FunctionWriter, accumulator_type, fold_text, fold_word
 
 #: Threads along places, and threads for each, where the last axis is not folded.
@@ -132,7 +132,7 @@ class _SumWriter:
         grid, shape, stores = self.grid, self.shape, self.grid.kernel.stores
         split, at = self.writer.split_counter(grid.groups_on(FOLDED), "j")
         targets = [x for s in stores for x in (s.line, *s.args)]
-        folds = [(self._total(total), s, s.line) for total, s in zip(self.totals, self.folds, strict=True)]
+        folds = [Accumulation(self._total(total), s, s.line) for total, s in zip(self.totals, self.folds, strict=True)]
         plain = [s for s in stores if not s.word]
         last = len(grid.groups) - 1
         text = write_vector(self.writer, last, shape.width, {**kept, **at}, targets, plain, {}, folds)

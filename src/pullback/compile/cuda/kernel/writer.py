@@ -82,7 +82,7 @@ class FunctionWriter:
         constant = "" if isinstance(x, Store) else "const "
         return f"*reinterpret_cast<{constant}{kind}*>(&{self.address(x, coordinates)})"
 
-    def _indexed(self, words: CudaWords, x: Access, indices: Sequence[CudaValue]) -> list[str]:
+    def indexed(self, words: CudaWords, x: Access, indices: Sequence[CudaValue]) -> list[str]:
         """The places that indices point at: names of integers, -1 where out of range."""
         self.notes_faults = True
         names = []
@@ -137,7 +137,7 @@ class FunctionWriter:
         return words.cast(line.kernel(words, *given), line.dtype)
 
     def _gather(self, words: CudaWords, line: KernelLine, indices: Sequence[CudaValue], at: Coordinates) -> CudaValue:
-        places = self._indexed(words, line, indices)
+        places = self.indexed(words, line, indices)
         inside = " && ".join(f"{p} >= 0" for p in places)
         # memory of no elements has no address that could be read
         text = self.address(line, at, places) if all(n for _, n in line.places) else "0"
@@ -150,7 +150,7 @@ class FunctionWriter:
         words = CudaWords(self.counter)
         self.written.append(store.buffer)
         value = words.cast(known[id(store.line)], store.buffer.dtype)
-        places = self._indexed(words, store, [known[id(a)] for a in store.args]) if store.args else []
+        places = self.indexed(words, store, [known[id(a)] for a in store.args]) if store.args else []
         place = self.address(store, at, places)
         inside = " && ".join(f"{p} >= 0" for p in places)
         text = f"{place} = {fold_text(store, place, value.name) if store.word else value.name};"

@@ -9,6 +9,7 @@ template <int M_, int N_, int K_> struct Sizes { static constexpr int M = M_, N 
 template <class T, class S, class Left, class Right>
 __device__ __noinline__ T plain_sum_(const Left left, const Right right, const int z, const int m, const int n) {
   T total = 0;
+  #pragma unroll 1
   for (int k = 0; k < S::K; ++k) total = fma((T)left(z, m, k), (T)right(z, k, n), total);
   return total;
 }
@@ -70,11 +71,17 @@ __device__ __forceinline__ void multiply_fragments_(
   for (int i = 0; i < T::MT; ++i)
     #pragma unroll
     for (int j = 0; j < T::NT; ++j) {
-      if (T::DIGITS == 3) {
-        mma_(sum[i][j], al[i], bh[j]);
-        mma_(sum[i][j], ah[i], bl[j]);
+      if (T::DIGITS == 1) {
+        mma_(sum[i][j], ah[i], bh[j]);
+        continue;
       }
-      mma_(sum[i][j], ah[i], bh[j]);
+      // tensor cores cut off what does not fit when they add, so long sums are added here, rounded to the nearest
+      float part[4] = {};
+      mma_(part, al[i], bh[j]);
+      mma_(part, ah[i], bl[j]);
+      mma_(part, ah[i], bh[j]);
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) sum[i][j][e] += part[e];
     }
 }
 

@@ -32,6 +32,19 @@ class CudaError(PullbackError, RuntimeError):
     """A call of CUDA's driver failed."""
 
 
+class Parameters:
+    """Parameters of a launch, of eight bytes each, in memory as the driver reads them."""
+
+    __slots__ = ("address", "places", "values")
+
+    def __init__(self, values: Sequence[int]) -> None:
+        count = len(values)
+        self.values = (ctypes.c_uint64 * count)(*values)
+        first = ctypes.addressof(self.values)
+        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        self.address = ctypes.addressof(self.places)
+
+
 class Driver(Protocol):
     """One device. Functions, graphs and streams are handles; addresses are those of its memory."""
 
@@ -54,8 +67,8 @@ class Driver(Protocol):
         stream: int,
     ) -> None: ...
 
-    def launch_packed(self, function: Any, blocks: int, threads: int, places: Any, stream: int) -> None:
-        """The same for parameters that lie in memory already: `places` has the address of each."""
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
+        """The same for a line of blocks, whose parameters lie in memory already."""
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
@@ -119,16 +132,6 @@ class _LaunchParameters(ctypes.Structure):
     )
 
 
-class _Parameters:
-    """Pointers as the parameters of a kernel: their values, and the address of each value."""
-
-    def __init__(self, pointers: Sequence[int]) -> None:
-        count = len(pointers)
-        self.values = (ctypes.c_uint64 * count)(*pointers)
-        first = ctypes.addressof(self.values)
-        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
-
-
 class CudaDriver:
     """The `Driver` of a machine with CUDA: its library by ctypes, and CuPy for memory, streams and NVRTC."""
 
@@ -148,9 +151,8 @@ class CudaDriver:
         self.capture_stream = handle.value or 0
         # arguments are addresses: 64 bits each
         self.quick.cuGraphLaunch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        self.quick.cuLaunchKernel.argtypes = [
-            ctypes.c_void_p, *([ctypes.c_uint] * 7), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-        ]  # fmt: skip
+        # CuPy's own call of the driver takes integers as they are, which is half of what ctypes costs
+        self.launch_kernel, self.launch_error = cupy.cuda.driver.launchKernel, cupy.cuda.driver.CUDADriverError
         self.workspaces: dict[int, Any] = {}
         self.capturing = threading.Lock()
         self.stream_locks: dict[int, threading.RLock] = {}
@@ -192,13 +194,7 @@ class CudaDriver:
         pointers: Sequence[int],
         stream: int,
     ) -> None:
-        places = (held := _Parameters(pointers)).places
-        status = self.quick.cuLaunchKernel(function, *grid, *block, shared_bytes, stream, places, None)
-        if status == _NO_CONTEXT:
-            self.use_device()
-            status = self.quick.cuLaunchKernel(function, *grid, *block, shared_bytes, stream, places, None)
-        del held
-        self._check(status)
+        self._launch(Parameters(pointers), function, *grid, *block, shared_bytes, stream)
         if stream == self.capture_stream:
             self.new_nodes.append(self._newest_node())
 
@@ -221,23 +217,27 @@ class CudaDriver:
         shared_bytes: int,
         pointers: Sequence[int],
     ) -> None:
-        parameters = _Parameters(pointers)
-        places = ctypes.cast(parameters.places, ctypes.c_void_p)
-        given = _LaunchParameters(function, *grid, *block, shared_bytes, places, None, None, None)
+        parameters = Parameters(pointers)
+        given = _LaunchParameters(function, *grid, *block, shared_bytes, parameters.address, None, None, None)
         node = ctypes.c_void_p(self.graphs[graph][1][number])
         self._check(self.quick.cuGraphExecKernelNodeSetParams_v2(ctypes.c_void_p(graph), node, ctypes.byref(given)))
 
-    def launch_packed(self, function: Any, blocks: int, threads: int, places: Any, stream: int) -> None:
-        status = self.quick.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, None)
-        if status == _NO_CONTEXT:
+    def launch_line(self, function: Any, blocks: int, threads: int, parameters: Parameters, stream: int) -> None:
+        self._launch(parameters, function, blocks, 1, 1, threads, 1, 1, 0, stream)
+
+    def _launch(self, parameters: Parameters, *sizes: Any) -> None:
+        try:
+            self.launch_kernel(*sizes, parameters.address, 0)
+        except self.launch_error as error:
+            if error.status != _NO_CONTEXT:
+                raise CudaError(f"CUDA error {error.status}: {error}") from None
             self.use_device()
-            status = self.quick.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, places, None)
-        self._check(status)
+            self.launch_kernel(*sizes, parameters.address, 0)
 
     def make_product(
         self, action: LibraryProduct, alignments: Sequence[int]
     ) -> Callable[[int, int, int, int, int], None]:
-        return LibraryPlan(action.product, alignments=alignments).launch
+        return LibraryPlan(action.product, action.tf32, alignments, action.algorithm).launch
 
     def _record(self, issue: Callable[[int], None]) -> ctypes.c_void_p:
         """What is done on the stream of captures, as a graph."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .driver import find_driver
+from .driver import Parameters, find_driver
 
 _THREADS = 256
 #: So many blocks keep a large GPU busy; each thread then computes several elements.
 _MAX_BLOCKS = 4096
 
 
-class _Parameters(threading.local):
-    """The parameters of a launch, in memory of each thread."""
+class _OfThread(threading.local):
+    """Memory of each thread for the parameters of a launch."""
 
     def __init__(self, count: int) -> None:
-        self.values = (ctypes.c_uint64 * count)()
-        first = ctypes.addressof(self.values)
-        self.places = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+        self.parameters = Parameters([0] * count)
 
 
 def make_launch(
@@ -38,18 +35,19 @@ def make_launch(
         module, _ = driver.load_module(text, False)
         function = driver.find_function(module, name, 0)
     blocks = min(-(-size // _THREADS), _MAX_BLOCKS)
-    parameters = _Parameters(inputs + len(results) + 1)
-    launch, new = driver.launch_packed, cupy.ndarray
-    current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.device.get_device_id
+    of_thread = _OfThread(inputs + len(results) + 1)
+    launch, new = driver.launch_line, cupy.ndarray
+    current_stream, current_device = cupy.cuda.get_current_stream, cupy.cuda.runtime.getDevice
 
     def call(arrays: Sequence[Any]) -> list[Any] | None:
         if current_device() != device:
             with cupy.cuda.Device(device):
                 return call(arrays)
         outs = [new(shape, dtype) for shape, dtype in results]
-        values, i = parameters.values, 0
+        parameters, i = of_thread.parameters, 0
+        values = parameters.values
         for x in arrays:
-            if not x.flags.c_contiguous:
+            if not x._c_contiguous:  # what `x.flags` reads, in a tenth of the time
                 return None
             values[i] = x.data.ptr
             i += 1
@@ -57,7 +55,7 @@ def make_launch(
             values[i] = x.data.ptr
             i += 1
         values[i] = size
-        launch(function, blocks, _THREADS, parameters.places, current_stream().ptr)
+        launch(function, blocks, _THREADS, parameters, current_stream().ptr)
         return outs
 
     return call
