@@ -19,8 +19,8 @@ from ...program.run import run
 from ...program.stage import stage
 from ..vocabulary import computation_dtype
 from .preamble import PREAMBLE
+from .runtime import link
 from .runtime.eager_launch import make_launch
-from .runtime.link import cuda_target
 from .words import CudaValue, CudaWords, c_type
 
 Function = Callable[..., Any]
@@ -40,7 +40,7 @@ def bind_program(program: Program) -> Function | None:
     it is more than that.
     """
     shape = _common_shape(program)
-    if shape is None or not all(_is_elementwise(e) for e in program.equations):
+    if shape is None or link.why_unavailable() or not all(_is_elementwise(e) for e in program.equations):
         return None
     specs = [s.spec for s in program.inputs]
     text = _render_text(program, [s.shape == shape for s in specs])
@@ -68,7 +68,7 @@ def _common_shape(program: Program) -> tuple[int, ...] | None:
 
 def _is_elementwise(e: Equation) -> bool:
     """Whether the equation is one line of a kernel."""
-    target, given = cuda_target(), [spec_of(a) for a in e.args]
+    target, given = link.cuda_target(), [spec_of(a) for a in e.args]
     if len(e.results) != 1 or not all(isinstance(a, Symbol) or type(a) in (bool, int, float) for a in e.args):
         return False
     dtypes = [e.results[0].spec.dtype, *(s.dtype for s in given)]
