@@ -1,6 +1,7 @@
 """Compiled functions on a GPU from end to end, without one: CuPy's arrays are stand-ins, launches are emulated."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest

@@ -253,7 +253,8 @@ class CudaDriver:
     def capture(self, issue: Callable[[int], None]) -> int:
         made = ctypes.c_void_p()
         with self.capturing:
-            self.new_nodes = nodes = []
+            nodes: list[int] = []
+            self.new_nodes = nodes
             graph = self._record(issue)
         self._check(self.slow.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_ulonglong(0)))
         handle = made.value or 0
