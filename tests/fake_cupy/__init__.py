@@ -12,7 +12,6 @@ import sys
 import types
 from collections.abc import Iterator
 from typing import Any, ClassVar
-from unittest import mock
 
 import numpy as np
 import scipy.linalg
@@ -225,5 +224,13 @@ cupy: Any = _modules["cupy"]
 @contextlib.contextmanager
 def installed() -> Iterator[Any]:
     """`import cupy` finds the stand-in; afterwards nothing is left of it."""
-    with mock.patch.dict(sys.modules, _modules):
+    before = {name: sys.modules.get(name) for name in _modules}
+    sys.modules.update(_modules)
+    try:
         yield cupy
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
