@@ -11,7 +11,7 @@ PATH = Path(pullback.__file__).parent / "nn" / "layers" / "function_layers.pyi"
 HEAD = '''"""Constructors of the layers made from functions, for type checkers; a test compares the two."""
 
 # Written by tests/function_layer_stub.py, then formatted by ruff.
-from typing import Any
+from typing import Any, overload
 
 from .make_layer import FunctionLayer
 '''
@@ -28,21 +28,26 @@ def layers():
     return {name: kind for name, kind in found if isinstance(kind, type) and issubclass(kind, FunctionLayer)}
 
 
+def constructor(kind, names):
+    """The constructor with other names for some of its parameters."""
+    shown = []
+    for p in inspect.signature(kind).parameters.values():
+        default = "" if p.default is p.empty else f" = {p.default!r}"
+        shown.append(f"{names.get(p.name, p.name)}: {annotation(p, kind.function)}{default}")
+    return f"    def __init__(self, {', '.join([*shown, '*', 'inplace: bool = ...'])}) -> None: ...\n"
+
+
 def stub():
     text = HEAD
     for name, kind in layers().items():
         if kind is FunctionLayer:
             continue
-        parameters = list(inspect.signature(kind).parameters.values())
-        others = {ours: other for other, ours in kind.spellings.items()}
-        shown = []
-        for p in parameters:
-            default = "" if p.default is p.empty else f" = {p.default!r}"
-            shown.append(f"{p.name}: {annotation(p, kind.function)}{default}")
-        text += f"\nclass {name}(FunctionLayer):\n    def __init__(\n        self"
-        text += "".join(f", {part}" for part in shown)
-        named = [f"{others[p.name]}: Any = ..." for p in parameters if p.name in others and p.default is not p.empty]
-        text += f", *, {', '.join([*named, 'inplace: bool = ...'])},\n    ) -> None: ...\n"
+        others = {ours: other for other, ours in kind.__init__.spellings.items()}
+        text += f"\nclass {name}(FunctionLayer):\n"
+        if others:
+            text += f"    @overload\n{constructor(kind, {})}    @overload\n{constructor(kind, others)}"
+        else:
+            text += constructor(kind, {})
     return text
 
 

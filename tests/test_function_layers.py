@@ -161,7 +161,7 @@ def test_keywords_of_pytorch_are_other_spellings(name, theirs, ours):
     two = kind(*ours, **extra)
     assert pb.tree.structure(one) == pb.tree.structure(two)
     assert [x.shape for x in one.parameters()] == [x.shape for x in two.parameters()]
-    theirs_name, ours_name = next((t, o) for t, o in kind.spellings.items() if t in theirs)
+    theirs_name, ours_name = next((t, o) for t, o in kind.__init__.spellings.items() if t in theirs)
     with pytest.raises(TypeError, match=f"{name}: {theirs_name} is {ours_name}, and both are given"):
         kind(**{**theirs, ours_name: theirs[theirs_name]})
     with pytest.raises(TypeError, match=f"{name}: .*'nothing'.*\n  Its arguments are {ours_name}"):

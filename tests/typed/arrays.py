@@ -46,6 +46,45 @@ reveal_type(pb.nn.avg_pool1d(x, 2))  # Tensor
 reveal_type(pb.nn.cross_entropy(x, np.array([0, 1])))  # Tensor
 reveal_type(pb.zeros((2, 3)))  # Tensor
 
+u, s, vh = pb.linalg.svd(x)
+reveal_type(vh)  # Tensor
+reveal_type(pb.linalg.svd(a, full_matrices=False).S)  # ndarray
+reveal_type(pb.linalg.svd(x, compute_uv=False))  # Tensor
+reveal_type(pb.linalg.qr(x).R)  # Tensor
+reveal_type(pb.linalg.qr(a, "r"))  # ndarray
+reveal_type(pb.linalg.qr(a, mode="raw"))  # tuple[ndarray, ndarray]
+reveal_type(pb.linalg.lu(x))  # tuple[Tensor, Tensor, Tensor]
+reveal_type(pb.linalg.lu(a, permute_l=True))  # tuple[ndarray, ndarray]
+reveal_type(pb.linalg.eigh(x).eigenvalues)  # Tensor
+reveal_type(pb.linalg.eig(a)[1])  # ndarray
+reveal_type(pb.linalg.slogdet(x).logabsdet)  # Tensor
+reveal_type(pb.gradient(x, axis=0))  # Tensor
+reveal_type(pb.gradient(a, 0.5, axis=1))  # ndarray
+reveal_type(pb.select([x > 1, x > 0], [x, x * 2]))  # Tensor
+reveal_type(pb.select([a > 1, a > 0], [a, a * 2], default=1.0))  # ndarray
+reveal_type(pb.piecewise(x, [x > 0], [pb.sqrt, 0.0]))  # Tensor
+reveal_type(pb.choose(np.array([0, 1]), [x[0], x[1]]))  # Tensor
+reveal_type(pb.choose(np.arange(2), [np.ones(2), np.zeros(2)]))  # ndarray
+reveal_type(pb.histogram(a, bins=3))  # tuple[ndarray, ndarray]
+reveal_type(pb.histogram(a, weights=x)[0])  # Tensor
+reveal_type(pb.tri(3))  # ndarray
+
+key = pb.random.key(0)
+reveal_type(key)  # ndarray
+reveal_type(pb.random.split(key, 3))  # ndarray
+reveal_type(pb.random.normal(size=(2, 2), key=key))  # ndarray
+reveal_type(pb.random.normal(x, key=key))  # Tensor
+reveal_type(pb.random.normal(loc=a, scale=x, key=key))  # Tensor
+reveal_type(pb.random.uniform(0.0, x, key=key))  # Tensor
+reveal_type(pb.random.uniform(-1.0, 1.0, (2,)))  # ndarray
+reveal_type(pb.random.gamma(x, key=key))  # Tensor
+reveal_type(pb.random.integers(0, 10, size=4))  # ndarray
+reveal_type(pb.random.bernoulli(0.3, 5))  # ndarray
+reveal_type(pb.random.choice(10, 3, replace=False))  # ndarray
+reveal_type(pb.random.choice(x, 1, key=key))  # Tensor
+reveal_type(pb.random.permutation(10))  # ndarray
+reveal_type(pb.random.categorical(a, key=key))  # ndarray
+
 reveal_type(x + 1)  # Tensor
 reveal_type(2 * x)  # Tensor
 reveal_type(x @ x)  # Tensor

@@ -43,3 +43,9 @@ Scaled(pb.nn.Linear(1, 1))(3)  # arg-type
 pb.optim.Adam([x], learning_rate=0.1)  # call-overload
 pb.optim.SGD([x], lr=0.1, momentun=0.9)  # call-overload
 pb.optim.Lion([x])  # call-overload
+pb.nn.Linear(in_features=3)  # call-overload
+pb.nn.Conv2d(3, 4, kernel=3)  # call-overload
+pb.random.normal(sizes=3)  # call-overload
+pb.random.uniform(loc=0.0)  # call-overload
+pb.linalg.svd(x).V.sum()  # attr-defined
+pb.random.normal(size=3).backward()  # attr-defined

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
         def __get__(self, instance: HasForward[P, R_co], owner: Any = None) -> Callable[P, R_co]: ...
 
+        # pyright looks for this one where a module is passed on as a function
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 
 class LoadReport(NamedTuple):
     """What `load_state_dict` found: names that the state lacks, and names that it has and the module lacks."""
@@ -74,7 +77,8 @@ class LoadReport(NamedTuple):
 class Module:
     """A network: subclass it, put parameters (tensors, arrays) and other modules in its attributes, write `forward`.
 
-    Annotated fields make a constructor, as in a dataclass. A module is a tree of its arrays, so `pb.grad`, `pb.jit` and
+    Annotated fields make a constructor, as in a dataclass, unless the class says `init=False` or inherits one that is
+    written out (pyright wants `init=False` there too). A module is a tree of its arrays, so `pb.grad`, `pb.jit` and
     `pb.optim` take it as it is; settings (scalars, strings, functions) are part of its structure. Arrays that are state
     and not to be trained are named in `buffers`.
 
@@ -94,9 +98,9 @@ class Module:
     #: Names of attributes whose arrays are state and no parameters, such as running statistics.
     buffers: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, init: bool = True) -> None:
         plain = cls.__init__ is object.__init__ or dataclasses.is_dataclass(cls)
-        if plain and "__init__" not in vars(cls) and _has_annotations(cls):
+        if init and plain and "__init__" not in vars(cls) and _has_annotations(cls):
             dataclasses.dataclass(eq=False, repr=False)(cls)
         register_tree(cls, _flatten_module, functools.partial(_unflatten_module, cls))
 
@@ -274,6 +278,10 @@ class Module:
         """Move all arrays to the CPU."""
         return self.to(device="cpu")
 
+    def cuda(self, device: Any = None) -> Self:
+        """Move all arrays to a GPU: the current one, or that of a number or a name."""
+        return self.to(device="cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
     def double(self) -> Self:
         """Make all floating-point arrays float64."""
         return self.to(dtype="float64")
@@ -400,7 +408,7 @@ explain_missing_attributes(
     Module,
     "Module",
     """
-    add_module compile cuda extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
+    add_module compile extra_repr half named_buffers parameters_and_buffers register_full_backward_hook
     register_module register_parameter trainable_variables trainable_weights weights variables fit build init
     """,
 )

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.backends import move_array
 from ..arrays.node import Node
 from ..arrays.size import Size
-from ..arrays.spec import Spec
-from ..arrays.tensor import Tensor
+from ..arrays.spec import Spec, spec_of
+from ..arrays.tensor import Tensor, wrap
 from ..arrays.value import Value
 from ..settings import PLAIN, UNRECORDED, modes
 from .dispatch import apply, as_value
@@ -52,9 +53,7 @@ def _n_ary_function(op: Op) -> Any:
     return function
 
 
-def _planned_unary(op: Op) -> Any:
-    plans = new_table()
-
+def _planned_unary(op: Op, plans: Plans) -> Any:
     def function(x: Any, /) -> Any:
         if type(x) is not Tensor:
             return apply(op, as_value(x))
@@ -73,7 +72,10 @@ def _planned_unary(op: Op) -> Any:
 def _planned_binary(op: Op, plans: Plans) -> Any:
     def function(x: Any, y: Any, /) -> Any:
         if type(x) is not Tensor or type(y) is not Tensor:
-            return apply(op, as_value(x), as_value(y))
+            pair = _with_gpu_constant(x, y)
+            if pair is None:
+                return apply(op, as_value(x), as_value(y))
+            x, y = pair
         key = (x.spec.number, y.spec.number)
         plan = plans.get(key)
         if plan and (run := plan.in_mode(modes())) is not None:  # type: ignore[union-attr]
@@ -87,7 +89,8 @@ def _planned_binary(op: Op, plans: Plans) -> Any:
 
 
 def _unary_function(op: Op, depth: int) -> Any:
-    planned = _planned_unary(op)
+    plans = new_table()
+    planned = _planned_unary(op, plans)
     if not op.ufunc or not op.differentiable:
         return planned
     ufunc = getattr(np, op.ufunc)
@@ -97,7 +100,14 @@ def _unary_function(op: Op, depth: int) -> Any:
     def function(x: Any, /) -> Any:
         mode = modes()
         if type(x) is not Tensor or x.spec.plain is None or (mode is not PLAIN and mode is not UNRECORDED):
-            return _compute_raw(op, ufunc, x) if type(x) is _ndarray else planned(x)
+            if type(x) is _ndarray:
+                return _compute_raw(op, ufunc, x)
+            # on a GPU; looked up here, a call away from the user's line
+            if mode is PLAIN and type(x) is Tensor and (plan := plans.get(x.spec.number)):
+                run = plan.record  # type: ignore[union-attr]
+                if run is not None:
+                    return run(x)
+            return planned(x)
         a = x.value
         value = ufunc(a)
         if type(value) is not _ndarray:
@@ -154,12 +164,12 @@ def _binary_function(op: Op, depth: int, as_operator: bool = False) -> Any:
             spec = x.spec
             a, n = x.value, x.node
             if type(y) is Tensor:
-                if spec is not y.spec and (plan := plans.get((spec.number, y.spec.number))):
+                plain = spec is y.spec and spec.plain is not None
+                if not plain and (plan := plans.get((spec.number, y.spec.number))):
                     run = plan.record if (mode := modes()) is PLAIN else plan.in_mode(mode)  # type: ignore[union-attr]
                     if run is not None:
                         return run(x, y)
                 b, m = y.value, y.node
-                plain = spec is y.spec and spec.plain is not None
             else:
                 m = None
                 plain = (b := _weak_constant(spec, y)) is not None
@@ -228,6 +238,25 @@ def _compute_raw(op: Op, ufunc: Any, *arrays: Any) -> Any:
     except (TypeError, ValueError):
         return apply(op, *arrays)
     return value if type(value) is _ndarray else _asarray(value)
+
+
+def _with_gpu_constant(x: Any, y: Any) -> tuple[Tensor, Tensor] | None:
+    """A tensor on a GPU and a Python scalar as two tensors; None for any other arguments."""
+    spec = x.spec if type(x) is Tensor else y.spec if type(y) is Tensor else None
+    if spec is None or spec.device == "cpu" or not spec.number or not spec.inexact:
+        return None
+    number = y if type(x) is Tensor else x
+    if not (type(number) is float or type(number) is int):
+        return None
+    found = spec.scalars.get(number)
+    if found is None:
+        if not number or not math.isfinite(number) or abs(number) > np.finfo(spec.dtype).max:
+            return None  # as in `_weak_constant`
+        if len(spec.scalars) > 256:
+            spec.scalars.clear()
+        array = move_array(_asarray(number, spec.dtype), spec.device)
+        found = spec.scalars[number] = wrap(array, spec_of(array))
+    return (x, found) if type(x) is Tensor else (found, y)
 
 
 def _weak_constant(spec: Spec, number: Any) -> Any:

@@ -28,13 +28,13 @@ from .vectorize import Batched
 
 P = ParamSpec("P")
 R = TypeVar("R")
-X = TypeVar("X")
+X = TypeVar("X", bound=Any)  # to pyright the parameter of a lambda is an X, which must have arithmetic
 Aux = TypeVar("Aux")
 _GRADIENTS = "\n  For tensors that are computed already: pb.gradients(outputs, inputs)."
 
 
 @overload
-def grad(  # type: ignore[overload-overlap]
+def grad(
     f: Callable[Concatenate[X, P], Any], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
 ) -> Callable[Concatenate[X, P], X]: ...
 @overload

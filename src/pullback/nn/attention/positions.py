@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ...ops.fusion import fuse
 from ...ops.index.indexing import getitem
 from ...ops.shape import arrange, reshaping
 from ...ops.signatures import of_mixed_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @of_mixed_arrays
@@ -62,7 +65,7 @@ def _split_pairs(x: Any, width: int, halves: bool) -> tuple[Any, Any]:
 
 
 @attributed_to_caller
-def alibi_bias(heads: int, length: int, keys: int | None = None, *, dtype: Any = np.float32) -> Any:
+def alibi_bias(heads: int, length: int, keys: int | None = None, *, dtype: Any = np.float32) -> NDArray[Any]:
     """A bias of shape (heads, T, S) for the scores of attention: minus a slope of each head times the distance.
 
     The slopes of n = 2^k heads are 2^(-8 i / n) for i = 1 to n; of other counts those of the power of two below, then
@@ -80,7 +83,9 @@ def alibi_bias(heads: int, length: int, keys: int | None = None, *, dtype: Any =
     queries = as_integer(length, "alibi_bias: length")
     others = queries if keys is None else as_integer(keys, "alibi_bias: keys")
     distance = np.abs(np.arange(queries)[:, None] - np.arange(others))
-    return (-np.asarray(_alibi_slopes(count))[:, None, None] * distance).astype(dtype)
+    slopes: NDArray[Any] = np.asarray(_alibi_slopes(count))
+    bias: NDArray[Any] = (-slopes[:, None, None] * distance).astype(dtype)
+    return bias
 
 
 def _alibi_slopes(heads: int) -> list[float]:
@@ -92,7 +97,7 @@ def _alibi_slopes(heads: int) -> list[float]:
 
 
 @attributed_to_caller
-def sinusoidal_positions(length: int, width: int, *, base: float = 10000.0, dtype: Any = np.float32) -> Any:
+def sinusoidal_positions(length: int, width: int, *, base: float = 10000.0, dtype: Any = np.float32) -> NDArray[Any]:
     """An array of shape (length, width) with sin(t base^(-2 i / width)) in column 2 i and its cosine in column 2 i + 1.
 
     >>> import pullback as pb

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final, overload
 
 from ...arrays.tensor import Tensor
 from ...errors import ArgumentError
 from ...ops import random
 from ..dropout import dropout
 from ..module import Module
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 
 A = TypeVar("A")
 
@@ -32,7 +32,6 @@ class Identity(Module):
 
 
 @final
-@accept_spellings("inplace")
 class Dropout(Module):
     """Each element zero with probability p, else over 1 - p; x itself after `eval()`. Without a key the default
     generator draws; a compiled function would draw once for all calls, so there the key must be given.
@@ -44,6 +43,11 @@ class Dropout(Module):
 
     takes_key: ClassVar[bool] = True
 
+    @overload
+    def __init__(self, p: float = ...) -> None: ...
+    @overload
+    def __init__(self, p: float = ..., *, inplace: bool) -> None: ...
+    @accept_overloads
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p < 1:
             raise ArgumentError(f"Dropout: p is a probability in [0, 1), got {p}.")

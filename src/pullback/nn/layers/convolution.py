@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -13,19 +13,29 @@ from ...errors import ArgumentError
 from ..convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from ..geometry import per_axis
 from ..module import Module
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 from .parameters import uniform_parameters
 
-_CHANNELS = {"in_channels": "inputs", "out_channels": "outputs", "kernel_size": "window"}
 
-
-@accept_spellings(**_CHANNELS, padding_mode="mode")
 class _Convolution(Module):
     """The common part of the three; `function` computes the convolution, `axes` is its number of spatial axes."""
 
     function: ClassVar[Callable[..., Any]]
     axes: ClassVar[int]
 
+    @overload
+    def __init__(
+        self, inputs: int, outputs: int, window: Any, stride: Any = ..., padding: Any = ...,
+        dilation: Any = ..., groups: int = ..., bias: bool = ..., mode: str = ..., *,
+        key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = ..., padding: Any = ...,
+        dilation: Any = ..., groups: int = ..., bias: bool = ..., padding_mode: str = ..., *,
+        key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @accept_overloads
     def __init__(
         self,
         inputs: int,
@@ -59,7 +69,7 @@ def _check_groups(layer: Module, inputs: int, outputs: int, groups: int) -> None
         raise ArgumentError(f"{name}: {inputs} and {outputs} channels cannot be split into {groups} groups.")
 
 
-class Conv1d(_Convolution):
+class Conv1d(_Convolution, init=False):
     """`conv1d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb
@@ -71,7 +81,7 @@ class Conv1d(_Convolution):
     axes: ClassVar[int] = 1
 
 
-class Conv2d(_Convolution):
+class Conv2d(_Convolution, init=False):
     """`conv2d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb
@@ -83,7 +93,7 @@ class Conv2d(_Convolution):
     axes: ClassVar[int] = 2
 
 
-class Conv3d(_Convolution):
+class Conv3d(_Convolution, init=False):
     """`conv3d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb
@@ -95,13 +105,25 @@ class Conv3d(_Convolution):
     axes: ClassVar[int] = 3
 
 
-@accept_spellings(**_CHANNELS)
 class _TransposedConvolution(Module):
     """The common part of the three; `function` computes the transposed convolution, `axes` is its number of axes."""
 
     function: ClassVar[Callable[..., Any]]
     axes: ClassVar[int]
 
+    @overload
+    def __init__(
+        self, inputs: int, outputs: int, window: Any, stride: Any = ..., padding: Any = ...,
+        output_padding: Any = ..., groups: int = ..., bias: bool = ..., dilation: Any = ..., *,
+        key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = ..., padding: Any = ...,
+        output_padding: Any = ..., groups: int = ..., bias: bool = ..., dilation: Any = ..., *,
+        key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @accept_overloads
     def __init__(
         self,
         inputs: int,
@@ -130,7 +152,7 @@ class _TransposedConvolution(Module):
         return type(self).function(x, self.weight, self.bias, *settings)
 
 
-class ConvTranspose1d(_TransposedConvolution):
+class ConvTranspose1d(_TransposedConvolution, init=False):
     """`conv_transpose1d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb
@@ -142,7 +164,7 @@ class ConvTranspose1d(_TransposedConvolution):
     axes: ClassVar[int] = 1
 
 
-class ConvTranspose2d(_TransposedConvolution):
+class ConvTranspose2d(_TransposedConvolution, init=False):
     """`conv_transpose2d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb
@@ -154,7 +176,7 @@ class ConvTranspose2d(_TransposedConvolution):
     axes: ClassVar[int] = 2
 
 
-class ConvTranspose3d(_TransposedConvolution):
+class ConvTranspose3d(_TransposedConvolution, init=False):
     """`conv_transpose3d` with a weight and a bias of its own.
 
     >>> import numpy as np, pullback as pb

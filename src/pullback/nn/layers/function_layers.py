@@ -91,7 +91,6 @@ from ..rectifiers import (
     softshrink,
     threshold,
 )
-from ..spellings import accept_spellings
 from .make_layer import make_layer
 
 CELU = make_layer("CELU", celu)
@@ -181,13 +180,11 @@ Dropout1d = make_layer("Dropout1d", dropout1d)
 Dropout2d = make_layer("Dropout2d", dropout2d)
 Dropout3d = make_layer("Dropout3d", dropout3d)
 FeatureAlphaDropout = make_layer("FeatureAlphaDropout", feature_alpha_dropout)
-Flatten = accept_spellings(start_dim="start_axis", end_dim="end_axis")(
-    make_layer("Flatten", flatten, 1, "start_axis=2", start_axis=1)
-)
+Flatten = make_layer("Flatten", flatten, 1, "start_axis=2", start_axis=1)
 Fold = make_layer("Fold", fold, 1, "output_size=(4, 4), kernel_size=2")
 LocalResponseNorm = make_layer("LocalResponseNorm", local_response_norm, 1, "size=2")
 PixelShuffle = make_layer("PixelShuffle", pixel_shuffle, 1, "upscale_factor=2")
 PixelUnshuffle = make_layer("PixelUnshuffle", pixel_unshuffle, 1, "downscale_factor=2")
-Unflatten = accept_spellings(unflattened_size="sizes")(make_layer("Unflatten", unflatten, 1, "axis=1, sizes=(2, -1)"))
+Unflatten = make_layer("Unflatten", unflatten, 1, "axis=1, sizes=(2, -1)")
 Unfold = make_layer("Unfold", unfold, 1, "kernel_size=2")
 Upsample = make_layer("Upsample", upsample, 1, "scale_factor=2")

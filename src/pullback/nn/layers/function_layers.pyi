@@ -1,290 +1,146 @@
 """Constructors of the layers made from functions, for type checkers; a test compares the two."""
 
 # Written by tests/function_layer_stub.py, then formatted by ruff.
-from typing import Any
+from typing import Any, overload
 
 from .make_layer import FunctionLayer
 
 class CELU(FunctionLayer):
-    def __init__(
-        self,
-        alpha: Any = 1.0,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, alpha: Any = 1.0, *, inplace: bool = ...) -> None: ...
 
 class ELU(FunctionLayer):
-    def __init__(
-        self,
-        alpha: Any = 1.0,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, alpha: Any = 1.0, *, inplace: bool = ...) -> None: ...
 
 class GEGLU(FunctionLayer):
-    def __init__(
-        self,
-        axis: int = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int = -1, *, inplace: bool = ...) -> None: ...
 
 class GELU(FunctionLayer):
-    def __init__(
-        self,
-        approximate: Any = False,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, approximate: Any = False, *, inplace: bool = ...) -> None: ...
 
 class GLU(FunctionLayer):
-    def __init__(
-        self,
-        axis: int = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int = -1, *, inplace: bool = ...) -> None: ...
 
 class Hardshrink(FunctionLayer):
-    def __init__(
-        self,
-        lambd: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, lambd: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class Hardsigmoid(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Hardswish(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Hardtanh(FunctionLayer):
-    def __init__(
-        self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = ...) -> None: ...
 
 class LeakyReLU(FunctionLayer):
-    def __init__(
-        self,
-        negative_slope: Any = 0.01,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, negative_slope: Any = 0.01, *, inplace: bool = ...) -> None: ...
 
 class LogSigmoid(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class LogSoftmax(FunctionLayer):
-    def __init__(
-        self,
-        axis: Any = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: Any = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: Any = -1, *, inplace: bool = ...) -> None: ...
 
 class Mish(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class QuickGELU(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class ReGLU(FunctionLayer):
-    def __init__(
-        self,
-        axis: int = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int = -1, *, inplace: bool = ...) -> None: ...
 
 class ReLU(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class ReLU6(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class RReLU(FunctionLayer):
-    def __init__(
-        self,
-        lower: float = 0.125,
-        upper: float = 0.3333333333333333,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, lower: float = 0.125, upper: float = 0.3333333333333333, *, inplace: bool = ...) -> None: ...
 
 class SELU(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class SiLU(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Sigmoid(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Softmax(FunctionLayer):
-    def __init__(
-        self,
-        axis: Any = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: Any = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: Any = -1, *, inplace: bool = ...) -> None: ...
 
 class Softmin(FunctionLayer):
-    def __init__(
-        self,
-        axis: Any = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: Any = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: Any = -1, *, inplace: bool = ...) -> None: ...
 
 class Softplus(FunctionLayer):
-    def __init__(
-        self,
-        beta: Any = 1.0,
-        threshold: float | None = None,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, beta: Any = 1.0, threshold: float | None = None, *, inplace: bool = ...) -> None: ...
 
 class Softshrink(FunctionLayer):
-    def __init__(
-        self,
-        lambd: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, lambd: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class Softsign(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class SwiGLU(FunctionLayer):
-    def __init__(
-        self,
-        axis: int = -1,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int = -1, *, inplace: bool = ...) -> None: ...
 
 class Tanh(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Tanhshrink(FunctionLayer):
-    def __init__(
-        self,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, *, inplace: bool = ...) -> None: ...
 
 class Threshold(FunctionLayer):
-    def __init__(
-        self,
-        threshold: float,
-        value: float,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, threshold: float, value: float, *, inplace: bool = ...) -> None: ...
 
 class BCELoss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class BCEWithLogitsLoss(FunctionLayer):
     def __init__(
-        self,
-        weight: Any = None,
-        pos_weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
+        self, weight: Any = None, pos_weight: Any = None, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class CTCLoss(FunctionLayer):
     def __init__(
-        self,
-        blank: int = 0,
-        zero_infinity: bool = False,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
+        self, blank: int = 0, zero_infinity: bool = False, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class CosineEmbeddingLoss(FunctionLayer):
+    @overload
     def __init__(
-        self,
-        margin: float = 0.0,
-        axis: int = -1,
-        eps: float = 1e-08,
-        reduction: str = "mean",
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
+        self, margin: float = 0.0, axis: int = -1, eps: float = 1e-08, reduction: str = "mean", *, inplace: bool = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, margin: float = 0.0, dim: int = -1, eps: float = 1e-08, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class CrossEntropyLoss(FunctionLayer):
+    @overload
     def __init__(
         self,
         weight: Any = None,
@@ -293,19 +149,28 @@ class CrossEntropyLoss(FunctionLayer):
         label_smoothing: float = 0.0,
         axis: int | None = None,
         *,
-        dim: Any = ...,
+        inplace: bool = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        weight: Any = None,
+        ignore_index: int | None = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        dim: int | None = None,
+        *,
         inplace: bool = ...,
     ) -> None: ...
 
 class DiceLoss(FunctionLayer):
+    @overload
     def __init__(
-        self,
-        axis: Any = None,
-        smooth: float = 1.0,
-        reduction: str = "mean",
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
+        self, axis: Any = None, smooth: float = 1.0, reduction: str = "mean", *, inplace: bool = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, dim: Any = None, smooth: float = 1.0, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class FocalLoss(FunctionLayer):
@@ -331,107 +196,44 @@ class GaussianNLLLoss(FunctionLayer):
     ) -> None: ...
 
 class HingeEmbeddingLoss(FunctionLayer):
-    def __init__(
-        self,
-        margin: float = 1.0,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, margin: float = 1.0, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class HingeLoss(FunctionLayer):
-    def __init__(
-        self,
-        margin: float = 1.0,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, margin: float = 1.0, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class HuberLoss(FunctionLayer):
     def __init__(
-        self,
-        delta: float = 1.0,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
+        self, delta: float = 1.0, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class KLDivLoss(FunctionLayer):
-    def __init__(
-        self,
-        log_target: bool = False,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, log_target: bool = False, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class L1Loss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class LogCoshLoss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class MSELoss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class MarginRankingLoss(FunctionLayer):
-    def __init__(
-        self,
-        margin: float = 0.0,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, margin: float = 0.0, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class MultiLabelMarginLoss(FunctionLayer):
-    def __init__(
-        self,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class MultiLabelSoftMarginLoss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class MultiMarginLoss(FunctionLayer):
     def __init__(
-        self,
-        p: int = 1,
-        margin: float = 1.0,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
+        self, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class NLLLoss(FunctionLayer):
+    @overload
     def __init__(
         self,
         weight: Any = None,
@@ -439,7 +241,16 @@ class NLLLoss(FunctionLayer):
         reduction: str = "mean",
         axis: int | None = None,
         *,
-        dim: Any = ...,
+        inplace: bool = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        weight: Any = None,
+        ignore_index: int | None = -100,
+        reduction: str = "mean",
+        dim: int | None = None,
+        *,
         inplace: bool = ...,
     ) -> None: ...
 
@@ -456,33 +267,15 @@ class PoissonNLLLoss(FunctionLayer):
     ) -> None: ...
 
 class QuantileLoss(FunctionLayer):
-    def __init__(
-        self,
-        q: Any = 0.5,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, q: Any = 0.5, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class SmoothL1Loss(FunctionLayer):
     def __init__(
-        self,
-        beta: float = 1.0,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
+        self, beta: float = 1.0, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...
     ) -> None: ...
 
 class SoftMarginLoss(FunctionLayer):
-    def __init__(
-        self,
-        weight: Any = None,
-        reduction: str = "mean",
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, weight: Any = None, reduction: str = "mean", *, inplace: bool = ...) -> None: ...
 
 class TripletMarginLoss(FunctionLayer):
     def __init__(
@@ -497,75 +290,31 @@ class TripletMarginLoss(FunctionLayer):
     ) -> None: ...
 
 class CosineSimilarity(FunctionLayer):
-    def __init__(
-        self,
-        axis: int = 1,
-        eps: float = 1e-08,
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int = 1, eps: float = 1e-08, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int = 1, eps: float = 1e-08, *, inplace: bool = ...) -> None: ...
 
 class PairwiseDistance(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 2.0,
-        eps: float = 1e-06,
-        keepdims: bool = False,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 2.0, eps: float = 1e-06, keepdims: bool = False, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveAvgPool1d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveAvgPool2d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveAvgPool3d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveMaxPool1d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        return_indices: bool = False,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, return_indices: bool = False, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveMaxPool2d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        return_indices: bool = False,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, return_indices: bool = False, *, inplace: bool = ...) -> None: ...
 
 class AdaptiveMaxPool3d(FunctionLayer):
-    def __init__(
-        self,
-        output_size: Any,
-        return_indices: bool = False,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, output_size: Any, return_indices: bool = False, *, inplace: bool = ...) -> None: ...
 
 class AvgPool1d(FunctionLayer):
     def __init__(
@@ -632,35 +381,17 @@ class FractionalMaxPool3d(FunctionLayer):
 
 class LPPool1d(FunctionLayer):
     def __init__(
-        self,
-        norm_type: float,
-        kernel_size: Any,
-        stride: Any = None,
-        ceil_mode: bool = False,
-        *,
-        inplace: bool = ...,
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *, inplace: bool = ...
     ) -> None: ...
 
 class LPPool2d(FunctionLayer):
     def __init__(
-        self,
-        norm_type: float,
-        kernel_size: Any,
-        stride: Any = None,
-        ceil_mode: bool = False,
-        *,
-        inplace: bool = ...,
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *, inplace: bool = ...
     ) -> None: ...
 
 class LPPool3d(FunctionLayer):
     def __init__(
-        self,
-        norm_type: float,
-        kernel_size: Any,
-        stride: Any = None,
-        ceil_mode: bool = False,
-        *,
-        inplace: bool = ...,
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *, inplace: bool = ...
     ) -> None: ...
 
 class MaxPool1d(FunctionLayer):
@@ -704,97 +435,45 @@ class MaxPool3d(FunctionLayer):
 
 class MaxUnpool1d(FunctionLayer):
     def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        output_size: Any = None,
-        *,
-        inplace: bool = ...,
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, inplace: bool = ...
     ) -> None: ...
 
 class MaxUnpool2d(FunctionLayer):
     def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        output_size: Any = None,
-        *,
-        inplace: bool = ...,
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, inplace: bool = ...
     ) -> None: ...
 
 class MaxUnpool3d(FunctionLayer):
     def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        output_size: Any = None,
-        *,
-        inplace: bool = ...,
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, inplace: bool = ...
     ) -> None: ...
 
 class AlphaDropout(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class DropPath(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class Dropout1d(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class Dropout2d(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class Dropout3d(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, p: float = 0.5, *, inplace: bool = ...) -> None: ...
 
 class FeatureAlphaDropout(FunctionLayer):
-    def __init__(
-        self,
-        p: float = 0.5,
-        axis: Any = (0, 1),
-        *,
-        dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, p: float = 0.5, axis: Any = (0, 1), *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, p: float = 0.5, dim: Any = (0, 1), *, inplace: bool = ...) -> None: ...
 
 class Flatten(FunctionLayer):
-    def __init__(
-        self,
-        start_axis: int = 1,
-        end_axis: int = -1,
-        *,
-        start_dim: Any = ...,
-        end_dim: Any = ...,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, start_axis: int = 1, end_axis: int = -1, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, start_dim: int = 1, end_dim: int = -1, *, inplace: bool = ...) -> None: ...
 
 class Fold(FunctionLayer):
     def __init__(
@@ -809,6 +488,7 @@ class Fold(FunctionLayer):
     ) -> None: ...
 
 class LocalResponseNorm(FunctionLayer):
+    @overload
     def __init__(
         self,
         size: int,
@@ -817,44 +497,28 @@ class LocalResponseNorm(FunctionLayer):
         k: float = 1.0,
         axis: int = 1,
         *,
-        dim: Any = ...,
         inplace: bool = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, dim: int = 1, *, inplace: bool = ...
     ) -> None: ...
 
 class PixelShuffle(FunctionLayer):
-    def __init__(
-        self,
-        upscale_factor: int,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, upscale_factor: int, *, inplace: bool = ...) -> None: ...
 
 class PixelUnshuffle(FunctionLayer):
-    def __init__(
-        self,
-        downscale_factor: int,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    def __init__(self, downscale_factor: int, *, inplace: bool = ...) -> None: ...
 
 class Unflatten(FunctionLayer):
-    def __init__(
-        self,
-        axis: int,
-        sizes: Any,
-        *,
-        inplace: bool = ...,
-    ) -> None: ...
+    @overload
+    def __init__(self, axis: int, sizes: Any, *, inplace: bool = ...) -> None: ...
+    @overload
+    def __init__(self, dim: int, unflattened_size: Any, *, inplace: bool = ...) -> None: ...
 
 class Unfold(FunctionLayer):
     def __init__(
-        self,
-        kernel_size: Any,
-        dilation: Any = 1,
-        padding: Any = 0,
-        stride: Any = 1,
-        *,
-        inplace: bool = ...,
+        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *, inplace: bool = ...
     ) -> None: ...
 
 class Upsample(FunctionLayer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, final
+from typing import Any, final, overload
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from ..attention.dot_product import multi_head_attention
 from ..embeddings import embedding
 from ..linear import linear
 from ..module import Module
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 from .parameters import split_key, uniform_parameters
 
 
 @final
-@accept_spellings(in_features="inputs", out_features="outputs")
 class Linear(Module):
     """x W^T + b over the last axis; the weight has shape (outputs, inputs), as PyTorch's.
 
@@ -29,6 +28,13 @@ class Linear(Module):
     (5, 3)
     """
 
+    @overload
+    def __init__(self, inputs: int, outputs: int, bias: bool = ..., *, key: Any = ..., dtype: Any = ...) -> None: ...
+    @overload
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = ..., *, key: Any = ..., dtype: Any = ...
+    ) -> None: ...
+    @accept_overloads
     def __init__(
         self, inputs: int, outputs: int, bias: bool = True, *, key: Any = None, dtype: Any = np.float32
     ) -> None:
@@ -41,7 +47,6 @@ class Linear(Module):
 
 
 @final
-@accept_spellings(num_embeddings="count", embedding_dim="width")
 class Embedding(Module):
     """A row of a table for each index. The row at `padding_idx` starts as zeros and gets no gradient.
 
@@ -50,6 +55,21 @@ class Embedding(Module):
     (2, 2, 4)
     """
 
+    @overload
+    def __init__(
+        self, count: int, width: int, padding_idx: int | None = ..., *, key: Any = ..., dtype: Any = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = ...,
+        *,
+        key: Any = ...,
+        dtype: Any = ...,
+    ) -> None: ...
+    @accept_overloads
     def __init__(
         self, count: int, width: int, padding_idx: int | None = None, *, key: Any = None, dtype: Any = np.float32
     ) -> None:
@@ -64,7 +84,6 @@ class Embedding(Module):
 
 
 @final
-@accept_spellings(embed_dim="width", num_heads="heads")
 class MultiHeadAttention(Module):
     """Attention in several heads between four linear layers; without keys and values of their own, x attends to itself.
 
@@ -73,6 +92,16 @@ class MultiHeadAttention(Module):
     (3, 5, 8)
     """
 
+    @overload
+    def __init__(
+        self, width: int, heads: int, *, kv_heads: int | None = ..., bias: bool = ..., key: Any = ..., dtype: Any = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, kv_heads: int | None = ..., bias: bool = ..., key: Any = ...,
+        dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @accept_overloads
     def __init__(
         self,
         width: int,

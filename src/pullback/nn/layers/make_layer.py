@@ -13,7 +13,7 @@ from ..spellings import accept_spellings
 A = TypeVar("A")
 #: What a module gives to its function besides its fields.
 _OF_MODULE = ("training", "key")
-_ELSEWHERE = {"dim": "axis"}
+_ELSEWHERE = {"dim": "axis", "start_dim": "start_axis", "end_dim": "end_axis", "unflattened_size": "sizes"}
 
 
 class FunctionLayer(Module):
@@ -57,11 +57,12 @@ def make_layer(name: str, function: Callable[..., Any], inputs: int = 1, example
     names = {p.name for p in parameters}
     defaults = {p.name: changed.get(p.name, p.default) for p in fields}
     spellings = {other: ours for other, ours in _ELSEWHERE.items() if ours in defaults}
+    init = accept_spellings(_make_init(defaults), spellings, ("inplace",))
     body: dict[str, Any] = {
         "__module__": sys._getframe(1).f_globals["__name__"],
         "__qualname__": name,
         "__doc__": _docstring(name, function, example),
-        "__init__": _make_init(defaults),
+        "__init__": init,
         "function": staticmethod(function),
         "settings": defaults,
         "leading": tuple(p.name for p in fields if p.kind is p.POSITIONAL_ONLY),
@@ -70,7 +71,7 @@ def make_layer(name: str, function: Callable[..., Any], inputs: int = 1, example
         # a setting that is an array, such as the weights of classes, is not trained
         "buffers": tuple(defaults),
     }
-    return accept_spellings("inplace", **spellings)(type(name, (FunctionLayer,), body))
+    return type(name, (FunctionLayer,), body)
 
 
 def _make_init(defaults: dict[str, Any]) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, final, overload
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from ...ops.dispatch import as_value
 from ...ops.elementwise.pointwise import stop_gradient
 from ..module import Module
 from ..norm import batch_norm, group_norm, layer_norm, rms_norm
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 from .parameters import filled_parameter
 
 
 @final
-@accept_spellings(normalized_shape="width")
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axis, or the last axes if `width` is their shape, then times a weight plus a
     bias.
@@ -29,6 +28,11 @@ class LayerNorm(Module):
     [-0.9999949932098389, 0.9999949932098389]
     """
 
+    @overload
+    def __init__(self, width: Any, eps: float = ..., *, bias: bool = ..., dtype: Any = ...) -> None: ...
+    @overload
+    def __init__(self, normalized_shape: Any, eps: float = ..., *, bias: bool = ..., dtype: Any = ...) -> None: ...
+    @accept_overloads
     def __init__(self, width: Any, eps: float = 1e-5, *, bias: bool = True, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(width, 1, dtype)
         self.bias = filled_parameter(width, 0, dtype) if bias else None
@@ -39,7 +43,6 @@ class LayerNorm(Module):
 
 
 @final
-@accept_spellings(normalized_shape="width")
 class RMSNorm(Module):
     """x over the root of its mean square along the last axis, or the last axes if `width` is their shape, times a
     weight.
@@ -49,6 +52,11 @@ class RMSNorm(Module):
     [1.0, 1.0]
     """
 
+    @overload
+    def __init__(self, width: Any, eps: float = ..., *, dtype: Any = ...) -> None: ...
+    @overload
+    def __init__(self, normalized_shape: Any, eps: float = ..., *, dtype: Any = ...) -> None: ...
+    @accept_overloads
     def __init__(self, width: Any, eps: float = 1e-6, *, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(width, 1, dtype)
         self.eps = eps
@@ -70,7 +78,6 @@ def _detach_statistic(x: Any) -> Any:
     return stop_gradient(x) if isinstance(x, Value) else x
 
 
-@accept_spellings(num_features="channels")
 class BatchNorm(Module):
     """`batch_norm` of (batch, channels, ...), for any number of further axes. In training it sets its running
     statistics to the new ones; in a compiled step return the module, which holds them.
@@ -83,6 +90,11 @@ class BatchNorm(Module):
 
     buffers: ClassVar[tuple[str, ...]] = ("mean", "variance")
 
+    @overload
+    def __init__(self, channels: int, eps: float = ..., momentum: float = ..., *, dtype: Any = ...) -> None: ...
+    @overload
+    def __init__(self, num_features: int, eps: float = ..., momentum: float = ..., *, dtype: Any = ...) -> None: ...
+    @accept_overloads
     def __init__(
         self, channels: int, eps: float = 1e-5, momentum: float = 0.1, *, dtype: Any = np.float32
     ) -> None:  # fmt: skip
@@ -101,7 +113,7 @@ class BatchNorm(Module):
         return y
 
 
-class _BatchNormOfRank(BatchNorm):
+class _BatchNormOfRank(BatchNorm, init=False):
     """Abstract: batch norm that refuses arrays of other numbers of axes than `ranks`."""
 
     ranks: ClassVar[tuple[int, ...]]
@@ -115,7 +127,7 @@ class _BatchNormOfRank(BatchNorm):
 
 
 @final
-class BatchNorm1d(_BatchNormOfRank):
+class BatchNorm1d(_BatchNormOfRank, init=False):
     """`BatchNorm` of (batch, channels) or (batch, channels, length).
 
     >>> import numpy as np, pullback as pb
@@ -127,7 +139,7 @@ class BatchNorm1d(_BatchNormOfRank):
 
 
 @final
-class BatchNorm2d(_BatchNormOfRank):
+class BatchNorm2d(_BatchNormOfRank, init=False):
     """`BatchNorm` of (batch, channels, height, width).
 
     >>> import numpy as np, pullback as pb
@@ -139,7 +151,7 @@ class BatchNorm2d(_BatchNormOfRank):
 
 
 @final
-class BatchNorm3d(_BatchNormOfRank):
+class BatchNorm3d(_BatchNormOfRank, init=False):
     """`BatchNorm` of (batch, channels, depth, height, width).
 
     >>> import numpy as np, pullback as pb
@@ -150,7 +162,6 @@ class BatchNorm3d(_BatchNormOfRank):
     ranks: ClassVar[tuple[int, ...]] = (5,)
 
 
-@accept_spellings(num_groups="groups", num_channels="channels")
 class GroupNorm(Module):
     """`group_norm` of (batch, channels, ...) with a weight and a bias of its own.
 
@@ -159,6 +170,11 @@ class GroupNorm(Module):
     (1, 4, 3)
     """
 
+    @overload
+    def __init__(self, groups: int, channels: int, eps: float = ..., *, dtype: Any = ...) -> None: ...
+    @overload
+    def __init__(self, num_groups: int, num_channels: int, eps: float = ..., *, dtype: Any = ...) -> None: ...
+    @accept_overloads
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, *, dtype: Any = np.float32) -> None:
         self.weight = filled_parameter(channels, 1, dtype)
         self.bias = filled_parameter(channels, 0, dtype)

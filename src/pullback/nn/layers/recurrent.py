@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from ...ops.shape.arrange import concat
 from ...ops.shape.stack_split import swapaxes
 from ..module import Module
 from ..recurrent import gru, lstm, rnn
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 from .parameters import uniform_parameters
 
 
-@accept_spellings(input_size="inputs", hidden_size="hidden", num_layers="layers")
 class _Recurrent(Module):
     """Layers over a sequence (steps, ..., features), or (batch, steps, ...) if `batch_first`, each over the output of
     the one before. `function` computes one layer in one direction, `gates` is the number of its gates.
@@ -26,6 +25,17 @@ class _Recurrent(Module):
     function: ClassVar[Any]
     gates: ClassVar[int]
 
+    @overload
+    def __init__(
+        self, inputs: int, hidden: int, layers: int = ..., bias: bool = ..., batch_first: bool = ..., *,
+        bidirectional: bool = ..., key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = ..., bias: bool = ..., batch_first: bool = ..., *,
+        bidirectional: bool = ..., key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @accept_overloads
     def __init__(
         self, inputs: int, hidden: int, layers: int = 1, bias: bool = True, batch_first: bool = False, *,
         bidirectional: bool = False, key: Any = None, dtype: Any = np.float32,
@@ -63,7 +73,7 @@ class _Recurrent(Module):
         return swapaxes(x, 0, 1) if self.batch_first else x, last
 
 
-class LSTM(_Recurrent):
+class LSTM(_Recurrent, init=False):
     """`lstm` in layers; states are pairs (h, c).
 
     >>> import numpy as np, pullback as pb
@@ -76,7 +86,7 @@ class LSTM(_Recurrent):
     gates: ClassVar[int] = 4
 
 
-class GRU(_Recurrent):
+class GRU(_Recurrent, init=False):
     """`gru` in layers.
 
     >>> import numpy as np, pullback as pb
@@ -89,7 +99,7 @@ class GRU(_Recurrent):
     gates: ClassVar[int] = 3
 
 
-class RNN(_Recurrent):
+class RNN(_Recurrent, init=False):
     """`rnn` with tanh, in layers.
 
     >>> import numpy as np, pullback as pb

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, final, overload
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...ops.shape.reshaping import expand_dims
 from ...ops.shape.stack_split import swapaxes
 from ..activations import gelu
 from ..module import Module
-from ..spellings import accept_spellings
+from ..spellings import accept_overloads
 from .containers import Dropout
 from .linear import Linear, MultiHeadAttention
 from .norm import LayerNorm
@@ -27,7 +27,6 @@ _ACTIVATIONS: dict[Any, Callable[..., Any]] = {"relu": relu, "gelu": gelu}
 
 
 @final
-@accept_spellings(d_model="width", nhead="heads", dim_feedforward="hidden", layer_norm_eps="eps")
 class TransformerEncoderLayer(Module):
     """Attention of a sequence to itself, then two linear layers, each added to its input and normalized: after the sum,
     or before the sublayer with `norm_first`. As in PyTorch, the sequence is (length, batch, width) unless
@@ -41,6 +40,18 @@ class TransformerEncoderLayer(Module):
 
     takes_key: ClassVar[bool] = True
 
+    @overload
+    def __init__(
+        self, width: int, heads: int, hidden: int = ..., dropout: float = ..., activation: Any = ..., eps: float = ...,
+        batch_first: bool = ..., norm_first: bool = ..., bias: bool = ..., *, key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = ..., dropout: float = ..., activation: Any = ...,
+        layer_norm_eps: float = ..., batch_first: bool = ..., norm_first: bool = ..., bias: bool = ..., *,
+        key: Any = ..., dtype: Any = ...,
+    ) -> None: ...  # fmt: skip
+    @accept_overloads
     def __init__(
         self,
         width: int,

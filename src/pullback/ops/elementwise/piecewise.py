@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ...arrays.call_site import attributed_to_caller
 from ...arrays.spec import make_spec, spec_of, zeros
@@ -15,8 +15,13 @@ from ..families import result_dtype
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
-from ..signatures import of_two_arrays
+from ..signatures import of_mixed_arrays, of_two_arrays
 from . import pointwise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 
 def _as_values(arrays: Any) -> list[Any]:
@@ -29,6 +34,12 @@ def _select_first(conditions: Sequence[Any], choices: Sequence[Any], default: An
     return default
 
 
+@overload
+def select(condlist: Any, choicelist: Sequence[V], default: Any = 0) -> V: ...
+@overload
+def select(condlist: Plain, choicelist: Plain, default: Plain = 0) -> NDArray[Any]: ...
+@overload
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any: ...
 @attributed_to_caller
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """For each element the choice of the first condition that holds, or the default.
@@ -45,6 +56,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     return reshaping.astype(out, result_dtype([spec_of(x) for x in (*choices, as_value(default))]))
 
 
+@of_mixed_arrays
 @attributed_to_caller
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Each function (or number) on the elements where its condition holds; one more function is for all others.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,6 +18,11 @@ from ..shape import arrange, reshaping
 from ..signatures import of_array, of_mixed_arrays, of_two_arrays, to_tuple
 from . import indexing
 from .normalize import concrete_mask, namespace_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 
 def _check_mask(mask: Any, what: str) -> Any:
@@ -182,6 +188,12 @@ def place(x: Any, mask: Any, values: Any, /) -> Any:
     return put(x, flatnonzero(mask), values)
 
 
+@overload
+def choose(indices: Any, choices: Sequence[V], /, mode: str = "raise") -> V: ...
+@overload
+def choose(indices: Plain, choices: Plain, /, mode: str = "raise") -> NDArray[Any]: ...
+@overload
+def choose(indices: Any, choices: Any, /, mode: str = "raise") -> Any: ...
 @attributed_to_caller
 def choose(indices: Any, choices: Any, /, mode: str = "raise") -> Any:
     """Each element from the array that its index selects; all broadcast.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from ..families import general, is_complex
 from ..index.normalize import namespace_for
 from ..shape import arrange, reshaping
 
+#: What the results of a factorization are: tensors or arrays.
+Array = TypeVar("Array")
 swap_last_axes = reshaping.swap_last_axes
 product = matrix_products.matmul
 adjoint = matrix_products.adjoint

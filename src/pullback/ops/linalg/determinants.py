@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from ..signatures import of_array
 from . import common
 from .common import adjoint, as_square, call_lapack, matrix_op, narrow_to, product, square_spec
 from .linear_systems import inv
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 #: Up to this many zero singular values are handled exactly; with more, the first three derivatives vanish.
 _MAX_LIFTED = 3
@@ -164,11 +169,11 @@ def det(a: Any) -> Any:
     return apply(_det, as_square(a, "det"))
 
 
-class Slogdet(NamedTuple):
+class Slogdet(NamedTuple, Generic[common.Array]):
     """The result of `slogdet`."""
 
-    sign: Any
-    logabsdet: Any
+    sign: common.Array
+    logabsdet: common.Array
 
 
 def _slogdet_spec(x: Spec) -> tuple[Spec, Spec]:
@@ -207,8 +212,12 @@ _slogdet: Op = matrix_op(
 )
 
 
+@overload
+def slogdet(a: V) -> Slogdet[V]: ...
+@overload
+def slogdet(a: Plain) -> Slogdet[NDArray[Any]]: ...
 @attributed_to_caller
-def slogdet(a: Any) -> Slogdet:
+def slogdet(a: Any) -> Any:
     """The sign (for complex matrices the phase) of the determinant and the logarithm of its absolute value; the
     derivative at a singular matrix raises `SingularError`.
 

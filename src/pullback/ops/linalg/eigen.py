@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 import numpy as np
 
@@ -25,12 +25,17 @@ from .common import adjoint, as_square, call_lapack, product, put_on_diagonal
 from .gauge import are_all_distinct, average_over_equal, divide_by_gaps, forbid_second_derivative, raise_where
 from .linear_systems import inv
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-class Eigh(NamedTuple):
+    from ..signatures import Plain, V
+
+
+class Eigh(NamedTuple, Generic[common.Array]):
     """The result of `eigh`."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: common.Array
+    eigenvectors: common.Array
 
 
 def _eigh_spec(x: Spec, vectors: bool) -> tuple[Spec, Spec]:
@@ -116,8 +121,12 @@ def symmetrize_from(a: Any, triangle: str | None, what: str) -> Any:
     return put_on_diagonal(common.real_diagonal(a), pointwise.add(part, adjoint(part)))
 
 
+@overload
+def eigh(a: V, UPLO: str | None = None) -> Eigh[V]: ...
+@overload
+def eigh(a: Plain, UPLO: str | None = None) -> Eigh[NDArray[Any]]: ...
 @attributed_to_caller
-def eigh(a: Any, UPLO: str | None = None) -> Eigh:
+def eigh(a: Any, UPLO: str | None = None) -> Any:
     """The eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices. Of a non-Hermitian matrix the
     Hermitian part is used, or with `UPLO` its lower ("L") or upper ("U") triangle. Equal eigenvalues share
     their derivative; a loss that depends on the basis of their vectors raises `GaugeError`.
@@ -145,11 +154,11 @@ def eigvalsh(a: Any, UPLO: str | None = None) -> Any:
     return common.narrow_to(call_lapack(xp.linalg.eigvalsh, "eigvalsh", common.bare_hermitian_part(xp, a)), a.dtype)
 
 
-class Eig(NamedTuple):
+class Eig(NamedTuple, Generic[common.Array]):
     """The result of `eig`."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: common.Array
+    eigenvectors: common.Array
 
 
 def _complex_dtype(dtype: Any) -> Any:
@@ -235,8 +244,12 @@ _eig: Op = common.matrix_op(
 )
 
 
+@overload
+def eig(a: V) -> Eig[V]: ...
+@overload
+def eig(a: Plain) -> Eig[NDArray[Any]]: ...
 @attributed_to_caller
-def eig(a: Any) -> Eig:
+def eig(a: Any) -> Any:
     """The eigenvalues and eigenvectors (columns of length one) of square matrices, always complex. A loss that depends
     on their free phases, or on the basis of equal eigenvalues, raises `GaugeError`; a defective matrix raises
     `SingularError`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from .common import adjoint, call_lapack, product
 from .gauge import depends_on_gauge, raise_where
 from .linear_systems import divide_by_upper, divide_by_upper_adjoint, triangular_solve
 from .norms import vector_norm
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 
 def _cholesky_value(xp: Any, x: Any) -> Any:
@@ -212,6 +217,18 @@ _lu: Op = common.matrix_op(
 )
 
 
+@overload
+def lu(a: V, permute_l: Literal[False] = False, p_indices: bool = False) -> tuple[V, V, V]: ...
+@overload
+def lu(
+    a: Plain, permute_l: Literal[False] = False, p_indices: bool = False
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+@overload
+def lu(a: V, permute_l: Literal[True], p_indices: bool = False) -> tuple[V, V]: ...
+@overload
+def lu(a: Plain, permute_l: Literal[True], p_indices: bool = False) -> tuple[NDArray[Any], NDArray[Any]]: ...
+@overload
+def lu(a: Any, permute_l: bool, p_indices: bool = False) -> Any: ...
 @attributed_to_caller
 def lu(a: Any, permute_l: bool = False, p_indices: bool = False) -> Any:
     """(P, L, U) with P L U = a: a permutation, a lower triangle with ones on its diagonal, an upper triangle; as in
@@ -234,11 +251,11 @@ def lu(a: Any, permute_l: bool = False, p_indices: bool = False) -> Any:
     return indexing.take(unit, p, axis=0), left, right
 
 
-class QR(NamedTuple):
+class QR(NamedTuple, Generic[common.Array]):
     """The result of `qr`."""
 
-    Q: Any
-    R: Any
+    Q: common.Array
+    R: common.Array
 
 
 def _qr_spec(x: Spec, complete: bool) -> tuple[Spec, Spec]:
@@ -332,6 +349,20 @@ _qr: Op = common.matrix_op(
 )
 
 
+@overload
+def qr(a: V, mode: Literal["reduced", "complete"] = "reduced") -> QR[V]: ...
+@overload
+def qr(a: Plain, mode: Literal["reduced", "complete"] = "reduced") -> QR[NDArray[Any]]: ...
+@overload
+def qr(a: V, mode: Literal["r"]) -> V: ...
+@overload
+def qr(a: Plain, mode: Literal["r"]) -> NDArray[Any]: ...
+@overload
+def qr(a: V, mode: Literal["raw"]) -> tuple[V, V]: ...
+@overload
+def qr(a: Plain, mode: Literal["raw"]) -> tuple[NDArray[Any], NDArray[Any]]: ...
+@overload
+def qr(a: Any, mode: str) -> Any: ...
 @attributed_to_caller
 def qr(a: Any, mode: str = "reduced") -> Any:
     """Q with orthonormal columns and an upper triangle R with Q R = a. `mode` is "reduced", "complete" (Q is square),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -25,13 +25,18 @@ from .common import adjoint, antihermitian_part, product
 from .eigen import symmetrize_from
 from .gauge import depends_on_gauge, raise_where
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-class SVD(NamedTuple):
+    from ..signatures import Plain, V
+
+
+class SVD(NamedTuple, Generic[common.Array]):
     """The result of `svd`."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: common.Array
+    S: common.Array
+    Vh: common.Array
 
 
 def _spec(x: Spec, full: bool, vectors: bool) -> tuple[Spec, Spec, Spec]:
@@ -242,6 +247,20 @@ _svd: Op = common.matrix_op(
 )
 
 
+@overload
+def svd(a: V, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False) -> SVD[V]: ...
+@overload
+def svd(
+    a: Plain, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
+) -> SVD[NDArray[Any]]: ...
+@overload
+def svd(a: V, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False) -> V: ...
+@overload
+def svd(
+    a: Plain, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False
+) -> NDArray[Any]: ...
+@overload
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any: ...
 @attributed_to_caller
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """(U, S, Vh) with U S Vh = a: singular values, descending, between orthonormal columns and rows. Equal ones

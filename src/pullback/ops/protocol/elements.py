@@ -4,7 +4,7 @@ work in place rebind a tensor to the result.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from ..index import indexing
 from ..reduce import reductions
 from ..shape import arrange, reshaping
 from .unsupported import NOT_GIVEN, package_function, refuse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
@@ -59,6 +64,16 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return x
 
 
+@overload
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Plain | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]: ...
+@overload
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, *, weights: V
+) -> tuple[V, NDArray[Any]]: ...
+@overload
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any: ...
 @attributed_to_caller
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     """How many numbers lie in each bin, and the edges of the bins; or the sums of their weights. Counts have no

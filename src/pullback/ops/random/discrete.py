@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from ..functions import softmax
 from ..index import indexing
 from ..reduce import reductions
 from ..shape import reshaping
-from ..signatures import of_mixed_arrays
+from ..signatures import of_array, of_mixed_arrays
 from . import draw_ops
 from .keys import key_on_device, refuse_key
 from .samplers import DrawRequest, gumbel
+from .signatures import of_bounds, of_count_and_probability, of_pool, of_probability, of_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-def bits(size: Any = (), *, width: int = 32, key: Any = None) -> Any:
+def bits(size: Any = (), *, width: int = 32, key: Any = None, device: Any = None) -> NDArray[Any]:
     """Random words of 32 or 64 bits, as unsigned integers.
 
     >>> import pullback as pb
@@ -32,11 +36,15 @@ def bits(size: Any = (), *, width: int = 32, key: Any = None) -> Any:
     if width not in (32, 64):
         raise ArgumentError(f"random.bits: width must be 32 or 64, got {width}.")
     refuse_key(size, "bits", "size")
-    found = key_on_device(key, "cpu", "bits", np)
-    return apply(draw_ops.random_bits, found, shape=as_shape(size, "random.bits"), width=width)
+    found = key_on_device(key, device, "bits")
+    words: NDArray[Any] = apply(draw_ops.random_bits, found, shape=as_shape(size, "random.bits"), width=width)
+    return words
 
 
-def integers(low: Any, high: Any = None, size: Any = None, *, key: Any = None, dtype: Any = np.int64) -> Any:
+@of_bounds
+def integers(
+    low: Any, high: Any = None, size: Any = None, *, key: Any = None, dtype: Any = np.int64, device: Any = None
+) -> Any:
     """Integers from low up to, not including, high; with one bound, from 0 up to it.
 
     >>> import pullback as pb
@@ -45,7 +53,7 @@ def integers(low: Any, high: Any = None, size: Any = None, *, key: Any = None, d
     (0, 5)
     """
     low, high = (0, low) if high is None else (low, high)
-    draw = DrawRequest("integers", (low, high), size, key, np.float64)
+    draw = DrawRequest("integers", (low, high), size, key, np.float64, device=device)
     low, high = draw.parameters
     _check_range(low, high)
     words = apply(draw_ops.random_bits, draw.key, shape=draw.shape, width=64)
@@ -60,40 +68,43 @@ def _check_range(low: Any, high: Any) -> None:
         raise ArgumentError(f"random.integers: low must be below high, got {low!r} and {high!r}.")
 
 
-def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None) -> Any:
+@of_probability
+def bernoulli(p: Any = 0.5, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """True with probability p.
 
     >>> import pullback as pb
     >>> pb.random.bernoulli(1.0, size=2, key=pb.random.key(0))
     array([ True,  True])
     """
-    draw = DrawRequest("bernoulli", (p,), size, key, None, discrete=True)
+    draw = DrawRequest("bernoulli", (p,), size, key, None, discrete=True, device=device)
     return less(draw.unit(), draw.parameters[0])
 
 
-def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None) -> Any:
+@of_rate
+def poisson(lam: Any = 1.0, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """Poisson counts of events at a rate, by inverting the distribution function.
 
     >>> import pullback as pb
     >>> pb.random.poisson(0.0, size=2, key=pb.random.key(0))
     array([0, 0])
     """
-    draw = DrawRequest("poisson", (lam,), size, key, np.float64, discrete=True)
+    draw = DrawRequest("poisson", (lam,), size, key, np.float64, discrete=True, device=device)
     return apply(draw_ops.poisson_draw, draw.unit(), draw.parameters[0])
 
 
-def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None) -> Any:
+@of_count_and_probability
+def binomial(n: Any, p: Any, size: Any = None, *, key: Any = None, device: Any = None) -> Any:
     """How many of n events of probability p occur, by inverting the distribution function.
 
     >>> import pullback as pb
     >>> pb.random.binomial(3, 1.0, size=2, key=pb.random.key(0))
     array([3, 3])
     """
-    draw = DrawRequest("binomial", (n, p), size, key, np.float64, discrete=True)
+    draw = DrawRequest("binomial", (n, p), size, key, np.float64, discrete=True, device=device)
     return apply(draw_ops.binomial_draw, draw.unit(), *draw.parameters)
 
 
-@of_mixed_arrays
+@of_array
 def categorical(logits: Any, size: Any = None, *, axis: int = -1, key: Any = None) -> Any:
     """Indices along an axis, with the probabilities softmax(logits); `size` prepends axes of further draws.
 
@@ -135,7 +146,7 @@ def gumbel_softmax(logits: Any, temperature: Any = 1.0, *, axis: int = -1, hard:
     return stop_gradient(top) + subtract(soft, stop_gradient(soft))
 
 
-@of_mixed_arrays
+@of_array
 def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     """The integers below x in random order, or an array with its slices along an axis in random order.
 
@@ -148,13 +159,14 @@ def permutation(x: Any, *, axis: int = 0, key: Any = None) -> Any:
     if not found.shape:
         return _random_order(as_integer(x, "random.permutation: x"), key)
     axis = normalize_axis(axis, len(found.shape), "random.permutation")
-    return indexing.take(x, _random_order(found.shape[axis], key), axis=axis)
+    return indexing.take(x, _random_order(found.shape[axis], key, found.device), axis=axis)
 
 
-def _random_order(count: int, key: Any) -> Any:
-    return apply(draw_ops.order_draw, bits(count, width=64, key=key))
+def _random_order(count: int, key: Any, device: Any = None) -> Any:
+    return apply(draw_ops.order_draw, bits(count, width=64, key=key, device=device))
 
 
+@of_pool
 def choice(a: Any, size: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0, key: Any = None) -> Any:
     """Slices of an array (or integers below a) at random, with probabilities p, with or without replacement.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...arrays.argument_checks import short_repr
 from ...arrays.call_site import format_line, user_line
+from ...arrays.devices import normalize_device
 from ...arrays.scope import current_scope
 from ...arrays.spec import Spec, make_spec, spec_of
 from ...errors import ArgumentError, ArgumentTypeError, DtypeError
@@ -17,10 +18,15 @@ from ..axes import as_integer
 from ..dispatch import apply, as_value
 from ..families import broadcast_shape, general
 from ..forms import Expand
+from ..placement import move
 from ..replay import default_stream
 from ..replay.default_stream import State
+from ..signatures import of_array
 from .expansions import MAX_EXPANDED, expand_fold_in, expand_split
 from .threefry import FOLDS, SPLITS, generate_words, key_batch_shape, sample_key, threefry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _UINT32 = np.dtype("uint32")
 
@@ -64,7 +70,7 @@ _fold_in = general(
 )
 
 
-def key(seed: int, /) -> Any:
+def key(seed: int, /) -> NDArray[np.uint32]:
     """A key, from which numbers and further keys are derived: an array of two words.
 
     >>> import pullback as pb
@@ -101,6 +107,7 @@ def refuse_key(x: Any, what: str, place: str) -> Any:
     return x
 
 
+@of_array
 def split(key: Any, num: int = 2) -> Any:
     """Independent new keys, one per row. A key that was split, or used to draw, should not be used again.
 
@@ -115,6 +122,7 @@ def split(key: Any, num: int = 2) -> Any:
     return apply(_split, check_key(key, "split"), count=count)
 
 
+@of_array
 def fold_in(key: Any, data: Any) -> Any:
     """A new key from a key and an integer, such as a step or an index; one for each element of an array.
 
@@ -186,7 +194,7 @@ def next_key() -> Any:
     return fold_in(np.array(now.words, _UINT32), now.drawn)
 
 
-def key_on_device(key: Any, device: str, what: str, namespace: Any) -> Any:
-    """The given key, or the next of the default generator, on the device of the parameters."""
+def key_on_device(key: Any, device: Any, what: str) -> Any:
+    """The given key, or the next of the default generator, on a device; None is the key's own."""
     found = next_key() if key is None else check_key(key, what)
-    return namespace.asarray(found) if device != "cpu" and type(found) is np.ndarray else found
+    return found if device is None else move(found, normalize_device(device, f"random.{what}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from ..order.sorting import searchsorted
 from ..shape import arrange, reshaping
 from ..signatures import of_array, of_mixed_arrays
 from . import scans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..signatures import Plain, V
 
 
 def _lay_along(x: Any, axis: int, rank: int) -> Any:
@@ -72,6 +77,12 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     return arrange.concat([reshaping.astype(p, dtype) for p in parts if p is not None])
 
 
+@overload
+def gradient(f: V, *varargs: Plain, axis: int, edge_order: int = 1) -> V: ...
+@overload
+def gradient(f: Plain, *varargs: Plain, axis: int, edge_order: int = 1) -> NDArray[Any]: ...
+@overload
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any: ...
 @attributed_to_caller
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes of samples along each axis: central differences inside, one-sided ones of order 1 or 2 at the edges.

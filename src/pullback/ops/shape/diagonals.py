@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,12 @@ from ..signatures import of_array, of_many_arrays, of_mixed_arrays
 from . import arrange, reshaping
 from .stack_split import ravel
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 @attributed_to_caller
-def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> Any:
+def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = np.float64) -> NDArray[Any]:
     """Ones on and below the k-th diagonal, zeros above.
 
     >>> import pullback as pb
